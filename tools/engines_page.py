@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from compat_page import compat_section
-from holds_section import holds_section
+from fast_paths_section import fast_paths_section
 from named_tests import TESTS, check_test
 
 TABLE = TESTS / "data" / "engines.json"
@@ -232,7 +232,7 @@ def engines_page() -> Iterator[str]:
     yield from (f"- {_letter(number)}: {reason}" for number, reason in enumerate(reasons))
     yield ""
     yield from compat_section()
-    yield from holds_section()
+    yield from fast_paths_section()
     yield _HOWS.rstrip()
 
 

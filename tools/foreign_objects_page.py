@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from lmi_backend.engines.vllm.inside.table import HOLDS, NEEDS
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 
 _HEAD: Final = """# Inside other programs
 
@@ -17,8 +17,8 @@ _VLLM: Final = """
 ## vLLM
 
 All of these are in `lmi_backend/engines/vllm/inside/`, and no other folder imports vLLM.
-`inside/table.py` is the source of this table; `inside/holds.py` runs the probes. To list what an
-installed vLLM has, run `lmi-backend doctor`. [Changes inside vLLM](mutations.md)
+`inside/table.py` is the source of this table; `inside/fast_paths.py` runs the probes. To list what
+an installed vLLM has, run `lmi-backend doctor`. [Changes inside vLLM](mutations.md)
 shows what happens when a name changes.
 
 | what | names | public way | without it |
@@ -124,16 +124,16 @@ def foreign_objects_page() -> Iterator[str]:
     """Yield the lines of the page."""
     yield _HEAD
     yield _VLLM
-    for hold in HOLDS:
-        public_way = hold.public_way or "none"
-        yield f"| {hold.purpose} | {_code(hold.names)} | {public_way} | {hold.cost} |"
+    for path in PATHS:
+        public_way = path.public_way or "none"
+        yield f"| {path.purpose} | {_code(path.names)} | {public_way} | {path.cost} |"
     yield _NEEDED
     for need in NEEDS:
         yield f"| {need.purpose} | {_code(need.names)} |"
     yield _OTHERS
     for place in PLACES:
-        path = f"`lmi_backend/{place.module}`"
-        yield f"| {place.program} | {path} | {place.what} | {place.why} | {place.fails} |"
+        module = f"`lmi_backend/{place.module}`"
+        yield f"| {place.program} | {module} | {place.what} | {place.why} | {place.fails} |"
 
 
 def _code(names: tuple[str, ...]) -> str:

@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
     print(f"{len(wanted)} of {len(known)} to do", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         found = found_by_source(
-            wanted, _ENVIRONMENT, Path(folder) / "source", with_holds=chosen.sources
+            wanted, _ENVIRONMENT, Path(folder) / "source", with_fast_paths=chosen.sources
         )
         record.write(found)
         left = [each for each in wanted if each.name not in found]
@@ -97,7 +97,7 @@ def _is_wanted(
         return True
     # What the source told of a fast path is better told by a start.
     by_source = outcome[0] in (mutation_runs.OFF, mutation_runs.FOUND)
-    return by_source and bool(mutation.holds) and not has_no_start
+    return by_source and bool(mutation.fast_paths) and not has_no_start
 
 
 def _start_all(

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from named_tests import TESTS
 
-from lmi_backend.engines.vllm.inside.table import HOLDS, NEEDS
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 
 RESULTS: Final = TESTS / "data" / "mutations.json"
 WORDS: Final = {
@@ -80,7 +80,7 @@ def bare(text: str) -> str:
 def _users(found: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return each name of the tables or of the record, and what it is for."""
     users: dict[str, list[str]] = {}
-    entries: list[Any] = [*HOLDS, *NEEDS]
+    entries: list[Any] = [*PATHS, *NEEDS]
     for entry in entries:
         for text in entry.names:
             users.setdefault(bare(text), []).append(entry.name)

@@ -27,7 +27,7 @@ from lmi_backend.pool.command import link_package
 _SECONDS: Final = 30
 
 
-class _Hold(msgspec.Struct, frozen=True):
+class _FastPath(msgspec.Struct, frozen=True):
     name: str
     purpose: str
     missing: tuple[str, ...]
@@ -48,7 +48,7 @@ class _Report(msgspec.Struct, frozen=True):
     """What the module of an implementation prints (`Implementation.probes`)."""
 
     version: str
-    holds: tuple[_Hold, ...]
+    fast_paths: tuple[_FastPath, ...]
     needs: tuple[_Need, ...]
     """What no public way replaces."""
 
@@ -63,8 +63,8 @@ class FastPaths:
 
     def count(self) -> tuple[int, int]:
         """Return how many fast paths hold, and how many there are."""
-        holds = self.report.holds if self.report else ()
-        return sum(not hold.missing for hold in holds), len(holds)
+        found = self.report.fast_paths if self.report else ()
+        return sum(not fast_path.missing for fast_path in found), len(found)
 
     def __str__(self) -> str:
         """Return the count as a text."""
@@ -149,18 +149,20 @@ def _is_needed(name: str, plan: EnginePlan | None) -> bool:
 
 def _rows(report: _Report, off: str) -> tuple[dict[str, str], ...]:
     """Return the table, a row for each fast path."""
-    names = {hold.name for hold in report.holds} if off == ALL_OFF else {*off.split(",")}
+    names = (
+        {fast_path.name for fast_path in report.fast_paths} if off == ALL_OFF else {*off.split(",")}
+    )
     return tuple(
         {
-            "name": hold.name,
-            "state": "public" if hold.missing or hold.name in names else "held",
-            "missing": ", ".join(hold.missing),
-            "off": FAST_PATHS.name if hold.name in names else "",
-            "purpose": hold.purpose,
-            "public_way": hold.public_way,
-            "cost": hold.cost,
+            "name": fast_path.name,
+            "state": "public" if fast_path.missing or fast_path.name in names else "held",
+            "missing": ", ".join(fast_path.missing),
+            "off": FAST_PATHS.name if fast_path.name in names else "",
+            "purpose": fast_path.purpose,
+            "public_way": fast_path.public_way,
+            "cost": fast_path.cost,
         }
-        for hold in report.holds
+        for fast_path in report.fast_paths
     )
 
 

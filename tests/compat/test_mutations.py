@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.engines.vllm.inside import names, present
-from lmi_backend.engines.vllm.inside.table import HOLDS, NEEDS
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 from tests.support.mutated_meanings import mutations
 from tests.support.mutated_vllm import Tree, package_of, write
 from tests.support.mutation_sources import changed, installed
@@ -18,7 +18,7 @@ from tests.support.places import ENGINE_PYTHON
 ENVIRONMENT = ENGINE_PYTHON.parent.parent.resolve()
 MUTATIONS = {each.name: each for each in mutations(package_of(ENVIRONMENT))}
 REQUIRED = "a required parameter"
-TEXTS = {bare(text): text for entry in (*HOLDS, *NEEDS) for text in entry.names}
+TEXTS = {bare(text): text for entry in (*PATHS, *NEEDS) for text in entry.names}
 """Names as the tables have them."""
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside.table import HOLDS
+from lmi_backend.engines.vllm.inside.table import PATHS
 from tests.support.mutated_engine import Outcome, serve
 from tests.support.mutated_vllm import Tree, package_of, write
 from tests.support.places import ENGINE_PYTHON
@@ -66,7 +66,7 @@ def test_every_public_way_answers_the_same(
     change_all(tree)
     changed = serve(tiny_properties, write(tree, ENVIRONMENT, folder / "all"), folder / "work")
     assert changed.refused == ""
-    assert set(changed.off) == {hold.name for hold in HOLDS}
+    assert set(changed.off) == {fast_path.name for fast_path in PATHS}
     assert not changed.is_silent
     differences = changed.differences(untouched)
     # The dependency refuses a header, as it is there to do; and no answer is resumed.

@@ -4,7 +4,7 @@ import os
 import subprocess
 
 from lmi_backend.cli.doctor_fast_paths import fast_paths
-from lmi_backend.engines.vllm.inside.table import HOLDS, NEEDS
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 from lmi_backend.options.engine_spec import implementations
 from lmi_backend.options.signature import installed_version
 from tests.support.places import ENGINE_PYTHON, ROOT
@@ -20,10 +20,12 @@ def test_it_finds_every_fast_path_and_all_that_a_model_needs() -> None:
     found = fast_paths(VLLM, str(ENGINE_PYTHON))
     assert found.report is not None, found.problem
     assert found.report.version == installed_version("vllm", str(ENGINE_PYTHON))
-    assert [hold.name for hold in found.report.holds] == [hold.name for hold in HOLDS]
+    assert [fast_path.name for fast_path in found.report.fast_paths] == [
+        fast_path.name for fast_path in PATHS
+    ]
     assert [need.name for need in found.report.needs] == [need.name for need in NEEDS]
     assert not [need for need in found.report.needs if need.missing]
-    assert found.count() == (len(HOLDS), len(HOLDS))
+    assert found.count() == (len(PATHS), len(PATHS))
 
 
 def test_it_imports_nothing_of_vllm() -> None:

@@ -33,14 +33,14 @@ class Outcome:
     refused: str = ""
     answers: dict[str, Any] = field(default_factory=dict)
     off: dict[str, str] = field(default_factory=dict)
-    """Hold to why it is off."""
+    """Fast path to why it is off."""
     output: str = ""
     """What the worker wrote."""
     seconds: float = 0.0
 
     @property
     def is_silent(self) -> bool:
-        """Whether a hold is off and no warning names it."""
+        """Whether a fast path is off and no warning names it."""
         return not all(f"is not as expected: {name} (" in self.output for name in self.off)
 
     def differences(self, expected: Outcome) -> dict[str, str]:

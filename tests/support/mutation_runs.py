@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from lmi_backend.engines.vllm.inside.table import HOLDS, NEEDS
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 from tests.support.battery import BODIES, CHATS, TEXTS
 from tests.support.mutated_engine import Outcome
 from tests.support.mutations import Mutation, bare
 from tests.support.places import TESTS
 
 RECORD: Final = TESTS / "data" / "mutations.json"
-KEYS: Final = {bare(text): entry for entry in (*NEEDS, *HOLDS) for text in entry.names}
+KEYS: Final = {bare(text): entry for entry in (*NEEDS, *PATHS) for text in entry.names}
 """Every name of the tables."""
 UNUSED: Final = ("ranks", "nodes")
 """Needs of other modes than that which is run."""
@@ -26,12 +26,12 @@ _REFUSED: Final = 418
 _RESUMED_FROM: Final = "tensors with log probabilities"
 """Answer whose tokens another is resumed from."""
 _TRIED: Final = {"output_hook", "new_tokens", "resumption", "direct_calls", "plain_stream"}
-"""Holds that are let go together where the trial of an answer fails."""
+"""Fast paths that are turned off together where the trial of an answer fails."""
 _EVENTS: Final = {"ChatCompletionStreamResponse": CHATS, "CompletionStreamResponse": TEXTS}
 """Classes of events, and the path whose streams have them."""
 _MEMBER: Final = "a member that is "
 _LEADS: Final = {"plain_stream": ("direct_calls", "new_tokens"), "new_tokens": ("fewer_counts",)}
-"""Holds with which another goes."""
+"""Fast paths with which another goes."""
 USUAL: Final = (
     "removed", "moved", "a required parameter", "reordered", "another default", "a raise",
     "__slots__", "a member that is null", "a member that is a constant",
@@ -73,14 +73,14 @@ class Record:
 
 
 def groups(mutations: Sequence[Mutation], most: int) -> Iterator[list[Mutation]]:
-    """Put mutations together that touch neither the same hold nor the same name."""
+    """Put mutations together that touch neither the same fast path nor the same name."""
     # What a release does often comes first.
     left = sorted(mutations, key=lambda each: each.kind not in USUAL)
     while left:
         chosen: list[Mutation] = []
         taken: set[str] = set()
         for each in left:
-            touched = each.holds | {each.key}
+            touched = each.fast_paths | {each.key}
             if len(chosen) < most and not taken & touched:
                 chosen.append(each)
                 taken |= touched
@@ -154,14 +154,14 @@ def _of_one(
     return (ENDED, _short(ended[0])) if ended else (SERVED, "")
 
 
-def _causes(mutations: Sequence[Mutation], hold: str, why: str) -> list[Mutation]:
-    """Return which mutations a hold is off by: those that the reason names, or that touch it."""
+def _causes(mutations: Sequence[Mutation], fast_path: str, why: str) -> list[Mutation]:
+    """Return which mutations turned a path off: those that the reason names, or that touch it."""
     if len(mutations) == 1:
         # Nothing else is changed.
         return list(mutations)
     named = [each for each in mutations if _names(why, each)]
-    touching = _TRIED if "the trial failed" in why else {hold, *_LEADS.get(hold, ())}
-    return named or [each for each in mutations if each.holds & touching]
+    touching = _TRIED if "the trial failed" in why else {fast_path, *_LEADS.get(fast_path, ())}
+    return named or [each for each in mutations if each.fast_paths & touching]
 
 
 def _names(text: str, mutation: Mutation) -> bool:

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from lmi_backend.engines.vllm.inside import names, present
 from lmi_backend.engines.vllm.inside.source import Source
-from lmi_backend.engines.vllm.inside.table import HOLDS, NEEDS
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 from tests.support.mutated_vllm import Tree, package_of, write
 from tests.support.mutation_runs import FOUND, KEYS, OFF, REFUSED, UNUSED
 from tests.support.mutations import Mutation, bare
@@ -50,28 +50,30 @@ def installed(source: Source) -> Iterator[None]:
 
 
 def found_by_source(
-    mutations: Sequence[Mutation], original: Path, folder: Path, *, with_holds: bool
+    mutations: Sequence[Mutation], original: Path, folder: Path, *, with_fast_paths: bool
 ) -> dict[str, tuple[str, str]]:
     """Return the outcomes of mutations of what is needed, which need no start.
 
     Args:
         original: the environment.
         folder: where a copy is made.
-        with_holds: whether to say of what is held, too, what the source tells of it.
+        with_fast_paths: whether to say of what is held, too, what the source tells of it.
     """
     write(Tree(package_of(original)), original, folder)
-    entries = [*HOLDS, *NEEDS] if with_holds else NEEDS
+    entries = [*PATHS, *NEEDS] if with_fast_paths else NEEDS
     texts = {bare(text): text for entry in entries for text in entry.names}
     found = {}
     for mutation in mutations:
-        if (text := texts.get(mutation.key)) is None or (mutation.holds and not with_holds):
+        if (text := texts.get(mutation.key)) is None or (
+            mutation.fast_paths and not with_fast_paths
+        ):
             continue
         with changed(original, folder, mutation) as source, installed(source):
             lacking = present.missing([text])
-        if lacking and mutation.holds:
+        if lacking and mutation.fast_paths:
             found[mutation.name] = (OFF, f"it lacks {', '.join(lacking)}")
         elif lacking:
             found[mutation.name] = (REFUSED, f"before it is loaded: it lacks {', '.join(lacking)}")
-        elif KEYS[mutation.key].name in UNUSED or (with_holds and mutation.kind == "moved"):
+        elif KEYS[mutation.key].name in UNUSED or (with_fast_paths and mutation.kind == "moved"):
             found[mutation.name] = (FOUND, "not started")
     return found

@@ -11,7 +11,7 @@ from typing import Final
 
 from lmi_backend.engines.vllm.inside.names import NAMES
 from lmi_backend.engines.vllm.inside.source import Source
-from lmi_backend.engines.vllm.inside.table import HOLDS, NEEDS
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 from tests.support.mutated_vllm import HELPERS, Tree
 
 HELPER: Final = f'__import__("vllm.{HELPERS}", fromlist=["x"])'
@@ -63,12 +63,12 @@ class Mutation:
         return f"{self.key}: {self.kind}"
 
     @property
-    def holds(self) -> set[str]:
-        """Names of the holds that touch it, or a member of it; empty if it is needed."""
+    def fast_paths(self) -> set[str]:
+        """Names of the fast paths that touch it, or a member of it; empty if it is needed."""
         return {
-            hold.name
-            for hold in HOLDS
-            if any(f"{bare(text)}.".startswith(f"{self.key}.") for text in hold.names)
+            fast_path.name
+            for fast_path in PATHS
+            if any(f"{bare(text)}.".startswith(f"{self.key}.") for text in fast_path.names)
         }
 
 
@@ -80,7 +80,7 @@ def bare(text: str) -> str:
 def targets(folder: Path) -> dict[str, Target]:
     """Return all names of the tables that are this vLLM's own."""
     source, tree, found = Source(folder), Tree(folder), {}
-    for entry in (*HOLDS, *NEEDS):
+    for entry in (*PATHS, *NEEDS):
         for key in map(bare, entry.names):
             first, _, member = key.partition(".")
             name = NAMES.get(first)

@@ -19,8 +19,8 @@ from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
 from lmi_backend.engines.vllm.chat_ids import chat_ids
 from lmi_backend.engines.vllm.inside import (
     compat,
+    fast_paths,
     gate,
-    holds,
     images,
     names,
     needs,
@@ -30,12 +30,12 @@ from lmi_backend.engines.vllm.inside import (
     trial,
 )
 from lmi_backend.engines.vllm.inside.arguments import engine_args, is_rank
-from lmi_backend.engines.vllm.inside.continuation import Continued, current, way_of
+from lmi_backend.engines.vllm.inside.continuation import Continued, current, resume_strategy_of
 from lmi_backend.engines.vllm.inside.failures import translated
 from lmi_backend.engines.vllm.inside.grammars import GrammarTrials
 from lmi_backend.engines.vllm.inside.http_app import HttpApp
 from lmi_backend.engines.vllm.inside.outputs import OutputReader
-from lmi_backend.engines.vllm.inside.starting import attach, before_loading, lets_go_of_core
+from lmi_backend.engines.vllm.inside.starting import attach, before_loading, turns_off_core_paths
 from lmi_backend.engines.vllm.inside.stats import LastStats, capacity, read_stats
 from lmi_backend.engines.vllm.lora import LoraAdapters
 from lmi_backend.engines.vllm.newness import say_if_newer
@@ -116,10 +116,10 @@ class VllmEngine(Engine):
         self._tokenizer = await self._own_tokenizer()
         self._longest_token = longest_token(self._tokenizer)
         self._max_model_len = self._engine.model_config.max_model_len
-        holds.probe("load", "a config that tells the engine's capacity", self._read_capacity)
+        fast_paths.probe("load", "a config that tells the engine's capacity", self._read_capacity)
         self._vocabulary = self._engine.model_config.get_vocab_size()
         if self._tokenizer is not None:
-            holds.probe(
+            fast_paths.probe(
                 "token_texts",
                 "a function that tells the text of each token by itself",
                 lambda: token_texts.attach(self._tokenizer, self._vocabulary),
@@ -142,7 +142,7 @@ class VllmEngine(Engine):
                 self._config.front_end,
             ).run()
         self._model_defaults = compat.default_sampling(self._engine)
-        say_if_newer(names.vllm_version, holds.states())
+        say_if_newer(names.vllm_version, fast_paths.states())
         version, longest = names.vllm_version, self._longest_token
         return Capabilities("vllm", version, self._max_model_len, longest)
 
@@ -159,7 +159,7 @@ class VllmEngine(Engine):
         except (ValueError, LmiError):
             raise
         except Exception as error:
-            if not lets_go_of_core(error):
+            if not turns_off_core_paths(error):
                 raise
             engine = self._create_once(arguments)
         attach(engine)
@@ -221,7 +221,7 @@ class VllmEngine(Engine):
                     await turn.enter_async_context(self._image_turns)
                 arguments = await self._request_arguments(request)
                 reader.sends_ids = self._config.sends_ids and bool(
-                    way_of(self._engine, arguments["params"])
+                    resume_strategy_of(self._engine, arguments["params"])
                 )
                 await output_hook.generate(
                     self._engine, arguments, reader, sink, on_added=turn.aclose

@@ -1,6 +1,6 @@
 """Which of the engine's fast paths are off; each has a public way that answers the same requests.
 
-The engine's implementation says what each one is (`HOLDS`); a test compares the names.
+The engine's implementation says what each one is (`PATHS`); a test compares the names.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from lmi_backend.options.releases import newest_run
 from tests.support.installed_engine import with_version
 
 Make = Callable[..., str]
-HOLDS = [
+PATHS = [
     {
         "name": name,
         "purpose": f"what {name} is for",
@@ -25,12 +25,12 @@ HOLDS = [
     }
     for name in ("waits", "media")
 ]
-LOST = [HOLDS[0], HOLDS[1] | {"missing": ["MediaConnector", "HTTPConnection.get"]}]
+LOST = [PATHS[0], PATHS[1] | {"missing": ["MediaConnector", "HTTPConnection.get"]}]
 
 
-def report(holds: list[dict[str, Any]], **missing: list[str]) -> str:
+def report(paths: list[dict[str, Any]], **missing: list[str]) -> str:
     needs = [{"name": need.name, "missing": missing.get(need.name, [])} for need in NEEDS]
-    return json.dumps({"version": "0.33.0", "holds": holds, "needs": needs})
+    return json.dumps({"version": "0.33.0", "fast_paths": paths, "needs": needs})
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def model(folder: Path, *lines: str) -> str:
 def test_the_table_has_a_row_for_each(
     capsys: pytest.CaptureFixture[str], interpreter: Make
 ) -> None:
-    interpreter(report(HOLDS))
+    interpreter(report(PATHS))
     _, found = doctor(capsys)
     assert found["fast paths"]["status"] == "ok"
     assert found["fast paths"]["found"] == "2 of 2 hold in vLLM 0.33.0"
@@ -100,7 +100,7 @@ def test_one_that_does_not_hold_is_said_with_what_is_missing_and_what_it_costs(
 def test_what_a_user_turns_off_is_not_held(
     capsys: pytest.CaptureFixture[str], interpreter: Make, tmp_path: Path
 ) -> None:
-    interpreter(report(HOLDS))
+    interpreter(report(PATHS))
     for name, states in (("media", ["held", "public"]), ("false", ["public", "public"])):
         folder = model(tmp_path / name, f"option.vllm_fast_paths={name}")
         _, found = doctor(capsys, folder)
@@ -118,7 +118,7 @@ def test_what_a_user_turns_off_is_not_held(
 def test_what_nothing_replaces_is_an_error(
     capsys: pytest.CaptureFixture[str], interpreter: Make
 ) -> None:
-    interpreter(report(HOLDS, engine=["AsyncLLM.from_vllm_config"]))
+    interpreter(report(PATHS, engine=["AsyncLLM.from_vllm_config"]))
     status, found = doctor(capsys)
     assert (status, found["fast paths"]["status"]) == (1, "error")
     lacking = "lacks what a model needs: engine (AsyncLLM.from_vllm_config)"
@@ -130,7 +130,7 @@ def test_what_only_some_models_need_is_an_error_for_those(
     capsys: pytest.CaptureFixture[str], interpreter: Make, tmp_path: Path
 ) -> None:
     assert {need.name for need in NEEDS} == {"engine", "server", "ranks", "nodes"}
-    interpreter(report(HOLDS, ranks=["Executor"], nodes=["run_headless"]))
+    interpreter(report(PATHS, ranks=["Executor"], nodes=["run_headless"]))
     _, found = doctor(capsys)
     assert found["fast paths"]["status"] == "ok"
     lacking = "it lacks what some models need: ranks (Executor), nodes (run_headless)"
@@ -163,7 +163,7 @@ def test_an_interpreter_that_cannot_say_is_a_warning(
 def test_no_engine_or_one_without_fast_paths_has_no_row(
     capsys: pytest.CaptureFixture[str], interpreter: Make, tmp_path: Path
 ) -> None:
-    interpreter(report(HOLDS))
+    interpreter(report(PATHS))
     (tmp_path / "echo").mkdir()
     (tmp_path / "echo" / "serving.properties").write_text("option.rolling_batch=echo\n")
     _, found = doctor(capsys, str(tmp_path / "echo"))

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from mutations_page import RESULTS, WORDS, bare, mutations_page
 
-from lmi_backend.engines.vllm.inside.table import HOLDS, NEEDS
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 
-NAMES = {bare(text) for entry in (*HOLDS, *NEEDS) for text in entry.names}
+NAMES = {bare(text) for entry in (*PATHS, *NEEDS) for text in entry.names}
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.engines.vllm.inside import holds, names
+from lmi_backend.engines.vllm.inside import fast_paths, names
 from lmi_backend.errors import EngineError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class AdapterTable:
         self._models, self._known = models, known
         self._loaded: dict[str, Any] = {}
         self._lock = asyncio.Lock()
-        holds.probe("adapter_table", "a table of adapters by name", self._share)
+        fast_paths.probe("adapter_table", "a table of adapters by name", self._share)
 
     def _share(self) -> None:
         if not isinstance(self._models.lora_requests, dict):
@@ -40,7 +40,7 @@ class AdapterTable:
         Raises:
             EngineError: it does not take an adapter.
         """
-        if holds.is_held("adapter_table"):
+        if fast_paths.is_on("adapter_table"):
             return
         async with self._lock:
             for name in [

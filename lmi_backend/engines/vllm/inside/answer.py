@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextvars
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.vllm.inside import compat, holds, images, names
-from lmi_backend.engines.vllm.inside.continuation import way_of
-from lmi_backend.engines.vllm.inside.plain_stream import Middle, Pattern
+from lmi_backend.engines.vllm.inside import compat, fast_paths, images, names
+from lmi_backend.engines.vllm.inside.continuation import resume_strategy_of
+from lmi_backend.engines.vllm.inside.plain_stream import Template, TemplatedEvents
 from lmi_backend.generation import HttpChunk
 from lmi_backend.token_ids import pack
 
@@ -44,7 +44,7 @@ class Answer:
         self.num_generations = 0
         """Calls of the engine by the server."""
         self.last_data = b""
-        self.has_middle = False
+        self.has_template = False
         """Whether all between the first and the last events is written without the server."""
         self.is_cut = False
         """Whether the engine died, also if the server hid that."""
@@ -76,12 +76,12 @@ class Answer:
             chunk, self._held = self._held, HttpChunk()
         self._sink.take(chunk)
 
-    def middle(self, state: Any, pattern: Pattern) -> Middle:
+    def write_by(self, state: Any, template: Template) -> TemplatedEvents:
         """Have the events of a request's middle written without the server."""
-        self.has_middle = True
-        return Middle(
+        self.has_template = True
+        return TemplatedEvents(
             state,
-            pattern,
+            template,
             self._sink,
             compat.take_interval(state),
             num_prompt_tokens=self.prompt_tokens,
@@ -99,14 +99,16 @@ class Generation:
         self._engine, self._answer = engine, answer
         answer.num_generations += 1
         if answer.sends_ids:
-            answer.sends_ids = answer.num_generations == 1 and bool(way_of(engine, params))
+            answer.sends_ids = answer.num_generations == 1 and bool(
+                resume_strategy_of(engine, params)
+            )
         self._is_delta = getattr(params, "output_kind", None) == names.RequestOutputKind.DELTA
-        may_be_plain = answer.may_be_plain and holds.is_held("plain_stream")
+        may_be_plain = answer.may_be_plain and fast_paths.is_on("plain_stream")
         self._tries = _TRIES if may_be_plain and self._is_delta and params.n == 1 else 0
         self._has_prompt = False
         self._counted: dict[int, int] = {}
         """Tokens that are counted already of what an output tells, by answer."""
-        self._middle: Middle | None = None
+        self._templated: TemplatedEvents | None = None
 
     def count(self, output: Any, *, is_known: bool = False) -> None:
         """Count the tokens of an output; vLLM gives all so far, or only what is new.
@@ -118,8 +120,8 @@ class Generation:
             self._has_prompt = True
             images.release()
             self._answer.prompt_tokens += len(output.prompt_token_ids or ())
-        if self._middle is not None:
-            self._counted[0] = self._middle.num_sent
+        if self._templated is not None:
+            self._counted[0] = self._templated.num_sent
         for answer in output.outputs:
             given, counted = len(answer.token_ids), self._counted.get(answer.index, 0)
             self._answer.generated_tokens += given - counted
@@ -139,7 +141,7 @@ class Generation:
             return
         self._tries -= 1
         state = compat.running_state(self._engine, output.request_id)
-        pattern = Pattern.of(self._answer.last_data, output.outputs[0].text) if state else None
-        if pattern is not None:
+        template = Template.of(self._answer.last_data, output.outputs[0].text) if state else None
+        if template is not None:
             self._tries = 0
-            self._middle = self._answer.middle(state, pattern)
+            self._templated = self._answer.write_by(state, template)

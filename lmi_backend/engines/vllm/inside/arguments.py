@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.vllm.inside import compat, holds, media_compat, names
+from lmi_backend.engines.vllm.inside import compat, fast_paths, media_compat, names
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.hints import closest
 
@@ -30,7 +30,7 @@ def engine_args(config: EngineConfig) -> Any:
             problem = f"is neither an option of LMI nor an argument of vLLM {names.vllm_version}"
             raise _error(name, text, problem + hint)
     typed = _read_texts(config.passthrough, known) | config.arguments | _rank_arguments()
-    holds.probe(
+    fast_paths.probe(
         "media",
         "a connector whose fetches can be looked at",
         lambda: guard_media(typed.get("allowed_media_domains", ())),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from lmi_backend.engines.vllm.inside import holds
+from lmi_backend.engines.vllm.inside import fast_paths
 
 _asked: Final[ContextVar[str]] = ContextVar("asked_name", default="")
 
@@ -23,7 +23,9 @@ class AskedName:
     def __init__(self, models: Any, names: list[str]) -> None:
         self._models, self._names, self._first = models, frozenset(names), names[0]
         self._own: Any = None
-        holds.probe("asked_name", "a method that gives an answer its model's name", self._attach)
+        fast_paths.probe(
+            "asked_name", "a method that gives an answer its model's name", self._attach
+        )
 
     def _attach(self) -> None:
         self._own = self._models.model_name

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, get_args
 
-from lmi_backend.engines.vllm.inside import holds, names, needs, single_process
+from lmi_backend.engines.vllm.inside import fast_paths, names, needs, single_process
 
 EXTERNAL_LAUNCHER = "external_launcher"
 """vLLM's name of an executor whose ranks somebody else starts."""
@@ -220,7 +220,7 @@ def default_sampling(engine: Any) -> dict[str, Any]:
             raise TypeError(f"it is a {type(values).__name__}")
         defaults.update(values)
 
-    if not holds.probe("defaults", "the model's own sampling values", ask):
+    if not fast_paths.probe("defaults", "the model's own sampling values", ask):
         defaults = _file_sampling(model_config.model)
     return defaults
 

@@ -16,7 +16,7 @@ from copy import copy
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lmi_backend.engines.vllm.inside import compat, forced_ids, holds, names
+from lmi_backend.engines.vllm.inside import compat, fast_paths, forced_ids, names
 from lmi_backend.errors import EngineError
 from lmi_backend.token_ids import unpack
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.generation import Continuation
 
-Way = Literal["from the prompt", "from the start", ""]
+ResumeStrategy = Literal["from the prompt", "from the start", ""]
 
 _GREEDY: Final = 1e-5
 """Temperature below which vLLM takes the likeliest token."""
@@ -36,9 +36,9 @@ _STATEFUL: Final = (
 """Parameters for which vLLM tells tokens that were generated from those of the prompt."""
 
 
-def way_of(engine: Any, params: Any) -> Way:
+def resume_strategy_of(engine: Any, params: Any) -> ResumeStrategy:
     """Return how a request could resume: with its tokens as a prompt, repeated, or not at all."""
-    if not holds.is_held("resumption"):
+    if not fast_paths.is_on("resumption"):
         return ""
     if getattr(params, "n", 0) != 1 or params.output_kind != names.RequestOutputKind.DELTA:
         return ""
@@ -76,7 +76,7 @@ class Continued:
         Raises:
             EngineError: this vLLM lets none resume.
         """
-        if not holds.is_held("resumption"):
+        if not fast_paths.is_on("resumption"):
             raise EngineError("the answer cannot be resumed: this vLLM's inside is not as expected")
         return cls(continuation)
 
@@ -101,7 +101,7 @@ class Continued:
         changed.sampling_params = params
         params.prompt_logprobs = None
         has_prompt = request.prompt_token_ids and request.prompt_embeds is None
-        if way_of(engine, params) != "from the prompt" or not has_prompt:
+        if resume_strategy_of(engine, params) != "from the prompt" or not has_prompt:
             # Without the plugin a greedy or seeded request repeats them by itself.
             if forced_ids.are_taken(engine):
                 forced_ids.add(params, ids)
@@ -153,7 +153,9 @@ class Continuations:
         forced_ids.remove(request.sampling_params)
         continued = current.get()
         if continued is not None and not continued.is_begun:
-            with holds.held("resumption", "an output processor that can be brought to any token"):
+            with fast_paths.watched(
+                "resumption", "an output processor that can be brought to any token"
+            ):
                 request, repeated = continued.begin(self._engine, request)
             if repeated:
                 self._repeated[request.request_id] = repeated

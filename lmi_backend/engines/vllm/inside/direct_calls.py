@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
 from lmi_backend.engines.bodies import read_body
 from lmi_backend.engines.vllm.asgi import scope_of
-from lmi_backend.engines.vllm.inside import holds, server_compat
+from lmi_backend.engines.vllm.inside import fast_paths, server_compat
 from lmi_backend.generation import HttpChunk
 
 if TYPE_CHECKING:
@@ -29,17 +29,17 @@ _JSON: Final = "application/json"
 
 
 _WATCHED: Final = ("direct_calls", "plain_stream")
-"""Holds by which an answer is not seen by all of vLLM's server."""
+"""Fast paths by which an answer is not seen by all of vLLM's server."""
 
 
 def _leave_out(watching: Collection[str], options: Collection[str]) -> None:
     chosen = [name for name in watching if name in options]
-    for hold in _WATCHED:
+    for fast_path in _WATCHED:
         if chosen:
-            holds.leave_out(hold, f"{chosen[0]} has vLLM's server look at each answer")
+            fast_paths.leave_out(fast_path, f"{chosen[0]} has vLLM's server look at each answer")
         else:
             came = ", ".join(watching)
-            holds.let_go(hold, "an application that looks at no answer", came)
+            fast_paths.turn_off(fast_path, "an application that looks at no answer", came)
 
 
 class DirectCalls:
@@ -58,13 +58,15 @@ class DirectCalls:
         if watching := server_compat.watchers(app):
             _leave_out(watching, options)
             return
-        if holds.probe("direct_calls", "endpoints that a body and a request answer", self._find):
+        if fast_paths.probe(
+            "direct_calls", "endpoints that a body and a request answer", self._find
+        ):
             paths = ", ".join(sorted(self._endpoints))
             _log.info("vLLM's code for %s is called without its HTTP server", paths)
         else:
             self._endpoints = {}
-            holds.let_go("plain_stream", "direct_calls", "they are off")
-        holds.probe("plain_stream", "a chat server that names its parsers", self._find_plain)
+            fast_paths.turn_off("plain_stream", "direct_calls", "they are off")
+        fast_paths.probe("plain_stream", "a chat server that names its parsers", self._find_plain)
 
     def _find(self) -> None:
         self._endpoints = server_compat.endpoints(self._app)
@@ -88,7 +90,7 @@ class DirectCalls:
             answer: takes the answer.
             outlined: the outline of the body.
         """
-        found = self._endpoints.get(request.path) if holds.is_held("direct_calls") else None
+        found = self._endpoints.get(request.path) if fast_paths.is_on("direct_calls") else None
         if found is None or not _is_json_body(request):
             return False
         endpoint, read = found
@@ -129,16 +131,16 @@ async def _send(response: Any, answer: Answer, *, has_role: bool) -> None:
         answer.take(head)
         return
     # What comes in one turn is one chunk: the role, and all events after the last token.
-    held = b""
+    buffered = b""
     async with aclosing(response.body_iterator) as events:
         async for event in events:
             data = event.encode() if isinstance(event, str) else bytes(event)
-            held += data
-            if not has_role and not answer.has_middle:
-                answer.take(HttpChunk(held, status=head.status, headers=head.headers))
-                answer.last_data, held = data, b""
+            buffered += data
+            if not has_role and not answer.has_template:
+                answer.take(HttpChunk(buffered, status=head.status, headers=head.headers))
+                answer.last_data, buffered = data, b""
             has_role = False
-    answer.take(HttpChunk(held, is_last=True, status=head.status, headers=head.headers))
+    answer.take(HttpChunk(buffered, is_last=True, status=head.status, headers=head.headers))
 
 
 def _is_json_body(request: HttpRequest) -> bool:

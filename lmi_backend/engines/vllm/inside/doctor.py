@@ -1,4 +1,4 @@
-"""Print which holds the installed vLLM has: `python -m lmi_backend.engines.vllm.inside.doctor`.
+"""Print which fast paths a vLLM has: `python -m lmi_backend.engines.vllm.inside.doctor`.
 
 It reads vLLM's source and imports nothing of it. What only a trial can tell, an engine finds out
 when it starts.
@@ -10,26 +10,26 @@ import json
 import sys
 
 from lmi_backend.engines.vllm.inside.present import missing_of_holds, missing_of_needs
-from lmi_backend.engines.vllm.inside.table import HOLDS
+from lmi_backend.engines.vllm.inside.table import PATHS
 from lmi_backend.options.signature import installed_version
 
 
 def main() -> None:
     """Write the table as JSON to the standard output."""
     lacking = missing_of_holds()
-    holds = [
+    found = [
         {
-            "name": hold.name,
-            "purpose": hold.purpose,
-            "missing": lacking[hold.name],
-            "public_way": hold.public_way,
-            "cost": hold.cost,
+            "name": fast_path.name,
+            "purpose": fast_path.purpose,
+            "missing": lacking[fast_path.name],
+            "public_way": fast_path.public_way,
+            "cost": fast_path.cost,
         }
-        for hold in HOLDS
+        for fast_path in PATHS
     ]
     needs = [{"name": name, "missing": names} for name, names in missing_of_needs().items()]
     version = installed_version("vllm", sys.executable)
-    json.dump({"version": version, "holds": holds, "needs": needs}, sys.stdout)
+    json.dump({"version": version, "fast_paths": found, "needs": needs}, sys.stdout)
 
 
 if __name__ == "__main__":

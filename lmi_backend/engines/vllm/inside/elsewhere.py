@@ -1,7 +1,7 @@
-"""Holds that vLLM's own processes release: a file brings them to the worker, which reports.
+"""Fast paths that vLLM's own processes turn off: a file brings them to the worker, which reports.
 
 The worker names the file in a variable, which its processes inherit. Each of them appends a line
-for a hold. A line that cannot be written is left out: the process logs the same, and must not fail.
+for a path. A line that cannot be written is left out: the process logs the same, and must not fail.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST: Final = 2000
 
 
 def share() -> None:
-    """Have this process and those it starts report released holds to a worker.
+    """Have this process and those it starts report paths that are off to a worker.
 
     The file is in the worker's private folder, which is removed with it. Ranks on other machines
     have no such folder.
@@ -34,7 +34,7 @@ def share() -> None:
 
 
 def tell(name: str, reason: str) -> None:
-    """Report to the worker a hold that this process releases."""
+    """Report to the worker a path that this process turns off."""
     if path := os.environ.get(_VARIABLE):
         line = " ".join([name, *reason[:_LONGEST].split(), f"(in process {os.getpid()})"])
         with suppress(OSError), open(path, "a", encoding="utf-8") as file:
@@ -42,7 +42,7 @@ def tell(name: str, reason: str) -> None:
 
 
 def reported() -> Mapping[str, str]:
-    """Return each hold that any of these processes has released, and the reason."""
+    """Return each path that any of these processes has turned off, and the reason."""
     path = os.environ.get(_VARIABLE, "")
     try:
         size = os.stat(path).st_size if path else 0

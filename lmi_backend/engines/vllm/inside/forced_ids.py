@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.vllm.inside import holds, names
+from lmi_backend.engines.vllm.inside import fast_paths, names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ _IDS: Final = "lmi_backend.forced_ids"
 
 def are_taken(engine: Any) -> bool:
     """Tell whether an engine's cores apply the plugin."""
-    return holds.is_held("forced_tokens") and engine.vllm_config.speculative_config is None
+    return fast_paths.is_on("forced_tokens") and engine.vllm_config.speculative_config is None
 
 
 def check(engine: Any) -> None:

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.vllm.inside import forced_ids, holds, names
+from lmi_backend.engines.vllm.inside import fast_paths, forced_ids, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_HOLD: Final = "forced_tokens"
+_NAME: Final = "forced_tokens"
 _EXPECTED: Final = "requests and logits as vLLM's runners give them"
 _SecondRunners: Final = names.LogitsProcessor
 _bases: tuple[type, ...] = (names.AdapterLogitsProcessor,)
@@ -70,7 +70,7 @@ class ForcedTokens(*_bases):  # type: ignore[misc]
         with _kept_alive():
             if ctx is not None:
                 self._force_rows(logits, ctx)
-            elif holds.is_held(_HOLD):
+            elif fast_paths.is_on(_NAME):
                 return super().apply(logits)
         return logits
 
@@ -83,11 +83,11 @@ class ForcedTokens(*_bases):  # type: ignore[misc]
 
 @contextmanager
 def _kept_alive() -> Iterator[None]:
-    """Let the hold go if what is done here fails, and continue without it."""
+    """Turn the path off if what is done here fails, and continue without it."""
     try:
         yield
     except Exception as error:  # noqa: BLE001  the core would end with all requests
-        holds.let_go(_HOLD, _EXPECTED, f"{type(error).__name__}: {error}")
+        fast_paths.turn_off(_NAME, _EXPECTED, f"{type(error).__name__}: {error}")
 
 
 def _ids(params: Any) -> list[int]:
@@ -107,6 +107,6 @@ def _force_next(ids: Sequence[int], output: Sequence[int], logits: Any) -> Any:
 def _force(ids: Sequence[int], step: int, logits: Any) -> None:
     """Leave the token of a step alone in its logits: [vocabulary]."""
     # Below 0 a part of the prompt is computed, and nothing is chosen.
-    if 0 <= step < len(ids) and holds.is_held(_HOLD):
+    if 0 <= step < len(ids) and fast_paths.is_on(_NAME):
         logits.fill_(-math.inf)
         logits[ids[step]] = 0.0

@@ -17,7 +17,7 @@ from lmi_backend.clients.registry import RESUMED
 from lmi_backend.engines.bodies import BodyBounds, asked_in, check_body
 from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.inside import (
-    holds,
+    fast_paths,
     images,
     names,
     needs,
@@ -99,7 +99,7 @@ class HttpApp:
             ConfigurationError: vLLM's server refuses an option's value.
         """
         server = server_compat.http_server()
-        holds.probe("short_errors", "a function that cleans errors", server_compat.cut_messages)
+        fast_paths.probe("short_errors", "code that cleans errors", server_compat.cut_messages)
         arguments = _arguments(server, engine_args, config)
         client = _CountingClient(engine, _wrapped(config.structure_bounds), grammars)
         tasks = await needs.supported_tasks(engine)
@@ -180,7 +180,7 @@ class HttpApp:
         _, outlined = await check_body(request.body, self._bounds)
         if not is_direct or not await self._calls.respond(request, answer, outlined):
             await respond(self._app, request, answer.take)
-        return answer.has_middle
+        return answer.has_template
 
     @property
     def plain_paths(self) -> set[str]:

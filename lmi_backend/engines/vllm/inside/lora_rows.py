@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lmi_backend.engines.vllm.inside import holds, names
+from lmi_backend.engines.vllm.inside import fast_paths, names
 
 _ROWS: Final = "_lmi_backend_rows"
 """Member of a wrapper with the adapters of the tokens whose logits are computed."""
@@ -20,7 +20,7 @@ seconds."""
 
 def install() -> None:
     """Have this process look them up so, if its model is on the CPU."""
-    holds.probe("lora_rows", "a class that applies LoRA on a CPU", _install)
+    fast_paths.probe("lora_rows", "a class that applies LoRA on a CPU", _install)
 
 
 def _install() -> None:
@@ -34,16 +34,16 @@ def _install() -> None:
     if not (callable(own) and isinstance(indices, property) and isinstance(tokens, property)):
         raise TypeError("its add_lora_logits and its indices are of another kind")
 
-    def let_go(error: Exception) -> None:
+    def turn_off(error: Exception) -> None:
         wrapper.add_lora_logits, wrapper.sampler_indices = own, indices
         came = f"{type(error).__name__}: {error}"
-        holds.let_go("lora_rows", "adapters of tokens that can be looked up", came)
+        fast_paths.turn_off("lora_rows", "adapters of tokens that can be looked up", came)
 
     def add(self: Any, y: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             setattr(self, _ROWS, _rows(self, x))
         except Exception as error:  # noqa: BLE001  the step of all requests goes on without
-            let_go(error)
+            turn_off(error)
             return own(self, y, x, *args, **kwargs)
         if getattr(self, _ROWS) is None:
             return own(self, y, x, *args, **kwargs)
@@ -55,7 +55,7 @@ def _install() -> None:
             if before is None:
                 raise
             setattr(self, _ROWS, None)
-            let_go(error)
+            turn_off(error)
             y.copy_(before)
             return own(self, y, x, *args, **kwargs)
         finally:
@@ -68,7 +68,7 @@ def _install() -> None:
         try:
             return indices.__get__(self)
         except Exception as error:  # noqa: BLE001  as above
-            let_go(error)
+            turn_off(error)
             return indices.__get__(self)
 
     wrapper.add_lora_logits, wrapper.sampler_indices = add, property(chosen)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.vllm.inside import holds
+from lmi_backend.engines.vllm.inside import fast_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -56,7 +56,7 @@ class TokenReader:
         try:
             positions = self.logprobs.read(ids, lists)
         except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
-            holds.let_go("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
+            fast_paths.turn_off("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
             return False
         if positions is None:
             return False
@@ -126,7 +126,7 @@ class NewTokens:
             try:
                 is_taken = self._is_taken(output, version)
             except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
-                holds.let_go("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
+                fast_paths.turn_off("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
                 is_taken = False
             if not is_taken:
                 left.append(output)
@@ -142,7 +142,7 @@ class NewTokens:
         plain.new_logprobs = lists
         try:
             is_plain = output == plain and version == reader.weight_version
-            is_plain = is_plain and holds.is_held("new_tokens")
+            is_plain = is_plain and fast_paths.is_on("new_tokens")
         except ValueError:  # it has an array where the other one has none
             is_plain = False
         if is_plain:

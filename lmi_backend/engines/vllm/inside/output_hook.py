@@ -12,7 +12,7 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.engines.vllm.inside import compat, holds
+from lmi_backend.engines.vllm.inside import compat, fast_paths
 from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
 from lmi_backend.engines.vllm.inside.new_tokens import read_tokens
 
@@ -47,7 +47,7 @@ async def generate(
     Raises:
         Exception: what vLLM raises, or what the sink raises.
     """
-    if not holds.is_held("output_hook"):
+    if not fast_paths.is_on("output_hook"):
         await generate_publicly(engine, arguments, reader, sink, on_added)
         return
     hook, queue = _OutputHook(reader, sink), None
@@ -59,7 +59,7 @@ async def generate(
             if (output := queue.get_nowait()) is not None:
                 hook.put(output)
             if not hook.is_attached and arguments["params"].n == 1 and not hook.ended.done():
-                holds.let_go("output_hook", "a state of each request", "none of this one")
+                fast_paths.turn_off("output_hook", "a state of each request", "none of this one")
             await on_added()
             await hook.ended
             return
@@ -81,7 +81,9 @@ def _attach(hook: _OutputHook, engine: Any, queue: Any, request_id: str) -> bool
         if state is not None:
             hook.attach(state)
 
-    return holds.probe("output_hook", "a queue and a state of each request to hook into", attach)
+    return fast_paths.probe(
+        "output_hook", "a queue and a state of each request to hook into", attach
+    )
 
 
 async def generate_publicly(

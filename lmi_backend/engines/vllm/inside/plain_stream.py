@@ -3,7 +3,7 @@
 vLLM's server writes the first event of an answer, the last ones, and everything of an answer that
 is not plain. It takes an output, a validated object, its JSON and a chain of generators for each
 event. Between the first and the last event of a plain stream nothing changes but the text: the
-first one is the pattern of those, and vLLM's detokeniser has the text.
+first one is the template of those, and vLLM's detokeniser has the text.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ further: Members = frozenset()
 """Members that this vLLM writes into each event besides those above, as `trial` has seen."""
 
 
-class Pattern:
+class Template:
     """The bytes of an event before and after its text. `of` makes one."""
 
     def __init__(self, before: bytes, after: bytes) -> None:
         self._before, self._after = before, after
 
     @classmethod
-    def of(cls, event: bytes, text: str) -> Pattern | None:
-        """Return the pattern of an event that tells a text, or None if it tells more."""
+    def of(cls, event: bytes, text: str) -> Template | None:
+        """Return the template of an event that tells a text, or None if it tells more."""
         read = _read(event)
         if read is None or read.text != text or not read.further <= further:
             return None
         # Inside a string its quotes would be escaped.
         before, found, rest = event.partition(read.key + _encode(text))
-        pattern = cls(before + read.key, rest)
-        return pattern if found and pattern.event(text) == event else None
+        template = cls(before + read.key, rest)
+        return template if found and template.event(text) == event else None
 
     def event(self, text: str) -> bytes:
         """Return the event that tells another text."""
@@ -100,7 +100,7 @@ def _read(event: bytes) -> _Read | None:
     return _Read(text, _KEYS[delta is None], frozenset(others))
 
 
-class Middle:
+class TemplatedEvents:
     """Replaces the part of a RequestState of vLLM that makes outputs, and writes events instead.
 
     vLLM makes the last output. It has the ids of all tokens since this replacement: the server
@@ -108,7 +108,7 @@ class Middle:
 
     Args:
         state: the request's, in vLLM. An output that waits for its reader is written at once.
-        pattern: of its events.
+        template: of its events.
         sink: takes them.
         interval: fewest tokens of an event, and the ids of earlier tokens that no output of vLLM
             has, as `compat.take_interval` returns them.
@@ -119,14 +119,14 @@ class Middle:
     def __init__(
         self,
         state: Any,
-        pattern: Pattern,
+        template: Template,
         sink: ChunkSink,
         interval: tuple[int, Sequence[int]] = (1, ()),
         *,
         num_prompt_tokens: int = 0,
         sends_ids: bool = False,
     ) -> None:
-        self._pattern, self._take, self._defer = pattern, sink.take, sink.defer
+        self._template, self._take, self._defer = template, sink.take, sink.defer
         self._num_prompt_tokens, self._sends_ids = num_prompt_tokens, sends_ids
         self._state = state
         self._text = state.detokenizer.get_next_output_text
@@ -178,7 +178,7 @@ class Middle:
         new, self.num_sent = self._ids[self.num_sent :], len(self._ids)
         self._take(
             HttpChunk(
-                self._pattern.event(text),
+                self._template.event(text),
                 num_tokens=len(new),
                 num_prompt_tokens=self._num_prompt_tokens,
                 ids=pack(new) if self._sends_ids else b"",

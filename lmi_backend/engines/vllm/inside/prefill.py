@@ -9,9 +9,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
-from lmi_backend.engines.vllm.inside import holds
+from lmi_backend.engines.vllm.inside import fast_paths
 
-_HOLD: Final = "prefill"
+_NAME: Final = "prefill"
 _EXPECTED: Final = "a function that makes a chat of a message"
 
 
@@ -24,7 +24,7 @@ def attach(state: Any) -> None:
     server = getattr(state, "anthropic_serving_messages", None)
     if server is None:
         return
-    if holds.probe(_HOLD, _EXPECTED, lambda: _check(server)):
+    if fast_paths.probe(_NAME, _EXPECTED, lambda: _check(server)):
         server.to_chat_completion_request = _Continuing(server.to_chat_completion_request)
 
 
@@ -45,11 +45,11 @@ class _Continuing:
 
     def __call__(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         chat = self._own(request, *args, **kwargs)
-        if request.messages and _is_prefill(request.messages[-1]) and holds.is_held(_HOLD):
+        if request.messages and _is_prefill(request.messages[-1]) and fast_paths.is_on(_NAME):
             try:
                 chat.add_generation_prompt, chat.continue_final_message = False, True
             except Exception as error:  # noqa: BLE001  vLLM's server begins a new message, then
-                holds.let_go(_HOLD, _EXPECTED, f"{type(error).__name__}: {error}")
+                fast_paths.turn_off(_NAME, _EXPECTED, f"{type(error).__name__}: {error}")
         return chat
 
 

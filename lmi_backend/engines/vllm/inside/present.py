@@ -1,4 +1,4 @@
-"""Which holds the installed vLLM has, read from its source before it is imported."""
+"""Which fast paths the installed vLLM has, read from its source before it is imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from lmi_backend.engines.vllm.inside.names import NAMES, homes
 from lmi_backend.engines.vllm.inside.source import installed, problem_of_call
-from lmi_backend.engines.vllm.inside.table import HOLDS, NEEDS
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 from lmi_backend.options.signature import installed_version
 from lmi_backend.options.versions import is_later
 
@@ -16,14 +16,14 @@ def missing(names: Iterable[str]) -> list[str]:
     """Return which names this vLLM surely lacks, or cannot be called by as they are here.
 
     Args:
-        names: as `Hold.names` and `Need.names` have them. What is not vLLM's own is left out.
+        names: as `FastPath.names` and `Need.names` have them. What is not vLLM's own is left out.
     """
     return [problem for name in names for problem in [_problem(name)] if problem]
 
 
 def missing_of_holds() -> dict[str, list[str]]:
-    """Return what each hold lacks."""
-    return {hold.name: missing(hold.names) for hold in HOLDS}
+    """Return what each fast path lacks."""
+    return {fast_path.name: missing(fast_path.names) for fast_path in PATHS}
 
 
 def missing_of_needs() -> dict[str, list[str]]:

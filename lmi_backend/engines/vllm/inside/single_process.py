@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
-from lmi_backend.engines.vllm.inside import holds, names
+from lmi_backend.engines.vllm.inside import fast_paths, names
 
 
 def prepare(config: Any, *, chosen: Any) -> AbstractContextManager[object]:
@@ -25,12 +25,14 @@ def prepare(config: Any, *, chosen: Any) -> AbstractContextManager[object]:
     Returns:
         In which the core's process is to be started; it has been entered.
     """
-    if not holds.is_held("single_process") or chosen is not None:
+    if not fast_paths.is_on("single_process") or chosen is not None:
         return nullcontext()
     parallel = config.parallel_config
     before = parallel.distributed_executor_backend
     try:
-        with holds.held("single_process", "an executor, and the variables of a worker on a CPU"):
+        with fast_paths.watched(
+            "single_process", "an executor, and the variables of a worker on a CPU"
+        ):
             if not names.current_platform.is_cpu() or parallel.world_size_across_dp > 1:
                 return nullcontext()
             # Before 0.20, which has the manager, a worker bound its threads by itself.

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lmi_backend.engines.vllm.inside import compat, holds, names
+from lmi_backend.engines.vllm.inside import compat, fast_paths, names
 from lmi_backend.ipc.engine import EngineStats
 
 _SUMS: Final = (
@@ -54,8 +54,10 @@ class LastStats:
 
     def loggers(self) -> list[Any]:
         """Return the factories that vLLM is to be given; none if it cannot report here."""
-        is_held = holds.probe("load", "loggers that are given a scheduler's stats", _logger_class)
-        return [self.logger] if is_held else []
+        is_on = fast_paths.probe(
+            "load", "loggers that are given a scheduler's stats", _logger_class
+        )
+        return [self.logger] if is_on else []
 
     def logger(self, vllm_config: Any, engine_index: int = 0) -> Any:
         """Return a stat logger that reports here."""
@@ -64,8 +66,8 @@ class LastStats:
 
 def is_ours(logger: Any) -> bool:
     """Tell whether one of vLLM's loggers hands on to one of `LastStats.logger`."""
-    held = [each.values() if isinstance(each, dict) else [each] for each in vars(logger).values()]
-    return any(isinstance(each, _Logger) for some in [[logger], *held] for each in some)
+    inner = [each.values() if isinstance(each, dict) else [each] for each in vars(logger).values()]
+    return any(isinstance(each, _Logger) for some in [[logger], *inner] for each in some)
 
 
 def capacity(vllm_config: Any) -> dict[str, int]:
@@ -93,15 +95,15 @@ def read_stats(
         num_requests: that the worker has given it.
         num_answered: of these, answered with tokens since the start.
     """
-    if holds.is_held("load"):
+    if fast_paths.is_on("load"):
         try:
             stats = _read(engine, last_stats, fixed, is_answering=num_answered > 0)
             # What a heartbeat could not carry would end the worker.
             return msgspec.msgpack.decode(msgspec.msgpack.encode(stats), type=EngineStats)
         except Exception as error:  # noqa: BLE001  heartbeats continue
             came = f"{type(error).__name__}: {error}"
-            holds.let_go("load", "an output processor that tells its requests", came)
-    return EngineStats(running=num_requests, fast_paths=holds.report())
+            fast_paths.turn_off("load", "an output processor that tells its requests", came)
+    return EngineStats(running=num_requests, fast_paths=fast_paths.report())
 
 
 def _read(
@@ -123,7 +125,7 @@ def _read(
         waiting=waiting,
         kv_cache_usage=last.kv_cache_usage if unfinished else 0.0,
         copies=last_stats.copies(compat.requests_of_copies(engine)),
-        fast_paths=holds.report(),
+        fast_paths=fast_paths.report(),
         **fixed,
         **adapters,
     )
@@ -158,13 +160,13 @@ class _Logger:
 
     def record(self, scheduler_stats: Any = None, *_: Any, **__: Any) -> None:
         """Take vLLM's report of one step. Its further arguments have grown twice."""
-        if scheduler_stats is None or not holds.is_held("load"):
+        if scheduler_stats is None or not fast_paths.is_on("load"):
             return
         try:
             self._record(scheduler_stats)
         except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
             came = f"{type(error).__name__}: {error}"
-            holds.let_go("load", "a scheduler's report that can be read", came)
+            fast_paths.turn_off("load", "a scheduler's report that can be read", came)
             self._copies.clear()
 
     def _record(self, scheduler_stats: Any) -> None:

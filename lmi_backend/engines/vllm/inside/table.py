@@ -1,4 +1,4 @@
-"""The table of what this package holds on to inside vLLM, and of what it cannot do without.
+"""The table of the fast paths into vLLM, and of what this package cannot do without.
 
 This module imports nothing of vLLM, so that documents and commands can read it.
 """
@@ -10,7 +10,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hold:
+class FastPath:
     """One place where this package reaches into vLLM."""
 
     name: str
@@ -24,11 +24,11 @@ class Hold:
     public_way: str
     """What answers the same requests without it; empty if nothing does."""
     cost: str
-    """What the public way costs, or what fails without the hold."""
+    """What the public way costs, or what fails without the path."""
 
 
-HOLDS: Final = (
-    Hold(
+PATHS: Final = (
+    FastPath(
         name="output_hook",
         purpose="one output of several tokens, taken where vLLM makes it",
         names=(
@@ -41,7 +41,7 @@ HOLDS: Final = (
         public_way="AsyncLLM.generate, which makes an output for each token",
         cost="more CPU a token: a task is woken for each",
     ),
-    Hold(
+    FastPath(
         name="new_tokens",
         purpose="new tokens that pass the output processor, and are decoded together",
         names=(
@@ -61,16 +61,16 @@ HOLDS: Final = (
         public_way="vLLM's output processor sees each output",
         cost="more CPU of the worker: a tenth, and much more with log probabilities",
     ),
-    Hold(
+    FastPath(
         name="token_texts",
         purpose="texts of tokens for log probabilities, decoded once for each token",
         names=("logprobs.convert_ids_list_to_tokens",),
         public_way="vLLM decodes each candidate of each position",
         cost="more CPU of the worker for each log probability",
     ),
-    Hold(
+    FastPath(
         name="plain_stream",
-        purpose="the middle of a plain stream, written from the pattern of its first event",
+        purpose="the middle of a plain stream, written from the template of its first event",
         names=(
             "RequestState.make_request_output",
             "RequestState.sent_tokens_offset?",
@@ -84,14 +84,14 @@ HOLDS: Final = (
         public_way="the events of vLLM's server, as they come",
         cost="two to three times the CPU a token for OpenAI's streams",
     ),
-    Hold(
+    FastPath(
         name="direct_calls",
         purpose="calls of the server's endpoints without its router and middleware",
         names=("build_app", "APIRoute.endpoint", "APIRoute.dependencies"),
         public_way="vLLM's server by ASGI",
         cost="more CPU a request",
     ),
-    Hold(
+    FastPath(
         name="resumption",
         purpose="requests that resume from tokens which another worker generated",
         names=(
@@ -106,21 +106,21 @@ HOLDS: Final = (
         public_way="none for a request whose worker died: it fails with an error that says so",
         cost="a crash of a worker fails its streams",
     ),
-    Hold(
+    FastPath(
         name="forced_tokens",
         purpose="resumption of requests with a grammar or penalties, by a plugin in vLLM's core",
         names=("AdapterLogitsProcessor", "LogitsProcessor"),
         public_way="such requests resume only if they are greedy or have a seed",
         cost="a crash of a worker fails sampled streams with a grammar or penalties",
     ),
-    Hold(
+    FastPath(
         name="fewer_counts",
         purpose="none of the counts that only the metrics page of vLLM's server shows",
         names=("AsyncLLM.logger_manager", "AsyncLLM.log_stats", "OutputProcessor.log_stats"),
         public_way="vLLM counts everything",
         cost="about a quarter more CPU a token; new_tokens goes with it",
     ),
-    Hold(
+    FastPath(
         name="load",
         purpose="how many requests, tokens and adapters the engine has",
         names=(
@@ -132,21 +132,21 @@ HOLDS: Final = (
         public_way="the worker counts its own requests",
         cost="no metrics of KV cache, drafts and adapters; a hang is found by silence only",
     ),
-    Hold(
+    FastPath(
         name="defaults",
         purpose="sampling values of the model's own, where a request gives none",
         names=("ModelConfig.get_diff_sampling_param",),
         public_way="the model's generation_config.json, read by this package",
         cost="vLLM's arguments generation_config and override_generation_config change nothing",
     ),
-    Hold(
+    FastPath(
         name="waits",
         purpose="processes on a CPU that sleep while they wait for each other",
         names=("shm_broadcast.sched_yield", "shm_broadcast.SpinCondition?"),
         public_way="vLLM's processes wait in a loop",
         cost="on a CPU: half a core while it is idle, and long gaps on some kernels",
     ),
-    Hold(
+    FastPath(
         name="lora_rows",
         purpose="log probabilities of several prompts at once, where LoRA runs on a CPU",
         names=(
@@ -157,7 +157,7 @@ HOLDS: Final = (
         public_way="vLLM's code, whose engine may end",
         cost="on a CPU with LoRA: log probabilities of two prompts at once end the engine",
     ),
-    Hold(
+    FastPath(
         name="single_process",
         purpose="a core of one rank on a CPU that computes in its own process",
         names=(
@@ -169,7 +169,7 @@ HOLDS: Final = (
         public_way="vLLM's own worker process",
         cost="on a CPU: one process more, half a GiB and a slower step",
     ),
-    Hold(
+    FastPath(
         name="media",
         purpose="media that are fetched from listed hosts, whose addresses are looked at",
         names=(
@@ -180,35 +180,35 @@ HOLDS: Final = (
         public_way="no URL is fetched; data: URLs are read within vLLM's own bounds",
         cost="bodies with http: URLs of media are refused",
     ),
-    Hold(
+    FastPath(
         name="short_errors",
         purpose="errors that are cut before vLLM looks for paths in them",
         names=("sanitize_message",),
         public_way="vLLM's errors, as they are",
         cost="an error that quotes a long text may take long",
     ),
-    Hold(
+    FastPath(
         name="asked_name",
         purpose="answers that name their model as the client does",
         names=("OpenAIServingModels.model_name",),
         public_way="the first of the model's names in each answer",
         cost="bills and traces that go by the answer's name have another",
     ),
-    Hold(
+    FastPath(
         name="whole_tool_calls",
         purpose="whole answers that show of a cut tool call what streams show",
         names=("OpenAIServingChat.chat_completion_full_generator", "OpenAIServingChat.parser_cls?"),
         public_way="vLLM's whole answers, as they are",
         cost="a tool call that is cut is shown as text, and its finish reason may be tool_calls",
     ),
-    Hold(
+    FastPath(
         name="prefill",
         purpose="Anthropic's messages whose last one is the assistant's, which is continued",
         names=("AnthropicServingMessages.to_chat_completion_request",),
         public_way="vLLM's server, which begins a new message",
         cost="an answer does not continue what its client began",
     ),
-    Hold(
+    FastPath(
         name="adapter_table",
         purpose="one table of LoRA adapters for the engine and its server",
         names=("OpenAIServingModels.lora_requests",),
@@ -225,7 +225,7 @@ class Need:
     name: str
     purpose: str
     names: tuple[str, ...]
-    """As a hold's; in parentheses, for a function, all the arguments that it is given.
+    """As a fast path's; in parentheses, for a function, all the arguments that it is given.
 
     `name=` is given by name, `name=?` where the release takes it, others by their places.
     """

@@ -12,7 +12,7 @@ import logging
 from http import HTTPStatus
 from typing import Any, Final
 
-from lmi_backend.engines.vllm.inside import holds
+from lmi_backend.engines.vllm.inside import fast_paths
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def attach(state: Any) -> None:
     servers = [server for name in _SERVERS if (server := getattr(state, name, None)) is not None]
     expected = "a method that makes a whole answer of a request and a tokenizer"
     # All or none: one rule for both.
-    if holds.probe("whole_tool_calls", expected, lambda: [Answers(each) for each in servers]):
+    if fast_paths.probe("whole_tool_calls", expected, lambda: [Answers(each) for each in servers]):
         for server in servers:
             server.chat_completion_full_generator = Answers(server).make
 

@@ -1,8 +1,8 @@
-"""Try the holds on this vLLM before a client does: a made-up answer, with and without each.
+"""Try the fast paths of this vLLM before a client does: a made-up answer, with and without each.
 
 The answer is played to copies of the engine whose core is not there. The text of its tokens comes
-through vLLM's own output processor and server, once as vLLM has it and once for each hold. A hold
-whose text differs is released.
+through vLLM's own output processor and server, once as vLLM has it and once for each path. A path
+whose text differs is turned off.
 """
 
 from __future__ import annotations
@@ -17,8 +17,20 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
-from lmi_backend.engines.vllm.inside import compat, holds, names, needs, output_hook, plain_stream
-from lmi_backend.engines.vllm.inside.continuation import Continuations, Continued, current, way_of
+from lmi_backend.engines.vllm.inside import (
+    compat,
+    fast_paths,
+    names,
+    needs,
+    output_hook,
+    plain_stream,
+)
+from lmi_backend.engines.vllm.inside.continuation import (
+    Continuations,
+    Continued,
+    current,
+    resume_strategy_of,
+)
 from lmi_backend.engines.vllm.inside.new_tokens import NewTokens
 from lmi_backend.engines.vllm.inside.outputs import OutputReader
 from lmi_backend.engines.vllm.inside.played import PlayedSink, play, played, together
@@ -95,7 +107,7 @@ class Trial:
         self._ids = list(ids)[-_TOKENS:]
 
     async def run(self) -> None:
-        """Try each hold that is in use, and release those that fail.
+        """Try each fast path that is in use, and turn off those that fail.
 
         Raises:
             ConfigurationError: the engine does not generate by its public way, either.
@@ -105,7 +117,7 @@ class Trial:
         except Exception as error:  # noqa: BLE001  nothing is known of them, then
             came = f"the trial failed: {type(error).__name__}: {error}"
             for name in ("output_hook", "new_tokens", "resumption", "direct_calls", "plain_stream"):
-                holds.let_go(name, _SAME, came)
+                fast_paths.turn_off(name, _SAME, came)
             await self._generate_one()
 
     async def _generate_one(self) -> None:
@@ -141,7 +153,9 @@ class Trial:
         self._leave_out_plain(changing)
         if again != theirs:
             # So nothing can be said of its endpoints, either.
-            holds.let_go("plain_stream", "events that differ by their texts", _shown(again, theirs))
+            fast_paths.turn_off(
+                "plain_stream", "events that differ by their texts", _shown(again, theirs)
+            )
             return
         plain_stream.further |= common
 
@@ -151,26 +165,26 @@ class Trial:
         async def plainly() -> list[bytes]:
             ours, is_plain = await self._events(request, is_direct=True, is_plain=True)
             if not is_plain and path in self._plain_paths:
-                raise LookupError(f"no event is a pattern: {theirs[2].decode()}")
+                raise LookupError(f"no event is a template: {theirs[2].decode()}")
             return ours
 
         await self._try("direct_calls", theirs, directly)
         await self._try("plain_stream", theirs, plainly)
 
     def _leave_out_plain(self, changing: Collection[str]) -> None:
-        """Leave out the pattern of events for an option that has members change with each event.
+        """Leave out the template of events for an option that has members change with each event.
 
         vLLM names such options after the member: `enable_force_include_usage`.
         """
         asked = [(each, name) for each in self._options for name in changing if name in each]
         for option, name in asked:
-            holds.leave_out("plain_stream", f"{option} puts {name} into each event")
+            fast_paths.leave_out("plain_stream", f"{option} puts {name} into each event")
 
     async def _events(
         self, request: HttpRequest, *, is_direct: bool = False, is_plain: bool = False
     ) -> tuple[list[bytes], bool]:
         """Return the events of an answer, and whether its middle was written without the server."""
-        takes = holds.is_held("new_tokens") and is_plain
+        takes = fast_paths.is_on("new_tokens") and is_plain
         engine = played(self._engine, hooks=_attach_new_tokens if takes else _attach_nothing)
         sink = PlayedSink()
         answering = asyncio.ensure_future(
@@ -181,15 +195,15 @@ class Trial:
         return _CREATED.sub(_SOME_TIME, data).split(b"\n\n"), answering.result()
 
     async def _try(self, name: str, expected: Any, does: Callable[[], Awaitable[Any]]) -> None:
-        if not holds.is_held(name):
+        if not fast_paths.is_on(name):
             return
         try:
             made = await does()
-        except Exception as error:  # noqa: BLE001  whatever it is, the hold does not work
-            holds.let_go(name, _SAME, f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001  whatever it is, the path does not work
+            fast_paths.turn_off(name, _SAME, f"{type(error).__name__}: {error}")
             return
         if made != expected:
-            holds.let_go(name, _SAME, _shown(made, expected))
+            fast_paths.turn_off(name, _SAME, _shown(made, expected))
 
     async def _deltas(
         self, hooks: Callable[[Any], None], *, is_hooked: bool = True, logprobs: int | None = None
@@ -219,7 +233,9 @@ class Trial:
         known = b"".join(pack([token]) for token in self._ids[:_KNOWN])
         arguments = self._arguments()
         # A core that has to repeat them gets them in no prompt.
-        skipped = _KNOWN if way_of(engine, arguments["params"]) == "from the prompt" else 0
+        skipped = (
+            _KNOWN if resume_strategy_of(engine, arguments["params"]) == "from the prompt" else 0
+        )
 
         async def resume() -> None:
             current.set(Continued(Continuation(known)))

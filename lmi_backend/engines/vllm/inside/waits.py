@@ -17,7 +17,7 @@ import os
 import time
 from typing import Any, Final
 
-from lmi_backend.engines.vllm.inside import holds, names
+from lmi_backend.engines.vllm.inside import fast_paths, names
 
 _YIELDS: Final = 64
 """From one sleep to the next: a fraction of a millisecond."""
@@ -28,7 +28,7 @@ _num_yields = itertools.count(1)
 
 def install() -> None:
     """Have this process wait so, if its model is on the CPU."""
-    holds.probe("waits", "the calls by which vLLM's processes wait for each other", _install)
+    fast_paths.probe("waits", "the calls by which vLLM's processes wait for each other", _install)
 
 
 def _install() -> None:
@@ -45,14 +45,14 @@ def _install() -> None:
 
 
 def _condition(condition: Any, *args: Any, **kwargs: Any) -> Any:
-    """Make a condition; vLLM's own once the hold is released, even before this process's fork."""
-    chosen = {"busy_loop_s": _ASKING_SECONDS} if holds.is_held("waits") else {}
+    """Make a condition; vLLM's own once this is off, even before this process's fork."""
+    chosen = {"busy_loop_s": _ASKING_SECONDS} if fast_paths.is_on("waits") else {}
     return condition(*args, **chosen, **kwargs)
 
 
 def _give_way(*_: Any, **__: Any) -> None:
     """Yield, or sleep; arguments of other releases change nothing."""
-    if not holds.is_held("waits") or next(_num_yields) % _YIELDS:
+    if not fast_paths.is_on("waits") or next(_num_yields) % _YIELDS:
         os.sched_yield()
     else:
         time.sleep(0)

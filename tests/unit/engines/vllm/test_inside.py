@@ -9,7 +9,7 @@ import pytest
 
 import lmi_backend
 from lmi_backend.engines.vllm import inside
-from lmi_backend.engines.vllm.inside.table import HOLDS, NEEDS
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 
 PACKAGE = Path(lmi_backend.__file__).parent
 INSIDE = Path(inside.__file__).parent
@@ -137,7 +137,7 @@ def test_each_member_of_vllms_classes_that_is_taken_is_in_the_table() -> None:
         "ToolParserManager.import_tool_parser",
     }
     tried = {"FinishReason.LENGTH", "StatLoggerBase.record"}
-    held = {text.partition("(")[0].rstrip("?") for each in (*HOLDS, *NEEDS) for text in each.names}
+    held = {text.partition("(")[0].rstrip("?") for each in (*PATHS, *NEEDS) for text in each.names}
     taken = {
         each.removeprefix("names.")
         for path in INSIDE.parent.rglob("*.py")

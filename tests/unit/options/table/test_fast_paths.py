@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import holds
-from lmi_backend.engines.vllm.inside.table import HOLDS
+from lmi_backend.engines.vllm.inside import fast_paths
+from lmi_backend.engines.vllm.inside.table import PATHS
 from lmi_backend.errors import OptionError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.classification import status_of
@@ -19,12 +19,12 @@ from tests.unit.plan.test_planner import plan
 def off(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """What is off in this process, empty at first and forgotten afterwards."""
     off: dict[str, str] = {}
-    monkeypatch.setattr(holds, "_off", off)
+    monkeypatch.setattr(fast_paths, "_off", off)
     return off
 
 
-def test_its_names_are_those_of_the_holds() -> None:
-    assert [hold.name for hold in HOLDS] == list(NAMES)
+def test_its_names_are_those_of_the_engine() -> None:
+    assert [fast_path.name for fast_path in PATHS] == list(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_it_takes_is_what_the_engine_turns_off(
     text: str, value: str, off: dict[str, str]
 ) -> None:
     assert FAST_PATHS.kind.parse(text) == value
-    holds.choose(value)
+    fast_paths.choose(value)
     assert list(off) == (list(NAMES) if value == "false" else [*filter(None, value.split(","))])
 
 

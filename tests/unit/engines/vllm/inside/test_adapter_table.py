@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import holds
+from lmi_backend.engines.vllm.inside import fast_paths
 from lmi_backend.engines.vllm.inside.adapter_table import AdapterTable
 
 
@@ -36,9 +36,9 @@ class _Refuses:
 def test_the_table_is_shared_only_where_the_server_reads_it(
     monkeypatch: pytest.MonkeyPatch, kind: Any, is_shared: bool
 ) -> None:
-    monkeypatch.setattr(holds, "_off", {})
+    monkeypatch.setattr(fast_paths, "_off", {})
     known: dict[str, Any] = {}
     models = kind()
     AdapterTable(models, known)
     assert (models.lora_requests is known) == is_shared
-    assert holds.is_held("adapter_table") == is_shared
+    assert fast_paths.is_on("adapter_table") == is_shared

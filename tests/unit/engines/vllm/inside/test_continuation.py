@@ -5,22 +5,22 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import holds, names
-from lmi_backend.engines.vllm.inside.continuation import way_of
+from lmi_backend.engines.vllm.inside import fast_paths, names
+from lmi_backend.engines.vllm.inside.continuation import resume_strategy_of
 
 SAMPLED: dict[str, Any] = {"n": 1, "output_kind": "delta", "temperature": 1.0, "seed": None}
 
 
 @pytest.fixture(autouse=True)
-def held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holds, "_off", {"forced_tokens": "there is no core"})
+def all_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {"forced_tokens": "there is no core"})
     monkeypatch.setitem(vars(names), "RequestOutputKind", SimpleNamespace(DELTA="delta"))
 
 
 def way(*, is_marking: bool = False, **params: Any) -> str:
     config = SimpleNamespace(watermark_config=object() if is_marking else None)
     engine = SimpleNamespace(vllm_config=config, model_config=SimpleNamespace())
-    return way_of(engine, SimpleNamespace(**SAMPLED | params))
+    return resume_strategy_of(engine, SimpleNamespace(**SAMPLED | params))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import holds
+from lmi_backend.engines.vllm.inside import fast_paths
 from lmi_backend.engines.vllm.inside.direct_calls import DirectCalls
 from lmi_backend.ipc.engine import fast_path_state
 
@@ -14,8 +14,8 @@ OFF = ("direct_calls", "plain_stream")
 
 
 @pytest.fixture(autouse=True)
-def held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holds, "_off", {})
+def all_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
 
 
 def application(*middleware: str, **arguments: Any) -> Any:
@@ -49,8 +49,8 @@ def test_an_application_that_looks_at_answers_is_not_passed_by(
 ) -> None:
     assert DirectCalls(app, options).plain_paths == set()
     for name in OFF:
-        assert fast_path_state(holds.states()[name]) == state
-        assert message in holds.states()[name]
+        assert fast_path_state(fast_paths.states()[name]) == state
+        assert message in fast_paths.states()[name]
     warned = {record.levelno >= logging.WARNING for record in caplog.records}
     assert warned == ({True} if state == "public" else set())
 
@@ -58,7 +58,7 @@ def test_an_application_that_looks_at_answers_is_not_passed_by(
 def test_middleware_that_does_nothing_for_an_answer_is_passed_by() -> None:
     app = application("CORSMiddleware", "PrometheusInstrumentatorMiddleware", middleware=[])
     DirectCalls(app, {})
-    assert holds.is_held("direct_calls")
+    assert fast_paths.is_on("direct_calls")
 
 
 def test_routes_that_hide_their_paths_are_not_passed_by() -> None:
@@ -67,5 +67,5 @@ def test_routes_that_hide_their_paths_are_not_passed_by() -> None:
     app.routes = [SimpleNamespace(original_router=None)]
     calls = DirectCalls(app, ())
     assert not calls.plain_paths
-    assert not holds.is_held("direct_calls")
-    assert not holds.is_held("plain_stream")
+    assert not fast_paths.is_on("direct_calls")
+    assert not fast_paths.is_on("plain_stream")

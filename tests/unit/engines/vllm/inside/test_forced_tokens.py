@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import forced_ids, holds, names
+from lmi_backend.engines.vllm.inside import fast_paths, forced_ids, names
 
 
 class Runner:
@@ -34,7 +34,7 @@ class Row(list[float]):
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setattr(holds, "_off", {})
+    monkeypatch.setattr(fast_paths, "_off", {})
     monkeypatch.setitem(vars(names), "AdapterLogitsProcessor", Runner)
     monkeypatch.setitem(vars(names), "LogitsProcessor", None)
     monkeypatch.delitem(sys.modules, f"{names.__package__}.forced_tokens", raising=False)
@@ -55,7 +55,7 @@ def first(module: ModuleType) -> Any:
 
 def test_a_token_is_forced(module: ModuleType) -> None:
     assert first(module).apply(Row([3.0, 2.0])) == [float("-inf"), 0.0]
-    assert holds.is_held("forced_tokens")
+    assert fast_paths.is_on("forced_tokens")
 
 
 def broken_update(plugin: Any) -> None:
@@ -82,7 +82,7 @@ def test_what_fails_is_let_go_and_forces_nothing_from_then_on(
 ) -> None:
     plugin = first(module)
     fails(plugin)
-    assert "Error" in holds.states()["forced_tokens"]
+    assert "Error" in fast_paths.states()["forced_tokens"]
     assert plugin.apply(Row([3.0, 2.0])) == [3.0, 2.0]
 
 
@@ -91,6 +91,6 @@ def test_one_that_cannot_be_made_leaves_the_core_alone(
 ) -> None:
     monkeypatch.setattr(Runner, "__init__", lambda _: None)
     plugin = module.ForcedTokens(None, "cpu", False)
-    assert not holds.is_held("forced_tokens")
+    assert not fast_paths.is_on("forced_tokens")
     assert plugin.new_req_logits_processor(parameters(1)) is not None
     assert plugin.apply(Row([3.0, 2.0])) == [3.0, 2.0]

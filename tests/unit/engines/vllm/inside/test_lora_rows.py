@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import holds, lora_rows, names
+from lmi_backend.engines.vllm.inside import fast_paths, lora_rows, names
 
 
 class _States:
@@ -78,7 +78,7 @@ def test_a_step_goes_on_where_it_raises(
     monkeypatch: pytest.MonkeyPatch, raising: str, seen: list[list[int]]
 ) -> None:
     wrapper = _wrapper(raising)
-    monkeypatch.setattr(holds, "_off", {})
+    monkeypatch.setattr(fast_paths, "_off", {})
     monkeypatch.setitem(vars(names), "PunicaWrapperCPU", wrapper)
     platform = SimpleNamespace(is_cpu=lambda: True)
     monkeypatch.setitem(vars(names), "current_platform", platform)
@@ -88,7 +88,7 @@ def test_a_step_goes_on_where_it_raises(
     assert one.sampler_indices == [7]
     one.seen.append(one.sampler_indices)
     assert one.seen == seen
-    assert holds.is_held("lora_rows") is not bool(raising)
+    assert fast_paths.is_on("lora_rows") is not bool(raising)
 
 
 class _Halving:
@@ -110,7 +110,7 @@ class _Halving:
 def test_rows_that_are_half_written_are_written_anew_or_end_the_step(
     monkeypatch: pytest.MonkeyPatch, nbytes: int, logits: list[int], is_held: bool
 ) -> None:
-    monkeypatch.setattr(holds, "_off", {})
+    monkeypatch.setattr(fast_paths, "_off", {})
     wrapper = type("Wrapper", (_Halving,), dict(vars(_Halving)))
     monkeypatch.setitem(vars(names), "PunicaWrapperCPU", wrapper)
     platform = SimpleNamespace(is_cpu=lambda: True)
@@ -120,5 +120,5 @@ def test_rows_that_are_half_written_are_written_anew_or_end_the_step(
     y.nbytes = nbytes
     with nullcontext() if not is_held else pytest.raises(RuntimeError, match="other adapters"):
         one.add_lora_logits(y, _States())
-    assert (y, holds.is_held("lora_rows")) == (logits, is_held)
+    assert (y, fast_paths.is_on("lora_rows")) == (logits, is_held)
     assert one.sampler_indices == [7, 7]

@@ -6,7 +6,7 @@ import pytest
 
 from lmi_backend.engines.vllm.inside import names
 from lmi_backend.engines.vllm.inside.source import Source
-from lmi_backend.engines.vllm.inside.table import HOLDS, NEEDS
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 
 
 @pytest.fixture
@@ -36,5 +36,5 @@ def test_another_thing_of_the_same_name_is_not_taken(package: Path) -> None:
 
 
 def test_each_name_of_the_tables_is_one_that_is_looked_for() -> None:
-    firsts = {text.split("(")[0].split(".")[0] for each in (*HOLDS, *NEEDS) for text in each.names}
+    firsts = {text.split("(")[0].split(".")[0] for each in (*PATHS, *NEEDS) for text in each.names}
     assert firsts - names.NAMES.keys() == {"APIRoute"}  # FastAPI's

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside.plain_stream import Middle, Pattern, common_and_changing
+from lmi_backend.engines.vllm.inside.plain_stream import (
+    Template,
+    TemplatedEvents,
+    common_and_changing,
+)
 from lmi_backend.generation import HttpChunk
 from lmi_backend.token_ids import pack
 
@@ -41,16 +45,16 @@ def telling(value: dict[str, Any], text: str) -> dict[str, Any]:
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("value", PLAIN)
 def test_another_text_is_told_in_the_same_way(value: dict[str, Any], text: str) -> None:
-    pattern = Pattern.of(event(value), "née")
-    assert pattern is not None
-    assert pattern.event(text) == event(telling(value, text))
+    template = Template.of(event(value), "née")
+    assert template is not None
+    assert template.event(text) == event(telling(value, text))
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_any_text_may_be_the_first(text: str) -> None:
-    pattern = Pattern.of(event(telling(CHAT, text)), text)
-    assert pattern is not None
-    assert pattern.event("née") == event(CHAT)
+    template = Template.of(event(telling(CHAT, text)), text)
+    assert template is not None
+    assert template.event("née") == event(CHAT)
 
 
 @pytest.mark.parametrize("value", PLAIN)
@@ -60,7 +64,7 @@ def test_members_that_change_with_each_event_are_told_from_those_in_all(value: A
     last = event(value | {"choices": [value["choices"][0] | {"finish_reason": "stop"}]})
     common = {("system_fingerprint", '"x"'), ("nothing", "null")}
     assert common_and_changing([*events, last, b"", b"data: [DONE]"]) == (common, {"usage"})
-    # A member of some events alone is in no pattern.
+    # A member of some events alone is in no template.
     assert common_and_changing([event(stamped), event(value)]) == (
         set(),
         {"system_fingerprint", "nothing"},
@@ -90,19 +94,19 @@ CHOICE = CHAT["choices"][0]  # type: ignore[index]
         {"error": {"message": "née"}},
     ],
 )
-def test_an_event_that_tells_more_is_no_pattern(members: dict[str, Any]) -> None:
-    assert Pattern.of(event(members), "née") is None
+def test_an_event_that_tells_more_is_no_template(members: dict[str, Any]) -> None:
+    assert Template.of(event(members), "née") is None
 
 
 @pytest.mark.parametrize("data", [b"", b"data: [DONE]\n\n", event(CHAT) * 2, b"data: {"])
-def test_what_is_no_event_is_no_pattern(data: bytes) -> None:
-    assert Pattern.of(data, "née") is None
+def test_what_is_no_event_is_no_template(data: bytes) -> None:
+    assert Template.of(data, "née") is None
 
 
 def test_escapes_that_are_not_ours_are_no_pattern() -> None:
     escaped = b"data: " + json.dumps(CHAT, separators=(",", ":")).encode() + b"\n\n"
     assert b"\\u00e9" in escaped
-    assert Pattern.of(escaped, "née") is None
+    assert Template.of(escaped, "née") is None
 
 
 class State:
@@ -163,12 +167,14 @@ class Events:
         return self.defers
 
 
-def middle(state: State, events: Events, *interval: Any, sends_ids: bool = False) -> Middle:
-    pattern = Pattern.of(event(CHAT), "née")
-    assert pattern is not None
-    return Middle(
+def templated(
+    state: State, events: Events, *interval: Any, sends_ids: bool = False
+) -> TemplatedEvents:
+    template = Template.of(event(CHAT), "née")
+    assert template is not None
+    return TemplatedEvents(
         state,
-        pattern,
+        template,
         events,
         *interval,
         num_prompt_tokens=PROMPT_TOKENS,
@@ -178,7 +184,7 @@ def middle(state: State, events: Events, *interval: Any, sends_ids: bool = False
 
 def test_each_output_in_the_middle_is_an_event_and_the_last_is_vllms() -> None:
     state, events = State(), Events()
-    written = middle(state, events)
+    written = templated(state, events)
     for number, text in enumerate(("a", "", "b"), 1):
         state.text = text
         assert state.make_request_output([number], None, None, None) is None
@@ -194,7 +200,7 @@ def test_each_output_in_the_middle_is_an_event_and_the_last_is_vllms() -> None:
 
 def test_deferred_tokens_share_an_event() -> None:
     state, events = State(), Events()
-    middle(state, events)
+    templated(state, events)
     events.defers = True
     for number in (1, 2):
         state.text += "ab"[number - 1]
@@ -211,7 +217,7 @@ def test_events_have_as_many_tokens_as_are_asked_for() -> None:
     state, events = State(waiting), Events()
     # Of the fifth token vLLM has made no output yet.
     state.text = "e"
-    written = middle(state, events, (3, [5]), sends_ids=True)
+    written = templated(state, events, (3, [5]), sends_ids=True)
     for number in range(6, 10):
         state.text += chr(ord("a") + number - 1)
         assert state.make_request_output([number], None, None, None) is None
@@ -225,7 +231,7 @@ def test_events_have_as_many_tokens_as_are_asked_for() -> None:
 
 def test_a_flush_after_the_last_output_has_nothing_to_say() -> None:
     state, events = State(), Events()
-    written = middle(state, events)
+    written = templated(state, events)
     events.defers = True
     state.make_request_output([1], None, None, None)
     state.make_request_output([2], None, "length", None)
@@ -243,7 +249,7 @@ def test_an_output_that_waits_is_written_first() -> None:
         outputs = (Output,)
 
     state, events = State(Waiting), Events()
-    written = middle(state, events)
+    written = templated(state, events)
     assert events.taken == [(event(telling(CHAT, "w")), 2)]
     state.make_request_output([9], None, "stop", None)
     assert state.made == [([7, 8, 9], "stop", None, None)]
@@ -253,7 +259,7 @@ def test_an_output_that_waits_is_written_first() -> None:
 def test_an_event_that_cannot_be_written_ends_its_request_alone() -> None:
     """vLLM makes the outputs of all requests in one loop, which an exception would end."""
     state, events = State(), Events()
-    middle(state, events)
+    templated(state, events)
     state.text = "\ud800"
     assert state.make_request_output([1], None, None, None) is None
     assert [type(error) for error in state.errors] == [UnicodeEncodeError]

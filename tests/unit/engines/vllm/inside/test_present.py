@@ -1,4 +1,4 @@
-"""What of the table of holds a vLLM lacks, by its source."""
+"""What of the table of fast paths a vLLM lacks, by its source."""
 
 from pathlib import Path
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import holds, names, single_process
+from lmi_backend.engines.vllm.inside import fast_paths, names, single_process
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def _manager(configure: Any) -> Any:
 @pytest.fixture(autouse=True)
 def vllm(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Names of a vLLM on a CPU."""
-    monkeypatch.setattr(holds, "_off", {})
+    monkeypatch.setattr(fast_paths, "_off", {})
     known = vars(names)
     monkeypatch.setitem(known, "current_platform", SimpleNamespace(is_cpu=lambda: True))
     monkeypatch.setitem(known, "UniProcExecutor", type("Executor", (), {}))
@@ -46,7 +46,7 @@ def test_the_core_gets_the_executor_of_one_process(vllm: dict[str, Any]) -> None
     config = _config()
     with single_process.prepare(config, chosen=None):
         assert config.parallel_config.distributed_executor_backend is vllm["UniProcExecutor"]
-    assert holds.is_held("single_process")
+    assert fast_paths.is_on("single_process")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_another_inside_leaves_vllms_own_process(
     config = _config()
     with single_process.prepare(config, chosen=None):
         assert config.parallel_config.distributed_executor_backend is None
-    assert not holds.is_held("single_process")
+    assert not fast_paths.is_on("single_process")
 
 
 class _Frozen:
@@ -78,4 +78,4 @@ class _Frozen:
 
 def test_a_config_that_cannot_be_changed_leaves_it_too() -> None:
     with single_process.prepare(SimpleNamespace(parallel_config=_Frozen()), chosen=None):
-        assert not holds.is_held("single_process")
+        assert not fast_paths.is_on("single_process")

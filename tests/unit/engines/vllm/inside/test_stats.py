@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import holds
+from lmi_backend.engines.vllm.inside import fast_paths
 from lmi_backend.engines.vllm.inside.stats import LastStats, read_stats
 
 FIXED = {"kv_block_size": 16, "kv_blocks": 10, "max_adapters": 2}
@@ -25,14 +25,14 @@ def _read(engine: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holds, "_off", {})
+def all_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
 
 
 def test_the_adapter_of_a_request_is_told() -> None:
     stats = _read(_engine({"lora_name": "red", "is_prefilling": False}))
     assert (stats.running, stats.running_adapters) == (1, ("red",))
-    assert holds.is_held("load")
+    assert fast_paths.is_on("load")
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_the_adapter_of_a_request_is_told() -> None:
 def test_what_no_heartbeat_can_carry_is_counted_by_the_worker(engine: Any) -> None:
     stats = _read(engine)
     assert (stats.running, stats.running_adapters) == (3, ())
-    assert not holds.is_held("load")
+    assert not fast_paths.is_on("load")

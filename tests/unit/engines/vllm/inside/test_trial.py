@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import holds
+from lmi_backend.engines.vllm.inside import fast_paths
 from lmi_backend.engines.vllm.inside.trial import Trial
 from lmi_backend.ipc.engine import fast_path_state
 
@@ -24,7 +24,7 @@ from lmi_backend.ipc.engine import fast_path_state
 def test_an_option_whose_member_changes_with_each_event_leaves_out_the_pattern(
     options: dict[str, Any], changing: set[str], state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holds, "_off", {})
+    monkeypatch.setattr(fast_paths, "_off", {})
     tokenizer = SimpleNamespace(encode=lambda _: [1, 2])
     Trial(None, tokenizer, cast(Any, None), (), options)._leave_out_plain(changing)
-    assert fast_path_state(holds.states()["plain_stream"]) == state
+    assert fast_path_state(fast_paths.states()["plain_stream"]) == state

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from lmi_backend.engines.vllm.inside.holds import OPTION
-from lmi_backend.engines.vllm.inside.table import HOLDS
+from lmi_backend.engines.vllm.inside.fast_paths import OPTION
+from lmi_backend.engines.vllm.inside.table import PATHS
 from lmi_backend.serving.metrics import FAST_PATH
 
 _ABOUT: Final = f"""\
@@ -29,10 +29,10 @@ model is loaded, `lmi-backend doctor` says which hold in the vLLM that is instal
 | --- | --- | --- | --- | --- |"""
 
 
-def holds_section() -> Iterator[str]:
+def fast_paths_section() -> Iterator[str]:
     """Yield the lines of the section."""
     yield _ABOUT
-    for hold in HOLDS:
-        names = ", ".join(f"`{name.rstrip('?')}`" for name in hold.names)
-        yield f"| `{hold.name}` | {hold.purpose} | {names} | {hold.public_way} | {hold.cost} |"
+    for path in PATHS:
+        names = ", ".join(f"`{name.rstrip('?')}`" for name in path.names)
+        yield f"| `{path.name}` | {path.purpose} | {names} | {path.public_way} | {path.cost} |"
     yield ""

@@ -1,9 +1,9 @@
-"""What this package uses inside vLLM: one hold for each fast path, and its public way.
+"""The fast paths into vLLM: which are in use, and why the others are off.
 
-vLLM promises none of these names. Each hold is probed when an engine starts, and watched while it
-serves. A hold that fails is released for good: its public way answers the same requests, and a
-warning has what was expected, what came and what it costs. A hold without a public way is needed:
-an engine without it is refused before its weights are loaded.
+vLLM promises none of these names. Each path is probed when an engine starts, and watched while it
+serves. One that fails is turned off for good: its public way answers the same requests, and a
+warning has what was expected, what came and what it costs. `needs` has
+what no public way replaces: an engine without it is refused before its weights are loaded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from lmi_backend.engines.vllm.inside import elsewhere
-from lmi_backend.engines.vllm.inside.table import HOLDS
+from lmi_backend.engines.vllm.inside.table import PATHS
 from lmi_backend.errors import LmiError, OptionError
 from lmi_backend.ipc.engine import OPTION_PREFIX
 
@@ -23,35 +23,35 @@ _log = logging.getLogger(__name__)
 
 OPTION: Final = f"{OPTION_PREFIX}vllm_fast_paths"
 CHOSEN: Final = f"{OPTION} turns it off"
-"""The reason of a hold that its user turns off."""
+"""The reason of a path that its user turns off."""
 
 
-_BY_NAME: Final = {hold.name: hold for hold in HOLDS}
+_BY_NAME: Final = {fast_path.name: fast_path for fast_path in PATHS}
 _off: dict[str, str] = {}
-"""Hold to the reason why it was released, in this process."""
+"""Path to the reason why it is off, in this process."""
 
 
-def is_held(name: str) -> bool:
-    """Tell whether a hold is in use."""
+def is_on(name: str) -> bool:
+    """Tell whether a path is in use."""
     return name not in _off
 
 
-def let_go(name: str, expected: str, came: str) -> None:
-    """Take the public way of a hold for good, and warn once."""
+def turn_off(name: str, expected: str, came: str) -> None:
+    """Take the public way of a path for good, and warn once."""
     if name in _off:
         return
-    hold = _BY_NAME[name]
+    fast_path = _BY_NAME[name]
     _off[name] = reason = f"expected {expected}; {came}"
     elsewhere.tell(name, reason)
     _log.warning(
         "vLLM's inside is not as expected: %s (%s) is off. Expected: %s. Found: %s. Instead: %s. "
         "Cost: %s.",
-        *(name, hold.purpose, expected, came, hold.public_way, hold.cost),
+        *(name, fast_path.purpose, expected, came, fast_path.public_way, fast_path.cost),
     )
 
 
 def leave_out(name: str, why: str) -> None:
-    """Take the public way of a hold because an option of the user's needs it; warn of nothing.
+    """Take the public way of a path because an option of the user's needs it; warn of nothing.
 
     Args:
         why: which option, and what it does.
@@ -62,47 +62,47 @@ def leave_out(name: str, why: str) -> None:
 
 
 @contextmanager
-def held(name: str, expected: str) -> Iterator[None]:
-    """Let a hold go if what it does here fails; the error is raised to its caller."""
+def watched(name: str, expected: str) -> Iterator[None]:
+    """Turn a path off if what it does here fails; the error is raised to its caller."""
     try:
         yield
     except LmiError:  # the request's
         raise
     except Exception as error:
-        let_go(name, expected, f"{type(error).__name__}: {error}")
+        turn_off(name, expected, f"{type(error).__name__}: {error}")
         raise
 
 
 def probe(name: str, expected: str, does: Callable[[], object]) -> bool:
-    """Try what a hold stands on; let it go if that fails. Return whether it is held."""
-    if is_held(name):
+    """Try what a path stands on; turn it off if that fails. Return whether it is on."""
+    if is_on(name):
         try:
-            with held(name, expected):
+            with watched(name, expected):
                 does()
         except LmiError:  # an option's
             raise
-        except Exception:  # noqa: BLE001  it was warned of; the engine starts without this hold
+        except Exception:  # noqa: BLE001  it was warned of; the engine starts without this path
             return False
-    return is_held(name)
+    return is_on(name)
 
 
 def states() -> Mapping[str, str]:
-    """Return each hold's name and why it is off; empty for one that is held."""
+    """Return each path's name and why it is off; empty for one that is on."""
     _take_reported()
-    return {hold.name: _off.get(hold.name, "") for hold in HOLDS}
+    return {fast_path.name: _off.get(fast_path.name, "") for fast_path in PATHS}
 
 
 def report() -> tuple[tuple[str, str, str], ...]:
-    """Return each hold's name, and the reason and cost if it was released; both empty otherwise.
+    """Return each path's name, and the reason and cost if it is off; both empty otherwise.
 
-    It is the same object until one is released.
+    It is the same object until one is turned off.
     """
     _take_reported()
     return _report(tuple(_off.items()))
 
 
 def _take_reported() -> None:
-    """Release what another process of this engine has released; its log has the warning."""
+    """Turn off what another process of this engine has turned off; its log has the warning."""
     for name, reason in elsewhere.reported().items():
         if name in _BY_NAME:
             _off.setdefault(name, reason)
@@ -112,8 +112,12 @@ def _take_reported() -> None:
 def _report(off: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str, str], ...]:
     reasons = dict(off)
     return tuple(
-        (hold.name, reasons.get(hold.name, ""), hold.cost if hold.name in reasons else "")
-        for hold in HOLDS
+        (
+            fast_path.name,
+            reasons.get(fast_path.name, ""),
+            fast_path.cost if fast_path.name in reasons else "",
+        )
+        for fast_path in PATHS
     )
 
 
