@@ -47,6 +47,8 @@ class Machine:
 
     gpus: int | None = None
     """Of one node; 0 is a CPU."""
+    gpu: str | None = None
+    """Its kind, such as "L40S"."""
     gpu_memory: str | None = None
     """Of one GPU, such as "80GiB"."""
     nodes: int | None = None
@@ -165,7 +167,9 @@ def _model(folder: str | os.PathLike[str]) -> Model:
 
 
 def _arguments(machine: Machine | None) -> argparse.Namespace:
-    return argparse.Namespace(**vars(machine or Machine()))
+    found = machine or Machine()
+    gpus = 1 if found.gpu and found.gpus is None else found.gpus
+    return argparse.Namespace(**vars(found) | {"gpus": gpus})
 
 
 def _public(made: EnginePlan) -> Plan:

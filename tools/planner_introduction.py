@@ -19,8 +19,9 @@ computes as vLLM does, for the release in the workers' interpreter. With `--expl
 prints the lines that vLLM would log. **This project has measured nothing on a GPU.** The arithmetic
 is read in the sources of vLLM 0.16 to 0.32, and compared with published logs.
 
-Give the memory that vLLM sees, which is less than on the box: an H100 with 80 GB has 79.19 GiB. On
-the machine itself `plan` reads both from `nvidia-smi`. That has not been seen on a GPU either.
+Name the GPU (`--gpu L40S`), or give the memory that vLLM sees, which is less than on the box: an
+H100 with 80 GB has 79.19 GiB. On the machine itself `plan` reads both from `nvidia-smi`. That has
+not been seen on a GPU either.
 
 A step has 2048 tokens unless `option.max_rolling_batch_prefill_tokens` says otherwise. That is
 vLLM's default outside its own server, which uses 8192 on large GPUs.
@@ -31,11 +32,13 @@ These are deducted from `gpu_memory_utilization` times the memory of the device:
 
 | part | what it is |
 | --- | --- |
-| weights | the device's share, and the rotations of all positions, which each device has whole: one set for each kind of layer, four times the positions for images and videos |
+| weights | the device's share. Norms, routers, indexers and what makes latent vectors are whole on each device; keys and values have no more parts than KV heads. Latent attention has a second copy of what unfolds its vectors, of 16 bits. MXFP4's experts are widened for their kernels |
+| rotations of all positions, among the weights | whole on each device: one set for each kind of layer, four times the positions for images and videos, and as many times as positions are stretched (Gemma-3: 8) |
 | peak activation | the larger of two: the layers of a trial run, or the sampling of its logits |
 | two workspaces of experts | they stay through the trial run |
 | non-torch memory | CUDA, NCCL and FlashInfer, see below |
 | CUDA graphs, from 0.20 on | 40 MiB, and 3.3 MiB and 0.145 MiB a layer for each graph; 0.45 GiB more for the kernels of NVFP4 |
+| the same on an Instinct of AMD's | 3 GiB more |
 | counts for penalties, from 0.27 on | what the second runner makes before the trial run |
 
 Sampling has `max_num_seqs` rows of logits:
@@ -51,13 +54,15 @@ Non-torch memory in GiB:
 | where | until 0.17 | from 0.18 on |
 | --- | --- | --- |
 | each device | 0.13 | 0.25 |
-| tensor parallelism adds, for NCCL | 0.42 | 0.42 |
-| or, with FlashInfer's fused all-reduce (from 0.17 on, Hopper and Blackwell, without stages) | 1.83 | 1.83 |
+| an Instinct of AMD's | 1.2 | 1.4 |
+| tensor parallelism on Hopper adds, for NVLink's multicast | 0.42 | 0.42 |
+| or, with FlashInfer's fused all-reduce (from 0.17 on, Hopper, without stages) | 1.83 | 1.83 |
 | sampling by FlashInfer in the first model runner adds (from 0.22 on) | | 0.65 |
 | the same in a model with states | | 0.3 |
 
 Only these constants are measured, in published logs. Non-torch memory is from logs with one, two
-and four devices, graphs are from the estimates that 0.19 logs. Three logs show the 0.65 and
+and four devices: four logs of two and four L40S, RTX PRO 6000 and GB200 have nothing more than
+those of one. Graphs are from the estimates that 0.19 logs. Three logs show the 0.65 and
 four the 0.3. vLLM
 extrapolates graphs from two of them, so its own figure for one model differs by 0.2 GiB and more.
 
@@ -113,6 +118,8 @@ A plan has the fewest and the most tokens that are possible. These uncertainties
 | an encoder's trial run | 1.7 GiB more, below the estimate |
 | LoRA's buffers | 15 % more, below; all of them above |
 | graphs with drafts | as much again, below |
+| graphs that the second runner does not deduct (0.22 to 0.28) | all of them, below |
+| an Instinct of AMD's | 3 GiB, on both sides |
 | graphs of gated delta nets from 0.26 on, among which vLLM counts a trial run ([#50780](https://github.com/vllm-project/vllm/issues/50780)) | the activations, below |
 | graphs of B200 and its like ([#45178](https://github.com/vllm-project/vllm/issues/45178)) | 7 GiB more, below |
 
@@ -123,29 +130,34 @@ unknown meaning is named as "not counted".
 LOGS = """
 ## Logs of 2026
 
-`tests/data/planner/measured_2026.csv` has 51 logs, nearly all of 2026. The table has those of a model with known
+`tests/data/planner/measured_2026.csv` has 74 logs, nearly all of 2026. The table has those of a model with known
 sizes, from its own file or from one of the same sizes (`models_2026.json`). The error of a row counts
-if its device, share and step are published. The planner has the blocks and groups of all of them to
-0.1 %. Three rows with errors have several GPUs. `tools/planner_logs.py` writes this table. No log with
-settings was found of an A10G, nor of a T4 with a model whose quantised parts are known.
+if its device, share and step are published. It is of the tokens, else of the GiB of cache. The planner
+has the blocks and groups of all of them to 0.1 %, but for a build of somebody's own (0.2 %).
+`tools/planner_tables.py` writes this table. No log with settings was found of an A10G, nor of a T4 with
+a model whose quantised parts are known. Where a log does not name its GPU, its capability and size do.
 
 A start of MiniMax-M3 on two devices has the keys of its sparse attention to the token.
 
-The rows of H200, B200, GB200, B300, MI300X, LoRA and MTP 2 were planned before anything was changed for
-them. Of the 11 with known settings nine were in their ranges; the two outside are an AMD's.
+The newest 19 rows with settings were planned before anything was changed for them. They are of V100,
+RTX 2000 Ada, A100, L40S, H100 with 94 GB, RTX 5090, RTX PRO 6000 and GB10. Two kinds are AMD's, MI300X
+and an APU. Some have several devices or stages. All were in their ranges then. The sentence below the table has their
+errors then and now.
 
 Few logs are known of any one kind of GPU, so no constant is fitted for a kind alone. What was fitted
 is fitted again without each row, and the error that this gives for the row left out stands below the
 table. `tests/unit/test_published_logs.py` plans every start of both tables: none that went well is
 refused, and for none that failed does a plan say that it fits without a doubt.
 
-From 0.22 to 0.28 the second model runner deducts nothing for its graphs. The plan counts them all
-the same, as most logs of these releases lack as much. Four pairs of logs of one model say why: a first
-start compiles while it is tried, and its peak is 0.65 to 0.94 GiB higher than that of a later start. So
-the plan is a first start's. The upper end of the range is a later one's; the three rows with LoRA are.
+From 0.22 to 0.28 the second model runner deducts nothing for its graphs. The logs of quantised models
+and of stages lack as much all the same, so the plan counts them there. Six logs of other models do
+not, and there it does not. Four pairs of logs are of one model with LoRA. Its first start compiles while
+it is tried, and has a peak 0.65 to 0.94 GiB higher than a later one. The lower end of the
+range is such a start's. On an RTX 4090 a first start and a later one of a small model were the same.
 
-`plan` knows no AMD. The logs of an MI300X have graphs of 3.9 GiB where the plan has 0.9, and CUDA's
-libraries are 2.5 GiB there.
+Of AMD's, a MI300X has two logs of one model that name its parts. Graphs are 3.9 GiB there, and libraries
+1.4 GiB. Three more logs do not name them. MI250, MI325X and MI355X have the same figures, their maker's
+memory, and a range as wide.
 
 vLLM estimates graphs by two of each kind, multiplied. On B200 and its like two logs have estimates of 7.1
 GiB for 0.07 GiB, and 33 for 8.6. `VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0` turns the estimate off. Such rows, and one with an estimate

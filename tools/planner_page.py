@@ -14,9 +14,10 @@ from typing import Any
 
 from planner_introduction import INTRODUCTION, LOGS
 
+from lmi_backend.sizing.libraries import cuda_graphs
 from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, estimate_memory
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
-from lmi_backend.sizing.step import GRAPHS_DEDUCTED, Step, cuda_graphs
+from lmi_backend.sizing.step import GRAPHS_DEDUCTED, Step
 from lmi_backend.units import GIB
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "planner"
@@ -187,13 +188,14 @@ def planner_page() -> Iterator[str]:
     yield "\n## Not compared\n"
     yield from _not_compared(found)
     # That module reads this one.
-    import planner_logs  # noqa: PLC0415
+    import planner_tables  # noqa: PLC0415
+    from planner_logs import logs  # noqa: PLC0415
 
-    logs = planner_logs.logs()
+    newest = logs()
     yield LOGS
-    yield from planner_logs.table(logs)
+    yield from planner_tables.table(newest)
     yield ""
-    yield from planner_logs.summary(logs)
+    yield from planner_tables.summary(newest)
 
 
 def graph_differences(found: list[Comparison]) -> list[float]:

@@ -56,7 +56,8 @@ def _migrate(arguments: argparse.Namespace) -> int:
     source = read_sources(arguments.sources, output)
     if arguments.gpus is None and source.gpus is not None:
         arguments.gpus, memory = source.gpus.number, f"{source.gpus.gib}GiB"
-        arguments.gpu_memory = arguments.gpu_memory or memory
+        if not arguments.gpu:
+            arguments.gpu_memory = arguments.gpu_memory or memory
     with _variables(source.variables):
         folders = [source.folder] if source.folder else []
         models = find_models(folders, os.environ, output / "models")
@@ -135,6 +136,7 @@ def _of_force(arguments: argparse.Namespace) -> list[str]:
 def _of_machine(arguments: argparse.Namespace) -> list[str]:
     given = {
         "--gpus": arguments.gpus,
+        "--gpu": arguments.gpu,
         "--gpu-memory": arguments.gpu_memory,
         "--nodes": arguments.nodes,
         "--engine-version": arguments.engine_version or None,

@@ -15,6 +15,7 @@ from lmi_backend.options.releases import is_known, numbers
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.allocations import Allocation
 from lmi_backend.plan.hardware import Hardware, detect_hardware
+from lmi_backend.plan.known_gpus import KnownGpu, known_gpu
 from lmi_backend.plan.reservations import Reservations
 from lmi_backend.plan.together import plan_together
 from lmi_backend.printable import printable, say
@@ -129,12 +130,34 @@ def held_devices(hardware: Hardware) -> tuple[Allocation, ...]:
     return Reservations("").held() if hardware.devices else ()
 
 
+class _OneGpu(argparse.Action):
+    """Takes a name of a GPU for one of them."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        """Keep the name, and the number unless it is given."""
+        namespace.gpu = values
+        if namespace.gpus is None:
+            namespace.gpus = 1
+
+
 def add_hardware(parser: argparse.ArgumentParser) -> None:
     """Add the options that suppose another machine than this one."""
     group = parser.add_argument_group(
         "machine", "to plan for another machine than this one; no GPU and no weights are needed"
     )
     group.add_argument("--gpus", type=int, metavar="N", help="GPUs of one node; 0 is a CPU")
+    group.add_argument(
+        "--gpu",
+        metavar="NAME",
+        action=_OneGpu,
+        help="kind of GPU, such as H100, L4 or MI300X; one of them unless --gpus says more",
+    )
     group.add_argument("--gpu-memory", metavar="SIZE", help="memory of one GPU, for example 80GiB")
     group.add_argument("--nodes", type=int, metavar="N", help="nodes that may share the model")
     add_release(group)
@@ -181,9 +204,22 @@ def hardware_of(arguments: argparse.Namespace) -> Hardware:
     if arguments.gpus is not None:
         names = tuple(str(index) for index in range(arguments.gpus))
         hardware = Hardware(devices=names, host_memory=hardware.host_memory)
+    if arguments.gpu is not None:
+        hardware = _with_gpu(hardware, known_gpu(arguments.gpu))
     if arguments.gpu_memory is not None:
         hardware = replace(hardware, device_memory=parse_size(arguments.gpu_memory))
     return replace(hardware, nodes=arguments.nodes or 1)
+
+
+def _with_gpu(hardware: Hardware, gpu: KnownGpu) -> Hardware:
+    return replace(
+        hardware,
+        devices=hardware.devices or ("0",),
+        device_memory=gpu.memory,
+        capability=gpu.capability,
+        is_instinct=gpu.is_instinct,
+        gpus=(),
+    )
 
 
 def plan_one_node(options: LmiOptions, hardware: Hardware, name: str) -> EnginePlan:

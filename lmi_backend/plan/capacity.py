@@ -10,6 +10,7 @@ from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import find_option, lmi_dist, vllm
 from lmi_backend.options.table import server as srv
+from lmi_backend.plan.known_gpus import gpu_of_memory
 from lmi_backend.plan.memory_options import (
     adapter_slots,
     captured_sizes,
@@ -146,13 +147,16 @@ class Capacity:
     @property
     def step(self) -> Step:
         """One step of the engine."""
-        known = self.hardware.capability
+        gpu = gpu_of_memory(self.hardware.device_memory)
+        known = self.hardware.capability or (gpu.capability if gpu else 0)
         supposed = HOPPER if self.hardware.device_memory >= _LARGE_DEVICE else AMPERE
+        is_instinct = self.hardware.is_instinct or (gpu is not None and gpu.is_instinct)
         return Step(
             tokens=self.options[opt.MAX_PREFILL_TOKENS] or _STEP_TOKENS,
             sequences=self.max_running,
             release=self.release,
             capability=known or supposed,
+            is_instinct=is_instinct and not self.hardware.capability,
             graphs=self._captures_graphs(),
             captured=captured_sizes(self.options),
             partition=layer_partition(self.environment),

@@ -11,26 +11,15 @@ from lmi_backend.sizing.cache_sizes import cache_sizes
 from lmi_backend.sizing.compressed import compressed_layout
 from lmi_backend.sizing.draft import counted_draft, joins_layers
 from lmi_backend.sizing.kv_groups import KvLayout, kv_layout
-from lmi_backend.sizing.module_bits import MXFP4_BITS
-from lmi_backend.sizing.step import (
-    NEWEST,
-    Release,
-    cuda_graphs,
-    kept_buffers,
-    non_torch,
-    peak_activation,
-)
+from lmi_backend.sizing.libraries import cuda_graphs, non_torch
+from lmi_backend.sizing.stage_weights import stage_weights
+from lmi_backend.sizing.step import NEWEST, Release, kept_buffers, peak_activation
 from lmi_backend.sizing.uncertainty import uncertainty
-from lmi_backend.sizing.weights import DTYPE_BYTES
 
 if TYPE_CHECKING:
     from lmi_backend.sizing.draft import Draft
     from lmi_backend.sizing.model_facts import ModelFacts
     from lmi_backend.sizing.step import Step
-
-# Rotations of the positions are kept in the model's 16 bits, and so are convolutions' states.
-_MODEL_BYTES = 2
-_MXFP4_WIDTH = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +124,7 @@ def estimate_memory(
         ConfigurationError: a degree or size is not positive, or stages outnumber layers.
     """
     stages = _checked_stages(facts, *degrees, step.partition)
-    weights = _stage_weights(facts, stages, degrees[0], weight_scale)
+    weights = stage_weights(facts, stages, degrees[0], step, weight_scale)
     estimates = [
         _estimate_stage(facts, stages, index, degrees, cache, step) for index in range(len(stages))
     ]
@@ -225,45 +214,6 @@ def _check_positive(**numbers: float) -> None:
     for name, number in numbers.items():
         if number <= 0:
             raise ConfigurationError(f"{name}={number} is not positive")
-
-
-def _stage_weights(facts: ModelFacts, stages: list[int], tensor: int, scale: float) -> list[int]:
-    """Return the bytes of weights on one device of each stage.
-
-    What every device has a copy of (norms, KV projections beyond the KV heads) is counted as if
-    it were split: it is some percent at most. The rotations of all positions are counted, whole
-    on each: for ten million they take 2.5 GiB.
-    """
-    matrix = float(facts.vocab_size * facts.hidden_size * DTYPE_BYTES.get(facts.dtype, 2))
-    matrices = matrix if facts.ties_embeddings else 2 * matrix
-    # Of tiny or oddly stored models the embeddings may seem larger than everything.
-    matrix *= min(1.0, facts.weight_bytes / matrices)
-    matrices = min(matrices, facts.weight_bytes)
-    layer = (facts.weight_bytes - matrices) / facts.num_layers
-    sizes = [layers * layer for layers in stages]
-    sizes[0] += matrix
-    # A tied matrix is there once more if the head is on another device.
-    if not facts.ties_embeddings or len(stages) > 1:
-        sizes[-1] += matrix
-    padding = _expert_padding(facts, tensor) / facts.num_layers
-    sizes = [size + padding * layers for size, layers in zip(sizes, stages, strict=True)]
-    rotations = (
-        0 if facts.is_mla else facts.max_position_embeddings * (facts.rotated or facts.head_dim)
-    )
-    taken = [math.ceil(size * scale / tensor) + rotations * _MODEL_BYTES for size in sizes]
-    if facts.draft is not None:
-        taken[-1] += math.ceil(facts.draft.weight_bytes / tensor)
-    return taken
-
-
-def _expert_padding(facts: ModelFacts, tensor: int) -> float:
-    """Return the bytes of all devices by which vLLM widens MXFP4's experts for its kernels."""
-    if facts.quantization != "mxfp4" or not facts.num_experts:
-        return 0
-    width = facts.expert_intermediate_size / tensor
-    added = math.ceil(width / _MXFP4_WIDTH) * _MXFP4_WIDTH - width
-    numbers = 3 * facts.num_layers * facts.num_experts * facts.hidden_size * added * tensor
-    return numbers * MXFP4_BITS / 8
 
 
 def _layout(facts: ModelFacts, layers: int, tensor: int, cache: CacheKind, step: Step) -> KvLayout:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lmi_backend.sizing.architectures import read_architectures, read_served_architectures
+from lmi_backend.sizing.attention_parameters import unfolding_bytes
 from lmi_backend.sizing.compressed import CompressedLayers, read_compressed_layers
 from lmi_backend.sizing.config_fields import ConfigFields, read_config
 from lmi_backend.sizing.draft import COMPUTED, Draft
@@ -25,7 +26,7 @@ from lmi_backend.sizing.kv_layers import (
 )
 from lmi_backend.sizing.layer_count import T5, count_layers, is_encoder_decoder
 from lmi_backend.sizing.layer_kinds import ATTENTION_FREE, feed_forwards, pruned_group
-from lmi_backend.sizing.mlp_width import mlp_width
+from lmi_backend.sizing.mlp_width import PLAIN_MLP, mlp_width
 from lmi_backend.sizing.rotations import rotated_numbers
 from lmi_backend.sizing.towers import count_encoder_parameters
 from lmi_backend.sizing.unread import unread_fields
@@ -103,6 +104,14 @@ class ModelFacts:
     """Layers with a state instead of a cache; they are not."""
     expert_share: float = 0.0
     """Of the weights, what is in routed experts."""
+    whole_bytes: int = 0
+    """Of the weights, what each device has whole that shares the layers."""
+    key_bytes: int = 0
+    """Of the weights, what makes keys and values."""
+    unfolding_bytes: int = 0
+    """Of all layers, the copy of 16 bits that vLLM makes of what unfolds latent vectors (MLA)."""
+    is_gated: bool = True
+    """Whether an MLP has a gate: three matrices, not two."""
     has_4_bit_floats: bool = False
     """Whether the weights are of NVFP4 or its like."""
     caches_in_8_bits: bool = False
@@ -147,19 +156,24 @@ def read_model_facts(
         return None
     facts = _shape(config)
     on_disk = weights_on_disk(folder)
-    computed, experts = computed_weights(config, facts)
-    total, source = on_disk or (computed, COMPUTED)
+    computed = computed_weights(config, facts)
+    total, source = on_disk or (computed.total, COMPUTED)
     if on_disk and overrides and (written := read_config(folder)):
         # Layers that are left out are not loaded.
-        total = total * computed // max(1, computed_weights(written, _shape(written))[0])
-    if _TALKER in config.outer and computed < total:
+        whole = computed_weights(written, _shape(written)).total
+        total = total * computed.total // max(1, whole)
+    if _TALKER in config.outer and computed.total < total:
         # vLLM does not load the part that speaks; no index tells what each part takes.
-        total, source = computed, COMPUTED
+        total, source = computed.total, COMPUTED
     return replace(
         facts,
         weight_bytes=total,
         weight_source=source,
-        expert_share=experts / computed if computed else 0.0,
+        expert_share=computed.experts / computed.total if computed.total else 0.0,
+        whole_bytes=computed.whole,
+        key_bytes=computed.keys,
+        unfolding_bytes=unfolding_bytes(config, facts) if facts.is_mla else 0,
+        is_gated=_kind(config) not in PLAIN_MLP,
         unread=unread_fields(config),
         assumed=tuple(sorted(config.assumed)),
     )

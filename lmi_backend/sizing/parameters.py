@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lmi_backend.sizing.attention_parameters import attention_parameters, whole_parameters
 from lmi_backend.sizing.config_fields import ConfigFields
 from lmi_backend.sizing.experts import vision_expert_share
 from lmi_backend.sizing.kv_layers import (
     count_borrowing,
     has_low_rank_gates,
-    indexer_share,
     read_delta_shape,
     read_mamba_shape,
 )
@@ -45,6 +45,10 @@ class Part:
     parameters: float
     """Of all these layers."""
     is_expert: bool = False
+    whole: float = 0.0
+    """Those of them that each of the devices has, which share the layers."""
+    keys: float = 0.0
+    """Those of them that make keys and values: no more devices than KV heads share them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,18 +107,24 @@ def _mixer_parts(config: ConfigFields, facts: ModelFacts, kinds: LayerKinds) -> 
     names = ("self_attn", "self_attn.q_proj", "mixer.q_proj", "attn.wq_a")
     attention, wide = kinds.attention, _wide_layers(config, facts)
     narrow = tuple(at for at in attention if at not in wide)
-    each = float(_attention(config, facts))
-    each *= _copies(config) * _shared_blocks(config, attention)
+    each = float(attention_parameters(config, facts))
+    share = _copies(config) * _shared_blocks(config, attention)
+    each *= share
     lent = 2 * facts.hidden_size * facts.head_dim * facts.num_kv_heads
-    whole = (len(narrow) + crossed) * each - count_borrowing(config, narrow) * lent
-    yield Part(modules=names, layers=narrow, parameters=whole)
+    borrowing = count_borrowing(config, narrow)
+    whole = (len(narrow) + crossed) * each - borrowing * lent
+    kept = len(narrow) * share * whole_parameters(config, facts)
+    keys = 0.0 if kept else (len(narrow) - borrowing) * share * lent
+    yield Part(modules=names, layers=narrow, parameters=whole, whole=kept, keys=keys)
     if facts.wide:
         # Where values are the keys (`attention_k_eq_v`), vLLM keeps both all the same.
         heads = 2 * facts.num_heads + 2 * facts.wide.kv_heads
         own = facts.hidden_size * facts.wide.head_dim * heads
         lent = 2 * facts.hidden_size * facts.wide.head_dim * facts.wide.kv_heads
-        whole = len(wide) * own - count_borrowing(config, wide) * lent
-        yield Part(modules=names, layers=wide, parameters=whole)
+        borrowing = count_borrowing(config, wide)
+        whole = len(wide) * own - borrowing * lent
+        keys = (len(wide) - borrowing) * lent
+        yield Part(modules=names, layers=wide, parameters=whole, keys=keys)
     state = _state_layer(config, facts)
     yield Part(
         modules=("linear_attn.out_proj", "linear_attn", "mixer.in_proj", "mamba", "conv.in_proj"),
@@ -180,12 +190,18 @@ def _mlp_parts(config: ConfigFields, facts: ModelFacts, kinds: LayerKinds) -> It
         ),
         layers=kinds.experts,
         parameters=count * joined,
+        whole=count * 2 * latent * facts.hidden_size,
     )  # fmt: skip
     if width := config.number("hidden_size_per_layer_input", default=0, least=0):
         # Gemma's gate and projection for each layer's own embeddings.
         every = tuple(range(facts.num_layers))
         parameters = 3 * facts.num_layers * width * facts.hidden_size
-        yield Part(modules=("per_layer_input_gate",), layers=every, parameters=parameters)
+        yield Part(
+            modules=("per_layer_input_gate",),
+            layers=every,
+            parameters=parameters,
+            whole=parameters * 2 / 3,
+        )
 
 
 def encoder_layers(config: ConfigFields, facts: ModelFacts) -> int:
@@ -193,47 +209,6 @@ def encoder_layers(config: ConfigFields, facts: ModelFacts) -> int:
     if not facts.is_encoder_decoder:
         return 0
     return config.number("num_layers", "encoder_layers", default=facts.num_layers // 2)
-
-
-def _attention(config: ConfigFields, facts: ModelFacts) -> int:
-    hidden, heads = facts.hidden_size, facts.num_heads
-    if config.get("kv_lora_rank") is None:
-        # Qwen3-Next and later have a gate as wide as the queries.
-        is_gated = config.text("model_type").startswith(("qwen", "hrm")) and (
-            read_delta_shape(config) is not None or repeated_layers(config) is not None
-        )
-        gated = config.flag("attn_output_gate", default=is_gated)
-        if low_rank := config.number("o_lora_rank", default=0):
-            return _grouped_attention(config, facts, low_rank)
-        seen = config.number("attention_hidden_size", default=hidden)
-        out = heads * hidden
-        return facts.head_dim * (seen * (heads + 2 * facts.num_kv_heads + gated * heads) + out)
-    rope = config.number("qk_rope_head_dim", least=0)
-    latent = config.number("kv_lora_rank")
-    value = config.number("v_head_dim", default=hidden // heads)
-    query = heads * facts.head_dim
-    low_rank = config.number("q_lora_rank", default=0)
-    queries = low_rank * (hidden + query) if low_rank else hidden * query
-    keys = hidden * (latent + rope) + latent * heads * (facts.head_dim - rope + value)
-    share = indexer_share(config, facts.num_layers)
-    indexer = int(share * _indexer(config, hidden, low_rank or hidden))
-    return queries + keys + heads * value * hidden + indexer
-
-
-def _grouped_attention(config: ConfigFields, facts: ModelFacts, low_rank: int) -> int:
-    """Return the parameters of DeepSeek-V4's attention: one head's keys are its values too."""
-    hidden, queries = facts.hidden_size, facts.num_heads * facts.head_dim
-    first = config.number("q_lora_rank", default=hidden)
-    groups = config.number("o_groups", default=1)
-    out = queries * low_rank + groups * low_rank * hidden
-    return first * (hidden + queries) + hidden * facts.head_dim + out
-
-
-def _indexer(config: ConfigFields, hidden: int, low_rank: int) -> int:
-    """Return the parameters of what chooses the tokens that sparse attention sees."""
-    width = config.number("index_head_dim", default=0, least=0)
-    heads = config.number("index_n_heads", default=0, least=0)
-    return width * (heads * low_rank + hidden) + heads * hidden
 
 
 def _mlp(config: ConfigFields, facts: ModelFacts, width: int) -> int:

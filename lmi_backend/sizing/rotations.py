@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _VIDEO: Final = 4
 """vLLM keeps so many times the positions where a position has time, height and width."""
 _WHOLE_LAYERS: Final = "full_attention"
+_LARGEST: Final = 1024
+"""Times that a file may plausibly stretch its positions."""
 
 
 def rotated_numbers(config: ConfigFields, head_dim: int, wide: WideAttention | None) -> int:
@@ -33,11 +35,17 @@ def rotated_numbers(config: ConfigFields, head_dim: int, wide: WideAttention | N
         }
         return sum(found.values())
     own = _rotated(config, parameters, head_dim)
-    return 2 * own if config.get("rope_local_base_freq") else own
+    # Layers with a window have their own, which are not stretched.
+    return own + _rotated(config, {}, head_dim) if config.get("rope_local_base_freq") else own
 
 
 def _rotated(config: ConfigFields, parameters: Mapping[str, object], head_dim: int) -> int:
     copies = _VIDEO if parameters.get("mrope_section") else 1
+    kind = parameters.get("rope_type") or parameters.get("type")
+    factor = parameters.get("factor")
+    if kind == "linear" and _is_number(factor) and 1 < factor <= _LARGEST:
+        # Stretched positions lie between the old ones: there are as many more of them.
+        copies *= int(factor)
     if parameters.get("rope_type") == "proportional":
         # The part that is not rotated is kept as zeros.
         return copies * head_dim
@@ -50,4 +58,8 @@ def _rotated(config: ConfigFields, parameters: Mapping[str, object], head_dim: i
 
 
 def _is_share(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+    return _is_number(value) and 0 < value <= 1
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

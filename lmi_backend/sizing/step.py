@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.units import GIB, MIB
+from lmi_backend.units import MIB
 
 if TYPE_CHECKING:
-    from lmi_backend.sizing.kv_layers import DeltaShape
+    from lmi_backend.sizing.kv_layers import DeltaShape, StateLayers
     from lmi_backend.sizing.model_facts import ModelFacts
 
 Release = tuple[int, int]
@@ -37,11 +37,8 @@ _COUNTED = 4 + 1 / 8
 
 # What each release does first, read in the sources of 0.16 to 0.32.
 _TRITON_SAMPLER: Final[Release] = (0, 17)
-_FUSED_ALL_REDUCE: Final[Release] = (0, 17)
-_LARGER_RUNTIME: Final[Release] = (0, 18)
 GRAPHS_DEDUCTED: Final[Release] = (0, 20)
 _FLASHINFER_SAMPLER: Final[Release] = (0, 21)
-_LARGER_FLASHINFER: Final[Release] = (0, 22)
 _SECOND_RUNNER: Final[Release] = (0, 22)
 _STATES_CACHED: Final[Release] = (0, 28)
 _SECOND_RUNNER_FOR_DENSE: Final[Release] = (0, 25)
@@ -58,24 +55,13 @@ _FIRST_ARCHITECTURES = (
 AMPERE: Final = 80
 HOPPER: Final = 90
 
-# Measured, each isolated by the rows that docs/planner.md names.
-_RUNTIME_BEFORE, _RUNTIME = int(0.13 * GIB), int(0.25 * GIB)
-"""CUDA modules and handles that PyTorch does not count."""
-_FLASHINFER_KERNELS = int(0.65 * GIB)
-"""What loading FlashInfer's kernels takes when the trial run samples with them."""
-FLASHINFER_BESIDE_STATES: Final = int(0.3 * GIB)
-"""The same for models that also have layers with a state, whose own kernels are loaded before."""
-FLOAT_KERNELS: Final = int(0.45 * GIB)
-"""What the first graph loads of the kernels for NVFP4 and its like."""
-_NCCL = int(0.42 * GIB)
-_ALL_REDUCE_WORKSPACE = int(1.83 * GIB)
-"""FlashInfer's fused all-reduce: more than its buffers, as it brings NVLink's multicast up."""
-_PIPELINE_RUNTIME = int(0.07 * GIB)
-_GRAPHS_BASE, _GRAPH, _GRAPH_LAYER = 40 * MIB, 3.3 * MIB, 0.145 * MIB
+# Measured, by the rows that docs/planner.md names.
 DELTA_WIDTHS: Final = 10
 """Times the width of its values that a token takes in a gated delta net, fitted to four logs."""
 _CHUNK = 64
 """Tokens that a gated delta net computes together."""
+_MAMBA_CHUNK = 128
+"""The same of Mamba-2, in the files of most models."""
 _SMALL_BUFFERS = 16 * MIB
 """Positions, slots, tables, random numbers: what does not depend on the model."""
 _CUBLAS_WORKSPACE = {HOPPER: 32 * MIB, AMPERE: 8 * MIB}
@@ -94,6 +80,8 @@ class Step:
     release: Release = NEWEST
     capability: int = HOPPER
     """Compute capability of the device, times ten."""
+    is_instinct: bool = False
+    """Whether the device is an Instinct of AMD's."""
     graphs: bool = True
     """Whether CUDA graphs are captured: not with `enforce_eager`."""
     flashinfer_sampler: bool | None = None
@@ -169,57 +157,9 @@ def kept_buffers(facts: ModelFacts, step: Step) -> int:
     return int(step.sequences * facts.vocab_size * _COUNTED)
 
 
-def non_torch(facts: ModelFacts, step: Step, *, tensor: int, pipeline: int) -> int:
-    """Return the bytes of a device that are allocated outside PyTorch's allocator.
-
-    NCCL's first buffers are older than vLLM's snapshot of the free memory, so they are not in it.
-    """
-    is_newer = step.release >= _LARGER_RUNTIME
-    if pipeline > 1 and tensor == 1:
-        return _PIPELINE_RUNTIME
-    found = _RUNTIME if is_newer else _RUNTIME_BEFORE
-    if (
-        step.release >= _LARGER_FLASHINFER
-        and step.samples_with_flashinfer
-        and not has_second_runner(step, facts)
-    ):
-        found += FLASHINFER_BESIDE_STATES if facts.states.layers else _FLASHINFER_KERNELS
-    if tensor == 1:
-        return found
-    if _fuses_all_reduce(step, pipeline):
-        return found + _ALL_REDUCE_WORKSPACE
-    return found + _NCCL
-
-
-def cuda_graphs(facts: ModelFacts, step: Step, *, layers: int) -> int:
-    """Return about the bytes vLLM expects its CUDA graphs to take; 0 where it deducts none.
-
-    Each graph takes some bytes for itself and some for each layer's kernels. vLLM measures two
-    graphs of each mode and multiplies. So the same model's figures differ by 0.2 GiB and more
-    between runs.
-    """
-    if not step.graphs or step.release < GRAPHS_DEDUCTED:
-        return 0
-    each = _GRAPH + layers * _GRAPH_LAYER
-    kernels = FLOAT_KERNELS if facts.has_4_bit_floats else 0
-    return _GRAPHS_BASE + kernels + int(_graph_count(step) * each)
-
-
 def deducts_graphs(facts: ModelFacts, step: Step) -> bool:
     """Tell whether vLLM certainly deducts graphs: its second runner did not from the start."""
     return step.release >= _SECOND_RUNNER_DEDUCTS_GRAPHS or not has_second_runner(step, facts)
-
-
-def _graph_count(step: Step) -> int:
-    """Return how many graphs are captured: of mixed batches, and of those that only decode."""
-    largest = step.tokens if step.captured else min(2 * step.sequences, 512)
-    sizes = step.captured or (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
-    return sum((size <= largest) + (size <= step.sequences) for size in sizes)
-
-
-def _fuses_all_reduce(step: Step, pipeline: int) -> bool:
-    is_fused = HOPPER <= step.capability < 110 and step.capability // 10 != 11
-    return is_fused and pipeline == 1 and step.release >= _FUSED_ALL_REDUCE
 
 
 def _sampling(facts: ModelFacts, step: Step) -> int:
@@ -258,7 +198,17 @@ def _widest(facts: ModelFacts, tokens: int, tensor: int) -> int:
     if facts.num_experts and not facts.has_dense_layers:
         mlp = 0.0
     delta = _delta_values(facts.states.delta) / tensor if facts.states.delta else 0.0
-    return int(tokens * max(attention, mlp, delta) * _ACTIVATION_BYTES)
+    state = _mamba_values(facts.states) / tensor if facts.states.checkpoints else 0.0
+    return int(tokens * max(attention, mlp, delta, state) * _ACTIVATION_BYTES)
+
+
+def _mamba_values(states: StateLayers) -> float:
+    """Return the 16-bit numbers a token has in a Mamba-2 mixer, at most.
+
+    What goes into it, with its gate, what its convolution makes, and its result. Each chunk of
+    tokens hands on a state of 32 bits.
+    """
+    return 4 * states.channels + 2 * states.numbers / _MAMBA_CHUNK
 
 
 def _delta_values(shape: DeltaShape) -> float:
@@ -278,15 +228,15 @@ def _delta_values(shape: DeltaShape) -> float:
 def _expert_workspace(facts: ModelFacts, tokens: int, tensor: int) -> int:
     """Return the bytes of the two buffers that all layers' experts share.
 
-    MXFP4's kernels have none; those of other formats of 4 bits want them twice.
+    MXFP4's kernels have none; gated ones of other formats of 4 bits want them twice.
     """
     if not facts.num_experts or facts.quantization == "mxfp4":
         return 0
     width = facts.expert_intermediate_size / tensor
     rows = tokens * facts.experts_per_token
     first = max(width, facts.hidden_size)
-    second = max(2 * width, facts.hidden_size)
-    copies = 2 if facts.has_4_bit_floats else 1
+    second = max((2 if facts.is_gated else 1) * width, facts.hidden_size)
+    copies = 2 if facts.has_4_bit_floats and facts.is_gated else 1
     return int(rows * (first + second) * _ACTIVATION_BYTES * copies)
 
 

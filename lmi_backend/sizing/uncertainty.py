@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.sizing.draft import COMPUTED
+from lmi_backend.sizing.libraries import INSTINCT_GRAPHS, graph_bytes
 from lmi_backend.sizing.step import GRAPHS_DEDUCTED, HOPPER, deducts_graphs
 from lmi_backend.units import GIB
 
@@ -50,14 +51,25 @@ def uncertainty(
         share = _PLAIN_SHARE if is_plain else _QUANTISED_SHARE
     found = int(weights * share)
     is_logged = step.release < _LAST_LOGGED and step.capability in _LOGGED_DEVICES
-    is_usual = not facts.states.layers and not facts.vision_parameters
+    is_usual = not facts.states.layers and not facts.vision_parameters and not step.is_instinct
     if is_logged and is_usual:
         return found + _LOGGED, found + _LOGGED
     activations, graphs = taken
     found += _UNLOGGED + int(_ACTIVATION_SHARE * activations) + graphs // 2
     encoder = _ENCODER_TOKENS * _ENCODER_WIDTHS * _TOWER * 2 if facts.vision_parameters else 0
     kept = 0 if deducts_graphs(facts, step) else graphs - graphs // 2
-    return found + encoder + _estimated(facts, step, taken), found + kept
+    lacking = 0 if graphs else _maybe_deducted(facts, step)
+    if step.is_instinct:
+        # One model's logs say what the libraries and the graphs take there.
+        found += INSTINCT_GRAPHS
+    return found + encoder + lacking + _estimated(facts, step, taken), found + kept
+
+
+def _maybe_deducted(facts: ModelFacts, step: Step) -> int:
+    """Return what may be missing where the second runner deducts no graphs: a first compilation."""
+    if step.release < GRAPHS_DEDUCTED or deducts_graphs(facts, step):
+        return 0
+    return graph_bytes(facts, step, layers=facts.num_layers)
 
 
 def _estimated(facts: ModelFacts, step: Step, taken: tuple[int, int]) -> int:

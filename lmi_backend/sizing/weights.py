@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.bounded_files import read_bounded
@@ -54,8 +55,21 @@ def weights_on_disk(folder: Path) -> tuple[int, str] | None:
     return None
 
 
-def computed_weights(config: ConfigFields, facts: ModelFacts) -> tuple[int, int]:
-    """Return the bytes of the weights by the shapes in config.json, and those of routed experts.
+@dataclass(frozen=True)
+class ComputedWeights:
+    """Bytes of a model's weights by the shapes in config.json."""
+
+    total: int
+    experts: int
+    """Of routed experts."""
+    whole: int
+    """What each device has whole that shares the layers: norms, routers, latent projections."""
+    keys: int
+    """Of what makes keys and values, which no more devices than KV heads share."""
+
+
+def computed_weights(config: ConfigFields, facts: ModelFacts) -> ComputedWeights:
+    """Return the bytes of the weights by the shapes in config.json.
 
     Embeddings and encoders are never quantised, a head only where the file names it. MXFP4
     quantises the experts only.
@@ -68,7 +82,8 @@ def computed_weights(config: ConfigFields, facts: ModelFacts) -> tuple[int, int]
     has_4_bit_experts = config.get("expert_dtype") == "fp4"
     total = (count.embeddings + count.vision + count.plain) * plain
     total += count.head * (bits if quantization.get("lm_head") is True else modules.head)
-    experts = 0.0
+    experts = keys = 0.0
+    whole = count.plain * plain
     for part in count.parts:
         each = modules.average(part.modules, part.layers)
         if facts.quantization == "mxfp4" and not part.is_expert:
@@ -77,7 +92,9 @@ def computed_weights(config: ConfigFields, facts: ModelFacts) -> tuple[int, int]
             each = MXFP4_BITS
         total += part.parameters * each
         experts += part.parameters * each if part.is_expert else 0.0
-    return round(total / 8), round(experts / 8)
+        whole += part.whole * each
+        keys += part.keys * each
+    return ComputedWeights(*(round(bits / 8) for bits in (total, experts, whole, keys)))
 
 
 def quantization_config(config: ConfigFields) -> Mapping[str, object]:

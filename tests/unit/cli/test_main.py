@@ -287,7 +287,7 @@ def test_a_plan_can_suppose_another_machine(
     first, loaded, *_, size = capsys.readouterr().out.splitlines()
     assert first.startswith("estimated, as vLLM 0.")
     assert loaded == "Model loading took 47.28 GiB memory"
-    assert size.startswith("GPU KV cache size: 797,024 tokens, Maximum concurrency for 131,072 ")
+    assert size.startswith("GPU KV cache size: 796,912 tokens, Maximum concurrency for 131,072 ")
 
 
 @pytest.mark.parametrize(

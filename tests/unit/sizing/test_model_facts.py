@@ -184,6 +184,8 @@ def test_every_fact_of_a_dense_model(tmp_path: Path) -> None:
         quantization="",
         served_architectures=("LlamaForCausalLM",),
         rotated=128,
+        whole_bytes=65 * 4096 * 2,
+        key_bytes=32 * 2 * 4096 * 1024 * 2,
     )
 
 

@@ -5,16 +5,14 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.sizing.libraries import FLOAT_KERNELS, cuda_graphs, non_torch
 from lmi_backend.sizing.step import (
     AMPERE,
-    FLOAT_KERNELS,
     Release,
     Step,
-    cuda_graphs,
     deducts_graphs,
     has_second_runner,
     kept_buffers,
-    non_torch,
     peak_activation,
 )
 from lmi_backend.units import GIB
@@ -93,11 +91,29 @@ def test_more_devices_take_more_beside_pytorch(
     assert found / GIB == pytest.approx(gib, abs=0.01)
 
 
-def test_the_fused_all_reduce_wants_a_hopper() -> None:
-    ampere = replace(SERVER, release=(0, 19), capability=AMPERE)
-    assert non_torch(LLAMA_3_8B, ampere, tensor=2, pipeline=1) / GIB == pytest.approx(
-        0.67, abs=0.01
-    )
+@pytest.mark.parametrize("capability", [75, AMPERE, 89, 100, 120])
+def test_buffers_of_several_devices_are_a_hoppers(capability: int) -> None:
+    """As logs of L40S, RTX PRO 6000 and GB200 with two and four devices lack them."""
+    others = replace(SERVER, release=(0, 19), capability=capability)
+    for tensor in (1, 4):
+        found = non_torch(LLAMA_3_8B, others, tensor=tensor, pipeline=1)
+        assert found / GIB == pytest.approx(0.25, abs=0.01)
+
+
+def test_a_plain_models_graphs_are_not_deducted_by_the_second_runner_before_0_29() -> None:
+    step = replace(SERVER, release=(0, 27))
+    quantised = replace(LLAMA_3_8B, quantization="awq")
+    assert cuda_graphs(LLAMA_3_8B, step, layers=32) == 0
+    assert cuda_graphs(quantised, step, layers=32) > 0
+    assert cuda_graphs(LLAMA_3_8B, step, layers=16) > 0
+    assert cuda_graphs(LLAMA_3_8B, replace(step, release=(0, 29)), layers=32) > 0
+
+
+def test_an_instincts_libraries_and_graphs_take_more() -> None:
+    instinct = replace(SERVER, is_instinct=True)
+    assert non_torch(LLAMA_3_8B, instinct, tensor=1, pipeline=1) / GIB == pytest.approx(1.4, 0.01)
+    more = cuda_graphs(LLAMA_3_8B, instinct, layers=32) - cuda_graphs(LLAMA_3_8B, SERVER, layers=32)
+    assert more == 3 * GIB
 
 
 @pytest.mark.parametrize(
