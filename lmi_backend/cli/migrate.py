@@ -18,7 +18,8 @@ from lmi_backend.deploy.files import TARGETS
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.front_end_settings import PORT
 from lmi_backend.migration.page import Migration, page_of
-from lmi_backend.migration.sources import Source, read_sources
+from lmi_backend.migration.source import Source
+from lmi_backend.migration.sources import read_sources
 from lmi_backend.options.model_store import MODEL_FILES, MODEL_ID
 from lmi_backend.repository.environment import left_to_the_server
 
@@ -37,8 +38,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Read what runs a model today, and write its model folder, the files that "
         "deploy it, and a page: what stays, what changes, what you must decide. Sources may be an "
         "LMI folder, model.tar.gz, a file of NAME=VALUE lines, and the JSON that `aws sagemaker "
-        "describe-model` and `describe-endpoint-config` print. Exit status 2 if the model is "
-        "refused; the page has the reasons.",
+        "describe-model`, `describe-endpoint-config` and `describe-inference-component` print. "
+        "Exit status 2 if the model is refused; the page has the reasons.",
     )
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="see above")
     parser.add_argument(

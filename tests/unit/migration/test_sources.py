@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.migration.fates import FATES
 from lmi_backend.migration.instances import gpus_of
-from lmi_backend.migration.sources import Source, read_sources
+from lmi_backend.migration.source import Source
+from lmi_backend.migration.sources import read_sources
 
 
 def read(tmp_path: Path, *described: Any) -> Source:
@@ -84,3 +86,114 @@ def test_what_somebody_must_decide(tmp_path: Path) -> None:
 )
 def test_odd_descriptions_are_read_as_far_as_they_go(odd: Any, tmp_path: Path) -> None:
     assert read(tmp_path, odd).replicas == 0
+
+
+COMPONENT: dict[str, Any] = {
+    "InferenceComponentName": "llama",
+    "EndpointName": "e",
+    "InferenceComponentStatus": "InService",
+    "Specification": {
+        "ModelName": "m",
+        "Container": {
+            "DeployedImage": {"SpecifiedImage": "a/djl-inference:1", "ResolvedImage": "a@sha256:1"},
+            "ArtifactUrl": "s3://b/model.tar.gz",
+            "Environment": {"OPTION_ROLLING_BATCH": "vllm"},
+        },
+        "StartupParameters": {"ContainerStartupHealthCheckTimeoutInSeconds": 900},
+        "ComputeResourceRequirements": {
+            "NumberOfAcceleratorDevicesRequired": 2.0,
+            "MinMemoryRequiredInMb": 1024,
+        },
+        "SchedulingConfig": {"PlacementStrategy": "SPREAD"},
+    },
+    "RuntimeConfig": {"DesiredCopyCount": 3, "CurrentCopyCount": 2},
+}
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_an_inference_component_has_its_share_of_the_gpus(is_last: bool, tmp_path: Path) -> None:
+    variant = {"VariantName": "all", "InstanceType": "ml.g5.48xlarge", "InitialInstanceCount": 1}
+    config = {"EndpointConfigName": "c", "ProductionVariants": [variant]}
+    source = read(tmp_path, *([config, COMPONENT] if is_last else [COMPONENT, config]))
+    assert source.gpus == (2, 24)
+    assert (source.variables, source.archive) == (
+        {"OPTION_ROLLING_BATCH": "vllm"},
+        "s3://b/model.tar.gz",
+    )
+    # Copies of a component, not instances.
+    assert source.replicas == 3
+    said = "\n".join([*source.decisions, *source.changes])
+    for text in (
+        "`ModelName`: its container is a model's",
+        "`StartupParameters`: a start has a limit",
+        "`MinMemoryRequiredInMb`: not carried over",
+        "`SchedulingConfig`: not carried over",
+    ):
+        assert text in said
+
+
+def test_each_present_member_is_told(tmp_path: Path) -> None:
+    """Fill each structure with all members that are not used, and with one that nobody knows."""
+    for structure, around in {
+        "endpoint config": lambda more: {"ProductionVariants": [], **more},
+        "endpoint": lambda more: {"ProductionVariants": [], "EndpointStatus": "a", **more},
+        "variant": lambda more: {"ProductionVariants": [more]},
+        "capture": lambda more: {"ProductionVariants": [], "DataCaptureConfig": more},
+        "model": lambda more: {"PrimaryContainer": {}, **more},
+        "container": container_of,
+        "files": lambda more: container(ModelDataSource={"S3DataSource": more}),
+        "component": lambda more: {"Specification": {}, **more},
+        "specification": lambda more: {"Specification": more},
+        "container of a component": lambda more: {"Specification": {"Container": more}},
+        "resources": lambda more: {"Specification": {"ComputeResourceRequirements": more}},
+    }.items():
+        told = {name: fate for name, fate in FATES[structure].items() if fate.text}
+        source = read(tmp_path, around({name: {"a": 1} for name in (*told, "Newest")}))
+        assert "`Newest`: is not known here; compare it by hand" in source.decisions, structure
+        for name, fate in told.items():
+            texts = source.decisions if fate.needs_decision else source.changes
+            assert f"`{name}`: {fate.text}" in texts
+
+
+def container_of(more: dict[str, Any]) -> dict[str, Any]:
+    return {"PrimaryContainer": more}
+
+
+def test_several_variants_pools_and_scaling(tmp_path: Path) -> None:
+    variants = [
+        {"VariantName": name, "ModelName": f"m-{name}", "InitialVariantWeight": weight}
+        for name, weight in (("blue", 9.0), ("green", 1.0))
+    ]
+    variants[0]["InstancePools"] = [{"InstanceType": "ml.g6.12xlarge", "Priority": 1}]
+    variants[0]["ManagedInstanceScaling"] = {"MinInstanceCount": 1, "MaxInstanceCount": 4}
+    capture = {"EnableCapture": True, "CaptureOptions": [{"CaptureMode": "Input"}]}
+    target = {"ResourceId": "endpoint/e/variant/blue", "MinCapacity": 1, "MaxCapacity": 4}
+    metric = {"PredefinedMetricType": "SageMakerVariantInvocationsPerInstance"}
+    policy = {
+        "PolicyName": "p",
+        "TargetTrackingScalingPolicyConfiguration": {"PredefinedMetricSpecification": metric},
+    }
+    source = read(
+        tmp_path,
+        {"ProductionVariants": variants, "DataCaptureConfig": capture},
+        {"ScalableTargets": [target]},
+        {"ScalingPolicies": [policy]},
+    )
+    assert source.gpus == (4, 24)
+    said = "\n".join(source.decisions)
+    for text in (
+        "variant `green`: weight 1.0, model `m-green`",
+        "there are 1 to 4 instances",
+        "only requests are captured: `replay` needs --against",
+        "`endpoint/e/variant/blue` scales from 1 to 4",
+        "policy `p` (SageMakerVariantInvocationsPerInstance)",
+    ):
+        assert text in said
+
+
+def test_an_endpoint_is_not_its_configuration(tmp_path: Path) -> None:
+    variant = {"VariantName": "all", "CurrentInstanceCount": 2, "DesiredInstanceCount": 3}
+    endpoint = {"EndpointName": "e", "EndpointConfigName": "c", "ProductionVariants": [variant]}
+    source = read(tmp_path, endpoint)
+    assert source.replicas == 3
+    assert "`describe-endpoint-config` prints has its instance types" in "\n".join(source.decisions)
