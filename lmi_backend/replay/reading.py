@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -12,8 +13,12 @@ from lmi_backend.bounded_files import LARGEST, read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch.s3 import fetch_s3
 from lmi_backend.replay.exchange import Exchange
-from lmi_backend.replay.records import BadRecordError, read_har_entry, read_record
+from lmi_backend.replay.har import read_har_entry
+from lmi_backend.replay.members import BadRecordError
+from lmi_backend.replay.records import read_record
 from lmi_backend.units import human_bytes
+
+_Read = Callable[[Any, str], Exchange | None]
 
 SUFFIXES: Final = (".jsonl", ".json", ".har", ".ndjson")
 """Of the files that are read in a folder."""
@@ -69,9 +74,10 @@ def _files(root: Path) -> list[Path]:
 
 def _read_file(path: Path, name: str, corpus: Corpus) -> None:
     try:
-        if path.suffix in (".har", ".json") and (entries := _har(path)) is not None:
-            for number, entry in enumerate(entries, 1):
-                _add(corpus, f"{name}: entry {number}", read_har_entry, entry)
+        entries = _entries(path) if path.suffix in (".har", ".json") else None
+        if entries is not None:
+            for number, (read, entry) in enumerate(entries, 1):
+                _add(corpus, f"{name}: entry {number}", read, entry)
             return
         for number, line in _lines(path):
             _add(corpus, f"{name}:{number}", _read_line, line)
@@ -79,16 +85,43 @@ def _read_file(path: Path, name: str, corpus: Corpus) -> None:
         raise ConfigurationError(f"{name}: cannot be read: {error.strerror or error}") from error
 
 
-def _har(path: Path) -> list[Any] | None:
-    """Return the entries of a HAR file; None if it is none."""
+def _entries(path: Path) -> list[tuple[_Read, Any]] | None:
+    """Return what a file has that is JSON as a whole; None if each line is to be read.
+
+    A HAR file, a list of records, or records that are written on several lines, one after another.
+    """
     data = read_bounded(path, LARGEST if path.suffix == ".json" else 8 * LARGEST)
+    values = _values(data.decode("utf-8", "replace").removeprefix("\ufeff"))
+    if len(values) == 1:
+        log = values[0].get("log") if isinstance(values[0], dict) else None
+        if isinstance(log, dict) and isinstance(entries := log.get("entries"), list):
+            read_entry = partial(read_har_entry, folder=path.parent)
+            return [(read_entry, entry) for entry in entries]
+        if isinstance(values[0], list):
+            values = values[0]
+    return [(read_record, value) for value in values] or None
+
+
+def _values(text: str) -> list[Any]:
+    """Return the JSON values of a text; nothing if it is none, or if each has a line."""
+    found: list[Any] = []
+    decoder, at = json.JSONDecoder(), 0
+    has_lines = True
     try:
-        read = json.loads(data)
+        while (at := _past_blanks(text, at)) < len(text):
+            value, end = decoder.raw_decode(text, at)
+            has_lines = has_lines and "\n" not in text[at:end]
+            found.append(value)
+            at = end
     except (ValueError, RecursionError):
-        return None
-    log = read.get("log") if isinstance(read, dict) else None
-    entries = log.get("entries") if isinstance(log, dict) else None
-    return entries if isinstance(entries, list) else None
+        return []
+    return [] if has_lines and len(found) > 1 else found
+
+
+def _past_blanks(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -117,9 +150,7 @@ def _json(line: bytes) -> Any:
         raise BadRecordError(f"is not JSON: {error}") from error
 
 
-def _add(
-    corpus: Corpus, place: str, read: Callable[[Any, str], Exchange | None], record: Any
-) -> None:
+def _add(corpus: Corpus, place: str, read: _Read, record: Any) -> None:
     try:
         found = read(record, place)
     except BadRecordError as error:

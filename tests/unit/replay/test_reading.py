@@ -12,6 +12,7 @@ from lmi_backend.replay.reading import Corpus, read_corpus
 from tests.support.s3_server import s3_server
 
 BODY = {"inputs": "a"}
+READ_WRONGLY = "née €".encode().decode("cp1252") + " \u00c2\x9d"
 
 
 def read(path: Path) -> Corpus:
@@ -139,6 +140,104 @@ def test_a_har_file(tmp_path: Path) -> None:
     assert str(problem) == f"{tmp_path}/a.har: entry 6: is a text; accepted: an object"
 
 
+def har(path: Path, request: dict[str, Any], response: dict[str, Any]) -> Corpus:
+    entry = {"request": {"url": "https://a/generate", "method": "POST", **request}}
+    entry["response"] = {"status": 200, **response}
+    return read(lines(path / "a.har", {"log": {"entries": [entry]}}))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "body"),
+    [
+        ("née 東京", "text/event-stream", "née 東京".encode()),
+        # A browser reads a stream without a character set as Windows-1252.
+        (READ_WRONGLY, "text/event-stream", b"n\xc3\xa9e \xe2\x82\xac \xc2\x9d"),
+        ("née", "text/plain", "née".encode()),
+        ("\0ÿ", "application/vnd.amazon.eventstream", b"\0\xff"),
+    ],
+)
+def test_a_har_file_has_the_bytes_that_were_sent(
+    text: str, kind: str, body: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "b.txt").write_text(text, encoding="utf-8")
+    for content in ({"text": text}, {"_file": "b.txt"}):
+        if "_file" in content and kind.startswith("application"):
+            (tmp_path / "b.txt").write_bytes(body)
+        (found,) = har(tmp_path, {}, {"content": {"mimeType": kind, **content}}).exchanges
+        assert found.answer is not None
+        assert found.answer.body == body
+
+
+@pytest.mark.parametrize(
+    "response",
+    [{"content": {"size": -1}}, {"content": {"size": 5}}, {"content": {}, "_failureText": "gone"}],
+)
+def test_an_answer_that_a_har_file_lacks_is_no_empty_one(
+    response: dict[str, Any], tmp_path: Path
+) -> None:
+    (found,) = har(tmp_path, {}, response).exchanges
+    assert found.answer is None
+    (empty,) = har(tmp_path, {}, {"content": {"size": 0}}).exchanges
+    assert empty.answer is not None
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"bodySize": 9}, "the file lacks the body of the request"),
+        ({"postData": {"_file": "../a"}}, "accepted: a file's name"),
+        ({"postData": {"_file": "none"}}, "No such file"),
+    ],
+)
+def test_a_request_that_a_har_file_lacks_is_a_problem(
+    request_: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    entry = {"request": {"url": "https://a/generate", "method": "POST", **request_}}
+    path = lines(tmp_path / "a.har", {"log": {"entries": [entry, har_entry("https://a/generate")]}})
+    (problem,) = read(path).problems
+    assert said in problem.text
+
+
+@pytest.mark.parametrize(("origin", "kept"), [("https://a", False), ("https://app", True)])
+def test_a_page_of_the_old_server_is_one_of_the_new(
+    origin: str, kept: bool, tmp_path: Path
+) -> None:
+    headers = [{"name": name, "value": origin} for name in ("Origin", "Referer")]
+    (found,) = har(tmp_path, {"headers": headers}, {}).exchanges
+    assert ("origin" in found.request.headers) is kept
+
+
+def tap(status: str, **body: Any) -> dict[str, Any]:
+    asked = [(":authority", "a"), (":path", "/generate"), (":method", "POST"), ("x-own", "1")]
+    given = [(":status", status), ("content-type", "application/json")]
+    headers = ([{"key": name, "value": value} for name, value in each] for each in (asked, given))
+    request, response = ({"headers": each, "body": body, "trailers": []} for each in headers)
+    return {"http_buffered_trace": {"request": request, "response": response}}
+
+
+def test_traces_of_envoys_tap(tmp_path: Path) -> None:
+    traces = [tap("200", truncated=False, as_bytes=base64_of(b"{}")), tap("404", as_string="{}")]
+    # Envoy writes each on several lines, to a file of its own or one after another.
+    written = "\n".join(json.dumps(each, indent=1) for each in traces)
+    (tmp_path / "a.json").write_text(written, encoding="utf-8")
+    corpus = read(tmp_path)
+    for found, status in zip(corpus.exchanges, (200, 404), strict=True):
+        assert (found.request.path, found.request.body) == ("/generate", b"{}")
+        assert found.request.headers == {"x-own": "1"}
+        assert found.answer is not None
+        assert (found.answer.status, found.answer.body) == (status, b"{}")
+        assert found.answer.headers == {"content-type": "application/json"}
+    assert corpus.exchanges[1].place == f"{tmp_path}/a.json: entry 2"
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_record_may_be_written_on_several_lines(is_list: bool, tmp_path: Path) -> None:
+    record = {"path": "/generate", "body": BODY}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([record, record] if is_list else record, indent=1), encoding="utf-8")
+    assert len(read(path).exchanges) == 1 + is_list
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -146,6 +245,10 @@ def test_a_har_file(tmp_path: Path) -> None:
         ("[" * 100_000, "is nested too deeply"),
         ([], "is a list; accepted: an object"),
         ({"a": 1}, "has neither path nor captureData; it has a"),
+        (tap("200", truncated=True), "the body of the request was cut"),
+        (tap("gone"), "the response has no :status"),
+        ({"http_streamed_trace_segment": {}}, "is a segment of a streamed trace"),
+        ({"http_buffered_trace": {"request": {}}}, "request.headers is missing or wrong"),
         ({"path": 1}, "path is 1; accepted: a path such as /invocations"),
         ({"path": "a b"}, "path is 'a b'"),
         ({"path": "/a\r\nx: y"}, "path is"),
