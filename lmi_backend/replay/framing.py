@@ -61,7 +61,16 @@ def framed(answer: Answer) -> Framed:
     kind = "events" if media == EVENTS else "lines" if media in LINES else ""
     if not kind and media in ("", "application/octet-stream"):
         kind = _looks_like(body)
-    return _split(kind, text)
+    found = _split(kind, text)
+    return found if _is_utf_8(body) else found._replace(marks=found.marks | {"no UTF-8"})
+
+
+def _is_utf_8(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _looks_like(body: bytes) -> str:
@@ -100,6 +109,9 @@ def _server_sent(text: str) -> Framed:
             elif field == "data":
                 marks.add("data: with a blank" if value[:1] == " " else "data: without a blank")
                 data.append(value.removeprefix(" "))
+        if len(data) > 1:
+            # Right by the standard, but most clients read each line by itself.
+            marks.add("an event with several data: lines")
         if data:
             joined = "\n".join(data)
             events.append(Event(name, joined, parsed(joined)))

@@ -7,10 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lmi_backend.replay import kinds
+from lmi_backend.replay.constancy import compare_constants
 from lmi_backend.replay.framing import DONE, UNREAD, Event, Framed, framed
 from lmi_backend.replay.kinds import Difference
 from lmi_backend.replay.roles import FINISHES, is_greedy, nodes, shown
-from lmi_backend.replay.structure import Rules, compare_members, compare_values
+from lmi_backend.replay.structure import (
+    Rules,
+    compare_members,
+    compare_values,
+    has_log_probabilities,
+    kinds_of,
+)
 from lmi_backend.replay.texts import are_equal, compare_texts, texts_of
 
 if TYPE_CHECKING:
@@ -56,7 +63,7 @@ class Judge(NamedTuple):
             # All else follows.
             yield Difference(kinds.STATUS, "", str(was.status), str(now.status))
             return
-        yield from _headers(was, now)
+        yield from _headers(request, was, now)
         yield from self._bodies(request, was, now)
 
     def _bodies(self, request: Request, was: Answer, now: Answer) -> Iterator[Difference]:
@@ -78,10 +85,11 @@ class Judge(NamedTuple):
             yield from _order(old.events, new.events, has_same_text=is_same)
         yield from _members(old.events, new.events, rules)
         yield from compare_values(old.events, new.events, rules)
+        yield from compare_constants(old.events, new.events, is_stream=old.is_stream)
         yield from compare_texts(old.events, new.events, is_greedy=is_wanted)
 
 
-def _headers(was: Answer, now: Answer) -> Iterator[Difference]:
+def _headers(request: Request, was: Answer, now: Answer) -> Iterator[Difference]:
     old, new = was.headers.get("content-type"), now.headers.get("content-type")
     if old is not None and _media(old) != _media(new or ""):
         yield Difference(kinds.CONTENT_TYPE, "", old, new or "absent")
@@ -92,8 +100,23 @@ def _headers(was: Answer, now: Answer) -> Iterator[Difference]:
         is_read = _fits(name, _READ) and not _fits(name, _OF_PROXIES)
         if is_read and name not in now.headers:
             yield Difference(kinds.HEADER, name, "present", "absent")
-        elif name == "retry-after" and was.headers[name].isdigit() != now.headers[name].isdigit():
-            yield Difference(kinds.HEADER, name, was.headers[name], now.headers[name])
+        elif is_read:
+            sides = [_as_read(name, request, each.headers[name]) for each in (was, now)]
+            if sides[0] != sides[1]:
+                yield Difference(kinds.HEADER, name, *sides)
+
+
+def _as_read(name: str, request: Request, value: str) -> str:
+    """Return what a client reads in the value of a header; most are another one in each answer."""
+    if name == "retry-after":
+        return "seconds" if value.isdigit() else "a date"
+    if name == "allow":
+        return ", ".join(sorted(each.strip().upper() for each in value.split(",")))
+    if name == "www-authenticate":
+        return value.partition(" ")[0].lower()
+    if name in request.headers:
+        return "that of the request" if value == request.headers[name] else "another one"
+    return ""
 
 
 def _media(content_type: str) -> tuple[str, str]:
@@ -131,7 +154,7 @@ def _order(was: list[Event], now: list[Event], *, has_same_text: bool) -> Iterat
         yield Difference(kinds.FRAMING, f"event {name}", "present", "absent")
     for name in added:
         yield Difference(kinds.FRAMING, f"event {name}", "absent", "present")
-    for name in _ONCE if has_same_text else ():
+    for name in _ONCE:
         was_count, now_count = old.count(name), new.count(name)
         if was_count and now_count and was_count != now_count:
             counts = (f"{was_count} times", f"{now_count} times")
@@ -149,7 +172,13 @@ def _both(one: set[str], other: set[str]) -> tuple[tuple[set[str], set[str]], ..
     return (one, other), (other, one)
 
 
-_ALWAYS: Final = frozenset({DONE, "usage", "message_start", "message_delta", "message_stop"})
+_NO_JSON: Final = "no JSON"
+_ALWAYS: Final = frozenset(
+    {
+        *(DONE, "usage", "message_start", "message_delta", "message_stop"),
+        *("finish reason", "error", _NO_JSON),
+    }
+)
 """Kinds of events that do not depend on the text."""
 
 
@@ -164,7 +193,7 @@ def _steps(event: Event) -> list[str]:
     if name := _name(event):
         return [name]
     if event.value is UNREAD:
-        return ["no JSON"]
+        return [_NO_JSON]
     found: set[str] = set()
     for node in nodes(event.value):
         is_given = node.value not in (None, "", [], {})
@@ -193,9 +222,15 @@ def _members(old: list[Event], new: list[Event], rules: Rules) -> Iterator[Diffe
         return
     groups = [_grouped(events) for events in (old, new)]
     both = groups[0].keys() & groups[1].keys()
+    is_cut_alike = both == groups[0].keys() | groups[1].keys()
+    # Cut in another way, an event has at once what was in two: null in one, a value in the other.
+    had, has = ({} if is_cut_alike else kinds_of(events) for events in (old, new))
     for label in both:
-        yield from compare_members(groups[0][label], groups[1][label], rules)
-    if both != groups[0].keys() | groups[1].keys():
+        for each in compare_members(groups[0][label], groups[1][label], rules):
+            is_of_one_type = had and had.get(each.place) == has.get(each.place)
+            if each.kind != kinds.TYPE or not is_of_one_type:
+                yield each
+    if not is_cut_alike:
         # Events that were cut in another way: only what is nowhere is missing.
         never = {kinds.MISSING, kinds.ADDED, kinds.NULL, kinds.NUMBER_FORM}
         yield from (
@@ -209,5 +244,6 @@ def _grouped(events: list[Event]) -> dict[Hashable, list[Event]]:
     groups: dict[Hashable, list[Event]] = {}
     for event in events:
         if event.value is not UNREAD:
-            groups.setdefault(tuple(_steps(event)), []).append(event)
+            label = (*_steps(event), has_log_probabilities(event))
+            groups.setdefault(label, []).append(event)
     return groups

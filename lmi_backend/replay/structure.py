@@ -61,6 +61,18 @@ def _seen(events: Iterable[Event]) -> _Places:
     return places
 
 
+def kinds_of(events: Iterable[Event]) -> dict[str, frozenset[str]]:
+    """Return the types at each place of all events, without null."""
+    return {place: frozenset(seen.kinds) - {"null"} for place, seen in _seen(events).items()}
+
+
+def has_log_probabilities(event: Event) -> bool:
+    """Return whether an event tells how likely tokens are; it may have no text of them yet."""
+    return any(
+        node.name == "logprobs" and isinstance(node.value, dict) for node in nodes(event.value)
+    )
+
+
 class Rules:
     """What may differ between two answers.
 
@@ -89,6 +101,7 @@ def compare_members(
                 yield _absent(place, one, other)
             continue
         yield from _types(place, one, other, rules)
+        yield from _emptiness(place, one, other, rules)
         if rules.has_same_text or not one.node.follows_text:
             yield from _presence(place, old, new)
 
@@ -151,6 +164,19 @@ def _types(place: str, one: _Seen, other: _Seen, rules: Rules) -> Iterator[Diffe
     yield Difference(kinds.TYPE, place, one.shown, other.shown)
 
 
+def _emptiness(place: str, one: _Seen, other: _Seen, rules: Rules) -> Iterator[Difference]:
+    """Yield whether a list is empty in all events of a kind, and in none of the other answer."""
+    if not rules.is_stream or (one.node.follows_text and not rules.has_same_text):
+        return
+    sizes = [
+        {bool(each) for each in seen.values if isinstance(each, list)} for seen in (one, other)
+    ]
+    if all(len(each) == 1 for each in sizes) and sizes[0] != sizes[1]:
+        yield Difference(
+            kinds.LENGTH, place, *("some" if True in each else "empty" for each in sizes)
+        )
+
+
 def compare_values(
     was: Iterable[Event], now: Iterable[Event], rules: Rules
 ) -> Iterator[Difference]:
@@ -161,12 +187,21 @@ def compare_values(
             # The name of an event, which the order of events has.
             continue
         one, other = old[place], new[place]
-        if one.node.is_text or other.node.is_text or one.node.name in CHANGING:
+        if one.node.is_text or other.node.is_text or _is_another_each_time(one, other):
             continue
         if one.node.follows_text and not rules.has_same_text:
             continue
         yield from _lengths(place, one, other, rules)
         yield from _values(place, one, other, rules)
+
+
+def _is_another_each_time(one: _Seen, other: _Seen) -> bool:
+    """Return whether no value of a member is like that of another answer.
+
+    An id that is a number is that of a token.
+    """
+    is_of_tokens = one.node.name == "id" and set(one.kinds) == set(other.kinds) == {"integer"}
+    return one.node.name in CHANGING and not is_of_tokens
 
 
 def _lengths(place: str, one: _Seen, other: _Seen, rules: Rules) -> Iterator[Difference]:
@@ -190,7 +225,8 @@ def _values(place: str, one: _Seen, other: _Seen, rules: Rules) -> Iterator[Diff
         yield from _floats(place, name, was, now, rules)
         return
     if rules.is_stream:
-        was, now = _whole(was), _whole(now)
+        # Of several answers, tokens come in any order.
+        was, now = (sorted(was), sorted(now)) if name == "id" else (_whole(was), _whole(now))
     if was == now:
         return
     if name in FINISHES:

@@ -122,14 +122,14 @@ def test_an_inference_component_has_its_share_of_the_gpus(is_last: bool, tmp_pat
     )
     # Copies of a component, not instances.
     assert source.replicas == 3
-    said = "\n".join([*source.decisions, *source.changes])
+    texts = "\n".join([*source.decisions, *source.changes])
     for text in (
         "`ModelName`: its container is a model's",
         "`StartupParameters`: a start has a limit",
         "`MinMemoryRequiredInMb`: not carried over",
         "`SchedulingConfig`: not carried over",
     ):
-        assert text in said
+        assert text in texts
 
 
 def test_each_present_member_is_told(tmp_path: Path) -> None:
@@ -147,10 +147,10 @@ def test_each_present_member_is_told(tmp_path: Path) -> None:
         "container of a component": lambda more: {"Specification": {"Container": more}},
         "resources": lambda more: {"Specification": {"ComputeResourceRequirements": more}},
     }.items():
-        told = {name: fate for name, fate in FATES[structure].items() if fate.text}
-        source = read(tmp_path, around({name: {"a": 1} for name in (*told, "Newest")}))
+        fates = {name: fate for name, fate in FATES[structure].items() if fate.text}
+        source = read(tmp_path, around({name: {"a": 1} for name in (*fates, "Newest")}))
         assert "`Newest`: is not known here; compare it by hand" in source.decisions, structure
-        for name, fate in told.items():
+        for name, fate in fates.items():
             texts = source.decisions if fate.needs_decision else source.changes
             assert f"`{name}`: {fate.text}" in texts
 
@@ -180,7 +180,7 @@ def test_several_variants_pools_and_scaling(tmp_path: Path) -> None:
         {"ScalingPolicies": [policy]},
     )
     assert source.gpus == (4, 24)
-    said = "\n".join(source.decisions)
+    texts = "\n".join(source.decisions)
     for text in (
         "variant `green`: weight 1.0, model `m-green`",
         "there are 1 to 4 instances",
@@ -188,7 +188,7 @@ def test_several_variants_pools_and_scaling(tmp_path: Path) -> None:
         "`endpoint/e/variant/blue` scales from 1 to 4",
         "policy `p` (SageMakerVariantInvocationsPerInstance)",
     ):
-        assert text in said
+        assert text in texts
 
 
 def test_an_endpoint_is_not_its_configuration(tmp_path: Path) -> None:

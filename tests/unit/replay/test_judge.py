@@ -72,6 +72,27 @@ def test_where_a_stream_is_cut_is_no_difference() -> None:
     assert judged(whole, answer(b": a\n\n" + whole.body, "text/event-stream"), GREEDY) == []
 
 
+def test_an_event_may_have_what_another_server_writes_in_two() -> None:
+    def event(text: str | None, likely: Any, ids: Any, reason: str | None) -> dict[str, Any]:
+        delta = {} if text is None else {"content": text}
+        logprobs = likely and {"content": [{"token": each} for each in likely]}
+        choice = {"delta": delta, "logprobs": logprobs, "finish_reason": reason}
+        return {"choices": [choice], "ids": ids}
+
+    role = {"choices": [{"delta": {"role": "assistant"}, "logprobs": None}]}
+    apart = stream(
+        role,
+        event(None, "a", [1], None),
+        event("ab", "b", None, None),
+        event("c", "c", None, "stop"),
+    )
+    at_once = stream(role, event("abc", "abc", [1], "stop"))
+    for was, now in ((apart, at_once), (at_once, apart)):
+        assert judged(was, now, GREEDY) == []
+    wrong = stream(role, event("abc", "abc", "1", "stop"))
+    assert judged(apart, wrong, GREEDY) == [(kinds.TYPE, "ids")]
+
+
 def test_named_events_come_in_their_order() -> None:
     def anthropic(*names: str) -> Answer:
         return stream(*({"type": name, "index": 0} for name in names), named=True)
@@ -110,6 +131,33 @@ def test_what_follows_from_a_sampled_text_may_be_absent() -> None:
     called["choices"][0]["message"]["content"] = None
     assert judged(text, answer(called)) == []
     assert judged(text, answer(called), GREEDY) != []
+
+
+def test_what_a_stream_keeps_to_is_judged_whatever_the_text() -> None:
+    def calls(*numbers: int) -> Answer:
+        many = len(numbers)
+        found = [{"index": n, "function": {"arguments": f"{n + many}"}} for n in numbers]
+        return stream(*({"id": "a", "choices": [{"delta": {"tool_calls": [c]}}]} for c in found))
+
+    shifted = [(kinds.VALUE, "choices[].delta.tool_calls[].index")]
+    assert judged(calls(0), calls(1)) == shifted
+    assert judged(calls(0), calls(0, 1)) == []
+    usage = {"usage": {"prompt_tokens": 3}}
+    was = stream({"choices": [{"index": 0}]}, {"choices": [], **usage}, "[DONE]")
+    now = stream({"choices": [{"index": 0}]}, {"choices": [{"index": 0}], **usage}, "[DONE]")
+    assert judged(was, now) == [(kinds.LENGTH, "choices")]
+    delta = {"choices": [{"delta": {"content": "a", "role": "assistant"}}]}
+    assert judged(stream(delta, piece("b", "stop")), stream(delta, delta)) != []
+
+
+def test_values_of_headers_that_clients_read() -> None:
+    def allowed(value: str) -> Answer:
+        return answer({}, allow=value)
+
+    assert judged(allowed("GET, POST"), allowed("post,get")) == []
+    assert judged(allowed("GET"), allowed("POST")) == [(kinds.HEADER, "allow")]
+    basic, bearer = (answer({}, **{"www-authenticate": each}) for each in ("Basic a", "Bearer"))
+    assert judged(basic, bearer) == [(kinds.HEADER, "www-authenticate")]
 
 
 def tokens(*pairs: tuple[str, float], others: dict[str, float] | None = None) -> dict[str, Any]:

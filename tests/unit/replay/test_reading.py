@@ -182,7 +182,7 @@ def test_an_answer_that_a_har_file_lacks_is_no_empty_one(
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("request_", "reason"),
     [
         ({"bodySize": 9}, "the file lacks the body of the request"),
         ({"postData": {"_file": "../a"}}, "accepted: a file's name"),
@@ -190,12 +190,12 @@ def test_an_answer_that_a_har_file_lacks_is_no_empty_one(
     ],
 )
 def test_a_request_that_a_har_file_lacks_is_a_problem(
-    request_: dict[str, Any], said: str, tmp_path: Path
+    request_: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     entry = {"request": {"url": "https://a/generate", "method": "POST", **request_}}
     path = lines(tmp_path / "a.har", {"log": {"entries": [entry, har_entry("https://a/generate")]}})
     (problem,) = read(path).problems
-    assert said in problem.text
+    assert reason in problem.text
 
 
 @pytest.mark.parametrize(("origin", "kept"), [("https://a", False), ("https://app", True)])
