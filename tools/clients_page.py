@@ -19,7 +19,7 @@ from run_clients import table as programs_table
 
 from lmi_backend.clients.registry import CLIENTS
 from lmi_backend.clients.spec import Who
-from lmi_backend.engines import choices, foreign_names
+from lmi_backend.engines import choices, foreign_names, unserved_names
 
 TABLE = TESTS / "data" / "clients.json"
 NODE = TESTS / "clients" / "node" / "package.json"
@@ -96,15 +96,18 @@ def _names() -> Iterator[str]:
         yield f"| `{name}` | the adapter, as `model` |"
     for name, targets in choices.OTHER_NAMES.items():
         yield f"| `{name}` | {' or '.join(f'`{each}`' for each in targets)}, as its path reads |"
+    yield f"| `{choices.SAMPLES}` | where it is false, `temperature` 0 |"
+    begun = " or ".join(f"`{name}`" for name in choices.BEGUN)
+    yield f"| {begun} of the last message, an assistant's | `continue_final_message` |"
     for name, accepted in choices.SWITCHES.items():
         yield f"| `{name}` | refused; use `{accepted}` |"
-    for name, nothing in foreign_names.UNSERVED.items():
+    for name, nothing in unserved_names.UNSERVED.items():
         yield f"| `{name}` | refused{_unless(nothing)} |"
     for name, nothing in choices.EMBEDDED.items():
         yield f"| `{name}` of embeddings | refused{_unless(nothing)} |"
     for name, nothing in choices.OF_SERVERS.items():
         yield f"| `{name}` | refused where its path does not read it{_unless(nothing)} |"
-    for name, reason in foreign_names.HARMLESS.items():
+    for name, reason in unserved_names.HARMLESS.items():
         yield f"| `{name}` | has no effect: {reason} |"
 
 

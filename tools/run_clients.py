@@ -92,7 +92,7 @@ def environment(program: Program) -> Iterator[Path]:
     python = folder / "bin" / "python"
     cache = FOLDER / "packages"
     try:
-        call_uv(cache, "venv", "--allow-existing", "--python", program.python, str(folder))
+        call_uv(cache, "venv", "--clear", "--python", program.python, str(folder))
         options = ["--python", str(python), *uv_options([sys.executable, "-m", "pip"])]
         options += ["--exclude-newer", program.day]
         # A build for CPUs may come from a folder that knows no days.

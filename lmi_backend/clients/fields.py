@@ -61,6 +61,14 @@ FIELDS: Final[dict[str, Field]] = {
     "max_tokens": Field("max_tokens", integer(1)),
     # OpenAI's. LiteLLM sends it to Triton beside a max_tokens of its own.
     "max_completion_tokens": Field("max_tokens", integer(1), wins=True),
+    # Other servers' names of what constrains, selects or limits an answer.
+    "max_output_tokens": Field("max_tokens", integer(1)),
+    "sampling_seed": Field("seed", SEED),
+    "regex": Field("structure.regex", STRING),
+    "ebnf": Field("structure.grammar", STRING),
+    "json_schema": Field("structure.json", OBJECT_OR_TEXT),
+    "adapter": Field("adapter", NAMES),
+    "lora_adapter": Field("adapter", NAMES),
     "do_sample": Field("do_sample", BOOLEAN),
     "temperature": Field("temperature", number(0)),
     "top_p": Field("top_p", number(0, 1)),

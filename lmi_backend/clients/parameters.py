@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lmi_backend.clients import values
 from lmi_backend.clients.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
-from lmi_backend.clients.response_formats import read_format
+from lmi_backend.clients.response_formats import bare_schema, read_format
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
 from lmi_backend.outline import LARGE, MOST_VALUES, TooMuchError, read_text
@@ -116,7 +116,8 @@ def make_sampling(requested: Mapping[str, Any]) -> Sampling:
     if structure or form:
         if "structured_outputs" in extra or len(structure) + len(form) > 1:
             raise _twice()
-        extra["structured_outputs"] = structure | form
+        named = {"json": bare_schema(structure["json"])} if "json" in structure else {}
+        extra["structured_outputs"] = structure | named | form
     if fields["max_tokens"] < fields.get("min_tokens", 0):
         accepted = f"at most max_new_tokens, {fields['max_tokens']}"
         value = fields["min_tokens"]

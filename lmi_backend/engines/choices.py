@@ -15,20 +15,35 @@ from lmi_backend.errors import RequestError
 _LIMITS: Final = ("max_tokens", "max_output_tokens")
 OTHER_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(
-        ("max_new_tokens", "n_predict", "num_predict", "max_completion_tokens"), _LIMITS
+        (
+            *("max_new_tokens", "n_predict", "num_predict", "max_completion_tokens"),
+            "max_tokens_to_sample",
+        ),
+        _LIMITS,
     ),
     **dict.fromkeys(_LIMITS, _LIMITS),
     **dict.fromkeys(("min_new_tokens", "min_length"), ("min_tokens",)),
     **dict.fromkeys(("random_seed", "sampling_seed"), ("seed",)),
+    **dict.fromkeys(("stopping_strings", "stop_sequence"), ("stop", "stop_sequences")),
+    "ban_eos_token": ("ignore_eos",),
+    "no_stop_trim": ("include_stop_str_in_output",),
+    "num_return_sequences": ("n",),
     "stop": ("stop_sequences",),
     "stop_sequences": ("stop",),
     "p": ("top_p",),
     "k": ("top_k",),
 }
 """A member to those with the same meaning: the first that the path's server reads gets its value.
-They are Hugging Face's, llama.cpp's, Ollama's, Mistral's, SGLang's, Cohere's and other paths'."""
+They are Hugging Face's, llama.cpp's, Ollama's, Mistral's, SGLang's, Cohere's, KoboldCpp's,
+text-generation-webui's, Anthropic's older ones, and other paths'."""
+SAMPLES: Final = "do_sample"
+"""Hugging Face's and GLM's: where it is false, the likeliest token is chosen."""
 _UNLIMITED: Final = {"n_predict": -1, "num_predict": -1}
 """What llama.cpp and Ollama write for no limit."""
+BEGUN: Final = ("prefix", "partial")
+"""Members of a chat's last message that make it the beginning of the answer: DeepSeek's and
+Mistral's, Moonshot's and Qwen's."""
+_CONTINUES: Final = "continue_final_message"
 OF_SERVERS: Final[Mapping[str, tuple[Any, ...]]] = {
     "allowed_token_ids": (),
     "bad_words": (),
@@ -122,7 +137,7 @@ def renamed(fields: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
         if (value := fields.get(name)) is None or name in read:
             continue
         changed[name] = None
-        if value == _UNLIMITED.get(name):
+        if value == _UNLIMITED.get(name) or value is False:
             continue
         target = next((each for each in targets if each in read), "")
         if not target:
@@ -132,7 +147,23 @@ def renamed(fields: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
         if own not in (None, value):
             raise RequestError("contradicts another name of it", field=name, accepted=target)
         changed[target] = value
+    if fields.get(SAMPLES) is False and SAMPLES not in read:
+        changed |= {SAMPLES: None, "temperature": 0}
     return changed
+
+
+def continued(fields: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
+    """Return how a chat is continued whose last message says that it is the answer's beginning."""
+    messages = fields.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    is_begun = (
+        isinstance(last, dict)
+        and last.get("role") == "assistant"
+        and any(last.get(name) is True for name in BEGUN)
+    )
+    if not is_begun or _CONTINUES not in read or fields.get(_CONTINUES) is not None:
+        return {}
+    return {_CONTINUES: True, "add_generation_prompt": False}
 
 
 def refuse_unread(fields: Mapping[str, Any], read: Collection[str]) -> None:

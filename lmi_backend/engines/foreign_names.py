@@ -15,6 +15,7 @@ from typing import Any, Final
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS
 from lmi_backend.clients.response_formats import bare_schema, is_openais, read_format
 from lmi_backend.engines import choices
+from lmi_backend.engines.unserved_names import UNSERVED
 from lmi_backend.errors import RequestError
 
 _FORMAT: Final = "response_format"
@@ -33,117 +34,14 @@ CONSTRAINTS: Final = {
     "regex": "regex",
     "ebnf": "grammar",
     "grammar": "grammar",
+    "regex_pattern": "regex",
+    "grammar_string": "grammar",
 }
 """Name to its member of `structured_outputs`. The guided_ names are those of vLLM before 0.12,
 `regex` and `ebnf` are SGLang's. `json_schema` and a `grammar` that is a text are llama.cpp's. A
-`grammar` that is an object is Text Generation Inference's."""
+`grammar` that is an object is Text Generation Inference's. The last two are tabbyAPI's."""
 ADAPTERS: Final = ("adapter_id", "adapters", "adapter", "lora_name", "lora_adapter")
 """Names of Text Generation Inference, LMI, and others; vLLM takes an adapter as `model`."""
-UNSERVED: Final[dict[str, tuple[Any, ...]]] = {
-    "access_programs": (),
-    "audio": (),
-    "banned_strings": (),
-    "banned_tokens": (),
-    "beam_width": (1,),
-    "best_of": (),
-    "cfg_scale": (1,),
-    "container": (),
-    "context_management": (),
-    "conversation": (),
-    "custom_logit_processor": (),
-    "custom_token_bans": (),
-    "disaggregated_params": (),
-    "dry_multiplier": (0,),
-    "dynatemp_range": (0,),
-    "early_stopping": (),
-    "epsilon_cutoff": (0,),
-    "eta_cutoff": (0,),
-    "exponential_decay_length_penalty": (),
-    "extra_body": (),
-    "force_words_ids": (),
-    "format": (),
-    "functions": (),
-    "guardrails": (),
-    "guidance_scale": (1,),
-    "inference_geo": (),
-    "logits_processors": (),
-    "lora": (),
-    "lora_path": (),
-    "lora_request": (),
-    "max_input_tokens": (),
-    "max_length": (),
-    "max_thinking_tokens": (),
-    "max_time": (),
-    "min_keep": (0,),
-    "mirostat": (0,),
-    "modalities": (["text"],),
-    "moderation": (),
-    "n_keep": (0,),
-    "n_probs": (0,),
-    "negative_prompt": (),
-    "no_repeat_ngram_size": (0,),
-    "nsigma": (0,),
-    "num_beams": (1,),
-    "nvext": (),
-    "options": (),
-    "penalty_alpha": (0,),
-    "plugins": (),
-    "preamble": (),
-    "prompt_adapter": (),
-    "prompt_truncation": ("OFF",),
-    "provider": (),
-    "reasoning_budget": (-1,),
-    "repeat_penalty": (1,),
-    "return_hidden_states": (),
-    "safe_prompt": (),
-    "safety_mode": ("NONE",),
-    "samplers": (),
-    "search_parameters": (),
-    "session_params": (),
-    "smoothing_factor": (0,),
-    "stop_regex": (),
-    "strict_tools": (),
-    "suppress_tokens": (),
-    "template": (),
-    "tfs": (1,),
-    "tfs_z": (1,),
-    "thinking_budget": (-1,),
-    "thinking_budget_tokens": (-1,),
-    "token_healing": (),
-    "tool_prompt": (),
-    "top_a": (0,),
-    "top_n_sigma": (0, -1),
-    "transforms": (),
-    "typ_p": (1,),
-    "typical_p": (1,),
-    "watermark": (),
-    "web_search_options": (),
-    "xtc_probability": (0,),
-}
-"""Members that select or limit an answer and that nothing here serves. Each has the values without
-effect, in addition to null, false and what is empty."""
-HARMLESS: Final[Mapping[str, str]] = {
-    "background_options": "no answer is made in the background",
-    "cache_control": "prefixes are cached without it",
-    "diagnostics": "no answer says why a prefix was not cached",
-    "function_call": "chooses among `functions`, which are refused",
-    "image": "options of a tool that is refused",
-    "metadata": "labels of the client's own",
-    "prediction": "a hint for speed",
-    "prompt_cache_key": "prefixes are cached without it",
-    "prompt_cache_options": "prefixes are cached without it",
-    "prompt_cache_retention": "prefixes are cached without it",
-    "safety_identifier": "names the client's user",
-    "service_tier": "there is one tier",
-    "speed": "a wish for speed",
-    "store": "chats are not stored",
-    "stream_options": "padding against listeners",
-    "user_profile_id": "names the client's user",
-    "verbosity": "a wish for style, which the template would have to tell the model",
-    "workspace_id": "names the client's account",
-}
-"""Members that OpenAI's and Anthropic's own libraries may send and vLLM's server ignores, and why
-the answer is still the right one."""
 _ELSEWHERE: Final = {"/v1/responses": "text.format", "/v1/messages": "output_config.format"}
 """Path to the member that holds its constraints."""
 _GENERATING: Final = (CHATS, COMPLETIONS, *_ELSEWHERE)
@@ -158,7 +56,7 @@ VALUES: Final = tuple(
     )
 )
 """Members of a body whose values are read."""
-NAMES: Final = (*VALUES, *choices.OF_SERVERS)
+NAMES: Final = (*VALUES, *choices.OF_SERVERS, choices.SAMPLES)
 """Members of a body that are looked at."""
 
 
@@ -185,6 +83,7 @@ def changes(fields: Mapping[str, Any], path: str, read: Collection[str] = ()) ->
     _refuse(fields, given, read)
     if read:
         changed |= choices.renamed(fields, read)
+        changed |= choices.continued(fields, read) if path == CHATS else {}
     found = _constraints(given)
     if not found:
         return changed

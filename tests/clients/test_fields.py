@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.clients.fields import FIELDS, IGNORED, NEUTRAL
-from lmi_backend.engines import foreign_names
+from lmi_backend.engines import foreign_names, unserved_names
 from tests.support.places import CLIENTS_PYTHON, ENGINE_PYTHON
 
 # The types by which the libraries name what they send.
@@ -113,7 +113,7 @@ def test_openais_and_anthropics_fields_are_all_known(
     sent: dict[str, set[str]], client: str
 ) -> None:
     read = _read_by_vllm(*SERVER[client])
-    known = {*foreign_names.NAMES, *foreign_names.HARMLESS}
+    known = {*foreign_names.NAMES, *unserved_names.HARMLESS}
     assert "model" in sent[client] & read
     assert sent[client] - read - known == set()
 
@@ -124,7 +124,7 @@ def test_the_fields_of_text_generation_inference_are_all_known(sent: dict[str, s
 
 
 def test_what_their_types_nest_is_known_too() -> None:
-    passed = [*foreign_names.UNSERVED, *foreign_names.HARMLESS]
+    passed = [*unserved_names.UNSERVED, *unserved_names.HARMLESS]
     command = [str(CLIENTS_PYTHON), "-c", WALK, *passed]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     nested: dict[str, dict[str, list[str]]] = json.loads(done.stdout)

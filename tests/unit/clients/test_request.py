@@ -133,6 +133,25 @@ def test_refusals_name_field_value_and_what_is_accepted(
     assert str(refusal.value).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "structures"),
+    [
+        ({"regex": "[0-9]+"}, {"regex": "[0-9]+"}),
+        ({"ebnf": "root ::= 'a'"}, {"grammar": "root ::= 'a'"}),
+        ({"json_schema": {"type": "object"}}, {"json": {"type": "object"}}),
+        (
+            {"json_schema": {"name": "x", "schema": {"type": "object"}}},
+            {"json": {"type": "object"}},
+        ),
+    ],
+)
+def test_a_constraint_by_another_servers_name_holds(
+    parameters: dict[str, Any], structures: dict[str, Any]
+) -> None:
+    for request in (lmi(**parameters), vllm(**parameters)):
+        assert request.sampling.extra == {"structured_outputs": structures}
+
+
 def test_requests_may_have_what_nobody_knows_and_lmis_what_is_not_served() -> None:
     parameters = {"typical_p": 0.5, "nonsense": 1, "watermark": False, "early_stopping": "False"}
     read = read_request([{"inputs": ["p"]}], parameters, Context())

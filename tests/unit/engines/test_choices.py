@@ -9,7 +9,10 @@ from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.errors import RequestError
 
 READS = {
-    "/v1/chat/completions": {"max_tokens", "max_completion_tokens", "seed", "stop", "n", "top_p"},
+    "/v1/chat/completions": {
+        *("max_tokens", "max_completion_tokens", "seed", "stop", "n", "top_p"),
+        *("continue_final_message", "ignore_eos"),
+    },
     "/v1/completions": {"max_tokens", "seed", "stop", "min_tokens", "n", "watermark"},
     "/v1/responses": {"max_output_tokens", "reasoning", "truncation"},
     "/v1/messages": {"max_tokens", "stop_sequences", "thinking"},
@@ -37,6 +40,12 @@ async def _read(path: str, body: dict[str, Any]) -> dict[str, Any]:
         (MESSAGES, {"max_new_tokens": 5}, {"max_tokens": 5}),
         (MESSAGES, {"stop": "a"}, {"stop_sequences": ["a"]}),
         (MESSAGES, {"stop": ["a"]}, {"stop_sequences": ["a"]}),
+        (CHATS, {"do_sample": False, "temperature": 0.7}, {"temperature": 0}),
+        (CHATS, {"do_sample": True, "temperature": 0.7}, {"do_sample": True, "temperature": 0.7}),
+        (CHATS, {"ban_eos_token": True}, {"ignore_eos": True}),
+        (CHATS, {"stopping_strings": ["a"]}, {"stop": ["a"]}),
+        (CHATS, {"num_return_sequences": 2}, {"n": 2}),
+        (MESSAGES, {"ban_eos_token": False, "max_tokens_to_sample": 5}, {"max_tokens": 5}),
         ("/tokenize", {"n_predict": 5}, {"n_predict": 5}),
     ],
 )
@@ -90,3 +99,31 @@ async def test_what_is_read_or_asks_for_nothing_stays(path: str, given: dict[str
 async def test_a_server_that_does_not_tell_what_it_reads_is_left_alone() -> None:
     body = json.dumps({"min_tokens": 3, "max_output_tokens": 3}).encode()
     assert (await check_body(body, BodyBounds(), CHATS))[0] == body
+
+
+BEGUN = {"role": "assistant", "content": "The capital"}
+CONTINUED = {"continue_final_message": True, "add_generation_prompt": False}
+
+
+@pytest.mark.parametrize("name", ["prefix", "partial"])
+async def test_an_answer_that_is_begun_is_continued(name: str) -> None:
+    begun = {"messages": [{"role": "user", "content": "a"}, BEGUN | {name: True}]}
+    assert await _read(CHATS, begun) == begun | CONTINUED
+    decided = begun | {"continue_final_message": False}
+    assert await _read(CHATS, decided) == decided
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [BEGUN],
+        [BEGUN | {"prefix": False, "partial": None}],
+        [BEGUN | {"prefix": True}, {"role": "user", "content": "a"}],
+        [{"role": "user", "content": "a", "prefix": True}],
+        ["a"],
+        [],
+    ],
+    ids=json.dumps,
+)
+async def test_a_turn_that_is_whole_is_not_continued(messages: list[Any]) -> None:
+    assert await _read(CHATS, {"messages": messages}) == {"messages": messages}
