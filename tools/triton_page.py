@@ -15,6 +15,7 @@ from named_tests import TESTS, check_test
 
 TABLE: Final = TESTS / "data" / "triton_releases.json"
 _READ: Final = "read"
+_NOTES: Final = "notes"
 
 _HEAD: Final = """\
 # Releases of Triton
@@ -28,10 +29,11 @@ _CHANGES: Final = """\
 ## Changes since 24.10
 
 These are the changes of Triton's `server`, `core`, `python_backend` and `common` that touch what
-this package uses. They were read up to 26.08 in `server`, and up to 26.07 in the others. Changes of
-other backends, of GPUs, of builds and of Triton's own tests are left out. A number in the column
-*run* is a test that passed on {newest}; *read* was read in the source only. The release is the
-first with the change.
+this package uses. Left out: other backends, ensembles, sequences, calls between models, the OpenAI
+front end, GPUs, builds, and Triton's own tests. The release is the first whose branch has the
+change. A number in the column *run* is a test that passed on {newest}. *read* was read in the
+source only: of `server` up to 2026-08-19, `python_backend` 2026-07-17, `core` 2026-06-09 and
+`common` 2026-07-23. *notes* is what the notes of a later release say, and nothing more.
 """
 _PROBES: Final = """
 A probe of a stub that hangs waits 5 s on one of Triton's HTTP threads from 26.03 on. Streams of
@@ -70,7 +72,8 @@ def triton_page() -> Iterator[str]:
     yield "| release | change | what is different | touches | what we do | run |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for row in table["changes"]:
-        run = _number(row, tests) if row["test"] else _READ
+        unseen = _NOTES if row["change"].startswith(_NOTES) else _READ
+        run = _number(row, tests) if row["test"] else unseen
         yield _row(*(row[name] for name in ("release", "change", "what", "touches", "needs")), run)
     yield _PROBES
     yield _GUARDS.format(newest=newest)

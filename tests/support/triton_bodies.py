@@ -144,6 +144,15 @@ def _lengths() -> Iterator[Sent]:
         yield with_length(length, data)
 
 
+def _encodings() -> Iterator[Sent]:
+    """Yield what Triton 24.10 to 26.01 reads as a number that is too large, and dies of."""
+    _, data = plain(inference())
+    for weight in ("1e999", "-1e999", "1e-999", "9" * 400, "nan", "inf", "0x1p9999", ""):
+        for name in ("gzip", "deflate", "identity", "br", "*"):
+            yield {"accept-encoding": f"{name};q={weight}"}, data
+            yield {"accept-encoding": f"{name};q={weight}, gzip"}, data
+
+
 FAMILIES = {
     "classification": _classified,
     "shared memory": _shared,
@@ -152,6 +161,7 @@ FAMILIES = {
     "names": _named,
     "types": _typed,
     "lengths": _lengths,
+    "encodings": _encodings,
 }
 
 
