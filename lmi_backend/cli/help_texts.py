@@ -24,6 +24,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "lmi-backend drain http://127.0.0.1:8000 --timeout 60",
         "lmi-backend drain --worker all",
     ),
+    "restart": ("lmi-backend restart --front-end http://127.0.0.1:8080",),
     "health": ("lmi-backend health", "lmi-backend health --model llama --live"),
     "generate": (
         'lmi-backend generate "The capital of France is"',
@@ -79,6 +80,12 @@ STATUSES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "frontend": ("0  it was told to stop", "1  it failed", WRONG),
     "drain": ("0  all requests finished", "1  some were cut, or no server answers", WRONG),
+    "restart": (
+        "0  the front end is new, and all requests finished",
+        "1  the old one stays, or some requests were cut",
+        WRONG,
+        STOPPED,
+    ),
     "health": ("0  all models take requests", "1  one does not, or no server answers", WRONG),
     "generate": (FINE, "1  the server does not answer, or refuses the request", WRONG, STOPPED),
     "join": ("0  it was told to stop", "1  the first machine cannot be reached", WRONG),

@@ -26,6 +26,7 @@ from lmi_backend.cli import (
     plan,
     record,
     replay,
+    restart,
     serve,
 )
 from lmi_backend.cli.help_texts import Parser, add_endings
@@ -71,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     )
     whole.add_argument("--version", action="version", version=__version__)
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    modules = (serve, frontend, api_key, drain, health, generate, join)
+    modules = (serve, frontend, api_key, drain, restart, health, generate, join)
     for module in (
         *modules,
         doctor,

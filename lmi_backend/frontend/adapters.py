@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.models import Model
+    from lmi_backend.frontend.model import Model
     from lmi_backend.generation import Chunk
 
 _LOOKS: Final = ("LIST_ADAPTERS", "DESCRIBE_ADAPTER")

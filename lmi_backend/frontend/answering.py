@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
     from lmi_backend.frontend.kept_answer import KeptAnswer
-    from lmi_backend.frontend.models import Model
+    from lmi_backend.frontend.model import Model
     from lmi_backend.frontend.reading import Reading
 
 

@@ -74,6 +74,7 @@ class FrontEnd:
         is_local = is_loopback(settings.host)
         self._access = Access(keys, settings.origins, names, is_local=is_local)
         self._routes = Routes(self._make_routes())
+        self._is_leaving = False
         self._probed: dict[str, int] = {}
         """Path of a probe to the status it had last."""
 
@@ -89,7 +90,8 @@ class FrontEnd:
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         looking = asyncio.gather(self.models.run(), self._starting.run())
-        await find_models(self.models, self._settings.base)
+        takes_over = self._settings.takes_over
+        await find_models(self.models, self._settings.base, takes_over=takes_over)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         looking.cancel()
@@ -108,6 +110,8 @@ class FrontEnd:
         is_usable = given.isprintable() and len(given) <= _PRINTABLE_ID
         exchange.request_id = given if given and is_usable else secrets.token_hex(16)
         exchange.extra_headers.append((b"x-request-id", exchange.request_id.encode("latin-1")))
+        if self._is_leaving or (self._health.is_stopping and not service.needs_key):
+            exchange.extra_headers.append((b"connection", b"close"))
         try:
             await self._answer(service, exchange)
         except ClientGoneError:
@@ -131,11 +135,13 @@ class FrontEnd:
         self._health.is_stopping = True
         self.models.end_outages()
 
+    def leave(self) -> None:
+        """Have clients reconnect: another front end has taken over."""
+        self._is_leaving = True
+
     async def _answer(self, service: Service, exchange: Exchange) -> None:
         self._access.check_site(exchange, service.who)
         if not service.needs_key:
-            if self._health.is_stopping:
-                exchange.extra_headers.append((b"connection", b"close"))
             await service.answer(exchange)
             return
         key = self._access.key(exchange, for_operator=service.who == OPERATOR)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.address import endpoint_folder
 from lmi_backend.endpoint.loading import Loading, read_loading
-from lmi_backend.engine_config import Context
 from lmi_backend.errors import (
     ConfigurationError,
     LmiError,
@@ -21,6 +19,7 @@ from lmi_backend.errors import (
 )
 from lmi_backend.frontend.answer import Unread
 from lmi_backend.frontend.connection import ModelConnection
+from lmi_backend.frontend.model import Model
 from lmi_backend.frontend.outages import Outages
 from lmi_backend.frontend.starting import Starting
 from lmi_backend.printable import listed, printable
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lmi_backend.engine_config import ModelInfo
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.ipc import messages as msg
@@ -40,42 +38,6 @@ _log = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 0.2
 _REFUSED_SECONDS: Final = 5.0
 """Pause before the next try with a model that refuses this process: another may be in its place."""
-
-
-@dataclass(frozen=True, eq=False)
-class Model:
-    """A model that is loaded."""
-
-    connection: ModelConnection
-    welcome: msg.Welcome
-
-    @property
-    def info(self) -> ModelInfo:
-        """What it is."""
-        return self.welcome.model
-
-    @property
-    def name(self) -> str:
-        """What Triton calls it."""
-        return self.welcome.model.name
-
-    @property
-    def context(self) -> Context:
-        """How its clients' bodies are read now."""
-        return self.welcome.context
-
-    def context_of(self, name: str) -> Context:
-        """Return how to read bodies of a client that uses one of the model's names."""
-        is_adapter = name not in ("", self.name, *self.info.served_names)
-        context = self.context
-        return (
-            replace(context, adapter=name) if is_adapter and name in context.adapters else context
-        )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All names by which a client may call it; LoRA adapters last."""
-        return tuple(dict.fromkeys((self.name, *self.info.served_names, *self.context.adapters)))
 
 
 class Models:
@@ -97,6 +59,7 @@ class Models:
         self._unread = Unread()
         self._refusals: set[str] = set()
         self._seen = 0
+        self._has_looked = False
 
     async def run(self) -> None:
         """Look for endpoints until cancelled."""
@@ -104,13 +67,22 @@ class Models:
             while True:
                 try:
                     await self._look()
+                    self._has_looked = True
                 except Exception:  # noqa: BLE001  without this loop no model is found again
                     _log.exception("looking for models failed")
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
+            # None of them goes: this process does.
+            self._models.clear()
             for _, connection in self._known.values():
                 connection.close()
             self.end_outages()
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether no model is there that is not known: none is loading, and none refuses."""
+        is_known = all(path in self._models for path in self._known)
+        return self._has_looked and is_known and not self.loading
 
     def end_outages(self) -> None:
         """Fail the requests that wait for a model to come back: none does."""

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from lmi_backend.clients.triton.reading import Asked
     from lmi_backend.engine_config import Context
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.models import Model, Models
+    from lmi_backend.frontend.model import Model
+    from lmi_backend.frontend.models import Models
 
 _Reader = Callable[[Path, "Exchange", bytes], Awaitable[tuple["Model", Read]]]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.http.api_keys import ApiKey
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
-    from lmi_backend.frontend.models import Model
+    from lmi_backend.frontend.model import Model
     from lmi_backend.frontend.reading import Reading
 
 _WAIT_SECONDS: Final = 5.0

@@ -29,15 +29,20 @@ _ON_THE_WAY: Final = ("LOADING", "READY", "UNLOADING")
 """States after which a model's endpoint is found, or found again."""
 
 
-async def find_models(models: Models, base: Path) -> None:
+async def find_models(models: Models, base: Path, *, takes_over: bool) -> None:
     """Wait for the models that were there before this front end, for a moment at most.
 
     Clients that waited for it come at once, and would be told that no model is there yet.
+
+    Args:
+        models: which are found.
+        base: folder in which their endpoints are.
+        takes_over: whether another front end serves meanwhile: then all of them are waited for.
     """
     end = time.monotonic() + _FIND_SECONDS
-    while time.monotonic() < end:
+    while takes_over or time.monotonic() < end:
         endpoints = list(endpoint_folder(base).glob("*.sock"))
-        if len(models.all()) >= len(endpoints):
+        if models.are_complete if takes_over else len(models.all()) >= len(endpoints):
             return
         await asyncio.sleep(_FIND_LOOK_SECONDS)
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import ConfigurationError
-from lmi_backend.front_end_settings import VARIABLE, encode
+from lmi_backend.errors import ConfigurationError, UnavailableError
 from lmi_backend.listening import listen
-from lmi_backend.pool.process import describe_exit
 from lmi_backend.printable import log as log_text
 from lmi_backend.printable import say
-from lmi_backend.supervisor.log_relay import STANDARD_ERROR, log_options
+from lmi_backend.supervisor.beating_process import BeatingProcess
+from lmi_backend.supervisor.front_end_restart import Renewal, Restarts
+from lmi_backend.supervisor.log_relay import STANDARD_ERROR
 from lmi_backend.supervisor.reloading import Backoff
 from lmi_backend.threads import guarded_thread
 
@@ -30,21 +27,14 @@ if TYPE_CHECKING:
 
     from lmi_backend.front_end_settings import Settings
 
-PROGRAM: Final = "lmi_backend.frontend.main"
-"""The module that a front end runs."""
 LIBRARIES: Final = ("uvicorn", "uvloop", "httptools", "starlette", "aiohttp", "backports.zstd")
 """What the extra `frontend` brings."""
 DRAIN: Final = signal.SIGUSR1
 """Tells a front end that the server stops: requests that have not begun are refused."""
 _LOOK_SECONDS: Final = 0.2
-# As long as a server may be silent (health.py).
-_SILENT_SECONDS: Final = 30.0
-_BEATS: Final = 4096
 _STOP_SECONDS: Final = 10.0
 _LONGEST_WAIT_SECONDS: Final = 4.0
 """Pause up to which clients wait for the next front end; in a longer one they are refused."""
-NO_SOCKET: Final = -1
-_KILL_SECONDS: Final = 5.0
 
 
 def missing_libraries() -> list[str]:
@@ -73,10 +63,9 @@ class FrontEnds:
     """
 
     def __init__(self, settings: Settings, log: int = STANDARD_ERROR) -> None:
-        start = partial(_BeatingProcess, settings, log)
-        # Of several the others take the connections while one is down.
-        self._door = _Door(settings, is_kept=settings.processes == 1)
-        self._kept = [_Kept(start, self._door) for _ in range(settings.processes)]
+        start = partial(BeatingProcess, settings, log)
+        self._kept = [_Kept(start, _Door(settings)) for _ in range(settings.processes)]
+        self._restarts = Restarts(settings.base, self._kept)
 
     def keep(
         self,
@@ -94,9 +83,10 @@ class FrontEnds:
         while not wait_for_end(_LOOK_SECONDS):
             for each in self._kept:
                 each.look()
-        self._door.close()
+            self._restarts.look()
+        self._restarts.close()
         for each in self._kept:
-            each.send(signal.SIGTERM)
+            each.end()
         end = time.monotonic() + stop_seconds
         while time.monotonic() < end and not is_urgent():
             if not any(each.is_running for each in self._kept):
@@ -134,25 +124,25 @@ def front_ends(
 class _Door:
     """The socket that listens, which outlives a front end: clients wait for the next one.
 
+    Of several front ends each has its own. The kernel spreads the connections over these.
+
     Args:
         settings: of the front end.
-        is_kept: whether there is such a socket; else each front end has its own.
     """
 
-    def __init__(self, settings: Settings, *, is_kept: bool) -> None:
-        self._settings, self._is_kept = settings, is_kept
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._socket: socket.socket | None = None
 
     def open(self) -> int:
-        """Return the descriptor of the socket; -1 if there is none.
+        """Return the descriptor of the socket.
 
         Raises:
             ConfigurationError: the address cannot be had.
         """
-        if not self._is_kept:
-            return NO_SOCKET
         if self._socket is None:
-            self._socket = listen(self._settings.host, self._settings.port, is_shared=False)
+            is_shared = self._settings.processes > 1
+            self._socket = listen(self._settings.host, self._settings.port, is_shared=is_shared)
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -165,16 +155,40 @@ class _Door:
 class _Kept:
     """One of them, and the next that takes its place."""
 
-    def __init__(self, start: Callable[[int], _BeatingProcess], door: _Door) -> None:
+    def __init__(self, start: Callable[..., BeatingProcess], door: _Door) -> None:
         self._start, self._door, self._backoff = start, door, Backoff()
         self._start_at = 0.0
-        self._process: _BeatingProcess | None = None
+        self._process: BeatingProcess | None = None
+        self._renewals: list[Renewal] = []
+        """At most the last one has not begun to drain."""
         self.look()
 
     @property
     def is_running(self) -> bool:
-        process = self._process
-        return process is not None and process.is_running
+        return any(each.is_running for each in self._all())
+
+    def _all(self) -> list[BeatingProcess]:
+        """Return the process that serves, the one that is to take its place, and those before."""
+        others = [process for each in self._renewals for process in each.processes]
+        return others if self._process is None else [self._process, *others]
+
+    def renew(self, seconds: float) -> Renewal:
+        """Start the process that takes the place of the one that serves.
+
+        Args:
+            seconds: for that one to finish its requests.
+
+        Raises:
+            UnavailableError: nothing serves now, or another process cannot be started.
+        """
+        if self._process is None:
+            raise UnavailableError("the front end is being started, and will be new")
+        try:
+            following = self._start(self._door.open(), takes_over=True)
+        except (OSError, ConfigurationError) as error:
+            raise UnavailableError(f"the new front end cannot be started: {error}") from error
+        self._renewals.append(renewal := Renewal(self._process, following, seconds))
+        return renewal
 
     def look(self) -> None:
         """Start it again if it has exited, once the pause is over.
@@ -183,6 +197,9 @@ class _Kept:
         """
         try:
             self._look()
+            for each in self._renewals:
+                self._process = each.look(self._process)
+            self._renewals = [each for each in self._renewals if not each.is_over]
         except Exception:  # noqa: BLE001
             log_text(traceback.format_exc())
             self.stop()
@@ -208,68 +225,19 @@ class _Kept:
             self._door.close()
         self._start_at = time.monotonic() + pause
 
+    def end(self) -> None:
+        """Accept no more, and let requests end."""
+        self._door.close()
+        self.send(signal.SIGTERM)
+
     def send(self, number: signal.Signals) -> None:
         # The thread that keeps it up may find that it has ended.
-        if (process := self._process) is not None:
-            process.send_signal(number)
+        for each in self._all():
+            each.send_signal(number)
 
     def stop(self) -> None:
-        if self._process is not None:
-            self._process.stop()
-
-
-class _BeatingProcess:
-    """A process that writes a byte a second into a pipe."""
-
-    def __init__(self, settings: Settings, log: int, listener: int) -> None:
-        self._beats, theirs = os.pipe()
-        os.set_blocking(self._beats, False)
-        try:
-            self._process = _start(settings, log, theirs, listener)
-        except OSError:
-            os.close(self._beats)
-            raise
-        finally:
-            os.close(theirs)
-        self._began = self._heard_at = time.monotonic()
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    @property
-    def age(self) -> float:
-        """Seconds between its start and its last beat."""
-        return self._heard_at - self._began
-
-    def problem(self) -> str:
-        """Return what is wrong with it, empty if nothing is."""
-        if (status := self._process.poll()) is not None:
-            return describe_exit(status)
-        # At the end of file it has closed the pipe, and is heard no more.
-        with contextlib.suppress(BlockingIOError):
-            if os.read(self._beats, _BEATS):
-                self._heard_at = time.monotonic()
-        is_silent = time.monotonic() - self._heard_at > _SILENT_SECONDS
-        return f"said nothing for {_SILENT_SECONDS:.0f} s and is stopped" if is_silent else ""
-
-    def send_signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def stop(self) -> None:
-        """End it at once."""
-        self._process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_KILL_SECONDS)
-        os.close(self._beats)
-
-
-def _start(settings: Settings, log: int, pipe: int, listener: int) -> subprocess.Popen[bytes]:
-    # The environment is read by its own user only; the run folder is what `Traces` looks for.
-    environment = {**os.environ, VARIABLE: encode(settings), "PYTHONSAFEPATH": "1"}
-    command = [sys.executable, "-m", PROGRAM, str(settings.base), str(listener), str(pipe)]
-    passed = [each for each in (pipe, listener) if each != NO_SOCKET]
-    # In its own session it serves until the models have drained.
-    return subprocess.Popen(  # noqa: S603
-        command, env=environment, pass_fds=passed, **log_options(log)
-    )
+        for each in self._all():
+            each.stop()
+        for renewal in self._renewals:
+            renewal.abandon()
+        self._renewals = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from lmi_backend.supervisor.front_end import PROGRAM
+from lmi_backend.supervisor.beating_process import PROGRAM
 from lmi_backend.supervisor.installation import STUB
 from lmi_backend.supervisor.processes import running, with_children
 

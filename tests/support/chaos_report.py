@@ -109,6 +109,16 @@ New requests wait too, as many as the model accepts at once (`option.max_rolling
 back in time. `/ping` answers 503 meanwhile. Streams on Triton's own ports are cut, and so are those of the front
 end's port that Triton answers ([clients.md](clients.md#tritons-ports)).
 
+### Replacing the front end
+
+`lmi-backend restart --front-end` starts a new front end next to the old one, after an upgrade or a change of its
+environment. The new one waits until it knows all models, and then accepts connections on the same socket: none
+is refused. The old one answers what it has, closes each connection with its answer, and idle ones after 2 s. Its
+streams end in it. After `--timeout` (600 s) it is stopped; streams that clients can resume then continue in the
+stub. If the new one exits, or is not ready within 30 s, the old one stays, and the command says why. Several
+processes (`--frontend-processes`) are replaced one after the other. While both run, a key may have the limits of
+its running requests and tokens in each of them.
+
 ### When the model has changed
 
 An answer resumes only with the same model. It fails with an error that says so if the model's files, its

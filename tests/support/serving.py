@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from lmi_backend.repository.restricted_apis import HEADER
-from lmi_backend.supervisor.front_end import PROGRAM as FRONT_END
+from lmi_backend.supervisor.beating_process import PROGRAM as FRONT_END
 from lmi_backend.supervisor.guard import NAME as GUARD
 from lmi_backend.supervisor.installation import find_server
 from lmi_backend.supervisor.processes import lives

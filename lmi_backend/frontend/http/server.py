@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
+from lmi_backend.front_end_settings import SERVES
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.certificate import certificate_of
 from lmi_backend.frontend.http.log import log_to_stderr
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 1
 _BEAT_SECONDS: Final = 1.0
 _DRAIN_SECONDS: Final = 30
+_LINGER_SECONDS: Final = 2.0
+"""Time in which a front end that another one replaces answers on idle connections, then closed."""
 _HANDSHAKE_SECONDS: Final = 10.0
 _PROBES: Final = 3
 _MOST_DESCRIPTORS: Final = 1 << 20
@@ -116,29 +119,56 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._front_end, self._certificate = front_end, certificate
         self._heartbeat = heartbeat
+        self._listeners: list[socket.socket] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and begin to beat; uvicorn would let a handshake take a minute."""
+        """Listen, and begin to beat."""
         loop = asyncio.get_running_loop()
+        self._listeners = sockets or []
         loop.add_signal_handler(signal.SIGUSR1, self._front_end.drain)
+        loop.add_signal_handler(signal.SIGUSR2, self._leave)
         self._bounding = asyncio.create_task(self._bound_unread())
         if self._heartbeat >= 0:
+            os.set_blocking(self._heartbeat, False)
             self._beating = asyncio.create_task(self._beat())
         if self._certificate is None:
             await super().startup(sockets)
-            return
+        else:
+            await self._startup_tls(self._certificate)
+        if self._heartbeat >= 0 and self.started:
+            self._tell(SERVES)
+
+    async def _startup_tls(self, certificate: Certificate) -> None:
+        """Listen; uvicorn would let a handshake take a minute."""
         await super().startup([])
         protocol: Any = self.config.http_protocol_class
         connect = partial(protocol, self.config, self.server_state, self.lifespan.state)
-        for each in sockets or ():
-            server = await loop.create_server(
+        for each in self._listeners:
+            server = await asyncio.get_running_loop().create_server(
                 connect,
                 sock=each,
                 backlog=BACKLOG,
-                ssl=self._certificate.context,
+                ssl=certificate.context,
                 ssl_handshake_timeout=_HANDSHAKE_SECONDS,
             )
             self.servers.append(server)
+
+    def _leave(self) -> None:
+        """Accept no connections: another front end does. Exit when all requests are answered.
+
+        Requests may be on their way on idle ones, so these are not closed at once.
+        """
+        _log.info("another front end has taken over: this one finishes its requests")
+        self._front_end.leave()
+        for server in self.servers:
+            server.close()
+        for each in self._listeners:
+            each.close()
+        self.config.timeout_graceful_shutdown = None
+        asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._end)
+
+    def _end(self) -> None:
+        self.should_exit = True
 
     async def _bound_unread(self) -> None:
         while True:
@@ -152,17 +182,20 @@ class _Server(uvicorn.Server):
                 _log.warning("%d connections were closed: their clients do not read", closed)
 
     async def _beat(self) -> None:
-        os.set_blocking(self._heartbeat, False)
-        while True:
-            try:
-                os.write(self._heartbeat, b".")
-            except BlockingIOError:
-                pass  # Who reads it stands still, and is not for us to watch.
-            except BrokenPipeError:
-                _log.warning("the process that started this front end has died: it stops")
-                self.should_exit = True
-                return
+        while self._tell(b"."):  # noqa: ASYNC110  nobody else knows when it is due
             await asyncio.sleep(_BEAT_SECONDS)
+
+    def _tell(self, byte: bytes) -> bool:
+        """Write a byte for who watches this process; without it, stop and return false."""
+        try:
+            os.write(self._heartbeat, byte)
+        except BlockingIOError:
+            pass  # Who reads it stands still, and is not for us to watch.
+        except BrokenPipeError:
+            _log.warning("the process that started this front end has died: it stops")
+            self.should_exit = True
+            return False
+        return True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

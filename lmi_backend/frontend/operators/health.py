@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from lmi_backend.endpoint.loading import Loading
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.models import Model, Models
+    from lmi_backend.frontend.model import Model
+    from lmi_backend.frontend.models import Models
 
 _ASK_SECONDS: Final = 2.0
 _JSON: Final = {"content-type": "application/json"}

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
-    from lmi_backend.frontend.models import Model, Models
+    from lmi_backend.frontend.model import Model
+    from lmi_backend.frontend.models import Models
 
 _TRITON_SECONDS: Final = 1.0
 """Between two looks at Triton's metrics; the stubs publish theirs once a second."""

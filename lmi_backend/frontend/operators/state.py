@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
-    from lmi_backend.frontend.models import Model, Models
+    from lmi_backend.frontend.model import Model
+    from lmi_backend.frontend.models import Models
 
 _ASK_SECONDS: Final = 2.0
 _HEADERS: Final = {"content-type": "application/json", "cache-control": "no-store"}

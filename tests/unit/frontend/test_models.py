@@ -27,7 +27,7 @@ from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.operators.health import Health
 from lmi_backend.frontend.operators.state import State
 from lmi_backend.frontend.reading import Reading
-from lmi_backend.frontend.starting import Starting
+from lmi_backend.frontend.starting import Starting, find_models
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
@@ -343,3 +343,39 @@ async def test_a_server_that_stops_lets_none_wait(folder: Path) -> None:
         with pytest.raises(UnavailableError, match="process died"):
             await waiting
         assert models.awaited == []
+
+
+async def test_a_front_end_takes_over_when_it_knows_all_models(folder: Path) -> None:
+    silent = Endpoint(folder, "silent")
+    dead = await Endpoint(folder, "dead").open()
+    dead.die()
+    connections: list[asyncio.StreamWriter] = []
+    async with found(folder) as models:
+        await until(lambda: models.are_complete)
+        path = str(silent.path)
+        server = await asyncio.start_unix_server(lambda _, each: connections.append(each), path)
+        await until(lambda: connections)
+        await until(lambda: not models.are_complete)
+        taking = asyncio.create_task(find_models(models, folder, takes_over=True))
+        # One that serves nobody yet waits for a moment only.
+        await find_models(models, folder, takes_over=False)
+        assert not taking.done()
+        connections[0].write(encode([msg.Welcome(Context(), ModelInfo(name="silent"))]))
+        await taking
+        server.close()
+        for each in connections:
+            each.close()
+
+
+async def test_a_front_end_does_not_take_over_while_a_model_loads(folder: Path) -> None:
+    models = Models(folder, Starting(["a", "b"]))
+    endpoint = await Endpoint(folder, "a").open()
+    looking = asyncio.create_task(models.run())
+    await until(lambda: models.loading == ["b"])
+    assert not models.are_complete
+    other = await Endpoint(folder, "b").open()
+    await until(lambda: models.are_complete)
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
+    for each in (endpoint, other):
+        each.die()

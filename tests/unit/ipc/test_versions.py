@@ -71,6 +71,8 @@ async def test_a_front_end_of_another_release_is_told_and_tells(
             await asyncio.sleep(0.02)
         with pytest.raises(UnavailableError, match=BOTH):
             await models.of_body(cast("Exchange", SimpleNamespace(model="")), "m")
+        # A front end that is to take over from one that the model accepts does not.
+        assert not models.are_complete
         (problem,) = await Health(models).problems()
         assert problem == models.why_none()
         # It looks five times a second, and does not ask again and again.

@@ -37,7 +37,7 @@ class Process:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
-    monkeypatch.setattr(module, "_BeatingProcess", Process)
+    monkeypatch.setattr(module, "BeatingProcess", Process)
     monkeypatch.setattr(Process, "made", [])
     return Process.made
 
