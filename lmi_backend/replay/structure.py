@@ -55,6 +55,9 @@ def _seen(events: Iterable[Event]) -> _Places:
     for event in events:
         for node in nodes(event.value) if event.value is not UNREAD else ():
             seen = places.setdefault(node.place, _Seen(node))
+            if node.is_text:
+                # It may have been null in an event before.
+                seen.node = node
             kind = kind_of(node.value)
             seen.kinds[kind] = seen.kinds.get(kind, 0) + 1
             seen.values.append(node.value)

@@ -93,6 +93,12 @@ def test_an_event_may_have_what_another_server_writes_in_two() -> None:
     assert judged(apart, wrong, GREEDY) == [(kinds.TYPE, "ids")]
 
 
+def test_a_text_may_be_null_before_the_last_event() -> None:
+    was, now = (stream({"generated_text": None}, {"generated_text": text}) for text in "ab")
+    assert judged(was, now) == []
+    assert judged(was, now, GREEDY) == [(kinds.GREEDY, "generated_text")]
+
+
 def test_named_events_come_in_their_order() -> None:
     def anthropic(*names: str) -> Answer:
         return stream(*({"type": name, "index": 0} for name in names), named=True)
