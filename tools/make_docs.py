@@ -22,8 +22,8 @@ from engines_page import engines_page
 from foreign_objects_page import foreign_objects_page
 from licenses import LicensesError
 from licenses_page import licenses_page
-from lmi_page import lmi_pages
 from metrics_page import metrics_page
+from migration_pages import migration_pages
 from mutations_page import mutations_page
 from planner_page import planner_page
 from regimes import result_pages
@@ -93,7 +93,7 @@ def pages() -> dict[Path, str]:
         **result_pages(NOTE),
         SUPPORT: "\n".join([NOTE, *support_page()]) + "\n",
         CLIENTS: clients_page(),
-        **lmi_pages(),
+        **migration_pages(),
         **pictures(),
         RELEASES: releases_record(),
         DEPLOY / "grafana-dashboard.json": "\n".join(dashboard()) + "\n",

@@ -1,0 +1,62 @@
+"""Differences between the answers of two servers, and the kinds that explain them."""
+
+import fnmatch
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.support.places import TESTS
+
+OF_RECORDED = TESTS / "data" / "recorded" / "kinds.json"
+
+
+def read_kinds(path: Path) -> list[dict[str, Any]]:
+    """Return the kinds of a table."""
+    read: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return read
+
+
+def explains(kind: dict[str, Any], record: dict[str, Any], difference: dict[str, str]) -> bool:
+    """Return whether a kind is the reason of a difference of the answers to a request."""
+    paths = kind.get("paths", ["*"])
+    if not any(fnmatch.fnmatchcase(record["path"], each) for each in paths):
+        return False
+    if "members" in kind and not _has_one(kind["members"], record["body"]):
+        return False
+    name = f"{difference['kind']}:{difference['place']}"
+    patterns = (each.replace("[", "[[]") for each in kind["differences"])
+    return any(fnmatch.fnmatchcase(name, each) for each in patterns)
+
+
+def _has_one(members: dict[str, Any], text: Any) -> bool:
+    """Return whether a body has a member of some, with one of its values where these are named."""
+    try:
+        body = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return False
+    given = {**body, **body.get("parameters", {})} if isinstance(body, dict) else {}
+    return any(
+        name in given and (values is None or given[name] in values)
+        for name, values in members.items()
+    )
+
+
+def unexplained(
+    state: Path, records: list[dict[str, Any]], kinds: list[dict[str, Any]]
+) -> tuple[list[Any], set[str], int]:
+    """Read what `replay --state` has written.
+
+    Returns:
+        The differences without a kind, each with its request; the kinds that were seen; how many
+        requests show no difference.
+    """
+    unknown, seen, same = [], set[str](), 0
+    for line in state.read_text(encoding="utf-8").splitlines()[1:]:
+        outcome = json.loads(line)
+        record = records[int(outcome["place"].rpartition(":")[2]) - 1]
+        same += not outcome["differences"]
+        for each in outcome["differences"]:
+            reasons = [kind["kind"] for kind in kinds if explains(kind, record, each)]
+            seen.update(reasons)
+            unknown += [] if reasons else [(each, record)]
+    return unknown, seen, same
