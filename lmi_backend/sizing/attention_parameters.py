@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.sizing.kv_layers import indexer_share, read_delta_shape
 from lmi_backend.sizing.layer_kinds import repeated_layers
@@ -10,6 +10,9 @@ from lmi_backend.sizing.layer_kinds import repeated_layers
 if TYPE_CHECKING:
     from lmi_backend.sizing.config_fields import ConfigFields
     from lmi_backend.sizing.model_facts import ModelFacts
+
+_GATED: Final = ("afmoe", "muse_glimmer")
+"""Families whose attention always has a gate as wide as the queries."""
 
 
 def whole_parameters(config: ConfigFields, facts: ModelFacts) -> int:
@@ -44,8 +47,10 @@ def attention_parameters(config: ConfigFields, facts: ModelFacts) -> int:
     hidden, heads = facts.hidden_size, facts.num_heads
     if config.get("kv_lora_rank") is None:
         # Qwen3-Next and later have a gate as wide as the queries.
-        is_gated = config.text("model_type").startswith(("qwen", "hrm")) and (
-            read_delta_shape(config) is not None or repeated_layers(config) is not None
+        family = config.text("model_type")
+        is_gated = family.startswith(_GATED) or (
+            family.startswith(("qwen", "hrm"))
+            and (read_delta_shape(config) is not None or repeated_layers(config) is not None)
         )
         gated = config.flag("attn_output_gate", default=is_gated)
         if low_rank := config.number("o_lora_rank", default=0):

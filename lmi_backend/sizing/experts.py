@@ -25,6 +25,9 @@ def expert_width(config: ConfigFields) -> int:
 def vision_expert_share(config: ConfigFields) -> float:
     """Return how much the experts for images add to those for text: ERNIE's have another width."""
     widths = config.get("moe_intermediate_size")
+    if not config.text("model_type").startswith("ernie"):
+        # Hunyuan writes the width of each layer's.
+        return 1.0
     if not isinstance(widths, list) or not all(isinstance(each, int) and each for each in widths):
         return 1.0
     return float(sum(widths) / max(widths)) if widths else 1.0

@@ -170,7 +170,12 @@ def _with_experts(config: ConfigFields, num_layers: int) -> tuple[int, ...]:
     names = ("decoder_sparse_step", "interleave_moe_layer_step", "expert_layer_period",
              "moe_layer_interval")  # fmt: skip
     period = config.number(*names, default=1)
-    return tuple(range(first, num_layers))[period - 1 :: period]
+    last = config.get("moe_layer_end_index")
+    end = num_layers
+    if isinstance(last, int) and not isinstance(last, bool) and 0 < last < num_layers:
+        end = last + 1
+    offset = config.number("expert_layer_offset", default=period - 1, least=0)
+    return tuple(range(first, end))[offset % period :: period]
 
 
 def layer_kinds(config: ConfigFields, num_layers: int, experts: int) -> LayerKinds:

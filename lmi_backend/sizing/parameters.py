@@ -227,7 +227,8 @@ def _shared_experts(config: ConfigFields, facts: ModelFacts) -> int:
     names = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size")
     others = ("shared_intermediate_size", "share_expert_dim")
     width = config.number(*names, *others, default=0, least=0)
-    counts = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+    counts = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts",
+              "num_shared_expert")  # fmt: skip
     count = config.number(*counts, default=0, least=0)
     if config.text("model_type").startswith("llama4"):
         count = 1

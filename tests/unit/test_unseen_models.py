@@ -7,12 +7,16 @@ import json
 from pathlib import Path
 
 import pytest
+from planner_page import facts_of
 
 from lmi_backend.cli.main import main
 from lmi_backend.units import GIB
 from tests.support.places import ROOT
 
 MODELS = json.loads((ROOT / "tests/data/planner/unseen.json").read_text("utf-8"))
+QUOTED = json.loads((ROOT / "tests/data/planner/quoted.json").read_text("utf-8"))
+"""Files by the fields that others quote of them: their published counts check each of these."""
+COUNTED = QUOTED | {name: each for name, each in MODELS.items() if "is_exact" in each}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -36,6 +40,26 @@ def test_a_plan_is_made_and_has_the_size_that_its_maker_names(
         is_quantised = "quantization_config" in known["config"] or "hf_quant_config" in known
         stored = 1 if is_quantised else 2
         assert whole == pytest.approx(billions * 1e9 * stored, rel=0.05), whole / GIB
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_parameters_are_as_many_as_are_published(name: str) -> None:
+    """To 1 %, and every field that may mean memory is read."""
+    config, billions = COUNTED[name]["config"], COUNTED[name]["billions"]
+    found = facts_of(config)
+    stored = 1 if "quantization_config" in config else 2
+    assert found.weight_bytes / 1e9 == pytest.approx(billions * stored, rel=0.01)
+    assert found.unread == ()
+
+
+def test_the_last_layer_with_experts_and_their_offset_are_read() -> None:
+    ernie = QUOTED["baidu/ERNIE-4.5-21B-A3B-PT"]["config"]
+    whole, fewer = facts_of(ernie), facts_of(ernie | {"moe_layer_end_index": 20})
+    assert fewer.weight_bytes < 0.8 * whole.weight_bytes
+    jamba = QUOTED["ai21labs/Jamba-v0.1"]["config"]
+    assert facts_of(jamba | {"expert_layer_offset": 0}).weight_bytes == pytest.approx(
+        facts_of(jamba).weight_bytes, rel=0.01
+    )
 
 
 def test_where_they_are_from_is_said() -> None:
