@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_backend.cli.check import examine
-from lmi_backend.cli.folders import Model, model_folder
-from lmi_backend.cli.options import Row as Option
+from lmi_backend.cli.folders import LmiFolder, model_folder
+from lmi_backend.cli.options import OptionRow as Option
 from lmi_backend.cli.options import table
 from lmi_backend.cli.planning import hardware_of, options_of, release_of
 from lmi_backend.errors import ConfigurationError
@@ -161,9 +161,9 @@ def options(engine: str = "") -> tuple[Option, ...]:
     return tuple(table(engine or default_engine()))
 
 
-def _model(folder: str | os.PathLike[str]) -> Model:
+def _model(folder: str | os.PathLike[str]) -> LmiFolder:
     found = model_folder(Path(folder))
-    return Model(found.resolve().name, found)
+    return LmiFolder(found.resolve().name, found)
 
 
 def _arguments(machine: Machine | None) -> argparse.Namespace:

@@ -79,7 +79,7 @@ class OptionError(ConfigurationError):
     Args:
         problem: what is wrong with it, for example "is not a whole number".
         option: the name as the user wrote it.
-        value: the value as the user wrote it, for display: `Setting.shown`.
+        value: the value as the user wrote it, for display: `WrittenSetting.shown`.
         origin: where it was written, for example "serving.properties:7".
         accepted: what would have been right.
     """

@@ -27,7 +27,7 @@ SERVES: Final = b"!"
 _OPTION: Final = "option"
 
 
-class Option(NamedTuple):
+class Flag(NamedTuple):
     """An option of the command line, which sets a field of the same name."""
 
     flag: str
@@ -39,8 +39,8 @@ class Option(NamedTuple):
     """Whether `serve` has the option too; `frontend` has all."""
 
 
-def _set_by(flag: str, help: str, **more: Any) -> dict[str, Option]:  # noqa: A002  argparse's word
-    return {_OPTION: Option(flag, help, **more)}
+def _set_by(flag: str, help: str, **more: Any) -> dict[str, Flag]:  # noqa: A002  argparse's word
+    return {_OPTION: Flag(flag, help, **more)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,21 +174,21 @@ class Settings:
     )
 
 
-class Setting(NamedTuple):
+class SettingField(NamedTuple):
     """A field of `Settings` that an option sets."""
 
     name: str
     kind: str
     """Type of the field, as it is written."""
     default: object
-    option: Option
+    option: Flag
 
 
-def options() -> Iterator[Setting]:
+def options() -> Iterator[SettingField]:
     """Yield what options set, in the order in which help lists them."""
     for each in fields(Settings):
         if option := each.metadata.get(_OPTION):
-            yield Setting(each.name, str(each.type), each.default, option)
+            yield SettingField(each.name, str(each.type), each.default, option)
 
 
 def encode(settings: Settings) -> str:

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lmi_backend.cli.folders import Model, add_path, models_at
+from lmi_backend.cli.folders import LmiFolder, add_path, models_at
 from lmi_backend.cli.planning import add_hardware, hardware_of, release_of
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options import LmiOptions, examine_options
@@ -22,7 +22,7 @@ from lmi_backend.redaction import Redactor
 if TYPE_CHECKING:
     import argparse
 
-    from lmi_backend.options.setting import Setting
+    from lmi_backend.options.setting import WrittenSetting
     from lmi_backend.plan.hardware import Hardware
 
 REFUSED = 2
@@ -65,7 +65,7 @@ class Examined:
 
     name: str
     options: LmiOptions
-    settings: list[tuple[Setting, Status]]
+    settings: list[tuple[WrittenSetting, Status]]
     problems: list[str]
     plan: EnginePlan | None
     """None where there is none."""
@@ -107,7 +107,7 @@ class Examined:
         }
 
 
-def examine(model: Model, hardware: Hardware, release: str, *, is_elsewhere: bool) -> Examined:
+def examine(model: LmiFolder, hardware: Hardware, release: str, *, is_elsewhere: bool) -> Examined:
     """Return what becomes of each setting of a model on a machine."""
     options, errors = examine_options(model.folder, os.environ)
     options = replace(options, supposed_release=release, is_elsewhere=is_elsewhere)
@@ -133,7 +133,7 @@ def examine(model: Model, hardware: Hardware, release: str, *, is_elsewhere: boo
     return Examined(model.name, options, settings, redact.each(problems), plan, redact)
 
 
-def _classify(options: LmiOptions) -> list[tuple[Setting, Status]]:
+def _classify(options: LmiOptions) -> list[tuple[WrittenSetting, Status]]:
     """Return each setting with its status; the engine's signature decides what is passed on."""
     judged: dict[str, Status] = {}
     if options.passthrough:
@@ -145,19 +145,21 @@ def _classify(options: LmiOptions) -> list[tuple[Setting, Status]]:
     ]
 
 
-def _refused(setting: Setting, status: Status, error: OptionError) -> Status:
+def _refused(setting: WrittenSetting, status: Status, error: OptionError) -> Status:
     """Return what becomes of a setting where the plan refuses one."""
     is_it = (setting.name, setting.origin) == (error.option, error.origin)
     return Status("refused", error.problem) if is_it else status
 
 
-def _ignored(setting: Setting, status: Status, options: LmiOptions, plan: EnginePlan) -> Status:
+def _ignored(
+    setting: WrittenSetting, status: Status, options: LmiOptions, plan: EnginePlan
+) -> Status:
     """Return what becomes of a setting under a plan, which may have no use for it."""
     reasons = (why for name, why in plan.ignored.items() if options.settings.get(name) is setting)
     return next((Status("ignored", reason) for reason in reasons), status)
 
 
-def _row(setting: Setting, status: Status) -> dict[str, str]:
+def _row(setting: WrittenSetting, status: Status) -> dict[str, str]:
     return {
         "name": printable(setting.name),
         "value": setting.shown,

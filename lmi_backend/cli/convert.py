@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lmi_backend.cli.aliases import add_clients, model_names
-from lmi_backend.cli.folders import Model, find_models, model_folder
+from lmi_backend.cli.folders import LmiFolder, find_models, model_folder
 from lmi_backend.cli.planning import add_hardware, hardware_of, release_of, served_plan
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions
@@ -67,7 +67,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _render(arguments: argparse.Namespace) -> int:
     folder = model_folder(arguments.path)
-    model = Model(folder.resolve().name, folder)
+    model = LmiFolder(folder.resolve().name, folder)
     served_plan(model, hardware_of(arguments), release_of(arguments))
     sys.stdout.write(render_config(arguments.name or folder.resolve().name))
     return 0
@@ -109,8 +109,8 @@ def _report(folder: Path, changes: list[str]) -> None:
 
 
 def _check_all(
-    models: list[Model], hardware: Hardware, release: str
-) -> list[tuple[Model, LmiOptions]]:
+    models: list[LmiFolder], hardware: Hardware, release: str
+) -> list[tuple[LmiFolder, LmiOptions]]:
     """Plan every model: what cannot be run is refused here, not by a server in the field."""
     ready, problems = [], []
     for model in models:

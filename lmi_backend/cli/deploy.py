@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.cli.deploy_placement import NAME, OF_PODS, add_placement, placement_of
-from lmi_backend.cli.folders import Model, find_models, model_folder
+from lmi_backend.cli.folders import LmiFolder, find_models, model_folder
 from lmi_backend.cli.planning import (
     add_hardware,
     hardware_of,
@@ -103,7 +103,7 @@ def _deploy(arguments: argparse.Namespace) -> int:
     return status_of(plan, model.name)
 
 
-def _model(path: Path | None) -> Model:
+def _model(path: Path | None) -> LmiFolder:
     """Return the model at a path, or the one that the environment configures.
 
     Raises:
@@ -111,7 +111,7 @@ def _model(path: Path | None) -> Model:
     """
     if path is not None:
         folder = model_folder(path)
-        return Model(folder.resolve().name, folder)
+        return LmiFolder(folder.resolve().name, folder)
     models = find_models([], os.environ, DEFAULT_STORE)
     if len(models) > 1:
         named = ", ".join(model.name for model in models)
@@ -119,7 +119,7 @@ def _model(path: Path | None) -> Model:
     return models[0]
 
 
-def _served(model: Model, arguments: argparse.Namespace) -> tuple[EnginePlan, Served]:
+def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan, Served]:
     """Return a model's plan, and what the arguments describe.
 
     Raises:
@@ -160,7 +160,7 @@ def _served(model: Model, arguments: argparse.Namespace) -> tuple[EnginePlan, Se
     return plan, served
 
 
-def _say_what_to_mount(model: Model, plan: EnginePlan, arguments: argparse.Namespace) -> None:
+def _say_what_to_mount(model: LmiFolder, plan: EnginePlan, arguments: argparse.Namespace) -> None:
     """Name a folder that the container or the unit would not see."""
     place, folder = plan.config.model, str(model.folder.resolve())
     if arguments.to == "systemd":
@@ -182,7 +182,7 @@ def _remote_model(plan: EnginePlan, arguments: argparse.Namespace) -> str:
     return "" if os.path.isabs(model) else model
 
 
-def _place(model: Model, options: LmiOptions, target: str) -> tuple[str, str, tuple[str, ...]]:
+def _place(model: LmiFolder, options: LmiOptions, target: str) -> tuple[str, str, tuple[str, ...]]:
     """Return a model's name, its folder where it will run, and what `serve` is given.
 
     Raises:

@@ -28,7 +28,7 @@ _MARKS = (FILE_NAME, *MODEL_FILES)
 
 
 @dataclass(frozen=True)
-class Model:
+class LmiFolder:
     """An LMI folder and the name it is served under."""
 
     name: str
@@ -63,7 +63,7 @@ def add_path(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[Model]:
+def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[LmiFolder]:
     """Return the models that the argument of `add_path` names, or the environment.
 
     Raises:
@@ -75,7 +75,7 @@ def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> 
 
 def find_models(
     paths: Sequence[Path], environment: Mapping[str, str], repository: Path
-) -> list[Model]:
+) -> list[LmiFolder]:
     """Return the models of some folders and stores; of LMI's own environment if there are none.
 
     A model with variables only has its folder in the Triton repository.
@@ -85,7 +85,7 @@ def find_models(
     """
     if paths:
         folders = [folder for path in paths for folder in _folders(path)]
-        models = [Model(folder.resolve().name, folder) for folder in folders]
+        models = [LmiFolder(folder.resolve().name, folder) for folder in folders]
     else:
         models = [_listed(entry, environment, repository) for entry in models_of(environment)]
     if not models:
@@ -99,11 +99,11 @@ def find_models(
     return models
 
 
-def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -> Model:
+def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -> LmiFolder:
     if entry.url == model_id_of(environment) and not os.path.isdir(entry.folder):
         folder = repository / entry.model_name
-        return Model(entry.model_name, folder, has_own_properties(folder))
-    return Model(entry.model_name, model_folder(entry.folder))
+        return LmiFolder(entry.model_name, folder, has_own_properties(folder))
+    return LmiFolder(entry.model_name, model_folder(entry.folder))
 
 
 def _folders(path: Path) -> list[Path]:

@@ -16,12 +16,12 @@ from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import HEADER
 from lmi_backend.supervisor.control_key import read_key
-from lmi_backend.supervisor.stop import Stop
+from lmi_backend.supervisor.stop import StopSignals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lmi_backend.front_end_settings import Setting
+    from lmi_backend.front_end_settings import SettingField
 
 _MOST_SECONDS: Final = 86_400
 _DRAIN_SECONDS: Final = 35.0
@@ -68,7 +68,7 @@ def add_front_end_arguments(parser: argparse.ArgumentParser, *, is_alone: bool =
             _add(group, each)
 
 
-def _add(group: argparse._ArgumentGroup, setting: Setting) -> None:
+def _add(group: argparse._ArgumentGroup, setting: SettingField) -> None:
     option, default = setting.option, setting.default
     if setting.kind == "bool":
         group.add_argument(option.flag, dest=setting.name, action="store_false", help=option.help)
@@ -149,7 +149,7 @@ def _serve_many(settings: Settings) -> int:
     """Run the processes of a front end until a signal."""
     from lmi_backend.supervisor.front_end import FrontEnds  # noqa: PLC0415  not in each of them
 
-    stop = Stop()
+    stop = StopSignals()
     with stop.listening():
         kept = FrontEnds(settings)
         kept.keep(stop.wait, _DRAIN_SECONDS, lambda: stop.is_urgent)

@@ -16,7 +16,7 @@ from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.pool.pool import Pool
 from lmi_backend.printable import say
 from lmi_backend.supervisor.init_process import leave_init_behind
-from lmi_backend.supervisor.stop import Stop
+from lmi_backend.supervisor.stop import StopSignals
 
 if TYPE_CHECKING:
     import argparse
@@ -51,12 +51,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _join(arguments: argparse.Namespace) -> int:
     leave_init_behind()
-    stop = Stop()
+    stop = StopSignals()
     with stop.listening():
         return _run(arguments, stop)
 
 
-def _run(arguments: argparse.Namespace, stop: Stop) -> int:
+def _run(arguments: argparse.Namespace, stop: StopSignals) -> int:
     (model, *others) = models_at(arguments, os.environ)
     if others:
         raise ConfigurationError("join: there are several models; accepted: the PATH of one")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.cli import convert, deploy
 from lmi_backend.cli.check import REFUSED, Examined, examine
-from lmi_backend.cli.folders import Model, find_models
+from lmi_backend.cli.folders import LmiFolder, find_models
 from lmi_backend.cli.planning import add_hardware, hardware_of, release_of
 from lmi_backend.deploy.files import TARGETS
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.front_end_settings import PORT
 from lmi_backend.migration.page import Migration, page_of
-from lmi_backend.migration.source import Source
+from lmi_backend.migration.source import PresentServer
 from lmi_backend.migration.sources import read_sources
 from lmi_backend.options.model_store import MODEL_FILES, MODEL_ID
 from lmi_backend.repository.environment import left_to_the_server
@@ -79,7 +79,7 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _write_all(model: Model, source: Source, arguments: argparse.Namespace) -> int:
+def _write_all(model: LmiFolder, source: PresentServer, arguments: argparse.Namespace) -> int:
     """Write the model folder, the files that deploy it and the page; return the exit status."""
     hardware, release = hardware_of(arguments), release_of(arguments)
     is_elsewhere = arguments.gpus is not None
@@ -99,14 +99,14 @@ def _write_all(model: Model, source: Source, arguments: argparse.Namespace) -> i
     return REFUSED if examined.problems else 0
 
 
-def _weights(source: Source) -> dict[str, str]:
+def _weights(source: PresentServer) -> dict[str, str]:
     """Return the variable that names the weights, if they are in the folder: no copy is made."""
     folder = source.folder
     has_weights = folder is not None and any((folder / name).is_file() for name in MODEL_FILES)
     return {MODEL_ID: str(folder.resolve())} if folder is not None and has_weights else {}
 
 
-def _deployed(source: Source, arguments: argparse.Namespace) -> list[str]:
+def _deployed(source: PresentServer, arguments: argparse.Namespace) -> list[str]:
     """Write the files for a target; return what is in the way, if something is."""
     if not arguments.to:
         return ["choose who runs it: `lmi-backend deploy`, or `migrate` with --to"]
@@ -121,7 +121,7 @@ def _deployed(source: Source, arguments: argparse.Namespace) -> list[str]:
     return []
 
 
-def _of_model(source: Source) -> list[str]:
+def _of_model(source: PresentServer) -> list[str]:
     return [str(source.folder)] if source.folder else []
 
 
@@ -156,7 +156,7 @@ def _run(module: ModuleType, words: Sequence[str]) -> None:
 
 
 def _migration(
-    model: Model, examined: Examined, source: Source, decisions: list[str], output: Path
+    model: LmiFolder, examined: Examined, source: PresentServer, decisions: list[str], output: Path
 ) -> Migration:
     # The copy has the variables too.
     is_copied = source.variables or source.folder is None

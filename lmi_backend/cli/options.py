@@ -77,7 +77,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class OptionRow:
     """An option, an engine's argument or an environment variable, for people."""
 
     name: str
@@ -98,7 +98,7 @@ class Row:
 
 
 def _options(arguments: argparse.Namespace) -> int:
-    rows: list[Row] = []
+    rows: list[OptionRow] = []
     for word in _searched(arguments.words):
         found = _found_here_or_elsewhere(word, arguments.engine, release_of(arguments))
         rows += [row for row in found if row not in rows]
@@ -118,7 +118,7 @@ def _searched(words: Sequence[str]) -> list[str]:
     return flags or [" ".join(words)]
 
 
-def _found_here_or_elsewhere(word: str, engine: str, release: str) -> list[Row]:
+def _found_here_or_elsewhere(word: str, engine: str, release: str) -> list[OptionRow]:
     """Return what search terms find under an engine, or say what they find elsewhere."""
     rows = _found(word, engine, release)
     if not rows:
@@ -129,7 +129,7 @@ def _found_here_or_elsewhere(word: str, engine: str, release: str) -> list[Row]:
     return rows
 
 
-def _found(word: str, engine: str, release: str) -> list[Row]:
+def _found(word: str, engine: str, release: str) -> list[OptionRow]:
     """Return what search terms find under an engine."""
     if owner := _engine_called(word):
         own = {option.name for option in OPTIONS if option.scope == owner}
@@ -149,7 +149,7 @@ def _plain(word: str) -> str:
     return word[found.end() if found else 0 :].replace("-", "_")
 
 
-def _found_elsewhere(word: str, engine: str, release: str) -> tuple[str, list[Row]]:
+def _found_elsewhere(word: str, engine: str, release: str) -> tuple[str, list[OptionRow]]:
     """Return the first other engine under which search terms find something, and what."""
     for other in ENGINES:
         if other != engine and (rows := _found(word, other, release)):
@@ -165,7 +165,7 @@ def _engine_called(word: str) -> str:
     return ""
 
 
-def _show(row: Row) -> None:
+def _show(row: OptionRow) -> None:
     default = "" if row.default in ("", 0, {}, [], None, False) else f" ({row.default})"
     is_live = row.status in ("mapped", "passed")
     meaning = f"    {row.help}\n" if is_live else ""
@@ -176,7 +176,7 @@ def _show(row: Row) -> None:
         sys.stdout.write(f"    accepted: {row.accepted}{also}\n")
 
 
-def table(engine: str, release: str = "") -> Iterator[Row]:
+def table(engine: str, release: str = "") -> Iterator[OptionRow]:
     """Yield a row for every option that an engine understands or LMI knows.
 
     Args:
@@ -185,7 +185,7 @@ def table(engine: str, release: str = "") -> Iterator[Row]:
     yield from (_row(option, engine) for option in OPTIONS if engine in option.engines)
     yield from _arguments(engine, release)
     for name, status in VARIABLES.items():
-        yield Row(
+        yield OptionRow(
             name=name,
             environment=(name,),
             accepted="any text",
@@ -195,7 +195,7 @@ def table(engine: str, release: str = "") -> Iterator[Row]:
         )
 
 
-def _arguments(engine: str, release: str) -> Iterator[Row]:
+def _arguments(engine: str, release: str) -> Iterator[OptionRow]:
     """Yield what is an option under the engine's own name alone."""
     implementation = implementation_of(engine)
     known = recorded_signature(implementation)
@@ -208,7 +208,7 @@ def _arguments(engine: str, release: str) -> Iterator[Row]:
         if PREFIX + name not in listed:
             is_settable = argument.flag != NO_FLAG
             of_server = "" if name in known.arguments else ", of its HTTP server"
-            yield Row(
+            yield OptionRow(
                 name=PREFIX + name,
                 environment=(f"OPTION_{name.upper()}",),
                 accepted=shorten(argument.type),
@@ -221,9 +221,9 @@ def _arguments(engine: str, release: str) -> Iterator[Row]:
             )
 
 
-def _row(option: AnyOption, engine: str) -> Row:
+def _row(option: AnyOption, engine: str) -> OptionRow:
     status = option.status_under(engine)
-    return Row(
+    return OptionRow(
         name=option.name,
         aliases=option.aliases,
         environment=option.variables,

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lmi_backend.cli.folders import Model, add_path, models_at
+from lmi_backend.cli.folders import LmiFolder, add_path, models_at
 from lmi_backend.cli.planning import UNREAD, add_hardware, hardware_of, options_of, release_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.engine_spec import implementations
@@ -102,7 +102,7 @@ def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
 
 
 def _planned(
-    models: Sequence[Model], hardware: Hardware, release: str, *, is_elsewhere: bool
+    models: Sequence[LmiFolder], hardware: Hardware, release: str, *, is_elsewhere: bool
 ) -> list[EnginePlan]:
     """Return the plans of models that share a machine.
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from lmi_backend.cli.folders import Model
+from lmi_backend.cli.folders import LmiFolder
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions, load_options, resolve_options
 from lmi_backend.options.releases import is_known, numbers
@@ -34,7 +34,7 @@ UNREAD = 3
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([kmgt])(?:i?b)?", re.IGNORECASE | re.ASCII)
 
 
-def options_of(model: Model, release: str = "", *, is_elsewhere: bool = False) -> LmiOptions:
+def options_of(model: LmiFolder, release: str = "", *, is_elsewhere: bool = False) -> LmiOptions:
     """Return the options of a model.
 
     Args:
@@ -61,7 +61,7 @@ def status_of(plan: EnginePlan, name: str) -> int:
 
 
 def served_plan(
-    model: Model, hardware: Hardware | None = None, release: str = ""
+    model: LmiFolder, hardware: Hardware | None = None, release: str = ""
 ) -> tuple[LmiOptions, EnginePlan]:
     """Return options and plan of a model that this release can run, alone.
 
@@ -82,8 +82,8 @@ def served_plan(
 
 
 def served_plans(
-    models: Sequence[Model],
-) -> Iterator[tuple[Model, LmiOptions, EnginePlan, Allocation]]:
+    models: Sequence[LmiFolder],
+) -> Iterator[tuple[LmiFolder, LmiOptions, EnginePlan, Allocation]]:
     """Yield each of some models that are served together, as `served_plan` does, and what it gets.
 
     Raises:

@@ -19,7 +19,7 @@ from lmi_backend.supervisor.ports import url_of
 
 if TYPE_CHECKING:
     from lmi_backend.record.files import Files
-    from lmi_backend.record.proxy import Settings
+    from lmi_backend.record.proxy import ProxySettings
 
 _SMALLEST: Final = 1 << 20
 
@@ -66,7 +66,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _record(arguments: argparse.Namespace) -> int:
     try:
         from lmi_backend.record.files import Files  # noqa: PLC0415  with the one below
-        from lmi_backend.record.proxy import Settings  # noqa: PLC0415  an extra of the package
+        from lmi_backend.record.proxy import ProxySettings  # noqa: PLC0415  an extra of the package
     except ImportError as error:
         message = f"record needs {pip_command('frontend')}: {error}"
         raise ConfigurationError(message) from error
@@ -74,7 +74,7 @@ def _record(arguments: argparse.Namespace) -> int:
     most = parse_size(arguments.max_disk, "--max-disk")
     if most < _SMALLEST:
         raise ConfigurationError(f"--max-disk {arguments.max_disk}: accepted: 1MiB or more")
-    settings = Settings(
+    settings = ProxySettings(
         upstream=_address(arguments.url),
         host=arguments.host,
         port=arguments.port,
@@ -90,7 +90,7 @@ def _record(arguments: argparse.Namespace) -> int:
         say(f"{files.written} requests written, {files.dropped} too large or too many at once")
 
 
-def _serve(settings: Settings, files: Files, folder: Path) -> int:
+def _serve(settings: ProxySettings, files: Files, folder: Path) -> int:
     from lmi_backend.record.proxy import Proxy  # noqa: PLC0415  an extra of the package
 
     def ready(port: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lmi_backend.cli.aliases import describe_aliases, model_names
 from lmi_backend.cli.arguments import ports_of
-from lmi_backend.cli.folders import Model, find_models
+from lmi_backend.cli.folders import LmiFolder, find_models
 from lmi_backend.cli.frontend import (
     check_certificate,
     exposure,
@@ -40,7 +40,7 @@ from lmi_backend.supervisor.ports import check_free
 from lmi_backend.supervisor.run_folder import RunFolder, shell_problem
 from lmi_backend.supervisor.server_setup import ServerSetup
 from lmi_backend.supervisor.shared_names import SharedNames, remove_abandoned
-from lmi_backend.supervisor.stop import Stop
+from lmi_backend.supervisor.stop import StopSignals
 from lmi_backend.supervisor.supervisor import Supervisor
 from lmi_backend.supervisor.traces import Traces
 from lmi_backend.supervisor.triton_release import (
@@ -74,7 +74,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _serve(arguments: argparse.Namespace) -> int:
     leave_init_behind()
     _check(arguments)
-    stop = Stop()
+    stop = StopSignals()
     with _run_folder() as (folder, traces), stop.listening(), _logging(arguments) as log:
         try:
             # Nothing but a signal ends a plan that waits for the Hub.
@@ -198,7 +198,7 @@ def _required(given: Sequence[str], names: Sequence[str]) -> frozenset[str]:
 
 
 def _front_ends(
-    arguments: argparse.Namespace, setup: ServerSetup, stop: Stop
+    arguments: argparse.Namespace, setup: ServerSetup, stop: StopSignals
 ) -> contextlib.AbstractContextManager[FrontEnds | None]:
     if arguments.no_frontend:
         return contextlib.nullcontext()
@@ -223,7 +223,7 @@ def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
 
 
 def _write(
-    model: Model,
+    model: LmiFolder,
     options: LmiOptions,
     repository: Path,
     aliases: Sequence[Alias],

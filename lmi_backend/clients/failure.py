@@ -20,7 +20,7 @@ _UNSERVED: Final = "the model's engine does not serve this path"
 _RETRYABLE: Final = frozenset({429, 503})
 
 
-class Failure(NamedTuple):
+class ErrorResponse(NamedTuple):
     """An error's response."""
 
     status: int
@@ -41,7 +41,7 @@ def status_of(error: LmiError) -> int:
     return 503 if error.retryable else 500
 
 
-def failure(status: int, body: object, error: LmiError) -> Failure:
+def failure(status: int, body: object, error: LmiError) -> ErrorResponse:
     """Return the response of an error.
 
     Args:
@@ -58,7 +58,7 @@ def failure(status: int, body: object, error: LmiError) -> Failure:
     if status == HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
     text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
-    return Failure(status, text.encode(), headers)
+    return ErrorResponse(status, text.encode(), headers)
 
 
 def is_object(text: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from lmi_backend.clients.failure import Failure
+    from lmi_backend.clients.failure import ErrorResponse
     from lmi_backend.clients.form import Form
     from lmi_backend.clients.reply import AdapterChange
     from lmi_backend.engine_config import Context
@@ -42,7 +42,7 @@ class Read(NamedTuple):
     """On whose behalf, as the request says."""
     trace: dict[str, str] | None = None
     """Headers of the trace that the body names; else the request's headers name it."""
-    failure: Callable[[LmiError], Failure] | None = None
+    failure: Callable[[LmiError], ErrorResponse] | None = None
     """Returns the response of an error that comes before anything else; else the client's does."""
     dropped: tuple[str, ...] = ()
     """Parameters that change nothing."""
@@ -93,7 +93,7 @@ class ClientSpec:
     order: int
     """Among the other clients, in documents."""
     paths: tuple[Path, ...]
-    failure: Callable[[LmiError], Failure]
+    failure: Callable[[LmiError], ErrorResponse]
     """Returns the response of an error that comes before anything else."""
     form: Callable[[], Form]
     """Makes a response of what an HTTP application answers, errors in the middle included."""

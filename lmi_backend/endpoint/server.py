@@ -21,7 +21,7 @@ from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.rejoining import Forget, Rejoin
 from lmi_backend.ipc.versions import Refusals
-from lmi_backend.serving.management import FAULT, Management
+from lmi_backend.serving.management import FAULT, AdapterManagement
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Endpoint:
         self.kept = KeptAnswers()
         self._refusals = Refusals(model.name)
         lora_manager.on_change = self._send_welcomes
-        self.management = Management(lora_manager, service)
+        self.management = AdapterManagement(lora_manager, service)
 
     def open(self) -> None:
         """Start to listen, and wait for the clients that wait: they are ready when the model is."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from lmi_backend.engines import foreign_names
-from lmi_backend.engines.body_texts import CHAT, TEXTS, TRUNCATED, Texts
+from lmi_backend.engines.body_texts import CHAT, TEXTS, TRUNCATED, BodyTexts
 from lmi_backend.engines.body_values import check_values
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
@@ -90,7 +90,7 @@ class BodyBounds:
         return max(FEWEST_VALUES, 2 * self.max_model_len)
 
 
-class Asked(msgspec.Struct):
+class BodyHead(msgspec.Struct):
     """What an engine's implementation reads of a body before the engine's server does."""
 
     model: Any = None
@@ -106,15 +106,15 @@ class Asked(msgspec.Struct):
             return False
 
 
-_ASKED_DECODER: Final = msgspec.json.Decoder(Asked)
+_ASKED_DECODER: Final = msgspec.json.Decoder(BodyHead)
 
 
-def asked_in(outlined: Outline) -> Asked:
+def asked_in(outlined: Outline) -> BodyHead:
     """Return the members of a body that matter here; nothing where it cannot be read."""
     try:
         return _ASKED_DECODER.decode(outlined.text)
     except msgspec.DecodeError:
-        return Asked()
+        return BodyHead()
 
 
 async def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> tuple[bytes, Outline]:
@@ -187,7 +187,7 @@ def _check_fields(fields: Mapping[str, Any], bounds: BodyBounds, outlined: Outli
             accepted = "nothing, without option.trust_request_mm_kwargs=true"
             raise RequestError("may take any memory", field=name, accepted=accepted)
     check_lists(fields, bounds.structures)
-    Texts(fields, bounds, outlined).check()
+    BodyTexts(fields, bounds, outlined).check()
     for name in STRUCTURES:
         if fields.get(name) is not None:
             # Tools that the model may choose are text of the prompt. Where an engine makes a

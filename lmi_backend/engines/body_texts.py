@@ -40,7 +40,7 @@ MOST_TOGETHER: Final = 8_000_000
 of all requests into tokens, 2 million characters a second."""
 
 
-class Texts:
+class BodyTexts:
     """The prompts of a body."""
 
     def __init__(self, fields: Mapping[str, Any], bounds: BodyBounds, outlined: Outline) -> None:

@@ -28,7 +28,7 @@ from lmi_backend import __version__
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo_bodies import AnthropicBody, OpenAiBody, first_words, read_body
-from lmi_backend.engines.protocol import ChunkSink, Engine, Rank, Sink
+from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine, Rank
 from lmi_backend.engines.streams import stream, take_all
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
 from lmi_backend.generation import (
@@ -49,7 +49,7 @@ _JSON = "application/json"
 _BODIES = {CHATS: OpenAiBody, COMPLETIONS: OpenAiBody, "/v1/messages": AnthropicBody}
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EchoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments, as the module describes them."""
 
     token_seconds: float = 0.0
@@ -77,7 +77,7 @@ class EchoEngine(Engine):
         await asyncio.sleep(self._settings.start_seconds)
         return Capabilities("echo", __version__, self._settings.max_model_len, _LONGEST_WORD)
 
-    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+    async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
         await self.check_health()
         tokens = self._tokens(request)
         self._check(request, len(tokens))
@@ -245,13 +245,13 @@ def _num_known(continuation: Continuation | None) -> int:
     return len(continuation.ids) // ID_BYTES if continuation else 0
 
 
-def _read(texts: dict[str, str]) -> Settings:
-    settings = Settings()
+def _read(texts: dict[str, str]) -> EchoSettings:
+    settings = EchoSettings()
     for name, text in texts.items():
         try:
-            read = msgspec.convert({name: text}, Settings, strict=False)
+            read = msgspec.convert({name: text}, EchoSettings, strict=False)
         except msgspec.ValidationError as error:
-            accepted = ", ".join(Settings.__struct_fields__)
+            accepted = ", ".join(EchoSettings.__struct_fields__)
             raise OptionError(
                 f"is refused by the echo engine: {error}",
                 option=f"option.{name}",

@@ -35,7 +35,7 @@ class Deferring(Protocol):
         ...
 
 
-class Sink(Deferring, Protocol):
+class DeltaSink(Deferring, Protocol):
     """Takes the deltas of a request."""
 
     def take(self, delta: Delta) -> None:
@@ -102,7 +102,7 @@ class Rank:
 class Engine(Rank):
     """An engine that takes requests. What it does not override, it refuses."""
 
-    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+    async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
         """Generate, and hand each delta to the sink; cancelling aborts the request.
 
         If the request has a `continuation`, an engine whose deltas carry ids

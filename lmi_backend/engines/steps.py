@@ -14,7 +14,7 @@ from lmi_backend.token_ids import pack, unpack
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 
 
-class Step(NamedTuple):
+class StepOutput(NamedTuple):
     """What an engine's step, or several, brought to one answer."""
 
     ids: Sequence[int] = ()
@@ -65,7 +65,7 @@ class AnswerDeltas:
         self._logprob: float | None = None
         self.is_over = False
 
-    def add(self, step: Step) -> Delta:
+    def add(self, step: StepOutput) -> Delta:
         """Return what a step adds to the answer.
 
         Raises:

@@ -11,14 +11,14 @@ from lmi_backend.errors import HTTP_ERROR, HttpError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 
-    from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
+    from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
     from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 
 T = TypeVar("T")
 
 
 async def generate_all(
-    engine: Engine, requests: Sequence[GenerateRequest], make_sink: Callable[[int], Sink]
+    engine: Engine, requests: Sequence[GenerateRequest], make_sink: Callable[[int], DeltaSink]
 ) -> None:
     """Generate for several prompts side by side; if one fails, the others are cancelled.
 

@@ -20,7 +20,7 @@ from lmi_backend.ipc.rejoining import Keep
 if TYPE_CHECKING:
     from lmi_backend.clients.spec import Path, Read
     from lmi_backend.clients.triton.body import Body
-    from lmi_backend.clients.triton.paths import Path as TritonPath
+    from lmi_backend.clients.triton.paths import TritonPath
     from lmi_backend.frontend.http.api_keys import ApiKey
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping

@@ -22,15 +22,15 @@ from lmi_backend.frontend.http.bodies import ALL_BODIES, Bodies, ClientGoneError
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.hosts import OwnNames, is_loopback
 from lmi_backend.frontend.http.log import as_field
-from lmi_backend.frontend.http.routing import Routes, Service, route
+from lmi_backend.frontend.http.routing import Responder, Routes, route
 from lmi_backend.frontend.keeping import Keeping
 from lmi_backend.frontend.listing import Listing
 from lmi_backend.frontend.model_control import ModelControl
 from lmi_backend.frontend.models import Models
-from lmi_backend.frontend.operators.health import STOPPING, Health
+from lmi_backend.frontend.operators.health import STOPPING, HealthChecks
 from lmi_backend.frontend.operators.management import Management
 from lmi_backend.frontend.operators.metrics import Metrics
-from lmi_backend.frontend.operators.state import State
+from lmi_backend.frontend.operators.state import StateCollector
 from lmi_backend.frontend.operators.web_page import PATHS, WebPage
 from lmi_backend.frontend.reading import Reading
 from lmi_backend.frontend.relay import CLIENT_LEFT
@@ -64,7 +64,7 @@ class FrontEnd:
         self._bodies = Bodies(ALL_BODIES * settings.max_body)
         self._keeping = Keeping()
         self._metrics = Metrics(self.models, self._keeping, settings.metrics_url)
-        self._health = Health(self.models, settings.required)
+        self._health = HealthChecks(self.models, settings.required)
         limits = settings.max_body, settings.client_seconds
         self._reading = Reading(self.models)
         self._answering = Answering(self._reading, self._keeping, *limits)
@@ -139,7 +139,7 @@ class FrontEnd:
         """Have clients reconnect: another front end has taken over."""
         self._is_leaving = True
 
-    async def _answer(self, service: Service, exchange: Exchange) -> None:
+    async def _answer(self, service: Responder, exchange: Exchange) -> None:
         self._access.check_site(exchange, service.who)
         if not service.needs_key:
             await service.answer(exchange)
@@ -169,7 +169,7 @@ class FrontEnd:
         if not exchange.has_begun:
             await exchange.respond(*exchange.spec.failure(error))
 
-    def _is_of_interest(self, service: Service, exchange: Exchange) -> bool:
+    def _is_of_interest(self, service: Responder, exchange: Exchange) -> bool:
         """Tell whether a request gets a line.
 
         Probes and scrapers come often: those that fail are of interest, and of a probe the first.
@@ -201,17 +201,17 @@ class FrontEnd:
                 exchange.address or "-",
             )
 
-    def _find(self, scope: dict[str, Any]) -> tuple[Service, dict[str, Any]]:
+    def _find(self, scope: dict[str, Any]) -> tuple[Responder, dict[str, Any]]:
         service, found, allowed = self._routes.find(scope)
         if service is not None:
             return service, found
         client = self._routes.client_of(scope) or client_near(scope["path"])
         # Browsers ask this before they send a key, and show a page no 404 that they did not send.
         if scope["method"] == "OPTIONS" and (allowed or _is_preflight(scope)):
-            return Service(_methods(allowed), client, ANYBODY), {}
-        return Service(_refusal(allowed), client), {}
+            return Responder(_methods(allowed), client, ANYBODY), {}
+        return Responder(_refusal(allowed), client), {}
 
-    def _make_routes(self) -> Iterator[tuple[Route, Service]]:
+    def _make_routes(self) -> Iterator[tuple[Route, Responder]]:
         actions = self._actions()
         for client in CLIENTS.values():
             for path in client.paths:
@@ -220,10 +220,10 @@ class FrontEnd:
                 is_read = path.action in self._reading.actions
                 answer = partial(self._answering, path) if is_read else actions[path.action]
                 resumed = path if path.action in self._answering.resumed else None
-                service = Service(answer, client, path.who, resumed)
+                service = Responder(answer, client, path.who, resumed)
                 yield route(path.template, path.methods), service
         for template, answer, who in self._own_paths():
-            yield route(template, "GET"), Service(answer, CLIENTS["openai"], who)
+            yield route(template, "GET"), Responder(answer, CLIENTS["openai"], who)
 
     def _actions(self) -> dict[str, _Answer]:
         """Return what answers, by the names that the clients' paths have for it."""
@@ -243,7 +243,7 @@ class FrontEnd:
     def _own_paths(self) -> Iterator[tuple[str, _Answer, Who]]:
         """Yield the paths of no client's: those for people and for what watches the server."""
         yield "/metrics", self._metrics.show, ANYBODY
-        yield "/api/state", State(self.models, self._keeping).show, OPERATOR
+        yield "/api/state", StateCollector(self.models, self._keeping).show, OPERATOR
         if self._settings.has_page:
             page = WebPage(self._access)
             yield from ((path, page.show, ANYBODY) for path in PATHS)

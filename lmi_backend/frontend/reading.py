@@ -38,7 +38,7 @@ from lmi_backend.outline import LARGE
 if TYPE_CHECKING:
     from lmi_backend.clients.reply import ParsedRequest
     from lmi_backend.clients.triton.body import Body
-    from lmi_backend.clients.triton.paths import Path as TritonPath
+    from lmi_backend.clients.triton.paths import TritonPath
     from lmi_backend.clients.triton.reading import Asked
     from lmi_backend.engine_config import Context
     from lmi_backend.frontend.http.exchange import Exchange

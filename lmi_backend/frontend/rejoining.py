@@ -19,7 +19,7 @@ from lmi_backend.frontend.relay import send_answer
 from lmi_backend.ipc.rejoining import NOT_KEPT, Keep
 
 if TYPE_CHECKING:
-    from lmi_backend.clients.failure import Failure
+    from lmi_backend.clients.failure import ErrorResponse
     from lmi_backend.clients.spec import Path, Read
     from lmi_backend.frontend.http.api_keys import ApiKey
     from lmi_backend.frontend.http.exchange import Exchange
@@ -92,7 +92,7 @@ class Rejoining:
             key.rejoin()
             exchange.key = key
 
-        def failure(error: LmiError) -> Failure:
+        def failure(error: LmiError) -> ErrorResponse:
             return (asked.failure or exchange.spec.failure)(error)
 
         await kept.serve(send_answer(kept, answer, asked.form, failure), number)

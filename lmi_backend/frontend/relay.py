@@ -11,7 +11,7 @@ from lmi_backend.errors import CancelledError, EngineError, LmiError, MovedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from lmi_backend.clients.failure import Failure
+    from lmi_backend.clients.failure import ErrorResponse
     from lmi_backend.clients.form import Form
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.http.exchange import Exchange
@@ -29,7 +29,7 @@ async def send_answer(
     exchange: Receiver,
     answer: Answer,
     form: Form,
-    failure_of: Callable[[LmiError], Failure],
+    failure_of: Callable[[LmiError], ErrorResponse],
 ) -> None:
     """Send a whole answer; cancel its request if the client leaves.
 
@@ -44,7 +44,7 @@ async def send_answer(
 
 
 async def _send(
-    exchange: Receiver, answer: Answer, form: Form, failure_of: Callable[[LmiError], Failure]
+    exchange: Receiver, answer: Answer, form: Form, failure_of: Callable[[LmiError], ErrorResponse]
 ) -> None:
     forward = _Forward(exchange, form, answer)
     try:
@@ -66,7 +66,7 @@ async def _send(
 
 
 async def _fail(
-    exchange: Receiver, form: Form, error: LmiError, failure_of: Callable[[LmiError], Failure]
+    exchange: Receiver, form: Form, error: LmiError, failure_of: Callable[[LmiError], ErrorResponse]
 ) -> None:
     """Send an error in the client's format; without one, `Exchange.close` closes the connection."""
     exchange.error = type(error).__name__

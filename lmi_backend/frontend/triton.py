@@ -30,7 +30,7 @@ from lmi_backend.clients.triton.inference import (
     too_much,
     write_inference,
 )
-from lmi_backend.clients.triton.paths import Path, read_path
+from lmi_backend.clients.triton.paths import TritonPath, read_path
 from lmi_backend.errors import EngineError, HttpError, UnavailableError
 from lmi_backend.frontend.adapters import check_bodies
 from lmi_backend.frontend.http.bodies import aside, check_values, read_json
@@ -63,7 +63,7 @@ _TOKEN_BYTES: Final = 4
 class _Sent(NamedTuple):
     """What Triton is sent."""
 
-    path: Path
+    path: TritonPath
     headers: Mapping[str, str]
     pieces: tuple[bytes | memoryview, ...] = ()
     """Of the body."""
@@ -106,7 +106,7 @@ class TritonProxy:
         if sent is not None:
             await exchange.unless_gone(self._pass_on(exchange, sent))
 
-    async def _generation(self, exchange: Exchange, path: Path) -> _Sent | None:
+    async def _generation(self, exchange: Exchange, path: TritonPath) -> _Sent | None:
         """Return what Triton is sent; None where the model has answered."""
         data = await exchange.text(self._limit, self._seconds)
         body = check_members(await read_json(data, read_members))
@@ -117,7 +117,7 @@ class TritonProxy:
         written = await aside(len(data), write_generate_body, body, exchange.tenant)
         return _Sent(path, _headers(exchange) | _kind("json"), (written,))
 
-    async def _inference(self, exchange: Exchange, path: Path) -> _Sent:
+    async def _inference(self, exchange: Exchange, path: TritonPath) -> _Sent:
         # Beside JSON there may be bytes, which are no text.
         read = exchange.body if _JSON_LENGTH in exchange.headers else exchange.text
         data = await read(self._limit, self._seconds)
@@ -135,7 +135,7 @@ class TritonProxy:
             headers[_JSON_LENGTH] = str(written.json_length)
         return _Sent(path, headers, written.pieces)
 
-    async def _raw(self, exchange: Exchange, path: Path, data: bytes) -> Written:
+    async def _raw(self, exchange: Exchange, path: TritonPath, data: bytes) -> Written:
         """Return a body that is whole the one input of its model."""
         texts = (data.decode("utf-8", "replace"),)
         # There is no place in it for the tenant.
@@ -143,7 +143,7 @@ class TritonProxy:
             return name_raw(data, name, exchange.tenant)._replace(texts=texts)
         return Written((data,), 0, texts)
 
-    async def _only_text(self, path: Path) -> str:
+    async def _only_text(self, path: TritonPath) -> str:
         """Return the name of a model's input where it has one, of one text; empty where not."""
         url = self._to(path.text.removesuffix("/infer"))
         try:
@@ -230,7 +230,7 @@ def _tokens(num_bytes: int) -> int:
     return -(-num_bytes // _TOKEN_BYTES)
 
 
-def _path_of(exchange: Exchange) -> Path:
+def _path_of(exchange: Exchange) -> TritonPath:
     text = exchange.raw_path
     if (path := read_path(text)) is None:
         raise HttpError(HTTPStatus.NOT_FOUND, f"{printable(text)} is not served on this port")

@@ -11,7 +11,7 @@ from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.migration.fates import fates_of
 from lmi_backend.migration.instances import gpus_of
-from lmi_backend.migration.source import Source
+from lmi_backend.migration.source import PresentServer
 from lmi_backend.migration.variables import NAME, without_machine
 from lmi_backend.printable import printable
 from lmi_backend.units import MIB
@@ -21,7 +21,7 @@ _SHOWN: Final = 5
 """Names of variants, files and scalings that are listed."""
 
 
-def read_description(path: Path, source: Source) -> None:
+def read_description(path: Path, source: PresentServer) -> None:
     """Read what `aws sagemaker describe-…` or `aws application-autoscaling describe-…` printed.
 
     Raises:
@@ -46,7 +46,7 @@ def read_description(path: Path, source: Source) -> None:
         raise ConfigurationError(f"{path}: accepted: {accepted}")
 
 
-def _note(structure: str, read: Mapping[str, Any], source: Source) -> None:
+def _note(structure: str, read: Mapping[str, Any], source: PresentServer) -> None:
     """Keep what becomes of the members of a structure."""
     for fate in fates_of(structure, read):
         texts = source.decisions if fate.needs_decision else source.changes
@@ -75,7 +75,7 @@ def _count(read: Mapping[str, Any], *names: str) -> int:
     return next((int(each) for each in counts if 1 <= each < 1e6), 0)
 
 
-def _read_model(path: Path, read: Mapping[str, Any], source: Source) -> None:
+def _read_model(path: Path, read: Mapping[str, Any], source: PresentServer) -> None:
     _note("model", read, source)
     held = [each for each in (_object(read, "PrimaryContainer"),) if each]
     held += _objects(read, "Containers")
@@ -89,7 +89,7 @@ def _read_model(path: Path, read: Mapping[str, Any], source: Source) -> None:
         ]
 
 
-def _read_container(path: Path, container: Mapping[str, Any], source: Source) -> None:
+def _read_container(path: Path, container: Mapping[str, Any], source: PresentServer) -> None:
     _note("container", container, source)
     if container.get("Mode") == "MultiModel":
         source.decisions.append("the container has many models; name the folder of each")
@@ -98,7 +98,7 @@ def _read_container(path: Path, container: Mapping[str, Any], source: Source) ->
     _read_data(container, source)
 
 
-def _read_image(image: str, source: Source) -> None:
+def _read_image(image: str, source: PresentServer) -> None:
     if not image:
         return
     source.changes.append(f"the image `{image}` is replaced by that of lmi-backend")
@@ -106,7 +106,7 @@ def _read_image(image: str, source: Source) -> None:
         source.decisions.append("the image is no LMI container: compare its variables")
 
 
-def _read_environment(path: Path, container: Mapping[str, Any], source: Source) -> None:
+def _read_environment(path: Path, container: Mapping[str, Any], source: PresentServer) -> None:
     environment = container.get("Environment") or {}
     if not isinstance(environment, dict) or not all(map(_is_variable, environment.items())):
         raise ConfigurationError(f"{path}: Environment: accepted: an object of names and texts")
@@ -118,7 +118,7 @@ def _is_variable(pair: tuple[Any, Any]) -> bool:
     return isinstance(value, str) and NAME.fullmatch(name) is not None and "\0" not in value
 
 
-def _read_data(container: Mapping[str, Any], source: Source) -> None:
+def _read_data(container: Mapping[str, Any], source: PresentServer) -> None:
     """Read where the model's files are: an archive, or a prefix that is mounted."""
     archive = container.get("ModelDataUrl")
     data = _object(_object(container, "ModelDataSource"), "S3DataSource")
@@ -141,7 +141,7 @@ def _read_data(container: Mapping[str, Any], source: Source) -> None:
         )
 
 
-def _read_endpoint(read: Mapping[str, Any], source: Source) -> None:
+def _read_endpoint(read: Mapping[str, Any], source: PresentServer) -> None:
     """Read an endpoint or its configuration: both have variants."""
     is_running = "EndpointStatus" in read or "EndpointName" in read
     _note("endpoint" if is_running else "endpoint config", read, source)
@@ -164,7 +164,7 @@ def _of_variant(variant: Mapping[str, Any]) -> str:
     return text + (f", model `{model}`" if model else "") + (f", {instance}" if instance else "")
 
 
-def _read_variant(variant: Mapping[str, Any], source: Source) -> None:
+def _read_variant(variant: Mapping[str, Any], source: PresentServer) -> None:
     pools = _objects(variant, "InstancePools")
     _read_instance(
         _text(variant, "InstanceType") or _text(pools[0] if pools else {}, "InstanceType"), source
@@ -179,7 +179,7 @@ def _read_variant(variant: Mapping[str, Any], source: Source) -> None:
         source.changes.append(f"{count} instance(s): `deploy` writes as many replicas")
 
 
-def _read_instance(instance: str, source: Source) -> None:
+def _read_instance(instance: str, source: PresentServer) -> None:
     if not instance:
         return
     source.gpus = gpus_of(instance)
@@ -189,7 +189,7 @@ def _read_instance(instance: str, source: Source) -> None:
         source.decisions.append(f"{instance}: its GPUs are not known; name them with --gpus")
 
 
-def _read_capture(config: Mapping[str, Any], source: Source) -> None:
+def _read_capture(config: Mapping[str, Any], source: PresentServer) -> None:
     _note("capture", config, source)
     if not config.get("EnableCapture"):
         return
@@ -202,7 +202,7 @@ def _read_capture(config: Mapping[str, Any], source: Source) -> None:
         source.decisions.append("only requests are captured: `replay` needs --against")
 
 
-def _read_component(path: Path, read: Mapping[str, Any], source: Source) -> None:
+def _read_component(path: Path, read: Mapping[str, Any], source: PresentServer) -> None:
     _note("component", read, source)
     specifications = [_object(read, "Specification"), *_objects(read, "Specifications")]
     held = [each for each in specifications if each]
@@ -217,7 +217,7 @@ def _read_component(path: Path, read: Mapping[str, Any], source: Source) -> None
         source.changes.append(f"{count} copies: `deploy` writes as many replicas")
 
 
-def _read_specification(path: Path, read: Mapping[str, Any], source: Source) -> None:
+def _read_specification(path: Path, read: Mapping[str, Any], source: PresentServer) -> None:
     _note("specification", read, source)
     _read_instance(_text(read, "InstanceType"), source)
     container = _object(read, "Container")
@@ -234,7 +234,7 @@ def _read_specification(path: Path, read: Mapping[str, Any], source: Source) -> 
         source.changes.append(f"a copy has {count} GPU(s)")
 
 
-def _read_scaling(read: Mapping[str, Any], source: Source) -> None:
+def _read_scaling(read: Mapping[str, Any], source: PresentServer) -> None:
     """Read what Application Auto Scaling has for a variant or a component."""
     _note("scaling", read, source)
     for each in _objects(read, "ScalableTargets")[:_SHOWN]:

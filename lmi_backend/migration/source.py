@@ -9,7 +9,7 @@ from lmi_backend.migration.instances import Gpus
 
 
 @dataclass
-class Source:
+class PresentServer:
     """What runs a model today."""
 
     folder: Path | None = None

@@ -12,7 +12,7 @@ from typing import Final
 from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.migration.descriptions import read_description
-from lmi_backend.migration.source import Source
+from lmi_backend.migration.source import PresentServer
 from lmi_backend.migration.variables import NAME, without_machine
 from lmi_backend.printable import printable
 from lmi_backend.units import MIB
@@ -20,7 +20,7 @@ from lmi_backend.units import MIB
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
 
 
-def read_sources(paths: Iterable[Path], work: Path) -> Source:
+def read_sources(paths: Iterable[Path], work: Path) -> PresentServer:
     """Return what all sources say together.
 
     Args:
@@ -30,7 +30,7 @@ def read_sources(paths: Iterable[Path], work: Path) -> Source:
     Raises:
         ConfigurationError: a source cannot be read.
     """
-    source = Source()
+    source = PresentServer()
     for path in paths:
         try:
             _read(path, work, source)
@@ -43,13 +43,13 @@ def read_sources(paths: Iterable[Path], work: Path) -> Source:
     return source
 
 
-def _settle_gpus(source: Source) -> None:
+def _settle_gpus(source: PresentServer) -> None:
     """Let a copy have the GPUs that it needs, of those of the instance."""
     if source.accelerators and source.gpus is not None:
         source.gpus = source.gpus._replace(number=source.accelerators)
 
 
-def _read(path: Path, work: Path, source: Source) -> None:
+def _read(path: Path, work: Path, source: PresentServer) -> None:
     if path.is_dir():
         _set_folder(source, path)
     elif path.name.endswith(_ARCHIVES):
@@ -60,7 +60,7 @@ def _read(path: Path, work: Path, source: Source) -> None:
         source.variables |= _variables(path)
 
 
-def _set_folder(source: Source, folder: Path) -> None:
+def _set_folder(source: PresentServer, folder: Path) -> None:
     if source.folder is not None:
         message = f"{folder}: is a second folder, next to {source.folder}; accepted: one"
         raise ConfigurationError(message)

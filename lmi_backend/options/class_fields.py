@@ -14,11 +14,11 @@ REQUIRED: Final = "required"
 """Default of a field that has none."""
 TEXT_LIMIT: Final = 120
 """Characters of a default, or of a type that is shown; longer ones are cut."""
-_FIELDS: Final = ("field", "Field", "PydanticField")
+_FIELDS: Final = ("field", "ClassField", "PydanticField")
 
 
 @dataclass(frozen=True)
-class Field:
+class ClassField:
     """What a class says of one of its fields."""
 
     type: ast.expr
@@ -29,7 +29,7 @@ class Field:
     """Whether a validator changes what is given before it is judged by the type."""
 
 
-def class_fields(name: str, module: Module, package: Package) -> dict[str, Field]:
+def class_fields(name: str, module: Module, package: Package) -> dict[str, ClassField]:
     """Return the fields that a class takes, those of its bases first, by name.
 
     A class that cannot be found has none.
@@ -39,20 +39,20 @@ def class_fields(name: str, module: Module, package: Package) -> dict[str, Field
 
 def _inherited(
     name: str, module: Module, package: Package, seen: tuple[ast.ClassDef, ...]
-) -> dict[str, Field]:
+) -> dict[str, ClassField]:
     found = package.find_class(name, module)
     # A source that derives a class from itself must end.
     if found is None or found[0] in seen:
         return {}
     node, home = found
-    fields: dict[str, Field] = {}
+    fields: dict[str, ClassField] = {}
     for base in reversed(node.bases):
         if isinstance(base, ast.Name):
             fields |= _inherited(base.id, home, package, (*seen, node))
     return fields | dict(_declared(node, home))
 
 
-def _declared(node: ast.ClassDef, module: Module) -> Iterator[tuple[str, Field]]:
+def _declared(node: ast.ClassDef, module: Module) -> Iterator[tuple[str, ClassField]]:
     changed = set(_changed(node))
     for statement in node.body:
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
@@ -65,7 +65,10 @@ def _declared(node: ast.ClassDef, module: Module) -> Iterator[tuple[str, Field]]
         is_argument = is_field and _constant(call.get("init")) is not False
         if is_argument and not name.startswith("_"):
             default = shorten(_default(statement.value, call))
-            yield name, Field(kind, default, module, bool(changed & {statement.target.id, "*"}))
+            yield (
+                name,
+                ClassField(kind, default, module, bool(changed & {statement.target.id, "*"})),
+            )
 
 
 def _unquoted(kind: ast.expr) -> ast.expr:

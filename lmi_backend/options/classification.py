@@ -19,7 +19,7 @@ from lmi_backend.options.release_words import (
     release_of,
 )
 from lmi_backend.options.resolve import LmiOptions
-from lmi_backend.options.setting import Setting
+from lmi_backend.options.setting import WrittenSetting
 from lmi_backend.options.signature import NO_FLAG, Signature, recorded_signature
 from lmi_backend.options.table import KEYS, find_option, live_keys
 from lmi_backend.options.table.chat import FRONT_END
@@ -124,7 +124,7 @@ def _mapped(
 
 def _unknown_words(
     options: LmiOptions, arguments: Mapping[str, Any], known: Signature, *, may_be_added: bool
-) -> Iterator[tuple[Setting, str]]:
+) -> Iterator[tuple[WrittenSetting, str]]:
     """Yield the settings whose value the release itself does not have, and what is wrong."""
     passed = {name: (setting, setting.value) for name, setting in options.passthrough.items()}
     mapped = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.options.argument_types import literal_words, member_names, members_of
-from lmi_backend.options.class_fields import Field, class_fields
+from lmi_backend.options.class_fields import ClassField, class_fields
 from lmi_backend.options.package_source import Module, Package, texts_in
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class CommandLine:
         constants = (node for node in nodes if isinstance(node, ast.Constant))
         self._written = {text for text in texts_in(constants) if text.startswith("--")}
 
-    def type_of(self, name: str, field: Field) -> ast.expr:
+    def type_of(self, name: str, field: ClassField) -> ast.expr:
         """Return the type of an argument; if that is any text, the values of its flag."""
         declared = self._package.resolve(field.type, field.module)
         flag = self._flags.get(name)
@@ -48,13 +48,15 @@ class CommandLine:
         is_written = f"--{name.replace('_', '-')}" in self._written
         return is_written or name in self._flags or not self._written
 
-    def type_in(self, field: Field) -> ast.expr:
+    def type_in(self, field: ClassField) -> ast.expr:
         """Return the type of a key of an object; of one that is changed first nothing is known."""
         if field.is_changed:
             return ast.Name("Any", ast.Load())
         return self._package.resolve(field.type, field.module)
 
-    def objects(self, arguments: Mapping[str, Field]) -> Iterator[tuple[str, dict[str, Field]]]:
+    def objects(
+        self, arguments: Mapping[str, ClassField]
+    ) -> Iterator[tuple[str, dict[str, ClassField]]]:
         """Yield the arguments that are objects of a class, with the fields of the class."""
         for name, field in arguments.items():
             declared = self._package.resolve(field.type, field.module)
@@ -75,7 +77,9 @@ class CommandLine:
             if names := self._registered(registry):
                 yield name, tuple(dict.fromkeys(names))
 
-    def server(self, listening: Collection[str] = ()) -> tuple[dict[str, Field], tuple[str, ...]]:
+    def server(
+        self, listening: Collection[str] = ()
+    ) -> tuple[dict[str, ClassField], tuple[str, ...]]:
         """Return the arguments of the library's HTTP server, and those of its listener alone.
 
         The library keeps the two apart: what inherits from the arguments of the application adds
@@ -92,7 +96,7 @@ class CommandLine:
             found = self._package.find_class(name, module) if module else None
             if module and found:
                 bases = [base.id for base in found[0].bases if isinstance(base, ast.Name)]
-                fields: dict[str, Field] = {}
+                fields: dict[str, ClassField] = {}
                 for base in bases:
                     fields |= class_fields(base, module, self._package)
                 every = class_fields(name, module, self._package)

@@ -17,7 +17,7 @@ from lmi_backend.options.hints import REMARK, closest, remark_in
 from lmi_backend.options.model_store import LOAD_MODELS
 from lmi_backend.options.option import PREFIX, AnyOption, Option, Status
 from lmi_backend.options.properties import Property, read_properties
-from lmi_backend.options.setting import Classification, Setting
+from lmi_backend.options.setting import Classification, WrittenSetting
 from lmi_backend.options.sources import FILE_NAME
 from lmi_backend.options.table import CHOICE, OPTIONS, VARIABLES, common, find_option, live_keys
 from lmi_backend.redaction import secrets_of
@@ -42,8 +42,8 @@ class LmiOptions:
     """Where serving.properties is; relative paths start here."""
     choice: EngineChoice = field(default_factory=_default_choice)
     values: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Setting] = field(default_factory=dict)
-    passthrough: Mapping[str, Setting] = field(default_factory=dict)
+    settings: Mapping[str, WrittenSetting] = field(default_factory=dict)
+    passthrough: Mapping[str, WrittenSetting] = field(default_factory=dict)
     """Engine argument name to setting, for keys that only the engine can judge."""
     supposed_release: str = ""
     """The engine's release to plan for; empty for the one that is installed or recorded."""
@@ -143,8 +143,8 @@ def _examine(
     return replace(collector.finish(folder), choice=choice), [*errors, *collector.errors]
 
 
-def _written(entry: Property) -> Setting:
-    return Setting(entry.key, entry.value, f"{FILE_NAME}:{entry.line}")
+def _written(entry: Property) -> WrittenSetting:
+    return WrittenSetting(entry.key, entry.value, f"{FILE_NAME}:{entry.line}")
 
 
 class _Collector:
@@ -153,13 +153,13 @@ class _Collector:
     def __init__(self, engine: str) -> None:
         self.errors: list[OptionError] = []
         self._engine = engine
-        self._settings: dict[str, Setting] = {}
+        self._settings: dict[str, WrittenSetting] = {}
         self._values: dict[str, Any] = {}
-        self._passthrough: dict[str, Setting] = {}
+        self._passthrough: dict[str, WrittenSetting] = {}
         self._classifications: list[Classification] = []
-        self._sealed: dict[str, Setting] = {}
+        self._sealed: dict[str, WrittenSetting] = {}
 
-    def add_layers(self, layers: Iterable[list[tuple[str, Setting]]]) -> None:
+    def add_layers(self, layers: Iterable[list[tuple[str, WrittenSetting]]]) -> None:
         """Add each source, best first."""
         for layer in layers:
             # Java keeps the last of a repeated key.
@@ -182,14 +182,14 @@ class _Collector:
         for name, status in VARIABLES.items():
             for variable in environment if name.endswith("*") else (name,):
                 if variable.startswith(name.rstrip("*")) and (value := environment.get(variable)):
-                    self._add_variable(Setting(variable, value, sources.ORIGIN), status)
+                    self._add_variable(WrittenSetting(variable, value, sources.ORIGIN), status)
         for setting, reason in vllm_image.left_out(environment):
             self._classify(setting, Status("ignored", reason))
         for setting in sources.unknown(environment):
             hint = closest(setting.name, (*sources.SERVING_VARIABLES, *live_keys(self._engine)))
             self._classify(setting, Status("ignored", f"LMI has no such variable{hint}"))
 
-    def leave(self, settings: Iterable[tuple[str, Setting]]) -> None:
+    def leave(self, settings: Iterable[tuple[str, WrittenSetting]]) -> None:
         """Add settings that are not looked at."""
         for _, setting in settings:
             self._classify(setting, Status("ignored", "only that engine could say what it means"))
@@ -208,14 +208,14 @@ class _Collector:
         self._sealed |= self._settings
         self._sealed |= {PREFIX + name: setting for name, setting in self._passthrough.items()}
 
-    def _try(self, key: str, setting: Setting) -> None:
+    def _try(self, key: str, setting: WrittenSetting) -> None:
         try:
             self._add(key, setting)
         except OptionError as error:
             self.errors.append(error)
             self._classify(setting, Status("refused", error.problem))
 
-    def _add(self, key: str, setting: Setting) -> None:
+    def _add(self, key: str, setting: WrittenSetting) -> None:
         option = find_option(key, self._engine)
         name = option.name if option else key
         if name in self._sealed:
@@ -235,7 +235,7 @@ class _Collector:
         else:
             self._classify(setting, Status("ignored", option.reason))
 
-    def _add_mapped(self, option: AnyOption, setting: Setting) -> None:
+    def _add_mapped(self, option: AnyOption, setting: WrittenSetting) -> None:
         value = _parse(option, setting)
         earlier = self._settings.get(option.name)
         if earlier is not None and self._values[option.name] != value:
@@ -244,7 +244,7 @@ class _Collector:
         self._values.setdefault(option.name, value)
         self._classify(setting, option.status_under(self._engine))
 
-    def _add_unknown(self, key: str, setting: Setting) -> None:
+    def _add_unknown(self, key: str, setting: WrittenSetting) -> None:
         if PREFIX + key in live_keys(self._engine):
             self._classify(setting, Status("ignored", f"LMI reads it as {PREFIX}{key} alone"))
             return
@@ -257,23 +257,23 @@ class _Collector:
         self._passthrough[key.removeprefix(PREFIX)] = setting
         self._classify(setting, Status("passed", ""))
 
-    def _add_variable(self, setting: Setting, status: Status) -> None:
+    def _add_variable(self, setting: WrittenSetting, status: Status) -> None:
         if status.word == "refused":
             if setting.value.strip().lower() in ("false", "0"):
                 return
             self.errors.append(_error(setting, f"is not supported: {status.detail}"))
         self._classify(setting, status)
 
-    def _classify(self, setting: Setting, status: Status) -> None:
+    def _classify(self, setting: WrittenSetting, status: Status) -> None:
         self._classifications.append(Classification(setting, status))
 
 
-def _is_harmless(option: AnyOption, setting: Setting) -> bool:
+def _is_harmless(option: AnyOption, setting: WrittenSetting) -> bool:
     value = setting.value.strip()
     return _can_be_read(option, setting) and option.kind.parse(value) in option.harmless
 
 
-def _can_be_read(option: AnyOption, setting: Setting) -> bool:
+def _can_be_read(option: AnyOption, setting: WrittenSetting) -> bool:
     try:
         option.kind.parse(setting.value.strip())
     except ValueError:
@@ -281,7 +281,7 @@ def _can_be_read(option: AnyOption, setting: Setting) -> bool:
     return True
 
 
-def _parse(option: Option[T], setting: Setting) -> T:
+def _parse(option: Option[T], setting: WrittenSetting) -> T:
     if remark_in(setting.value) and not option.kind.is_free:
         raise _error(setting, REMARK)
     try:
@@ -290,7 +290,7 @@ def _parse(option: Option[T], setting: Setting) -> T:
         raise _error(setting, str(error), option.kind.accepted) from error
 
 
-def _error(setting: Setting, problem: str, accepted: str = "") -> OptionError:
+def _error(setting: WrittenSetting, problem: str, accepted: str = "") -> OptionError:
     return OptionError(
         problem,
         option=setting.name,

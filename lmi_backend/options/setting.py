@@ -18,7 +18,7 @@ _MASKED = 16_384
 
 
 @dataclass(frozen=True)
-class Setting:
+class WrittenSetting:
     """A key and value as written, with the place for error messages.
 
     `origin` is "serving.properties:7" or "environment".
@@ -48,7 +48,7 @@ class Setting:
 class Classification:
     """A setting and what becomes of it."""
 
-    setting: Setting
+    setting: WrittenSetting
     status: Status
 
     def __str__(self) -> str:

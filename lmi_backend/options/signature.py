@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lmi_backend.options.class_fields import REQUIRED, TEXT_LIMIT, Field, class_fields, shorten
+from lmi_backend.options.class_fields import REQUIRED, TEXT_LIMIT, ClassField, class_fields, shorten
 from lmi_backend.options.command_line import CommandLine
 from lmi_backend.options.engine_spec import ArgumentSource, implementations
 from lmi_backend.options.installation import locate, plugins_in, version_in
@@ -151,7 +151,7 @@ def read_package(implementation: str, folder: Path) -> Signature | None:
     module = package.module_in(source.file) if source else None
     if source is None or module is None:
         return None
-    fields: dict[str, Field] = {}
+    fields: dict[str, ClassField] = {}
     for name in source.classes:
         found = class_fields(name, module, package)
         fields |= {new: found[new] for new in found if new not in fields}
@@ -182,7 +182,7 @@ def read_package(implementation: str, folder: Path) -> Signature | None:
 
 
 def _read_flags(
-    line: CommandLine, fields: Mapping[str, Field], listening: Collection[str]
+    line: CommandLine, fields: Mapping[str, ClassField], listening: Collection[str]
 ) -> dict[str, Any]:
     types = {name: line.type_of(name, each) for name, each in fields.items()}
     server, listener = line.server(listening)
@@ -210,7 +210,7 @@ def _read_flags(
     }
 
 
-def _argument(field: Field, kind: ast.expr | None = None, flag: str = "") -> Argument:
+def _argument(field: ClassField, kind: ast.expr | None = None, flag: str = "") -> Argument:
     return Argument(" ".join(ast.unparse(kind or field.type).split()), field.default, flag)
 
 

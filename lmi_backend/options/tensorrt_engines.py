@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lmi_backend.options.resolve import LmiOptions
-    from lmi_backend.options.setting import Setting
+    from lmi_backend.options.setting import WrittenSetting
     from lmi_backend.options.versions import Planned
 
 BACKEND: Final = "tensorrt"
@@ -134,7 +134,9 @@ def _refuse_folder(model: str, gone: str, *, serves_checkpoint: bool) -> None:
         )
 
 
-def _builders(options: LmiOptions, release: Planned, building: frozenset[str]) -> Iterator[Setting]:
+def _builders(
+    options: LmiOptions, release: Planned, building: frozenset[str]
+) -> Iterator[WrittenSetting]:
     # Unless the release has an argument of that name for another purpose.
     gone = ARGUMENTS - release.arguments
     for name, setting in (*options.settings.items(), *options.passthrough.items()):
@@ -142,5 +144,5 @@ def _builders(options: LmiOptions, release: Planned, building: frozenset[str]) -
             yield setting
 
 
-def _error(setting: Setting, problem: str) -> OptionError:
+def _error(setting: WrittenSetting, problem: str) -> OptionError:
     return OptionError(problem, option=setting.name, value=setting.shown, origin=setting.origin)

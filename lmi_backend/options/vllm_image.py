@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lmi_backend.options.option import PREFIX
-from lmi_backend.options.setting import Setting
+from lmi_backend.options.setting import WrittenSetting
 from lmi_backend.options.table import VARIABLES
 
 _IMAGE: Final = "SM_VLLM_"
@@ -20,7 +20,7 @@ _ORIGIN: Final = "environment"
 _EMPTY: Final = "AWS's images leave out the flag of an empty list"
 
 
-def flags(environment: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:
+def flags(environment: Mapping[str, str]) -> Iterator[tuple[str, WrittenSetting]]:
     """Yield (key, setting) of each flag that is an option."""
     for variable, name, value in _variables(environment):
         if _why_left_out(name, value):
@@ -28,14 +28,14 @@ def flags(environment: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:
         text = _text(value) or "true"
         is_off = name.startswith(_OFF) and text == "true"
         key = PREFIX + (name.removeprefix(_OFF) if is_off else name)
-        yield key, Setting(variable, "false" if is_off else text, _ORIGIN)
+        yield key, WrittenSetting(variable, "false" if is_off else text, _ORIGIN)
 
 
-def left_out(environment: Mapping[str, str]) -> Iterator[tuple[Setting, str]]:
+def left_out(environment: Mapping[str, str]) -> Iterator[tuple[WrittenSetting, str]]:
     """Yield each variable that AWS's images make no flag of, and why."""
     for variable, name, value in _variables(environment):
         if reason := _why_left_out(name, value):
-            yield Setting(variable, value, _ORIGIN), reason
+            yield WrittenSetting(variable, value, _ORIGIN), reason
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

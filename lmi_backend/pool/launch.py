@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer", msg.Prepared, msg.Ready)
 
 
-class Launch:
+class StartingWorker:
     """A worker that is being started, or a spare.
 
     Args:

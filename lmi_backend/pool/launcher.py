@@ -16,7 +16,7 @@ from lmi_backend.ipc.handshake import BACKLOG
 from lmi_backend.options.engine_spec import implementations
 from lmi_backend.plan.ports import own_ports
 from lmi_backend.pool.command import LaunchContext, worker_command
-from lmi_backend.pool.launch import Launch
+from lmi_backend.pool.launch import StartingWorker
 from lmi_backend.pool.process import WorkerProcess
 from lmi_backend.private_folders import secure_caches
 
@@ -38,7 +38,7 @@ def launch(
     folder: Path,
     on_line: Callable[[str], None],
     is_cancelled: Callable[[], bool] = lambda: False,
-) -> Launch:
+) -> StartingWorker:
     """Start the process, or the ranks, of worker `index` of a plan, which loads nothing yet.
 
     Args:
@@ -60,7 +60,7 @@ def launch(
         command = worker_command(plan, context, os.environ)
         secure_caches(command.environment, _default_caches(plan, command.environment))
         start = _start_message(plan, name.rpartition("/")[0], index)
-        launched = Launch(plan, name, WorkerProcess(command, on_line), start, is_cancelled)
+        launched = StartingWorker(plan, name, WorkerProcess(command, on_line), start, is_cancelled)
         try:
             launched.accept(listener, token)
         except BaseException:

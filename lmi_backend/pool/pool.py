@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lmi_backend.engine_config import EngineConfig
     from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.plan import EnginePlan
-    from lmi_backend.pool.launch import Launch
+    from lmi_backend.pool.launch import StartingWorker
     from lmi_backend.pool.listener import Listener
     from lmi_backend.pool.rank_group import Worker, WorkerStats
 
@@ -220,7 +220,7 @@ class Pool:
     def _current_config(self) -> EngineConfig:
         return replace(self._plan.config, adapters=dict(self.adapters))
 
-    def _launch(self, slot: Slot, config: EngineConfig) -> Launch:
+    def _launch(self, slot: Slot, config: EngineConfig) -> StartingWorker:
         plan, stops = replace(self._plan, config=config), self._closing.is_set
         on_line, folder = partial(self._on_line, slot.name), self._folder
         return launch(

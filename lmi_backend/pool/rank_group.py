@@ -44,7 +44,7 @@ class WorkerStats:
 
 
 class Worker:
-    """A worker that is ready. `Launch.ready` makes one."""
+    """A worker that is ready. `StartingWorker.ready` makes one."""
 
     def __init__(
         self, name: str, process: WorkerProcess, ranks: RankGroup, capabilities: Capabilities

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lmi_backend.engine_config import EngineConfig
-    from lmi_backend.pool.launch import Launch
+    from lmi_backend.pool.launch import StartingWorker
     from lmi_backend.pool.slot import Slot
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _MOST_FAILURES: Final = 2
 
 @dataclass(frozen=True)
 class _Spare:
-    launch: Launch
+    launch: StartingWorker
     files: tuple[tuple[str, int, int], ...]
     """Those of the model when it was made: name, time of change and bytes."""
 
@@ -54,7 +54,7 @@ class Spares:
     def __init__(
         self,
         number: int,
-        launch: Callable[[Slot, EngineConfig], Launch],
+        launch: Callable[[Slot, EngineConfig], StartingWorker],
         config: Callable[[], EngineConfig],
     ) -> None:
         self._number, self._launch, self._config = number, launch, config
@@ -78,7 +78,7 @@ class Spares:
             self._keepers.append(keeper)
             keeper.start()
 
-    def take(self, slot: Slot) -> Launch | None:
+    def take(self, slot: Slot) -> StartingWorker | None:
         """Return the spare of a slot, which the caller owns from now on; None if there is none.
 
         One that does not fit any more is killed. So is one whose slot's worker dies again and

@@ -31,7 +31,7 @@ _NO_SERVER: Final = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProxySettings:
     """What the proxy is started with."""
 
     upstream: str
@@ -48,7 +48,7 @@ class Settings:
 class Proxy:
     """Connects each client to the server, and hands the exchanges to files."""
 
-    def __init__(self, settings: Settings, files: Files) -> None:
+    def __init__(self, settings: ProxySettings, files: Files) -> None:
         self._settings, self._files = settings, files
         self._open: dict[asyncio.Task[None], Exchanges] = {}
 

@@ -52,7 +52,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RecordedAnswer:
     """What a server answered."""
 
     status: int | None
@@ -74,11 +74,11 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class RecordedExchange:
     """A recorded request, and its answer if that was recorded."""
 
     request: Request
-    answer: Answer | None
+    answer: RecordedAnswer | None
     place: str
     """File and line."""
     at: float | None = None

@@ -10,17 +10,17 @@ from lmi_backend.clients.form import EVENTS, LINES
 from lmi_backend.clients.sagemaker.event_stream import CONTENT_TYPE as AMAZON
 
 if TYPE_CHECKING:
-    from lmi_backend.replay.exchange import Answer
+    from lmi_backend.replay.exchange import RecordedAnswer
 
 DONE: Final = "[DONE]"
 _DEEPEST: Final = 64
 
 
-class Unread:
+class NotJson:
     """Stands for data that is not JSON."""
 
 
-UNREAD: Final = Unread()
+UNREAD: Final = NotJson()
 
 
 class Event(NamedTuple):
@@ -48,7 +48,7 @@ class Framed(NamedTuple):
         return self.kind not in ("json", "text", "empty")
 
 
-def framed(answer: Answer) -> Framed:
+def framed(answer: RecordedAnswer) -> Framed:
     """Return the events of an answer, as its content type says, or as it looks without one."""
     media, body = answer.media_type, answer.body
     if media == AMAZON:

@@ -11,7 +11,7 @@ from lmi_backend.bounded_files import read_bounded
 from lmi_backend.clients.registry import path_at
 from lmi_backend.clients.sagemaker.event_stream import CONTENT_TYPE as AMAZON
 from lmi_backend.printable import printable
-from lmi_backend.replay.exchange import Answer, Exchange, Request, sent_headers
+from lmi_backend.replay.exchange import RecordedAnswer, RecordedExchange, Request, sent_headers
 from lmi_backend.replay.members import (
     BadRecordError,
     decoded,
@@ -25,7 +25,7 @@ from lmi_backend.replay.members import (
 )
 
 
-def read_har_entry(entry: Any, place: str, folder: Path) -> Exchange | None:
+def read_har_entry(entry: Any, place: str, folder: Path) -> RecordedExchange | None:
     """Return the exchange of a HAR entry; None if it only loads a page or a picture.
 
     Args:
@@ -56,7 +56,7 @@ def read_har_entry(entry: Any, place: str, folder: Path) -> Exchange | None:
         headers.setdefault("content-type", str(kind))
     request = Request(path, body, method, sent_headers(_as_a_page_there(headers, asked["url"])))
     at = instant_of(entry.get("startedDateTime"))
-    return Exchange(request, _answer(entry, folder), place, at)
+    return RecordedExchange(request, _answer(entry, folder), place, at)
 
 
 def _as_a_page_there(headers: dict[str, str], url: str) -> dict[str, str]:
@@ -67,7 +67,7 @@ def _as_a_page_there(headers: dict[str, str], url: str) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name not in ("origin", "referer")}
 
 
-def _answer(entry: Mapping[str, Any], folder: Path) -> Answer | None:
+def _answer(entry: Mapping[str, Any], folder: Path) -> RecordedAnswer | None:
     """Return the answer of an entry; None if the file does not have the whole one."""
     answer = typed(entry, "response", dict, {})
     status = answer.get("status")
@@ -83,7 +83,7 @@ def _answer(entry: Mapping[str, Any], folder: Path) -> Answer | None:
         body = b""
     headers = without_encoding(pairs_of(answer.get("headers"), "response.headers"), "")
     spent = number_of(entry, "time")
-    return Answer(status, headers, body, (), None if spent is None else spent / 1000)
+    return RecordedAnswer(status, headers, body, (), None if spent is None else spent / 1000)
 
 
 def _content(content: Mapping[str, Any], name: str, folder: Path) -> bytes | None:

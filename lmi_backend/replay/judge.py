@@ -23,7 +23,7 @@ from lmi_backend.replay.texts import are_equal, compare_texts, texts_of
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from lmi_backend.replay.exchange import Answer, Request
+    from lmi_backend.replay.exchange import RecordedAnswer, Request
 
 TOLERANCE: Final = 0.05
 """By how much log probabilities and other numbers may differ."""
@@ -42,7 +42,9 @@ class Judge(NamedTuple):
     ignored: Sequence[str] = ()
     """Patterns `KIND:PLACE` of differences that are accepted."""
 
-    def differences(self, request: Request, was: Answer, now: Answer) -> list[Difference]:
+    def differences(
+        self, request: Request, was: RecordedAnswer, now: RecordedAnswer
+    ) -> list[Difference]:
         """Return in what an answer differs from another one, each kind and place once."""
         found = {each.key: each for each in self._all(request, was, now)}
         return [each for each in found.values() if not self._is_ignored(each)]
@@ -52,7 +54,9 @@ class Judge(NamedTuple):
         # The brackets of a place are no pattern's.
         return any(fnmatch.fnmatchcase(name, each.replace("[", "[[]")) for each in self.ignored)
 
-    def _all(self, request: Request, was: Answer, now: Answer) -> Iterator[Difference]:
+    def _all(
+        self, request: Request, was: RecordedAnswer, now: RecordedAnswer
+    ) -> Iterator[Difference]:
         if was.error or now.error:
             if was.error != now.error:
                 yield Difference(
@@ -66,7 +70,9 @@ class Judge(NamedTuple):
         yield from _headers(request, was, now)
         yield from self._bodies(request, was, now)
 
-    def _bodies(self, request: Request, was: Answer, now: Answer) -> Iterator[Difference]:
+    def _bodies(
+        self, request: Request, was: RecordedAnswer, now: RecordedAnswer
+    ) -> Iterator[Difference]:
         old, new = (_without_pings(framed(each)) for each in (was, now))
         if old.kind != new.kind:
             kind = kinds.FRAMING if old.is_stream or new.is_stream else kinds.BODY
@@ -89,7 +95,7 @@ class Judge(NamedTuple):
         yield from compare_texts(old.events, new.events, is_greedy=is_wanted)
 
 
-def _headers(request: Request, was: Answer, now: Answer) -> Iterator[Difference]:
+def _headers(request: Request, was: RecordedAnswer, now: RecordedAnswer) -> Iterator[Difference]:
     old, new = was.headers.get("content-type"), now.headers.get("content-type")
     if old is not None and _media(old) != _media(new or ""):
         yield Difference(kinds.CONTENT_TYPE, "", old, new or "absent")

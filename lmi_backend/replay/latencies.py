@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from lmi_backend.replay.exchange import Answer
+    from lmi_backend.replay.exchange import RecordedAnswer
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ SHARES: Final = (0.5, 0.9, 0.99)
 """Of the answers, in distributions."""
 
 
-def times_of(answer: Answer | None) -> Times:
+def times_of(answer: RecordedAnswer | None) -> Times:
     """Return when an answer came."""
     if answer is None or answer.error:
         return Times()

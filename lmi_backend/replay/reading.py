@@ -12,19 +12,19 @@ from typing import Any, Final, NamedTuple
 from lmi_backend.bounded_files import LARGEST, read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch.s3 import fetch_s3
-from lmi_backend.replay.exchange import Exchange
+from lmi_backend.replay.exchange import RecordedExchange
 from lmi_backend.replay.har import read_har_entry
 from lmi_backend.replay.members import BadRecordError
 from lmi_backend.replay.records import read_record
 from lmi_backend.units import human_bytes
 
-_Read = Callable[[Any, str], Exchange | None]
+_Read = Callable[[Any, str], RecordedExchange | None]
 
 SUFFIXES: Final = (".jsonl", ".json", ".har", ".ndjson")
 """Of the files that are read in a folder."""
 
 
-class Problem(NamedTuple):
+class BadRecord(NamedTuple):
     """A record that cannot be read."""
 
     place: str
@@ -38,8 +38,8 @@ class Problem(NamedTuple):
 class Corpus:
     """What was read."""
 
-    exchanges: list[Exchange] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    exchanges: list[RecordedExchange] = field(default_factory=list)
+    problems: list[BadRecord] = field(default_factory=list)
     skipped: int = 0
     """Entries of HAR files that load a page or a picture."""
 
@@ -135,7 +135,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 line = file.readline(LARGEST)
 
 
-def _read_line(line: bytes, place: str) -> Exchange:
+def _read_line(line: bytes, place: str) -> RecordedExchange:
     return read_record(_json(line), place)
 
 
@@ -154,7 +154,7 @@ def _add(corpus: Corpus, place: str, read: _Read, record: Any) -> None:
     try:
         found = read(record, place)
     except BadRecordError as error:
-        corpus.problems.append(Problem(place, str(error)))
+        corpus.problems.append(BadRecord(place, str(error)))
         return
     if found is None:
         corpus.skipped += 1

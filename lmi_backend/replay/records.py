@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lmi_backend.printable import printable
-from lmi_backend.replay.exchange import INVOCATIONS, Answer, Exchange, Request, sent_headers
+from lmi_backend.replay.exchange import (
+    INVOCATIONS,
+    RecordedAnswer,
+    RecordedExchange,
+    Request,
+    sent_headers,
+)
 from lmi_backend.replay.members import (
     BadRecordError,
     checked,
@@ -27,7 +33,7 @@ _ANSWER: Final = frozenset({"status", "headers", "body", "body_base64", "events"
 JSON: Final = "application/json"
 
 
-def read_record(record: Any, place: str) -> Exchange:
+def read_record(record: Any, place: str) -> RecordedExchange:
     """Return the exchange of a JSON line.
 
     Raises:
@@ -45,23 +51,25 @@ def read_record(record: Any, place: str) -> Exchange:
     raise BadRecordError(f"has neither path nor captureData; it has {names or 'no member'}")
 
 
-def _line(record: Mapping[str, Any], place: str) -> Exchange:
+def _line(record: Mapping[str, Any], place: str) -> RecordedExchange:
     body = _body(record, "")
     method = typed(record, "method", str, "POST" if body else "GET")
     headers = _headers(record.get("headers"), "headers")
     if isinstance(record.get("body"), (dict, list)):
         headers = without_encoding(headers, JSON)
     request = Request(path_of(record["path"]), body, method.upper(), sent_headers(headers))
-    return Exchange(request, _answer(record.get("answer")), place, number_of(record, "time"))
+    return RecordedExchange(
+        request, _answer(record.get("answer")), place, number_of(record, "time")
+    )
 
 
-def _answer(answer: Any) -> Answer | None:
+def _answer(answer: Any) -> RecordedAnswer | None:
     if answer is None:
         return None
     if not isinstance(answer, dict) or not answer.keys() <= _ANSWER or not answer:
         # The body alone.
         data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
-        return Answer(None, {}, data)
+        return RecordedAnswer(None, {}, data)
     status = answer.get("status")
     if status is not None and (isinstance(status, bool) or not isinstance(status, int)):
         raise BadRecordError(
@@ -78,7 +86,7 @@ def _answer(answer: Any) -> Answer | None:
     body, headers = plain(body, headers)
     if not isinstance(answer.get("body", ""), str):
         headers = without_encoding(headers, JSON)
-    return Answer(status, headers, body, arrivals, number_of(answer, "seconds"))
+    return RecordedAnswer(status, headers, body, arrivals, number_of(answer, "seconds"))
 
 
 def _events(events: Any) -> list[tuple[float, bytes]]:
@@ -96,7 +104,7 @@ def _events(events: Any) -> list[tuple[float, bytes]]:
     return found
 
 
-def _captured(record: Mapping[str, Any], place: str) -> Exchange:
+def _captured(record: Mapping[str, Any], place: str) -> RecordedExchange:
     data = typed(record, "captureData", dict, {})
     if not isinstance(given := data.get("endpointInput"), dict):
         raise BadRecordError("captureData has no endpointInput: only answers were captured")
@@ -112,10 +120,10 @@ def _captured(record: Mapping[str, Any], place: str) -> Exchange:
     if isinstance(output := data.get("endpointOutput"), dict):
         kind = typed(output, "observedContentType", str, "")
         # A capture has no status: SageMaker writes it for answers of any.
-        answer = Answer(
+        answer = RecordedAnswer(
             None, {"content-type": kind} if kind else {}, _data(output, "endpointOutput")
         )
-    return Exchange(request, answer, place, instant_of(about.get("inferenceTime")))
+    return RecordedExchange(request, answer, place, instant_of(about.get("inferenceTime")))
 
 
 _METADATA: Final = {

@@ -16,7 +16,7 @@ from lmi_backend.replay.roles import shape_of
 from lmi_backend.replay.shrinking import Example, example_of, fields_of
 
 if TYPE_CHECKING:
-    from lmi_backend.replay.exchange import Exchange, Request
+    from lmi_backend.replay.exchange import RecordedExchange, Request
     from lmi_backend.replay.reading import Corpus
     from lmi_backend.replay.running import Outcome, Replay
 
@@ -177,7 +177,7 @@ def _groups(outcomes: Sequence[Outcome]) -> Iterator[Group]:
         yield Group(outcome.path, outcome.client, difference, places)
 
 
-def _with_example(replay: Replay, exchanges: Mapping[str, Exchange], group: Group) -> Group:
+def _with_example(replay: Replay, exchanges: Mapping[str, RecordedExchange], group: Group) -> Group:
     """Return a group with the smallest request, made from that of its smallest exchange."""
     members = [exchanges[place] for place in group.places]
     smallest = min(members, key=lambda each: len(each.request.body))

@@ -20,7 +20,7 @@ from lmi_backend.replay.latencies import Times, times_of
 from lmi_backend.replay.texts import with_probabilities
 
 if TYPE_CHECKING:
-    from lmi_backend.replay.exchange import Answer, Exchange, Request
+    from lmi_backend.replay.exchange import RecordedAnswer, RecordedExchange, Request
     from lmi_backend.replay.judge import Judge
     from lmi_backend.replay.sending import Target
 
@@ -63,11 +63,13 @@ class Replay:
     stop: threading.Event = field(default_factory=threading.Event)
     """Set to start no further request."""
 
-    def measure(self, exchange: Exchange) -> Answer | None:
+    def measure(self, exchange: RecordedExchange) -> RecordedAnswer | None:
         """Return the answer that is the measure."""
         return self.old.send(exchange.request) if self.old else exchange.answer
 
-    def differences(self, request: Request, was: Answer, now: Answer) -> list[Difference]:
+    def differences(
+        self, request: Request, was: RecordedAnswer, now: RecordedAnswer
+    ) -> list[Difference]:
         """Return how two answers differ.
 
         The new server is sent the request of a diverged greedy text once more, and says how likely
@@ -86,7 +88,7 @@ class Replay:
             likely.get(each.place, each) if each.kind == kinds.GREEDY else each for each in found
         ]
 
-    def one(self, exchange: Exchange) -> Outcome:
+    def one(self, exchange: RecordedExchange) -> Outcome:
         """Return what comes of one exchange."""
         was, now = self.measure(exchange), self.new.send(exchange.request)
         request = exchange.request
@@ -101,7 +103,7 @@ class Replay:
             is_judged=was is not None,
         )
 
-    def run(self, exchanges: Iterable[Exchange]) -> Iterator[Outcome]:
+    def run(self, exchanges: Iterable[RecordedExchange]) -> Iterator[Outcome]:
         """Yield what comes of each exchange, as soon as it is known."""
         running: set[Future[Outcome]] = set()
         most = MOST_AT_ONCE if self.rate else self.at_once
@@ -126,7 +128,7 @@ class Replay:
                 yield from (each.result() for each in done)
 
 
-def recorded_at_once(exchanges: Sequence[Exchange]) -> int:
+def recorded_at_once(exchanges: Sequence[RecordedExchange]) -> int:
     """Return how many recorded exchanges ran at the same time, 1 if the record has no times."""
     changes: list[tuple[float, int]] = []
     for each in exchanges:
@@ -211,7 +213,10 @@ def outcome_of(read: dict[str, Any]) -> Outcome:
 
 
 def replay_all(
-    replay: Replay, exchanges: Sequence[Exchange], state: OutcomeFile, tell: Callable[[int], None]
+    replay: Replay,
+    exchanges: Sequence[RecordedExchange],
+    state: OutcomeFile,
+    tell: Callable[[int], None],
 ) -> list[Outcome]:
     """Return the outcomes of exchanges, in their order; those that are known are not sent again.
 

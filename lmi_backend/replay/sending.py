@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.replay.exchange import Answer, Request
+from lmi_backend.replay.exchange import RecordedAnswer, Request
 from lmi_backend.units import MIB, human_bytes
 
 LARGEST: Final = 64 * MIB
@@ -44,7 +44,7 @@ class Target:
             # A file that is none is refused before anything is sent.
             _ = self._context
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: Request) -> RecordedAnswer:
         """Return the answer to a request; its `error` says why there is no whole one.
 
         Nothing is sent twice. The connection is new, so no time-out of an idle one is in the way.
@@ -59,7 +59,7 @@ class Target:
         except (OSError, HTTPException, ValueError) as error:
             # The last one: a recorded header that HTTP cannot have.
             problem = str(error) or type(error).__name__
-            return Answer(None, {}, b"", (), time.monotonic() - began, problem)
+            return RecordedAnswer(None, {}, b"", (), time.monotonic() - began, problem)
         finally:
             connection.close()
 
@@ -89,7 +89,7 @@ class Target:
         connection.endheaders(request.body or None)
 
 
-def _read(response: HTTPResponse, began: float) -> Answer:
+def _read(response: HTTPResponse, began: float) -> RecordedAnswer:
     headers: dict[str, str] = {}
     for name, value in response.getheaders():
         lower = name.lower()
@@ -108,4 +108,4 @@ def _read(response: HTTPResponse, began: float) -> Answer:
     except (OSError, HTTPException) as failure:
         error = f"the answer was cut: {failure or type(failure).__name__}"
     spent = time.monotonic() - began
-    return Answer(response.status, headers, b"".join(parts), tuple(arrivals), spent, error)
+    return RecordedAnswer(response.status, headers, b"".join(parts), tuple(arrivals), spent, error)

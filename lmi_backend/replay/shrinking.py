@@ -11,7 +11,7 @@ from lmi_backend.replay.framing import UNREAD, parsed
 from lmi_backend.replay.kinds import Difference
 
 if TYPE_CHECKING:
-    from lmi_backend.replay.exchange import Answer, Exchange, Request
+    from lmi_backend.replay.exchange import RecordedAnswer, RecordedExchange, Request
     from lmi_backend.replay.running import Replay
 
 MOST_TRIES: Final = 80
@@ -38,7 +38,7 @@ class Example:
     """Whether the difference was there again when the request was sent once more."""
 
 
-def example_of(replay: Replay, exchange: Exchange, shown: Difference) -> Example:
+def example_of(replay: Replay, exchange: RecordedExchange, shown: Difference) -> Example:
     """Return the smallest request found that shows a difference.
 
     Without the old server the recorded answer stays the measure: then a smaller request must show
@@ -73,7 +73,9 @@ def _is_small(request: Request) -> bool:
     return fields_of(request) <= FEW_FIELDS and len(request.body) <= _SMALL
 
 
-def _found(replay: Replay, request: Request, recorded: Answer | None) -> frozenset[tuple[str, str]]:
+def _found(
+    replay: Replay, request: Request, recorded: RecordedAnswer | None
+) -> frozenset[tuple[str, str]]:
     was = replay.old.send(request) if replay.old else recorded
     if was is None:
         return frozenset()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lmi_backend.replay.exchange import Answer, Exchange, Request, sent_headers
+from lmi_backend.replay.exchange import RecordedAnswer, RecordedExchange, Request, sent_headers
 from lmi_backend.replay.members import BadRecordError, decoded, pairs_of, path_of, plain, typed
 
 BUFFERED: Final = "http_buffered_trace"
 STREAMED: Final = "http_streamed_trace_segment"
 
 
-def read_tap(record: Mapping[str, Any], place: str) -> Exchange:
+def read_tap(record: Mapping[str, Any], place: str) -> RecordedExchange:
     """Return the exchange of a trace.
 
     Raises:
@@ -28,17 +28,17 @@ def read_tap(record: Mapping[str, Any], place: str) -> Exchange:
         path_of(headers.get(":path")), body, headers.get(":method", "POST"), sent_headers(headers)
     )
     given = typed(trace, "response", dict, {})
-    return Exchange(request, _answer(given) if given else None, place)
+    return RecordedExchange(request, _answer(given) if given else None, place)
 
 
-def _answer(given: Mapping[str, Any]) -> Answer:
+def _answer(given: Mapping[str, Any]) -> RecordedAnswer:
     headers = _headers(given, "response")
     status = headers.get(":status", "")
     if not status.isdecimal():
         raise BadRecordError("the response has no :status")
     body, kept = plain(_body(given, "response"), headers)
     shown = {name: value for name, value in kept.items() if not name.startswith(":")}
-    return Answer(int(status), shown, body)
+    return RecordedAnswer(int(status), shown, body)
 
 
 def _headers(message: Mapping[str, Any], name: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.options.setting import Setting
+    from lmi_backend.options.setting import WrittenSetting
 
 _MARK: Final = "# From the environment in which lmi-backend wrote this folder"
 
@@ -92,7 +92,7 @@ def _settings(options: LmiOptions) -> Iterator[tuple[str, str]]:
         yield opt.ENTRY_POINT.name, options.choice.spec.entry_points[0]
 
 
-def _from_variables(options: LmiOptions) -> Iterator[tuple[str, Setting]]:
+def _from_variables(options: LmiOptions) -> Iterator[tuple[str, WrittenSetting]]:
     passed = {PREFIX + name: setting for name, setting in options.passthrough.items()}
     for name, setting in {**options.settings, **passed}.items():
         # The interpreter is the machine's.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.options.setting import Setting
+    from lmi_backend.options.setting import WrittenSetting
 
 RECORD: Final = "1/record.json"
 """Where it is in a model's folder."""
@@ -131,7 +131,7 @@ def option_changes(
             yield _change(name, record.options.get(name), settings.get(name))
 
 
-def _change(name: str, before: str | None, setting: Setting | None) -> str:
+def _change(name: str, before: str | None, setting: WrittenSetting | None) -> str:
     if setting is None:
         return f"{name} was {before} at conversion and is not set now"
     if before is None:
@@ -185,6 +185,6 @@ def _config_text(folder: Path) -> str:
         return ""
 
 
-def _settings(options: LmiOptions) -> dict[str, Setting]:
+def _settings(options: LmiOptions) -> dict[str, WrittenSetting]:
     passed = {f"option.{name}": setting for name, setting in options.passthrough.items()}
     return {**options.settings, **passed}

@@ -21,7 +21,7 @@ _MOST_WAITING: Final = 100
 FAULT: Final = "an unexpected error, its trace is in the server's log"
 
 
-class Management:
+class AdapterManagement:
     """Hands management requests to the adapters of a model, one after the other, in a thread."""
 
     def __init__(self, lora_manager: LoraManager, service: Service) -> None:

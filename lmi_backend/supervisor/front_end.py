@@ -17,7 +17,7 @@ from lmi_backend.listening import listen
 from lmi_backend.printable import log as log_text
 from lmi_backend.printable import say
 from lmi_backend.supervisor.beating_process import BeatingProcess
-from lmi_backend.supervisor.front_end_restart import Renewal, Restarts
+from lmi_backend.supervisor.front_end_restart import FrontEndRenewal, Restarts
 from lmi_backend.supervisor.log_relay import STANDARD_ERROR
 from lmi_backend.supervisor.reloading import Backoff
 from lmi_backend.threads import guarded_thread
@@ -159,7 +159,7 @@ class _Kept:
         self._start, self._door, self._backoff = start, door, Backoff()
         self._start_at = 0.0
         self._process: BeatingProcess | None = None
-        self._renewals: list[Renewal] = []
+        self._renewals: list[FrontEndRenewal] = []
         """At most the last one has not begun to drain."""
         self.look()
 
@@ -172,7 +172,7 @@ class _Kept:
         others = [process for each in self._renewals for process in each.processes]
         return others if self._process is None else [self._process, *others]
 
-    def renew(self, seconds: float) -> Renewal:
+    def renew(self, seconds: float) -> FrontEndRenewal:
         """Start the process that takes the place of the one that serves.
 
         Args:
@@ -187,7 +187,7 @@ class _Kept:
             following = self._start(self._door.open(), takes_over=True)
         except (OSError, ConfigurationError) as error:
             raise UnavailableError(f"the new front end cannot be started: {error}") from error
-        self._renewals.append(renewal := Renewal(self._process, following, seconds))
+        self._renewals.append(renewal := FrontEndRenewal(self._process, following, seconds))
         return renewal
 
     def look(self) -> None:

@@ -37,11 +37,11 @@ _WAITING: Final = 16
 class Renewable(Protocol):
     """A front end that may be restarted."""
 
-    def renew(self, seconds: float) -> Renewal:
+    def renew(self, seconds: float) -> FrontEndRenewal:
         """Start the next one; raise UnavailableError where that is not possible."""
 
 
-class Renewal:
+class FrontEndRenewal:
     """The change from one process of a front end to the next.
 
     Args:
@@ -214,7 +214,7 @@ class _Restart:
         self.asker, self._seconds = asker, seconds
         self._left = list(front_ends)
         self._count = len(self._left)
-        self._renewals: list[Renewal] = []
+        self._renewals: list[FrontEndRenewal] = []
         self.is_in_service = self.is_over = False
 
     def look(self) -> None:

@@ -16,7 +16,7 @@ _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _MOST: Final = 4096
 
 
-class Stop:
+class StopSignals:
     """Counts signals: the first requests a stop, the second an immediate one.
 
     Python writes the number of each signal into a pipe as it arrives (`signal.set_wakeup_fd`). So

@@ -14,7 +14,7 @@ from lmi_backend.printable import log, say
 from lmi_backend.supervisor.reloading import Backoff, ModelReloads
 from lmi_backend.supervisor.server import Problem, RunningServer
 from lmi_backend.supervisor.server_setup import ServerSetup
-from lmi_backend.supervisor.stop import Stop
+from lmi_backend.supervisor.stop import StopSignals
 from lmi_backend.supervisor.triton_http import TritonHttp
 
 _POLL_SECONDS: Final = 0.2
@@ -42,7 +42,7 @@ class Supervisor:
     def __init__(
         self,
         setup: ServerSetup,
-        stop: Stop,
+        stop: StopSignals,
         *,
         drain_seconds: float,
         exits_when_given_up: bool,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lmi_backend.serving.service import Service
 
 
-class Loaded(Protocol):
+class LoadedModel(Protocol):
     """A model that takes requests."""
 
     service: Service
@@ -43,7 +43,7 @@ def load_model(
     args: dict[str, str],
     on_line: Callable[[str, str], None],
     on_secrets: Callable[[Iterable[tuple[str, str]]], None],
-) -> Loaded:
+) -> LoadedModel:
     """Start what a Triton model needs and return it.
 
     Args:

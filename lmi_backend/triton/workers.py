@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.plan.reservations import Reservation
     from lmi_backend.serving.request_state import Sink
-    from lmi_backend.triton.load import Loaded
+    from lmi_backend.triton.load import LoadedModel
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def start_workers(
     parameters: Mapping[str, str],
     on_line: Callable[[str, str], None],
     on_secrets: Callable[[Iterable[tuple[str, str]]], None],
-) -> Loaded:
+) -> LoadedModel:
     """Plan a model, start its workers and open its endpoint; raises what `load_model` does.
 
     Args:
@@ -196,7 +196,7 @@ def _start(
     version: str,
     on_line: Callable[[str, str], None],
     devices: Reservation,
-) -> Loaded:
+) -> LoadedModel:
     pool = Pool(plan, name, on_line)
     config, roots = plan.config, plan.limits.adapter_roots
     lora_manager = LoraManager(

@@ -137,7 +137,7 @@ class Coalescer:
         return PromptSink(self, request_id, first_index)
 
     def defer(self, request_id: int, flush: Callable[[], None], num_tokens: int) -> bool:
-        """Tell whether an engine may keep the new tokens of a request. See `Sink.defer`."""
+        """Tell whether an engine may keep the new tokens of a request. See `DeltaSink.defer`."""
         request = self._requests.get(request_id)
         if request is None or not request.has_begun:
             return False

@@ -9,7 +9,7 @@ from lmi_backend.errors import HTTP_ERROR, EngineError
 from lmi_backend.token_ids import ID_BYTES
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.protocol import ChunkSink, Sink
+    from lmi_backend.engines.protocol import ChunkSink, DeltaSink
     from lmi_backend.generation import Continuation, Delta, HttpChunk
 
 _END: Final = b"\n"
@@ -61,7 +61,7 @@ class ContinuedSink:
 class ContinuedDeltas:
     """Takes all deltas of an answer, and hands on those that its client has not."""
 
-    def __init__(self, sink: Sink, continuation: Continuation) -> None:
+    def __init__(self, sink: DeltaSink, continuation: Continuation) -> None:
         self._sink, self.defer = sink, sink.defer
         self._left = len(continuation.ids) // ID_BYTES
 

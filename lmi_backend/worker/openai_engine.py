@@ -29,7 +29,7 @@ from lmi_backend.clients.openai.writing import (
 from lmi_backend.clients.parameters import read_json
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.bodies import BodyBounds, check_body, check_sampling, read_body
-from lmi_backend.engines.protocol import ChunkSink, Engine, Sink, TemplateEngine
+from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine, TemplateEngine
 from lmi_backend.engines.streams import stream, take_all
 from lmi_backend.errors import HTTP_ERROR, HttpError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, openai_error
@@ -65,7 +65,7 @@ class OpenAiEngine(Engine):
         self._max_model_len = capabilities.max_model_len
         return capabilities
 
-    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+    async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
         check_sampling(request.sampling, self._config.structure_bounds)
         if request.continuation is not None:
             sink = ContinuedDeltas(sink, request.continuation)

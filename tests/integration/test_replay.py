@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli.main import main
-from lmi_backend.replay.exchange import Exchange, Request
+from lmi_backend.replay.exchange import RecordedExchange, Request
 from lmi_backend.replay.judge import Judge
 from lmi_backend.replay.running import Replay
 from lmi_backend.replay.sending import Target
@@ -33,11 +33,11 @@ def proxy(ensemble_server: Served) -> Iterator[str]:
         yield url
 
 
-def exchange(request: str, **headers: str) -> Exchange:
+def exchange(request: str, **headers: str) -> RecordedExchange:
     path, body = REQUESTS[request]
     data = json.dumps(body).encode()
     more = {"content-type": "application/json", **HEADERS.get(request, {}), **headers}
-    return Exchange(Request(path, data, "POST", more), None, request)
+    return RecordedExchange(Request(path, data, "POST", more), None, request)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from vllm.multimodal.media.video import VideoMediaIO
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.vllm import media_budget
 from lmi_backend.engines.vllm.inside import images, names
-from lmi_backend.engines.vllm.inside.answer import Answer
+from lmi_backend.engines.vllm.inside.answer import BodyAnswer
 from lmi_backend.engines.vllm.inside.arguments import engine_args
 from lmi_backend.engines.vllm.media_budget import Pixels
 from lmi_backend.errors import UnavailableError
@@ -186,7 +186,7 @@ async def answered() -> list[Any]:
     sink = SimpleNamespace(take=sent.append, defer=None)
     engine = SimpleNamespace(errored=False)
     with images.charged():
-        answer = Answer(sink, engine, may_be_plain=False, sends_ids=False)  # type: ignore[arg-type]
+        answer = BodyAnswer(sink, engine, may_be_plain=False, sends_ids=False)  # type: ignore[arg-type]
         with suppress(UnavailableError):
             await image(HALF)
         answer.take(HttpChunk(b"internal error", is_last=True, status=500))

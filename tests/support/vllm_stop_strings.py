@@ -16,7 +16,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 
-from lmi_backend.engines.steps import AnswerDeltas, Step
+from lmi_backend.engines.steps import AnswerDeltas, StepOutput
 from lmi_backend.generation import GenerateRequest, Sampling
 
 ANSWERS, EOS = 4000, 2
@@ -108,7 +108,7 @@ def by_us(tokenizer: Any, ids: list[int], asked: dict[str, Any]) -> tuple[Any, .
     answer = AnswerDeltas(tokenizer, GenerateRequest("p", sampling), 1, ends)
     text, count = "", 0
     for token_id in ids:
-        delta = answer.add(Step((token_id,)))
+        delta = answer.add(StepOutput((token_id,)))
         text += delta.text
         count += delta.num_tokens
         if answer.is_over:

@@ -21,6 +21,7 @@ OF_SEVERAL = {
     "test_golden.py": "a folder, its plan and the command of a worker: options, plan and pool",
     "test_imports.py": "each module, in its process",
     "test_layout.py": "each test file",
+    "test_one_name.py": "every public class of the package",
     "test_published_logs.py": "every start of the published logs: options, plan and sizing",
     "test_published_models.py": "published config.json files and logs: all of sizing",
     "test_round_trip.py": "what deploy writes, read and planned again: cli, deploy and plan",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from lmi_backend.clients.failure import Failure, failure, is_object
+from lmi_backend.clients.failure import ErrorResponse, failure, is_object
 from lmi_backend.errors import HttpError, LmiError, lmi_status
 
 
@@ -14,7 +14,7 @@ def as_lmi(error: LmiError) -> HttpError:
     return HttpError(status, _text(status, str(error)))
 
 
-def lmi_failure(error: LmiError) -> Failure:
+def lmi_failure(error: LmiError) -> ErrorResponse:
     """Return an error as LMI's clients read it."""
     if isinstance(error, HttpError) and not is_object(str(error)):
         return failure(error.status, _text(error.status, str(error)), error)

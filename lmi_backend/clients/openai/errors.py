@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.clients.failure import Failure, body_of, failure, message_of, status_of
+from lmi_backend.clients.failure import ErrorResponse, body_of, failure, message_of, status_of
 
 if TYPE_CHECKING:
     from lmi_backend.errors import LmiError
@@ -20,7 +20,7 @@ _TYPES: Final = {
 """Types that are not called as HTTP calls their status."""
 
 
-def openai_failure(error: LmiError) -> Failure:
+def openai_failure(error: LmiError) -> ErrorResponse:
     """Return an error as OpenAI's clients read it."""
     status = status_of(error)
     written = body_of(error).get("error")

@@ -6,7 +6,7 @@ import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.clients.failure import Failure, is_object
+from lmi_backend.clients.failure import ErrorResponse, is_object
 from lmi_backend.clients.lmi.errors import lmi_failure
 from lmi_backend.errors import HttpError, UnknownModelError
 
@@ -28,7 +28,7 @@ _KINDS: Final = {
 _INVALID: Final = (400, "ValidationError")
 
 
-def sagemaker_failure(error: LmiError) -> Failure:
+def sagemaker_failure(error: LmiError) -> ErrorResponse:
     """Return an error as AWS's libraries read it.
 
     What the container would have answered is a `ModelError`, with the answer in it, but for 503:
@@ -46,7 +46,7 @@ def sagemaker_failure(error: LmiError) -> Failure:
     return _failure(shown, kind, {"Message": text}, more)
 
 
-def model_error(status: int, text: str) -> Failure:
+def model_error(status: int, text: str) -> ErrorResponse:
     """Return what the service makes of the container's error."""
     whose = "server" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "client"
     body = {
@@ -58,6 +58,8 @@ def model_error(status: int, text: str) -> Failure:
     return _failure(_MODEL_ERROR, "ModelError", body, {})
 
 
-def _failure(status: int, kind: str, body: Mapping[str, object], more: dict[str, str]) -> Failure:
+def _failure(
+    status: int, kind: str, body: Mapping[str, object], more: dict[str, str]
+) -> ErrorResponse:
     headers = {"content-type": "application/json", "x-amzn-errortype": kind, **more}
-    return Failure(status, json.dumps(body).encode(), headers)
+    return ErrorResponse(status, json.dumps(body).encode(), headers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.clients.failure import Failure, failure, message_of, status_of
+from lmi_backend.clients.failure import ErrorResponse, failure, message_of, status_of
 
 if TYPE_CHECKING:
     from lmi_backend.errors import LmiError
@@ -16,7 +16,7 @@ _TYPES: Final = {
 }  # fmt: skip
 
 
-def tgi_failure(error: LmiError) -> Failure:
+def tgi_failure(error: LmiError) -> ErrorResponse:
     """Return an error as the clients of Text Generation Inference read it."""
     status = status_of(error)
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.form import EVENTS, JSON, Ending
 from lmi_backend.clients.lmi.formats.answers import (
-    Answer,
     Answers,
+    PartialAnswer,
     dump,
     finish_word,
     log,
@@ -97,7 +97,7 @@ class TgiForm:
             ]
         return {**body, "details": details}
 
-    def _details(self, answer: Answer) -> _Json:
+    def _details(self, answer: PartialAnswer) -> _Json:
         last = answer.last or Delta(finish_reason="error")
         details: _Json = {
             "finish_reason": finish_word(last, self._requested),

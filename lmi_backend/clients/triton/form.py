@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lmi_backend.clients.failure import Failure
+from lmi_backend.clients.failure import ErrorResponse
 from lmi_backend.clients.form import EVENTS, JSON, Ending, ReplyForm
 from lmi_backend.clients.triton.errors import triton_failure
 from lmi_backend.repository.variants import MAIN
@@ -72,14 +72,14 @@ class TritonForm(ReplyForm):
     def failure(self, error: LmiError) -> Ending:
         return Ending(self._refused(error), is_end=True)
 
-    def refusal(self, error: LmiError) -> Failure:
+    def refusal(self, error: LmiError) -> ErrorResponse:
         """Return the response of an error that comes before anything else."""
         if self._whole:
-            return Failure(self.status, _error(_ONE_RESPONSE), dict(self.headers))
+            return ErrorResponse(self.status, _error(_ONE_RESPONSE), dict(self.headers))
         if error.retryable:
             return triton_failure(self._reply.failure(error))
         # Triton 24.10 has no other status for an error of a model.
-        return Failure(HTTPStatus.BAD_REQUEST, self._refused(error), dict(self.headers))
+        return ErrorResponse(HTTPStatus.BAD_REQUEST, self._refused(error), dict(self.headers))
 
     def _refused(self, error: LmiError) -> bytes:
         return self._event(_error(self._fail(error)))

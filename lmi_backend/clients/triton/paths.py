@@ -17,7 +17,7 @@ _PATHS: Final = tuple(
 )
 
 
-class Path(NamedTuple):
+class TritonPath(NamedTuple):
     """A path of Triton, and what a request to it is for."""
 
     text: str
@@ -35,10 +35,10 @@ class Path(NamedTuple):
         return self.word == "generate_stream"
 
 
-def read_path(text: str) -> Path | None:
+def read_path(text: str) -> TritonPath | None:
     """Return a path as it was written; None for one that is not for clients."""
     for method, pattern in _PATHS:
         if (found := pattern.fullmatch(text)) is not None:
             named = {name: value or "" for name, value in found.groupdict().items()}
-            return Path(text.rstrip("/"), method, **named)
+            return TritonPath(text.rstrip("/"), method, **named)
     return None

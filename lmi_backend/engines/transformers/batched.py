@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from lmi_backend.engines.steps import Step
+from lmi_backend.engines.steps import StepOutput
 from lmi_backend.errors import EngineDeadError, EngineError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ContinuousBatch:
         self,
         ids: Sequence[int],
         arguments: dict[str, Any],
-        on_step: Callable[[Step], None],
+        on_step: Callable[[StepOutput], None],
         *,
         is_streamed: bool,
     ) -> Callable[[], None]:
@@ -82,7 +82,7 @@ class ContinuousBatch:
             nonlocal seen
             new, seen = output.generated_tokens[seen:], len(output.generated_tokens)
             error = self._failure(output.error) if output.error is not None else None
-            on_step(Step(new, is_over=output.is_finished(), error=error))
+            on_step(StepOutput(new, is_over=output.is_finished(), error=error))
 
         self._manager.register_result_handler(request_id, on_output)
         added = self._manager.add_request(

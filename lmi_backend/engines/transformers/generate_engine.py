@@ -12,8 +12,8 @@ import msgspec
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
-from lmi_backend.engines.protocol import Sink, TemplateEngine
-from lmi_backend.engines.steps import AnswerDeltas, Step, known_groups
+from lmi_backend.engines.protocol import DeltaSink, TemplateEngine
+from lmi_backend.engines.steps import AnswerDeltas, StepOutput, known_groups
 from lmi_backend.engines.transformers.loaded import Batch, Loaded
 from lmi_backend.engines.transformers.lora import NoAdapters
 from lmi_backend.engines.transformers.sampling import (
@@ -29,7 +29,7 @@ from lmi_backend.errors import RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 
-_Steps = asyncio.Queue[tuple[int, Step]]
+_Steps = asyncio.Queue[tuple[int, StepOutput]]
 """The steps of all answers of a request, each with its answer's index."""
 
 
@@ -72,7 +72,7 @@ class GenerateEngine(TemplateEngine):
         self._ends = frozenset([ends] if isinstance(ends, int) else ends or ())
         self._solo = Solo(loaded, self._batch, self._adapters)
 
-    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+    async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
         await self.check_health()
         self._adapters.check(request.adapter)
         if self._stops:
@@ -107,7 +107,7 @@ class GenerateEngine(TemplateEngine):
         num_prompt_tokens: int,
         steps: _Steps,
         cancels: list[Callable[[], None]],
-        sink: Sink,
+        sink: DeltaSink,
     ) -> None:
         """Make deltas of the steps for the sink until all answers are over."""
         ends = frozenset[int]() if request.sampling.ignore_eos else self._ends
@@ -144,7 +144,7 @@ class GenerateEngine(TemplateEngine):
         sampling = request.sampling
         is_drawn = is_sampled(sampling, self._is_drawn)
 
-        def put(step: Step) -> None:
+        def put(step: StepOutput) -> None:
             steps.put_nowait((index, step))
 
         ends = [] if sampling.ignore_eos else [*self._ends]
@@ -153,11 +153,11 @@ class GenerateEngine(TemplateEngine):
         if self._batch is not None and can_be_batched(request, is_drawn=is_drawn):
             known = known_groups(request)
             for group in known:
-                put(Step(group))
+                put(StepOutput(group))
             max_new_tokens -= sum(map(len, known))
             ids = [*ids, *chain.from_iterable(known)]
             if max_new_tokens <= 0:
-                put(Step(is_over=True))
+                put(StepOutput(is_over=True))
                 return _nothing
             arguments = batch_arguments(sampling, self._defaults, is_drawn=is_drawn)
             arguments |= {"max_new_tokens": max_new_tokens, "eos_token_id": ends or -1}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lmi_backend.engines.steps import Step
+    from lmi_backend.engines.steps import StepOutput
 
 
 class Loaded(NamedTuple):
@@ -30,7 +30,7 @@ class Batch(Protocol):
         self,
         ids: Sequence[int],
         arguments: dict[str, Any],
-        on_step: Callable[[Step], None],
+        on_step: Callable[[StepOutput], None],
         *,
         is_streamed: bool,
     ) -> Callable[[], None]:

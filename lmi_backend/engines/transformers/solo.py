@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
-from lmi_backend.engines.steps import Step, known_groups
+from lmi_backend.engines.steps import StepOutput, known_groups
 from lmi_backend.engines.transformers.loaded import Batch, Loaded, paused
 from lmi_backend.errors import EngineError, LmiError
 from lmi_backend.generation import GenerateRequest, Token
@@ -38,7 +38,7 @@ class Solo:
         ids: list[int],
         request: GenerateRequest,
         config: Any,
-        on_step: Callable[[Step], None],
+        on_step: Callable[[StepOutput], None],
         loop: asyncio.AbstractEventLoop,
     ) -> Callable[[], None]:
         """Start a request; return a function that cancels it.
@@ -49,7 +49,7 @@ class Solo:
         """
         cancelled = threading.Event()
 
-        def report(step: Step) -> None:
+        def report(step: StepOutput) -> None:
             if not cancelled.is_set():
                 loop.call_soon_threadsafe(on_step, step)
 
@@ -59,10 +59,10 @@ class Solo:
             try:
                 self._generate(ids, request, config, report, cancelled)
             except LmiError as error:
-                report(Step(error=error))
+                report(StepOutput(error=error))
             except Exception as error:  # noqa: BLE001  one request must not end the others
                 message = f"Transformers failed on this request: {type(error).__name__}: {error}"
-                report(Step(error=EngineError(message)))
+                report(StepOutput(error=EngineError(message)))
 
         self._thread.submit(work)
         return cancelled.set
@@ -85,7 +85,7 @@ class Solo:
         ids: list[int],
         request: GenerateRequest,
         config: Any,
-        report: Callable[[Step], None],
+        report: Callable[[StepOutput], None],
         cancelled: threading.Event,
     ) -> None:
         turns = _Turns(self._batch, self._adapters, request.adapter)
@@ -96,7 +96,9 @@ class Solo:
             tokens = _Tokens(self._loaded.tokenizer, request)
             if request.prompt_logprobs is not None and not self._loaded.is_seq2seq:
                 report(
-                    Step(prompt_tokens=tokens.of_prompt(self._loaded.model(inputs).logits[0], ids))
+                    StepOutput(
+                        prompt_tokens=tokens.of_prompt(self._loaded.model(inputs).logits[0], ids)
+                    )
                 )
             prefix = 1 if self._loaded.is_seq2seq else len(ids)
             on_token = _OnToken(tokens, turns, report, cancelled)
@@ -111,7 +113,7 @@ class Solo:
             )
         # made is [1, tokens]; of several beams only the best comes back.
         rest = made[0, prefix + on_token.count :].tolist()
-        report(Step(ids=[each for each in rest if each != config.pad_token_id], is_over=True))
+        report(StepOutput(ids=[each for each in rest if each != config.pad_token_id], is_over=True))
 
 
 class _Turns:
@@ -234,7 +236,7 @@ class _OnToken(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         self,
         tokens: _Tokens,
         turns: _Turns,
-        report: Callable[[Step], None],
+        report: Callable[[StepOutput], None],
         cancelled: threading.Event,
     ) -> None:
         self._tokens, self._turns, self._report = tokens, turns, report
@@ -246,7 +248,7 @@ class _OnToken(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         if input_ids.shape[0] == 1:
             token_id = int(input_ids[0, -1])
             tokens = (self._tokens.of_answer(token_id),) if self._tokens.is_wanted else ()
-            self._report(Step((token_id,), tokens))
+            self._report(StepOutput((token_id,), tokens))
             self.count += 1
         self._turns.yield_turn()
         return torch.full((input_ids.shape[0],), self._cancelled.is_set(), device=input_ids.device)

@@ -15,11 +15,11 @@ from typing import Any, Final
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
-from lmi_backend.engines.protocol import Rank, Sink, TemplateEngine
+from lmi_backend.engines.protocol import DeltaSink, Rank, TemplateEngine
 from lmi_backend.engines.steps import known_groups
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.engines.trtllm.arguments import llm_arguments
-from lmi_backend.engines.trtllm.outputs import OutputReader
+from lmi_backend.engines.trtllm.outputs import ResultReader
 from lmi_backend.engines.trtllm.sampling import can_go_on, sampling_params
 from lmi_backend.engines.trtllm.stats import StepCounts
 from lmi_backend.errors import (
@@ -91,7 +91,7 @@ class TrtllmEngine(TemplateEngine):
             del arguments[STEP_COUNTS]
             return cls(**arguments)
 
-    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+    async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
         await self.check_health()
         ids = await prompt_ids(
             request,
@@ -100,7 +100,7 @@ class TrtllmEngine(TemplateEngine):
             longest=self.longest_token,
         )
         sends_ids = self._config.sends_ids and request.stream and can_go_on(request)
-        reader = OutputReader(self._llm.tokenizer, request, len(ids), sends_ids=sends_ids)
+        reader = ResultReader(self._llm.tokenizer, request, len(ids), sends_ids=sends_ids)
         known = known_groups(request)
         result = self._submit(ids, list(chain.from_iterable(known)), request)
         self._begin()

@@ -17,7 +17,7 @@ _REASONS: Final[dict[str, FinishReason]] = {
 }
 
 
-class OutputReader:
+class ResultReader:
     """Reads the outputs of one request; each output holds everything so far.
 
     What an output calls its difference speaks of one answer only; lengths speak of all.

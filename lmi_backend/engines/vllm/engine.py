@@ -15,7 +15,7 @@ from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.bodies import check_sampling
 from lmi_backend.engines.prompts import encoder, longest_token, prompt_ids
-from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
+from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
 from lmi_backend.engines.vllm.chat_ids import chat_ids
 from lmi_backend.engines.vllm.inside import (
     compat,
@@ -195,7 +195,7 @@ class VllmEngine(Engine):
         with self._counted():
             await self._http.respond(request, sink)
 
-    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+    async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
         with self._counted():
             await self._generate(request, sink)
         self._num_answered += 1
@@ -209,7 +209,7 @@ class VllmEngine(Engine):
         finally:
             self._num_requests -= 1
 
-    async def _generate(self, request: GenerateRequest, sink: Sink) -> None:
+    async def _generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
         reader = OutputReader(self._tokenizer, request)
         if request.continuation is not None:
             current.set(Continued.of(request.continuation))

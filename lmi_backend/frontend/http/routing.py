@@ -19,7 +19,7 @@ _SERVER: Final = SERVER.decode()
 
 
 @dataclass(frozen=True)
-class Service:
+class Responder:
     """What answers a path, and whose path it is."""
 
     answer: Callable[[Exchange], Awaitable[None]]
@@ -45,9 +45,9 @@ class Routes:
     Probes and scrapers come twenty times a second, for paths that stand late among the rows.
     """
 
-    def __init__(self, rows: Iterable[tuple[Route, Service]]) -> None:
-        self._exact: dict[str, list[tuple[Route, Service]]] = {}
-        self._others: list[tuple[Route, Service]] = []
+    def __init__(self, rows: Iterable[tuple[Route, Responder]]) -> None:
+        self._exact: dict[str, list[tuple[Route, Responder]]] = {}
+        self._others: list[tuple[Route, Responder]] = []
         self._methods: set[str] = set()
         for row in rows:
             path = row[0].path
@@ -56,7 +56,7 @@ class Routes:
 
     def find(
         self, scope: MutableMapping[str, Any]
-    ) -> tuple[Service | None, dict[str, Any], set[str]]:
+    ) -> tuple[Responder | None, dict[str, Any], set[str]]:
         """Return what answers a request, and what its path names.
 
         Nothing answers where the third is not empty: these methods do. A path that is only known
@@ -75,7 +75,7 @@ class Routes:
 
     def _find(
         self, scope: MutableMapping[str, Any]
-    ) -> tuple[Service | None, dict[str, Any], set[str]]:
+    ) -> tuple[Responder | None, dict[str, Any], set[str]]:
         allowed: set[str] = set()
         for row, service in self._rows(scope):
             match, found = row.matches(scope)
@@ -90,7 +90,7 @@ class Routes:
         rows = self._rows(scope)
         return next((s.client for row, s in rows if row.matches(scope)[0] != Match.NONE), None)
 
-    def _rows(self, scope: MutableMapping[str, Any]) -> Iterable[tuple[Route, Service]]:
+    def _rows(self, scope: MutableMapping[str, Any]) -> Iterable[tuple[Route, Responder]]:
         return (*self._exact.get(scope["path"], ()), *self._others)
 
 

@@ -24,7 +24,7 @@ _JSON: Final = {"content-type": "application/json"}
 STOPPING: Final = "the server is stopping"
 
 
-class Health:
+class HealthChecks:
     """Answers probes; ready when there is a model, and each that is loaded takes requests.
 
     Args:

@@ -27,7 +27,7 @@ _HEADERS: Final = {"content-type": "application/json", "cache-control": "no-stor
 _log = logging.getLogger(__name__)
 
 
-class State:
+class StateCollector:
     """Collects the state of every model.
 
     Args:

@@ -18,7 +18,7 @@ from lmi_backend import __version__
 from lmi_backend.clients.lmi.body import read_body
 from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.engine_config import Context, EngineConfig
-from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
+from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
 from lmi_backend.engines.streams import respond_stream, stream, take_all
 from lmi_backend.errors import EngineError, HttpError, RequestError
 from lmi_backend.generation import (
@@ -82,7 +82,7 @@ class CustomEngine(Engine):
             await self._runner.start()
         return capabilities
 
-    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+    async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
         await self._generator().generate(request, sink)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:

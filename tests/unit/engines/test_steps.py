@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.steps import AnswerDeltas, Detokenizer, Step, StopStrings
+from lmi_backend.engines.steps import AnswerDeltas, Detokenizer, StepOutput, StopStrings
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Continuation, GenerateRequest, Sampling
 from lmi_backend.token_ids import pack
@@ -22,7 +22,7 @@ def _answer(text: str, ids: Any = None, **sampling: Any) -> tuple[str, list[Any]
     answer = AnswerDeltas(Bytes(), request, 3, frozenset({0}))
     deltas = []
     for number in ids or [*text.encode(), 0]:
-        deltas.append(answer.add(Step((number,))))
+        deltas.append(answer.add(StepOutput((number,))))
         if answer.is_over:
             break
     return "".join(delta.text for delta in deltas), deltas
@@ -111,7 +111,7 @@ def test_a_stop_token_is_named_and_not_shown() -> None:
 
 def test_an_engine_that_stops_by_itself_ends_the_answer() -> None:
     answer = AnswerDeltas(Bytes(), GenerateRequest("p", Sampling(9)), 3, frozenset())
-    delta = answer.add(Step((65,), is_over=True))
+    delta = answer.add(StepOutput((65,), is_over=True))
     assert (delta.text, delta.finish_reason, delta.num_prompt_tokens) == ("A", "length", 3)
 
 
@@ -124,7 +124,7 @@ def _continued(known: list[list[int]]) -> AnswerDeltas:
 def test_an_answer_that_goes_on_has_ids_where_its_client_has_none() -> None:
     first, second = "é".encode()
     answer = _continued([[ord("a")], [ord("b"), first]])
-    steps = [Step((ord("a"),)), Step((ord("b"), first)), Step((second, ord("c")))]
+    steps = [StepOutput((ord("a"),)), StepOutput((ord("b"), first)), StepOutput((second, ord("c")))]
     deltas = [answer.add(step) for step in steps]
     assert [(delta.text, delta.ids) for delta in deltas] == [
         ("a", b""),
@@ -139,4 +139,4 @@ def test_an_answer_that_goes_on_has_ids_where_its_client_has_none() -> None:
 def test_an_answer_that_is_another_now_ends_with_an_error(ids: Any, message: str) -> None:
     answer = _continued([[7], [0], [7]])
     with pytest.raises(EngineError, match=message):
-        answer.add(Step(ids))
+        answer.add(StepOutput(ids))

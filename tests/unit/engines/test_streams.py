@@ -8,7 +8,7 @@ import pytest
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo import EchoEngine
-from lmi_backend.engines.protocol import Engine, Sink
+from lmi_backend.engines.protocol import DeltaSink, Engine
 from lmi_backend.engines.streams import respond_stream, stream, take_all
 from lmi_backend.errors import EngineError, HttpError, RequestError
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest, Sampling
@@ -47,7 +47,7 @@ async def test_closing_the_generator_aborts() -> None:
 
 async def test_what_was_generated_comes_before_the_failure() -> None:
     class Breaking(Engine):
-        async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+        async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
             await _echo().generate(request, sink)
             message = "it broke"
             raise EngineError(message)

@@ -24,8 +24,8 @@ from lmi_backend.frontend.http.client import CLIENT
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.keeping import Keeping
 from lmi_backend.frontend.models import Models
-from lmi_backend.frontend.operators.health import Health
-from lmi_backend.frontend.operators.state import State
+from lmi_backend.frontend.operators.health import HealthChecks
+from lmi_backend.frontend.operators.state import StateCollector
 from lmi_backend.frontend.reading import Reading
 from lmi_backend.frontend.starting import Starting, find_models
 from lmi_backend.generation import GenerateRequest
@@ -251,7 +251,7 @@ async def test_one_that_is_back_is_not_another_that_is_awaited(folder: Path) -> 
 async def test_probes_are_told_of_a_model_that_is_awaited(folder: Path) -> None:
     endpoint = Endpoint(folder, "m", return_seconds=1.0)
     async with found(folder, endpoint) as models:
-        health = Health(models)
+        health = HealthChecks(models)
         await dead(models, endpoint)
         assert await health.problems() == ["m: it has gone, and is expected back"]
         await until(lambda: not models.awaited)
@@ -262,7 +262,7 @@ async def test_while_models_are_loaded_no_answer_is_final(folder: Path) -> None:
     starting = Starting(["late", "m"])
     models = Models(folder, starting)
     looking = asyncio.create_task(models.run())
-    health, client = Health(models), Client()
+    health, client = HealthChecks(models), Client()
     assert await health.problems() == ["loading late", "loading m"]
     with pytest.raises(UnavailableError, match="late, m"):
         await ask(models)
@@ -294,12 +294,12 @@ async def test_a_model_that_is_downloaded_is_told_with_its_share(folder: Path) -
     text = json.dumps({**loading._asdict(), "at": time.time()})
     (endpoints / "1-late.loading").write_text(text, "utf-8")
     models = Models(folder, Starting(["late"]))
-    assert await Health(models).problems() == ["loading late: 62 %, about 3 min"]
+    assert await HealthChecks(models).problems() == ["loading late: 62 %, about 3 min"]
     with pytest.raises(LoadingError, match="late is loading: 62 %, about 3 min") as error:
         await ask(models)
     assert error.value.seconds == 190
     exchange = Answered()
-    await State(models, Keeping()).show(exchange)  # type: ignore[arg-type]
+    await StateCollector(models, Keeping()).show(exchange)  # type: ignore[arg-type]
     (shown,) = exchange.answer["models"]
     assert (shown["model"], shown["loading"]["total"]) == ("late", 100)
 
@@ -317,7 +317,7 @@ async def test_what_waited_is_counted(folder: Path) -> None:
         await until(lambda: models.outage_counts()["late"]["held"])
         assert models.outage_counts()["m"] == none | {"waiting": 2, "held": 1}
         exchange = Answered()
-        await State(models, Keeping()).show(exchange)  # type: ignore[arg-type]
+        await StateCollector(models, Keeping()).show(exchange)  # type: ignore[arg-type]
         assert exchange.answer["models"][-1] == {
             "model": "m",
             "error": "it has gone, and is expected back",

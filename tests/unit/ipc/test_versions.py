@@ -17,7 +17,7 @@ from lmi_backend.errors import UnavailableError
 from lmi_backend.frontend import connection
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.models import Models
-from lmi_backend.frontend.operators.health import Health
+from lmi_backend.frontend.operators.health import HealthChecks
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
 from tests.support.endpoints import open_endpoint, short_folder
@@ -73,7 +73,7 @@ async def test_a_front_end_of_another_release_is_told_and_tells(
             await models.of_body(cast("Exchange", SimpleNamespace(model="")), "m")
         # A front end that is to take over from one that the model accepts does not.
         assert not models.are_complete
-        (problem,) = await Health(models).problems()
+        (problem,) = await HealthChecks(models).problems()
         assert problem == models.why_none()
         # It looks five times a second, and does not ask again and again.
         await asyncio.sleep(0.5)

@@ -8,11 +8,11 @@ import pytest
 
 from lmi_backend.migration.fates import FATES
 from lmi_backend.migration.instances import gpus_of
-from lmi_backend.migration.source import Source
+from lmi_backend.migration.source import PresentServer
 from lmi_backend.migration.sources import read_sources
 
 
-def read(tmp_path: Path, *described: Any) -> Source:
+def read(tmp_path: Path, *described: Any) -> PresentServer:
     paths = []
     for number, each in enumerate(described):
         paths.append(tmp_path / f"{number}.json")

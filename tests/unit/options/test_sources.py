@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.options import LmiOptions, resolve_options
-from lmi_backend.options.setting import Setting
+from lmi_backend.options.setting import WrittenSetting
 from lmi_backend.options.sources import ORIGIN, bare, overriding, prefixed
 from lmi_backend.options.table import common, server, vllm
 
@@ -58,30 +58,30 @@ def test_other_variables_are_left_alone() -> None:
     ],
 )
 def test_upper_case_is_lowered_and_any_other_is_kept(variable: str, key: str) -> None:
-    assert list(prefixed({variable: "1"})) == [(key, Setting(variable, "1", ORIGIN))]
+    assert list(prefixed({variable: "1"})) == [(key, WrittenSetting(variable, "1", ORIGIN))]
 
 
 def test_the_first_bare_variable_counts_and_an_empty_one_does_not() -> None:
     both = {"TENSOR_PARALLEL_DEGREE": "2", "SM_NUM_GPUS": "4"}
     option = common.TENSOR_PARALLEL_DEGREE
-    assert bare(both, option) == Setting("TENSOR_PARALLEL_DEGREE", "2", ORIGIN)
+    assert bare(both, option) == WrittenSetting("TENSOR_PARALLEL_DEGREE", "2", ORIGIN)
     emptied = both | {"TENSOR_PARALLEL_DEGREE": ""}
-    assert bare(emptied, option) == Setting("SM_NUM_GPUS", "4", ORIGIN)
+    assert bare(emptied, option) == WrittenSetting("SM_NUM_GPUS", "4", ORIGIN)
     assert bare({}, option) is None
 
 
 def test_only_named_sagemaker_variables_override() -> None:
     environment = {"SAGEMAKER_STARTUP_TIMEOUT": "9", "SAGEMAKER_REGION": "x", "OPTION_DTYPE": "y"}
     assert list(overriding(environment, Path("/models/m"))) == [
-        ("option.model_loading_timeout", Setting("SAGEMAKER_STARTUP_TIMEOUT", "9", ORIGIN))
+        ("option.model_loading_timeout", WrittenSetting("SAGEMAKER_STARTUP_TIMEOUT", "9", ORIGIN))
     ]
 
 
 def test_a_load_list_names_engine_and_devices_of_its_folder() -> None:
     environment = {"SERVING_LOAD_MODELS": "a::MPI:0;1=/models/m, b::Python=/models/other"}
     assert list(overriding(environment, Path("/models/m"))) == [
-        ("engine", Setting("SERVING_LOAD_MODELS", "MPI", ORIGIN)),
-        ("load_on_devices", Setting("SERVING_LOAD_MODELS", "0;1", ORIGIN)),
+        ("engine", WrittenSetting("SERVING_LOAD_MODELS", "MPI", ORIGIN)),
+        ("load_on_devices", WrittenSetting("SERVING_LOAD_MODELS", "0;1", ORIGIN)),
     ]
     assert resolve(environment)[common.ENGINE] == "MPI"
     assert list(overriding(environment, Path("/models/none"))) == []

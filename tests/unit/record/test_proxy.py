@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from lmi_backend.record.files import Files
-from lmi_backend.record.proxy import Proxy, Settings
+from lmi_backend.record.proxy import Proxy, ProxySettings
 from tests.support.certificates import make_pair
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -51,7 +51,7 @@ class Upstream:
 
 
 @contextlib.asynccontextmanager
-async def proxied(settings: Settings, files: Files) -> AsyncIterator[int]:
+async def proxied(settings: ProxySettings, files: Files) -> AsyncIterator[int]:
     ready: asyncio.Queue[int] = asyncio.Queue()
     task = asyncio.create_task(Proxy(settings, files).run(ready.put_nowait))
     try:
@@ -88,7 +88,7 @@ async def test_bytes_pass_as_they_are(tmp_path: Path) -> None:
         upstream = Upstream(answer)
         files = Files(tmp_path / str(number), 1 << 20)
         async with upstream.running() as at:
-            settings = Settings(f"http://127.0.0.1:{at}", "127.0.0.1", 0)
+            settings = ProxySettings(f"http://127.0.0.1:{at}", "127.0.0.1", 0)
             async with proxied(settings, files) as port:
                 assert await exchanged(port, sent) == answer
         assert upstream.got == sent
@@ -103,7 +103,7 @@ async def test_tls_on_both_sides(tmp_path: Path) -> None:
     upstream = Upstream(ANSWER, server)
     files = Files(tmp_path / "recorded", 1 << 20)
     async with upstream.running() as at:
-        settings = Settings(
+        settings = ProxySettings(
             f"https://127.0.0.1:{at}", "127.0.0.1", 0, tls=server, upstream_tls=client
         )
         async with proxied(settings, files) as port:
@@ -116,7 +116,7 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     async with upstream.running() as at:
         pass
     files = Files(tmp_path / "recorded", 1 << 20)
-    async with proxied(Settings(f"http://127.0.0.1:{at}", "127.0.0.1", 0), files) as port:
+    async with proxied(ProxySettings(f"http://127.0.0.1:{at}", "127.0.0.1", 0), files) as port:
         assert (await exchanged(port, REQUEST)).startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
     assert files.written == 0
 
@@ -125,7 +125,7 @@ async def test_an_idle_connection_does_not_delay_the_end(tmp_path: Path) -> None
     upstream = Upstream(ANSWER)
     files = Files(tmp_path / "recorded", 1 << 20)
     async with upstream.running() as at:
-        settings = Settings(f"http://127.0.0.1:{at}", "127.0.0.1", 0)
+        settings = ProxySettings(f"http://127.0.0.1:{at}", "127.0.0.1", 0)
         async with proxied(settings, files) as port:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.close()

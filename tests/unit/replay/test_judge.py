@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.replay import kinds
-from lmi_backend.replay.exchange import Answer, Request
+from lmi_backend.replay.exchange import RecordedAnswer, Request
 from lmi_backend.replay.judge import Judge
 from lmi_backend.replay.roles import is_greedy
 
@@ -18,12 +18,14 @@ def request(body: Any, path: str = CHAT) -> Request:
     return Request(path, json.dumps(body).encode())
 
 
-def answer(body: Any, kind: str = "application/json", status: int = 200, **more: str) -> Answer:
+def answer(
+    body: Any, kind: str = "application/json", status: int = 200, **more: str
+) -> RecordedAnswer:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Answer(status, {"content-type": kind} | more, data)
+    return RecordedAnswer(status, {"content-type": kind} | more, data)
 
 
-def stream(*events: Any, named: bool = False) -> Answer:
+def stream(*events: Any, named: bool = False) -> RecordedAnswer:
     lines = []
     for each in events:
         text = each if isinstance(each, str) else json.dumps(each)
@@ -32,7 +34,9 @@ def stream(*events: Any, named: bool = False) -> Answer:
     return answer("".join(lines).encode(), "text/event-stream")
 
 
-def judged(was: Answer, now: Answer, body: Any = None, *ignored: str) -> list[tuple[str, str]]:
+def judged(
+    was: RecordedAnswer, now: RecordedAnswer, body: Any = None, *ignored: str
+) -> list[tuple[str, str]]:
     found = Judge(ignored=ignored).differences(request(body or {}), was, now)
     assert {each.kind for each in found} <= kinds.ADVICE.keys()
     return [each.key for each in found]
@@ -100,7 +104,7 @@ def test_a_text_may_be_null_before_the_last_event() -> None:
 
 
 def test_named_events_come_in_their_order() -> None:
-    def anthropic(*names: str) -> Answer:
+    def anthropic(*names: str) -> RecordedAnswer:
         return stream(*({"type": name, "index": 0} for name in names), named=True)
 
     order = ("message_start", "content_block_start", "content_block_stop", "message_stop")
@@ -112,7 +116,7 @@ def test_named_events_come_in_their_order() -> None:
     ]
 
 
-def choices(*order: int) -> Answer:
+def choices(*order: int) -> RecordedAnswer:
     pieces = [{"index": each, "delta": {"content": "a"}, "finish_reason": None} for each in order]
     return stream(*({"choices": [each]} for each in pieces), "[DONE]")
 
@@ -123,7 +127,7 @@ def test_choices_of_a_stream_come_in_any_order() -> None:
 
 
 def test_what_follows_from_a_sampled_text_may_be_absent() -> None:
-    def lines(*tokens: dict[str, Any]) -> Answer:
+    def lines(*tokens: dict[str, Any]) -> RecordedAnswer:
         return stream(*({"token": {"log_prob": -0.5, **each}} for each in tokens))
 
     plain = lines({"text": "a"}, {"text": "b"})
@@ -140,7 +144,7 @@ def test_what_follows_from_a_sampled_text_may_be_absent() -> None:
 
 
 def test_what_a_stream_keeps_to_is_judged_whatever_the_text() -> None:
-    def calls(*numbers: int) -> Answer:
+    def calls(*numbers: int) -> RecordedAnswer:
         many = len(numbers)
         found = [{"index": n, "function": {"arguments": f"{n + many}"}} for n in numbers]
         return stream(*({"id": "a", "choices": [{"delta": {"tool_calls": [c]}}]} for c in found))
@@ -157,7 +161,7 @@ def test_what_a_stream_keeps_to_is_judged_whatever_the_text() -> None:
 
 
 def test_values_of_headers_that_clients_read() -> None:
-    def allowed(value: str) -> Answer:
+    def allowed(value: str) -> RecordedAnswer:
         return answer({}, allow=value)
 
     assert judged(allowed("GET, POST"), allowed("post,get")) == []
@@ -244,7 +248,7 @@ def test_headers_that_clients_read() -> None:
     assert judged(was, now) == [(kinds.HEADER, "x-own"), (kinds.HEADER, "retry-after")]
     assert judged(was, now, None, "header:x-*") == [(kinds.HEADER, "retry-after")]
     # A data capture has no headers and no status.
-    assert judged(Answer(None, {}, b"{}"), now) == []
+    assert judged(RecordedAnswer(None, {}, b"{}"), now) == []
 
 
 def test_a_place_in_a_list_can_be_ignored() -> None:

@@ -5,11 +5,11 @@ from html.parser import HTMLParser
 import pytest
 
 from lmi_backend.replay import kinds
-from lmi_backend.replay.exchange import Exchange, Request
+from lmi_backend.replay.exchange import RecordedExchange, Request
 from lmi_backend.replay.kinds import Difference
 from lmi_backend.replay.latencies import Times
 from lmi_backend.replay.page import page_of
-from lmi_backend.replay.reading import Corpus, Problem
+from lmi_backend.replay.reading import BadRecord, Corpus
 from lmi_backend.replay.report import Group, Report
 from lmi_backend.replay.running import Outcome
 from lmi_backend.replay.shrinking import Example
@@ -46,7 +46,7 @@ def report(*, is_redacted: bool = False, times: Times | None = None) -> Report:
     known = times or Times(0.1, 0.01, 0.5)
     outcome = Outcome(HOSTILE, HOSTILE, HOSTILE, [difference], known, known)
     group = Group(HOSTILE, HOSTILE, difference, (HOSTILE,), Example(request, is_repeated=False))
-    corpus = Corpus([Exchange(request, None, HOSTILE)], [Problem(HOSTILE, HOSTILE)], 1)
+    corpus = Corpus([RecordedExchange(request, None, HOSTILE)], [BadRecord(HOSTILE, HOSTILE)], 1)
     return Report([outcome], [group], corpus, is_redacted)
 
 

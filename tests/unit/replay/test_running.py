@@ -13,7 +13,7 @@ import pytest
 from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.replay import kinds
-from lmi_backend.replay.exchange import Answer, Exchange, Request
+from lmi_backend.replay.exchange import RecordedAnswer, RecordedExchange, Request
 from lmi_backend.replay.judge import Judge
 from lmi_backend.replay.kinds import Difference
 from lmi_backend.replay.latencies import Times
@@ -22,8 +22,8 @@ from lmi_backend.replay.sending import Target
 from tests.support.ports import free_ports
 
 
-def exchange(at: float | None, seconds: float | None) -> Exchange:
-    return Exchange(Request("/"), Answer(200, {}, b"", (), seconds), "a", at)
+def exchange(at: float | None, seconds: float | None) -> RecordedExchange:
+    return RecordedExchange(Request("/"), RecordedAnswer(200, {}, b"", (), seconds), "a", at)
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,14 @@ def test_a_diverged_text_is_asked_again_for_its_probabilities(
     path: str, recorded: str, kind: str
 ) -> None:
     choice = {"index": 0, "message": {"role": "assistant", "content": recorded}}
-    was = Answer(
+    was = RecordedAnswer(
         200, {"content-type": "application/json"}, json.dumps({"choices": [choice]}).encode()
     )
     request = Request(path, json.dumps({"messages": [], "temperature": 0}).encode())
     with ThreadingHTTPServer(("127.0.0.1", 0), _Likely) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
         replay = Replay(Target(f"http://127.0.0.1:{server.server_address[1]}"), Judge())
-        (found,) = replay.one(Exchange(request, was, "a")).differences
+        (found,) = replay.one(RecordedExchange(request, was, "a")).differences
         server.shutdown()
     assert (found.kind, found.place) == (kind, "choices[].message.content")
     if kind == kinds.NEAR_TIE:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lmi_backend.supervisor.stop import Stop
+from lmi_backend.supervisor.stop import StopSignals
 
 ALL = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
@@ -29,7 +29,7 @@ def _send(number: int) -> None:
 @pytest.mark.parametrize("first", ALL)
 @pytest.mark.parametrize("second", ALL)
 def test_a_second_signal_right_behind_the_first_is_urgent(first: int, second: int) -> None:
-    stop = Stop()
+    stop = StopSignals()
     with stop.listening():
         assert not stop.wait(0)
         _send(first)
@@ -42,7 +42,7 @@ def test_a_second_signal_right_behind_the_first_is_urgent(first: int, second: in
 
 
 def test_two_that_nobody_has_looked_at_are_two() -> None:
-    stop = Stop()
+    stop = StopSignals()
     with stop.listening():
         _send(signal.SIGTERM)
         _send(signal.SIGTERM)
@@ -50,7 +50,7 @@ def test_two_that_nobody_has_looked_at_are_two() -> None:
 
 
 def test_it_counts_before_it_is_looked_at_and_gives_the_handlers_back() -> None:
-    stop = Stop()
+    stop = StopSignals()
     with stop.listening():
         _send(signal.SIGTERM)
     assert stop.is_requested
@@ -59,7 +59,7 @@ def test_it_counts_before_it_is_looked_at_and_gives_the_handlers_back() -> None:
 
 def test_what_nohup_has_ignored_stays_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    stop = Stop()
+    stop = StopSignals()
     with stop.listening():
         _send(signal.SIGHUP)
         assert not stop.is_requested
@@ -68,14 +68,14 @@ def test_what_nohup_has_ignored_stays_ignored() -> None:
 @pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
 def test_others_stop_even_where_a_shell_had_them_ignored(ignored: int) -> None:
     signal.signal(ignored, signal.SIG_IGN)
-    stop = Stop()
+    stop = StopSignals()
     with stop.listening():
         _send(ignored)
         assert stop.is_requested
 
 
 def test_a_plan_is_interrupted_and_what_serves_is_not() -> None:
-    stop = Stop()
+    stop = StopSignals()
     with stop.listening():
         with pytest.raises(KeyboardInterrupt), stop.interrupting():
             _send(signal.SIGTERM)

@@ -22,7 +22,7 @@ _NEVER: Final = -9999.0
 
 
 @dataclass
-class Answer:
+class PartialAnswer:
     """All of one answer so far."""
 
     index: int
@@ -51,9 +51,9 @@ class Answers:
 
     def __init__(self, requested: RequestedAnswer) -> None:
         self._requested = requested
-        self._answers = [Answer(index) for index in range(requested.answers)]
+        self._answers = [PartialAnswer(index) for index in range(requested.answers)]
 
-    def __getitem__(self, index: int) -> Answer:
+    def __getitem__(self, index: int) -> PartialAnswer:
         return self._answers[index]
 
     @property
@@ -94,7 +94,7 @@ class Answers:
             ]
         return details
 
-    def _async_details(self, answer: Answer, last: Delta, *, with_tokens: bool) -> Json:
+    def _async_details(self, answer: PartialAnswer, last: Delta, *, with_tokens: bool) -> Json:
         requested = self._requested
         reason = {"finish_reason": finish_word(last, requested)}
         seed, count = {"seed": requested.seed}, {"generated_tokens": answer.num_tokens}
@@ -107,13 +107,13 @@ class Answers:
             details["top_tokens"] = [self._top(token.top) for token, _ in answer.tokens]
         return details
 
-    def _tokens(self, answer: Answer) -> list[Json]:
+    def _tokens(self, answer: PartialAnswer) -> list[Json]:
         return [token_object(token, text, self._requested) for token, text in answer.tokens]
 
     def _top(self, tokens: Iterable[Token]) -> list[Json]:
         return [token_object(token, token.text, self._requested) for token in tokens]
 
-    def _prefill(self, answer: Answer) -> list[Json]:
+    def _prefill(self, answer: PartialAnswer) -> list[Json]:
         """Return the tokens of the prompt; the async handlers leave out one without a number."""
         is_async = self._requested.dialect == "async"
         tokens = answer.prompt_tokens

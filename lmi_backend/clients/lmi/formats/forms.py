@@ -114,7 +114,7 @@ class Lines:
         return item
 
 
-class Events(Lines):
+class EventLines(Lines):
     """`sse`: the same objects as server-sent events."""
 
     content_type = "text/event-stream"
@@ -155,7 +155,7 @@ def error_object(error: LmiError, requested: RequestedAnswer) -> Json:
 _FORMS: Final[dict[str, Callable[[RequestedAnswer], Format]]] = {
     "json": WholeJson,
     "jsonlines": Lines,
-    "sse": Events,
+    "sse": EventLines,
     "none": RawText,
 }
 NAMES: Final = tuple(_FORMS)

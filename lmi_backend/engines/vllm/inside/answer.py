@@ -18,7 +18,7 @@ _TRIES: Final = 4
 """Events of a stream that are looked at, whether they are plain."""
 
 
-class Answer:
+class BodyAnswer:
     """One body's answer: hands chunks on, and counts their tokens."""
 
     def __init__(
@@ -89,13 +89,13 @@ class Answer:
         )
 
 
-answers: contextvars.ContextVar[Answer | None] = contextvars.ContextVar("answers", default=None)
+answers: contextvars.ContextVar[BodyAnswer | None] = contextvars.ContextVar("answers", default=None)
 
 
 class Generation:
     """What the engine generates for an answer."""
 
-    def __init__(self, engine: Any, answer: Answer, params: Any) -> None:
+    def __init__(self, engine: Any, answer: BodyAnswer, params: Any) -> None:
         self._engine, self._answer = engine, answer
         answer.num_generations += 1
         if answer.sends_ids:

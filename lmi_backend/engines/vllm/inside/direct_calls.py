@@ -19,7 +19,7 @@ from lmi_backend.generation import HttpChunk
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from lmi_backend.engines.vllm.inside.answer import Answer
+    from lmi_backend.engines.vllm.inside.answer import BodyAnswer
     from lmi_backend.generation import HttpRequest
     from lmi_backend.outline import Outline
 
@@ -82,7 +82,7 @@ class DirectCalls:
     def _find_plain(self) -> None:
         self.plain_paths = server_compat.plain_paths(self._app.state) & self._endpoints.keys()
 
-    async def respond(self, request: HttpRequest, answer: Answer, outlined: Outline) -> bool:
+    async def respond(self, request: HttpRequest, answer: BodyAnswer, outlined: Outline) -> bool:
         """Answer a body; False if the application must.
 
         Args:
@@ -119,7 +119,7 @@ class DirectCalls:
         return next((handlers[each] for each in type(error).__mro__ if each in handlers), None)
 
 
-async def _send(response: Any, answer: Answer, *, has_role: bool) -> None:
+async def _send(response: Any, answer: BodyAnswer, *, has_role: bool) -> None:
     """Hand over a response of Starlette's.
 
     Args:

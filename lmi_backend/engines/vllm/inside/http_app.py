@@ -26,7 +26,7 @@ from lmi_backend.engines.vllm.inside import (
     tool_calls,
 )
 from lmi_backend.engines.vllm.inside.adapter_table import AdapterTable
-from lmi_backend.engines.vllm.inside.answer import Answer, Generation, answers
+from lmi_backend.engines.vllm.inside.answer import BodyAnswer, Generation, answers
 from lmi_backend.engines.vllm.inside.asked_name import AskedName
 from lmi_backend.engines.vllm.inside.continuation import Continued, current
 from lmi_backend.engines.vllm.inside.direct_calls import DirectCalls
@@ -144,7 +144,7 @@ class HttpApp:
             return
         if body is not request.body:
             request = msgspec.structs.replace(request, body=body)
-        answer = Answer(
+        answer = BodyAnswer(
             sink,
             self._engine,
             may_be_plain=request.path in self._calls.plain_paths,
@@ -173,9 +173,9 @@ class HttpApp:
     async def play(
         self, request: HttpRequest, sink: ChunkSink, engine: Any, *, is_direct: bool, is_plain: bool
     ) -> bool:
-        """Answer a body by certain fast paths: see `trial.Answering`."""
+        """Answer a body by certain fast paths: see `trial.BodyServer`."""
         is_plain = is_plain and request.path in self._calls.plain_paths
-        answer = Answer(sink, engine, may_be_plain=is_plain, sends_ids=False)
+        answer = BodyAnswer(sink, engine, may_be_plain=is_plain, sends_ids=False)
         answers.set(answer)
         _, outlined = await check_body(request.body, self._bounds)
         if not is_direct or not await self._calls.respond(request, answer, outlined):

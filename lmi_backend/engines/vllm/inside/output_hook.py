@@ -19,7 +19,7 @@ from lmi_backend.engines.vllm.inside.new_tokens import read_tokens
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from lmi_backend.engines.protocol import Sink
+    from lmi_backend.engines.protocol import DeltaSink
     from lmi_backend.engines.vllm.inside.new_logprobs import Position
     from lmi_backend.engines.vllm.inside.outputs import OutputReader
 
@@ -32,7 +32,7 @@ async def generate(
     engine: Any,
     arguments: dict[str, Any],
     reader: OutputReader,
-    sink: Sink,
+    sink: DeltaSink,
     *,
     on_added: Callable[[], Awaitable[None]] = _nothing,
 ) -> None:
@@ -90,7 +90,7 @@ async def generate_publicly(
     engine: Any,
     arguments: dict[str, Any],
     reader: OutputReader,
-    sink: Sink,
+    sink: DeltaSink,
     on_added: Callable[[], Awaitable[None]] = _nothing,
 ) -> None:
     """Generate as vLLM's documentation has it."""
@@ -107,7 +107,7 @@ async def generate_publicly(
 class _OutputHook:
     """Stands between one request's outputs in vLLM and its sink."""
 
-    def __init__(self, reader: OutputReader, sink: Sink) -> None:
+    def __init__(self, reader: OutputReader, sink: DeltaSink) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._reader, self._take, self._defer = reader, sink.take, sink.defer
         self._deferred_ids: list[int] = []

@@ -29,12 +29,14 @@ def attach(state: Any) -> None:
     servers = [server for name in _SERVERS if (server := getattr(state, name, None)) is not None]
     expected = "a method that makes a whole answer of a request and a tokenizer"
     # All or none: one rule for both.
-    if fast_paths.probe("whole_tool_calls", expected, lambda: [Answers(each) for each in servers]):
+    if fast_paths.probe(
+        "whole_tool_calls", expected, lambda: [ToolAnswers(each) for each in servers]
+    ):
         for server in servers:
-            server.chat_completion_full_generator = Answers(server).make
+            server.chat_completion_full_generator = ToolAnswers(server).make
 
 
-class Answers:
+class ToolAnswers:
     """The whole answers of one of vLLM's servers.
 
     Args:

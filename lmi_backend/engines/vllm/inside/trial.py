@@ -68,7 +68,7 @@ def _attach_nothing(_: Any) -> None:
     pass
 
 
-class Answering(Protocol):
+class BodyServer(Protocol):
     """Has vLLM's server answer a body."""
 
     async def __call__(
@@ -97,7 +97,7 @@ class Trial:
         self,
         engine: Any,
         tokenizer: Any,
-        answer: Answering,
+        answer: BodyServer,
         plain_paths: Collection[str],
         options: Collection[str] = (),
     ) -> None:

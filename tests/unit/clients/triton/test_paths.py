@@ -2,30 +2,33 @@
 
 import pytest
 
-from lmi_backend.clients.triton.paths import Path, read_path
+from lmi_backend.clients.triton.paths import TritonPath, read_path
 
 
 @pytest.mark.parametrize(
     ("text", "path"),
     [
-        ("/v2", Path("/v2", "GET")),
-        ("/v2/", Path("/v2", "GET")),
-        ("/v2/health/live", Path("/v2/health/live", "GET")),
-        ("/v2/models/stats", Path("/v2/models/stats", "GET")),
-        ("/v2/models/a", Path("/v2/models/a", "GET", "a")),
-        ("/v2/models/a.b-c/versions/2", Path("/v2/models/a.b-c/versions/2", "GET", "a.b-c", "2")),
-        ("/v2/models/a/config/", Path("/v2/models/a/config", "GET", "a", "", "config")),
+        ("/v2", TritonPath("/v2", "GET")),
+        ("/v2/", TritonPath("/v2", "GET")),
+        ("/v2/health/live", TritonPath("/v2/health/live", "GET")),
+        ("/v2/models/stats", TritonPath("/v2/models/stats", "GET")),
+        ("/v2/models/a", TritonPath("/v2/models/a", "GET", "a")),
+        (
+            "/v2/models/a.b-c/versions/2",
+            TritonPath("/v2/models/a.b-c/versions/2", "GET", "a.b-c", "2"),
+        ),
+        ("/v2/models/a/config/", TritonPath("/v2/models/a/config", "GET", "a", "", "config")),
         (
             "/v2/models/a/versions/1/infer",
-            Path("/v2/models/a/versions/1/infer", "POST", "a", "1", "infer"),
+            TritonPath("/v2/models/a/versions/1/infer", "POST", "a", "1", "infer"),
         ),
         (
             "/v2/models/a/generate_stream",
-            Path("/v2/models/a/generate_stream", "POST", "a", "", "generate_stream"),
+            TritonPath("/v2/models/a/generate_stream", "POST", "a", "", "generate_stream"),
         ),
     ],
 )
-def test_a_clients_path_is_read(text: str, path: Path) -> None:
+def test_a_clients_path_is_read(text: str, path: TritonPath) -> None:
     assert read_path(text) == path
 
 

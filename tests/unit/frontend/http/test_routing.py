@@ -6,14 +6,14 @@ import pytest
 from lmi_backend.clients.registry import CLIENTS
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
-from lmi_backend.frontend.http.routing import Routes, Service, route
+from lmi_backend.frontend.http.routing import Responder, Routes, route
 
 
-def _service(name: str) -> Service:
+def _service(name: str) -> Responder:
     async def answer(_: Any) -> None:
         raise AssertionError(name)
 
-    return Service(answer, CLIENTS["openai"])
+    return Responder(answer, CLIENTS["openai"])
 
 
 def _scope(method: str, path: str) -> Any:

@@ -14,7 +14,7 @@ from lmi_backend.endpoint.state import LogLine, StateView
 from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.frontend.keeping import Keeping
 from lmi_backend.frontend.models import Models
-from lmi_backend.frontend.operators.state import State
+from lmi_backend.frontend.operators.state import StateCollector
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.pool.rank_group import WorkerStats
@@ -89,7 +89,7 @@ async def ask(folder: Path, query: str) -> dict[str, Any]:
     while not models.all():  # noqa: ASYNC110  nobody says when they come
         await asyncio.sleep(0.02)
     exchange = Exchange(query)
-    await State(models, Keeping()).show(exchange)  # type: ignore[arg-type]
+    await StateCollector(models, Keeping()).show(exchange)  # type: ignore[arg-type]
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
     (model,) = exchange.answer["models"]

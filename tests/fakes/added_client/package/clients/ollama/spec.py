@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.clients.failure import Failure, failure, message_of, status_of
+from lmi_backend.clients.failure import ErrorResponse, failure, message_of, status_of
 from lmi_backend.clients.form import Ending
 from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.clients.openai.paths import CHATS
@@ -55,7 +55,7 @@ class ChatForm(HttpForm):
         return _dump({"model": self._model, "message": message, "done": is_done}) + b"\n"
 
 
-def ollama_failure(error: LmiError) -> Failure:
+def ollama_failure(error: LmiError) -> ErrorResponse:
     """Return an error as Ollama's clients read it."""
     return failure(status_of(error), {"error": message_of(error)}, error)
 
