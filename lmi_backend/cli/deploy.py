@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.cli.deploy_placement import NAME, OF_PODS, add_placement, placement_of
+from lmi_backend.cli.deploy_placement import NAME, OF_PODS, add_placement, checked, placement_of
 from lmi_backend.cli.folders import LmiFolder, find_models, model_folder
 from lmi_backend.cli.planning import (
     add_hardware,
@@ -28,7 +28,7 @@ from lmi_backend.options.model_store import DEFAULT_STORE, LOAD_MODELS
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.hardware import MASK
 from lmi_backend.plan.model_source import S3
-from lmi_backend.printable import printable, say
+from lmi_backend.printable import say
 from lmi_backend.repository.writer import check_model_name
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
     served = Served(
         name=_name(model.name),
         title=title or model.name,
-        image=_checked(
+        image=checked(
             "--image", arguments.image or _image(options, plan), _IMAGE, "an image's name"
         ),
         needs=Needs.of(plan, is_downloaded=bool(remote_model)),
@@ -155,7 +155,7 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
         placement=placement,
         remote_model=remote_model,
         revision=options[opt.REVISION],
-        claim=_checked("--model-claim", arguments.model_claim, NAME, "the name of a claim"),
+        claim=checked("--model-claim", arguments.model_claim, NAME, "the name of a claim"),
     )
     return plan, served
 
@@ -245,12 +245,6 @@ def _replicas(count: int) -> int:
         message = f"--replicas {count}; accepted: a whole number, 1 to {_MOST_REPLICAS}"
         raise ConfigurationError(message)
     return count
-
-
-def _checked(option: str, value: str, form: re.Pattern[str], what: str) -> str:
-    if value and not form.fullmatch(value):
-        raise ConfigurationError(f"{option} {printable(value)}; accepted: {what}")
-    return value
 
 
 def _texts(folder: Path) -> dict[str, str]:

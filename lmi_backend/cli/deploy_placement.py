@@ -84,18 +84,19 @@ def placement_of(arguments: argparse.Namespace) -> Placement:
         service_account=_name("--service-account", arguments.service_account),
         node_selector=dict(_label(each) for each in arguments.node_selector),
         tolerations=tuple(_toleration(each) for each in arguments.toleration),
-        topology=_checked("--topology", arguments.topology, _LABEL, "a label of nodes"),
+        topology=checked("--topology", arguments.topology, _LABEL, "a label of nodes"),
     )
 
 
-def _checked(option: str, value: str, form: re.Pattern[str], what: str) -> str:
+def checked(option: str, value: str, form: re.Pattern[str], what: str) -> str:
+    """Return the value of an option; raise ConfigurationError where it has another form."""
     if value and not form.fullmatch(value):
         raise ConfigurationError(f"{option} {printable(value)}; accepted: {what}")
     return value
 
 
 def _name(option: str, value: str) -> str:
-    return _checked(option, value, NAME, "a name of Kubernetes")
+    return checked(option, value, NAME, "a name of Kubernetes")
 
 
 def _label(text: str) -> tuple[str, str]:

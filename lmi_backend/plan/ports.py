@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import PlanError
+from lmi_backend.options.argument_types import json_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +38,7 @@ def explain_ports(passthrough: Mapping[str, str], workers: int, report: Explanat
     if workers == 1:
         return
     for option in (name for name in TRANSFERS if name in passthrough):
-        own = next(_own_settings(_read(passthrough[option])), None)
+        own = next(_own_settings(json_of(passthrough[option])), None)
         if own is not None:
             raise PlanError(
                 f"option.{option}: {own} is one worker's own, and {workers} workers are planned; "
@@ -82,17 +83,9 @@ def copies(config: EngineConfig) -> int:
 
 def _events(passthrough: Mapping[str, str]) -> dict[str, Any]:
     """Return how vLLM publishes what becomes of KV blocks; nothing where it does not."""
-    events = _read(passthrough.get(EVENTS, ""))
+    events = json_of(passthrough.get(EVENTS, ""))
     is_on = isinstance(events, dict) and events.get("enable_kv_cache_events")
     return events if is_on else {}
-
-
-def _read(text: str) -> Any:
-    """Return what an option's text says; None where the engine will refuse it."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _own_settings(value: Any) -> Iterator[str]:

@@ -16,7 +16,8 @@ import pytest
 from lmi_backend.options import load_options
 from lmi_backend.repository.writer import write_model
 from tests.support.attackers import ECHO
-from tests.support.ports import free_ports
+from tests.support.ports import free_ports, listens
+from tests.support.processes import is_alive
 from tests.support.serving import Served, serve, tritonserver, write_properties
 from tests.support.waiting import wait_for
 
@@ -61,13 +62,6 @@ def _assert_no_connection_is_refused_while_it_is_replaced(server: Served) -> Non
         assert server.ask("/invocations", BODY)[0] in (200, 503)
         wait_for(lambda: server.ask("/ping")[0] == 200)
         assert server.front_ends() != [front_end]
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
@@ -123,11 +117,6 @@ def test_several_that_share_a_port_are_kept_up_and_end_with_who_keeps_them(tmp_p
     psutil.wait_procs(both, timeout=30)
     assert not [each for each in both if each.is_running()]
     assert not listens(port)
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_metrics_are_tritons_and_ours_and_one_series_of_each_that_fleets_read(

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import pytest
 from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.repository.restricted_apis import HEADER
 from tests.support.attackers import ECHO
-from tests.support.ports import free_ports
+from tests.support.ports import free_ports, listens
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -224,8 +223,3 @@ def test_beside_a_server_of_your_own_a_file_has_the_key(
     finally:
         process.terminate()
         process.wait(30)
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -20,7 +20,7 @@ import pytest
 from tests.support.attackers import ECHO
 from tests.support.certificates import make_pair
 from tests.support.places import CLIENTS_PYTHON
-from tests.support.ports import free_ports
+from tests.support.ports import free_ports, listens
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -71,11 +71,6 @@ def served(tmp_path_factory: pytest.TempPathFactory, secret: Secret) -> Iterator
 
 def trust(certificate: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(certificate))
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextlib.contextmanager

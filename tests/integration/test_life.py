@@ -15,7 +15,7 @@ import pytest
 from lmi_backend.supervisor.installation import find_server
 from lmi_backend.supervisor.triton_release import installed_version, starts_stubs_by_shell
 from tests.support.ports import free_ports
-from tests.support.processes import memory_of_server
+from tests.support.processes import is_alive, memory_of_server
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -115,17 +115,9 @@ def test_a_crashed_server_takes_stub_and_workers_along_and_comes_back(tmp_path: 
         assert served.generate("echo", body)[1]["generated_text"] == "a ba"
 
 
-def _is_alive(process: psutil.Process) -> bool:
-    """Tell whether a process is more than an entry that the parent of orphans has yet to reap."""
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def _assert_nothing_left(family: list[psutil.Process], memory: list[Path]) -> None:
     assert len(family) >= 3
-    assert not list(filter(_is_alive, family))
+    assert not list(filter(is_alive, family))
     assert not [path for path in memory if path.exists()]
 
 

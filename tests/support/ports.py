@@ -34,6 +34,12 @@ def free_ports(count: int) -> list[int]:
     raise AssertionError(f"{len(found)} of {count} ports are free of {PORTS}")
 
 
+def listens(port: int) -> bool:
+    """Tell whether a port of this machine takes connections."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def _reserve(port: int) -> bool:
     """Take a port until this process ends: a lock on one byte of a file that all share."""
     with _reserving:

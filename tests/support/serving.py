@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from lmi_backend.supervisor.guard import NAME as GUARD
 from lmi_backend.supervisor.installation import find_server
 from lmi_backend.supervisor.processes import lives
 from lmi_backend.supervisor.triton_release import release_name
-from tests.support.ports import free_ports
+from tests.support.ports import free_ports, listens
 from tests.support.waiting import wait_for
 
 
@@ -151,7 +150,7 @@ class Served:
 
     def is_up(self) -> bool:
         """Tell whether somebody listens."""
-        return _listens(self.http_port)
+        return listens(self.http_port)
 
     @contextlib.contextmanager
     def events(self, model: str, body: Any) -> Iterator[Iterator[dict[str, Any]]]:
@@ -285,11 +284,6 @@ def _name_of(process: psutil.Process) -> str:
     return name
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 @contextlib.contextmanager
 def tritonserver(
     repository: Path, tmp_path: Path, *arguments: str, python: str = sys.executable
@@ -326,7 +320,7 @@ def tritonserver(
     served = Served(process, *ports[:3], log_file, sagemaker_port=ports[3])
     try:
         # The last of the ports to open; it is logged a moment before.
-        wait_for(lambda: _listens(ports[2]), 240)
+        wait_for(lambda: listens(ports[2]), 240)
         yield served
     finally:
         served.stop()

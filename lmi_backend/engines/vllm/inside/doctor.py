@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import sys
 
-from lmi_backend.engines.vllm.inside.present import missing_of_holds, missing_of_needs
-from lmi_backend.engines.vllm.inside.table import PATHS
+from lmi_backend.engines.vllm.inside.present import missing_of
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 from lmi_backend.options.signature import installed_version
 
 
 def main() -> None:
     """Write the table as JSON to the standard output."""
-    lacking = missing_of_holds()
+    lacking = missing_of(PATHS)
     found = [
         {
             "name": fast_path.name,
@@ -27,7 +27,7 @@ def main() -> None:
         }
         for fast_path in PATHS
     ]
-    needs = [{"name": name, "missing": names} for name, names in missing_of_needs().items()]
+    needs = [{"name": name, "missing": names} for name, names in missing_of(NEEDS).items()]
     version = installed_version("vllm", sys.executable)
     json.dump({"version": version, "fast_paths": found, "needs": needs}, sys.stdout)
 

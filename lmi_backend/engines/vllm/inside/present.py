@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from lmi_backend.engines.vllm.inside.names import NAMES, homes
 from lmi_backend.engines.vllm.inside.source import installed, problem_of_call
-from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
+from lmi_backend.engines.vllm.inside.table import FastPath, Need
 from lmi_backend.options.signature import installed_version
 from lmi_backend.options.versions import is_later
 
@@ -21,14 +21,9 @@ def missing(names: Iterable[str]) -> list[str]:
     return [problem for name in names for problem in [_problem(name)] if problem]
 
 
-def missing_of_holds() -> dict[str, list[str]]:
-    """Return what each fast path lacks."""
-    return {fast_path.name: missing(fast_path.names) for fast_path in PATHS}
-
-
-def missing_of_needs() -> dict[str, list[str]]:
-    """Return what each need lacks."""
-    return {need.name: missing(need.names) for need in NEEDS}
+def missing_of(entries: Iterable[FastPath | Need]) -> dict[str, list[str]]:
+    """Return what each fast path or need lacks."""
+    return {entry.name: missing(entry.names) for entry in entries}
 
 
 def _problem(text: str) -> str:

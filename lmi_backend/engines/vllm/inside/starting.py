@@ -10,9 +10,9 @@ from lmi_backend.engines.vllm import plugins
 from lmi_backend.engines.vllm.inside import compat, elsewhere, fast_paths, forced_ids, names, needs
 from lmi_backend.engines.vllm.inside.continuation import Continuations
 from lmi_backend.engines.vllm.inside.new_tokens import NewTokens
-from lmi_backend.engines.vllm.inside.present import missing, missing_of_holds
+from lmi_backend.engines.vllm.inside.present import missing, missing_of
 from lmi_backend.engines.vllm.inside.stats import is_ours
-from lmi_backend.engines.vllm.inside.table import NEEDS
+from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 from lmi_backend.engines.vllm.newness import is_newer
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def before_loading(config: EngineConfig, *needed: str) -> None:
     for need in NEEDS:
         if need.name in needed and (lacking := missing(need.names)):
             raise needs.unservable(f"it lacks {', '.join(lacking)}, needed for {need.purpose}")
-    for name, lacking in missing_of_holds().items():
+    for name, lacking in missing_of(PATHS).items():
         if lacking:
             fast_paths.turn_off(name, "the names it stands on", f"missing: {', '.join(lacking)}")
     if fast_paths.probe("forced_tokens", "a class of logits processors", _make_forced_tokens):
