@@ -89,7 +89,7 @@ def placement_of(arguments: argparse.Namespace) -> Placement:
 
 
 def checked(option: str, value: str, form: re.Pattern[str], what: str) -> str:
-    """Return the value of an option; raise ConfigurationError where it has another form."""
+    """Return the value of an option; raise ConfigurationError if it does not match."""
     if value and not form.fullmatch(value):
         raise ConfigurationError(f"{option} {printable(value)}; accepted: {what}")
     return value
