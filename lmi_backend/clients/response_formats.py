@@ -55,9 +55,9 @@ def read_format(field: str, form: Mapping[str, Any]) -> Constraint:
             return {"json_object": True}
         case {"type": "text"} if is_openais(form):
             return {}
-    held = [form[name] for name in _OTHERS if form.get(name)]
+    given = [form[name] for name in _OTHERS if form.get(name)]
     kind = _KINDS.get(str(form.get("type")))
-    value = held[0] if len(held) == 1 and not form.get("json_schema") else None
+    value = given[0] if len(given) == 1 and not form.get("json_schema") else None
     if kind == "json":
         value = bare_schema(value)
     wanted = dict | str if kind == "json" else str

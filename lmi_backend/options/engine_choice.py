@@ -66,9 +66,9 @@ def _engine(options: LmiOptions, environment: Mapping[str, str]) -> tuple[Engine
         return unbatched, f"rolling_batch is disable, which is {unbatched.unbatched}"
     default = SPECS[default_engine()]
     features = {word.strip() for word in environment.get(FEATURES, "").split(",")} - {""}
-    held = _first(lambda spec: spec.feature in features)
-    if held and held is not default:
-        return held, f"{FEATURES} is {environment[FEATURES]}"
+    by_feature = _first(lambda spec: spec.feature in features)
+    if by_feature and by_feature is not default:
+        return by_feature, f"{FEATURES} is {environment[FEATURES]}"
     return default, "LMI's default; rolling_batch and entryPoint name no other"
 
 

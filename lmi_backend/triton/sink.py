@@ -90,8 +90,8 @@ class TritonSink:
         A client that has stopped its request reads an ordinary last response.
         """
         if isinstance(error, StoppedError) and isinstance(self._reply, TrtllmReply):
-            held = [chunk for chunk in self._whole() if isinstance(chunk, Delta)]
-            self.send([*self._reply.remaining(held)], is_last=True)
+            buffered = [chunk for chunk in self._whole() if isinstance(chunk, Delta)]
+            self.send([*self._reply.remaining(buffered)], is_last=True)
             return
         self._send_final(error_response(self._reply.failure(error)))
 

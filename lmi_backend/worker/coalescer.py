@@ -192,7 +192,7 @@ class Coalescer:
         try:
             for request_id, request in [*self._requests.items()]:
                 try:
-                    self._send_held(request_id, request)
+                    self._send_due(request_id, request)
                 except Exception as error:  # noqa: BLE001  it must not stop the others' ticks
                     _log.exception("request %s failed", request_id)
                     self._refuse(request_id, error)
@@ -200,7 +200,7 @@ class Coalescer:
             # Not before: what is collected must not start a tick of its own.
             self._is_ticking = False
 
-    def _send_held(self, request_id: int, request: _Request) -> None:
+    def _send_due(self, request_id: int, request: _Request) -> None:
         if request.deferred:
             request.collect()
         if any(map(self._has_min_tokens, request.unsent.values())):

@@ -72,7 +72,7 @@ class BodyReply:
 
     outputs: frozenset[str] = frozenset()
     _first: HttpChunk | None = None
-    _held: list[bytes] = field(default_factory=list)
+    _buffered: list[bytes] = field(default_factory=list)
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         responses = []
@@ -88,10 +88,10 @@ class BodyReply:
         is_first = self._first is None
         self._first = self._first or chunk
         if self._first.status >= HTTP_ERROR:
-            self._held.append(chunk.data)
+            self._buffered.append(chunk.data)
             if not is_last:
                 return []
-            raise HttpError(self._first.status, b"".join(self._held).decode("utf-8", "replace"))
+            raise HttpError(self._first.status, b"".join(self._buffered).decode("utf-8", "replace"))
         response: Response = {"response": chunk.data}
         if is_first and "headers" in self.outputs:
             response["headers"] = json.dumps({"status": chunk.status} | chunk.headers)

@@ -58,16 +58,16 @@ class LegacyChatForm(HttpForm):
 
     def __init__(self) -> None:
         super().__init__()
-        self._held = b""
+        self._buffered = b""
 
     def write(self, chunks: list[Chunk]) -> bytes:
         """See `HttpForm`; a body is held until it is whole, and an event too."""
-        data = self._held + super().write(chunks)
+        data = self._buffered + super().write(chunks)
         end = len(data)
         if not self.is_over:
             before, mark, _ = data.rpartition(_EVENT_END) if self.has_events else (b"", b"", b"")
             end = len(before + mark)
-        data, self._held = data[:end], data[end:]
+        data, self._buffered = data[:end], data[end:]
         if self.status >= HTTP_ERROR or _FINISHED not in data:
             return data
         return with_lmi_reasons(data.decode()).encode()

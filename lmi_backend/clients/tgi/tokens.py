@@ -60,20 +60,20 @@ class SpansForm:
         self.status, self.is_over = 200, False
         self.headers: Mapping[str, str] = {"content-type": JSON}
         self._is_chat = is_chat
-        self._held = b""
+        self._buffered = b""
 
     def write(self, chunks: list[Chunk]) -> bytes:
         for chunk in chunks:
             if not isinstance(chunk, HttpChunk):
                 continue
-            self._held += chunk.data
+            self._buffered += chunk.data
             self.is_over = self.is_over or chunk.is_last
             if chunk.status >= HTTP_ERROR:
                 raise HttpError(chunk.status, chunk.data.decode("utf-8", "replace"))
         if not self.is_over:
             return b""
         try:
-            spans = msgspec.json.decode(self._held, type=Spans)
+            spans = msgspec.json.decode(self._buffered, type=Spans)
         except msgspec.DecodeError:
             text = "the model's engine has no tokenizer"
             raise HttpError(HTTPStatus.NOT_FOUND, text) from None

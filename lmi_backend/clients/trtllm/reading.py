@@ -244,13 +244,13 @@ class TrtllmReply:
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         return [self._response(chunk) for chunk in chunks if isinstance(chunk, Delta)]
 
-    def remaining(self, held: Sequence[Delta] = ()) -> Iterator[Delta]:
+    def remaining(self, buffered: Sequence[Delta] = ()) -> Iterator[Delta]:
         """Yield a last delta, without text, for each answer that has none.
 
         Args:
-            held: deltas that have come and were not made responses of.
+            buffered: deltas that have come and were not made responses of.
         """
-        latest = self._latest | {delta.index: delta for delta in held}
+        latest = self._latest | {delta.index: delta for delta in buffered}
         for index in range(len(self.prompts) * self.n):
             before = latest.get(index, Delta())
             if not before.is_last:

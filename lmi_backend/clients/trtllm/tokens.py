@@ -65,18 +65,18 @@ class DecodeReply:
     """The text of some tokens."""
 
     outputs: frozenset[str] = frozenset()
-    _held: list[bytes] = field(default_factory=list)
+    _buffered: list[bytes] = field(default_factory=list)
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         for chunk in chunks:
             if isinstance(chunk, HttpChunk):
-                self._held.append(chunk.data)
+                self._buffered.append(chunk.data)
                 if chunk.status >= HTTP_ERROR:
                     raise HttpError(chunk.status, chunk.data.decode("utf-8", "replace"))
         if not is_last:
             return []
         try:
-            return [self._read(b"".join(self._held))]
+            return [self._read(b"".join(self._buffered))]
         except msgspec.DecodeError:
             raise EngineError("the model's engine has no tokenizer") from None
 

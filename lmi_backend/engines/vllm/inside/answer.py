@@ -31,8 +31,8 @@ class BodyAnswer:
         """Of tokens that no chunk has carried yet."""
         self.is_over = False
         """Whether its last token has come: what is left of it leaves as one chunk."""
-        self._held = HttpChunk()
-        self.holds_role = False
+        self._buffered = HttpChunk()
+        self.buffers_role = False
         """Whether the next event tells a chat's role, and leaves with the first that tells a token.
 
         The ids of that token come with the role, so a worker that resumes from there would not send
@@ -63,17 +63,17 @@ class BodyAnswer:
         chunk.num_prompt_tokens = self.prompt_tokens
         chunk.ids, self.ids = self.ids, b""
         self.last_data = chunk.data
-        if self.holds_role and not chunk.is_last:
-            self.holds_role, self._held = False, chunk
+        if self.buffers_role and not chunk.is_last:
+            self.buffers_role, self._buffered = False, chunk
             return
         if self.is_over and not chunk.is_last:
             # A worker that resumes from an answer's last token would generate more.
-            self._held.merge(chunk)
+            self._buffered.merge(chunk)
             return
-        if self._held.data:
-            self._held.merge(chunk)
-            self._held.status, self._held.headers = chunk.status, chunk.headers
-            chunk, self._held = self._held, HttpChunk()
+        if self._buffered.data:
+            self._buffered.merge(chunk)
+            self._buffered.status, self._buffered.headers = chunk.status, chunk.headers
+            chunk, self._buffered = self._buffered, HttpChunk()
         self._sink.take(chunk)
 
     def write_by(self, state: Any, template: Template) -> TemplatedEvents:

@@ -109,7 +109,7 @@ class DirectCalls:
             response = await handler(asked, error)
         is_chat = request.path == CHATS
         is_plain_chat = answer.may_be_plain and is_chat
-        answer.holds_role = is_chat and not is_plain_chat
+        answer.buffers_role = is_chat and not is_plain_chat
         await _send(response, answer, has_role=is_plain_chat)
         return True
 

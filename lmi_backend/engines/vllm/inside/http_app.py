@@ -158,7 +158,7 @@ class HttpApp:
             await self._adapters.tell()
             try:
                 if not await self._calls.respond(request, answer, outlined):
-                    answer.holds_role = request.path == CHATS
+                    answer.buffers_role = request.path == CHATS
                     await respond(self._app, request, answer.take)
             except EngineDeadError:
                 raise

@@ -206,7 +206,7 @@ class _OutputHook:
             return
         try:
             text = self._state.detokenizer.get_next_output_text(finished=False, delta=True)
-            self._take(self._reader.middle(text, ids, positions, self._logprobs))
+            self._take(self._reader.of_new_tokens(text, ids, positions, self._logprobs))
         except Exception as error:  # noqa: BLE001  it must not end the other requests
             self.ended.set_exception(error)
 

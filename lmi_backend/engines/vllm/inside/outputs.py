@@ -72,7 +72,7 @@ class OutputReader:
                 delta.prompt_tokens = self._prompt_tokens(output)
             yield delta
 
-    def middle(
+    def of_new_tokens(
         self,
         text: str,
         ids: Sequence[int],

@@ -117,7 +117,7 @@ def _read(
     waiting = min(last.waiting, unfinished)
     adapters: dict[str, tuple[str, ...]] = {}
     if unfinished and fixed["max_adapters"]:
-        adapters = adapters_in_use(processor.request_states.values(), holds_back=waiting > 0)
+        adapters = adapters_in_use(processor.request_states.values(), has_waiting=waiting > 0)
     return msgspec.structs.replace(
         last,
         # With those that its core has not got yet; if it never does, it hangs.
@@ -131,20 +131,20 @@ def _read(
     )
 
 
-def adapters_in_use(states: Iterable[Any], *, holds_back: bool) -> dict[str, tuple[str, ...]]:
+def adapters_in_use(states: Iterable[Any], *, has_waiting: bool) -> dict[str, tuple[str, ...]]:
     """Return the fields of `EngineStats` about adapters.
 
     vLLM counts this by itself only together with what `compat.count_less` turns off.
 
     Args:
         states: what vLLM keeps of each request that runs or waits.
-        holds_back: whether any waits; which of those without a token it is, vLLM does not say.
+        has_waiting: whether any waits; which of those without a token it is, vLLM does not say.
     """
     running: set[str] = set()
     waiting: set[str] = set()
     for state in states:
         if state.lora_name is not None:
-            among = waiting if holds_back and state.is_prefilling else running
+            among = waiting if has_waiting and state.is_prefilling else running
             among.add(state.lora_name)
     return {
         "running_adapters": tuple(sorted(running)),
