@@ -1,4 +1,4 @@
-"""Who holds on to vLLM: the modules in inside/, and no other."""
+"""Who depends on the inside of vLLM: the modules in inside/, and no other."""
 
 import ast
 import re
