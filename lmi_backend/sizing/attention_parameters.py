@@ -25,7 +25,8 @@ def whole_parameters(config: ConfigFields, facts: ModelFacts) -> int:
     low_rank = config.number("q_lora_rank", default=0)
     if config.get("kv_lora_rank") is None:
         is_grouped = config.number("o_lora_rank", default=0) > 0
-        return hidden * (low_rank + facts.head_dim) if is_grouped else 0
+        chosen = _chosen(config, facts, low_rank)
+        return hidden * (low_rank + facts.head_dim) + chosen if is_grouped else 0
     latent = config.number("kv_lora_rank") + config.number("qk_rope_head_dim", least=0)
     share = indexer_share(config, facts.num_layers)
     indexer = int(share * _indexer(config, hidden, low_rank or hidden))
@@ -76,7 +77,32 @@ def _grouped_attention(config: ConfigFields, facts: ModelFacts, low_rank: int) -
     first = config.number("q_lora_rank", default=hidden)
     groups = config.number("o_groups", default=1)
     out = queries * low_rank + groups * low_rank * hidden
-    return first * (hidden + queries) + hidden * facts.head_dim + out
+    chosen = _chosen(config, facts, first)
+    return first * (hidden + queries) + hidden * facts.head_dim + out + chosen
+
+
+def _chosen(config: ConfigFields, facts: ModelFacts, low_rank: int) -> int:
+    """Return what makes the indexer's queries, for each layer: only some have an indexer."""
+    if facts.compressed is None:
+        return 0
+    width = config.number("index_head_dim", default=0) * config.number("index_n_heads", default=0)
+    return low_rank * width * facts.compressed.few // facts.num_layers
+
+
+def compressing_parameters(config: ConfigFields, facts: ModelFacts) -> int:
+    """Return the parameters that compress the text of all layers, whole on each device (V4).
+
+    Each is a vector's content and its gate; where compressed texts overlap, both twice. Indexers
+    have their own. What joins streams of hidden states has 32 bits, and counts as two here.
+    """
+    if facts.compressed is None:
+        return 0
+    hidden, streams = facts.hidden_size, config.number("hc_mult", default=0)
+    index = config.number("index_head_dim", default=0)
+    few = facts.compressed.few * (4 * (facts.head_dim + index) + config.number("index_n_heads"))
+    many = facts.compressed.many * 2 * facts.head_dim
+    joins = 2 * facts.num_layers * 2 * (2 + streams) * streams**2
+    return hidden * (few + many + joins)
 
 
 def _indexer(config: ConfigFields, hidden: int, low_rank: int) -> int:

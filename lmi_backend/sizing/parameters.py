@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmi_backend.sizing.attention_parameters import attention_parameters, whole_parameters
+from lmi_backend.sizing.attention_parameters import (
+    attention_parameters,
+    compressing_parameters,
+    whole_parameters,
+)
 from lmi_backend.sizing.config_fields import ConfigFields
 from lmi_backend.sizing.experts import vision_expert_share
 from lmi_backend.sizing.kv_layers import (
@@ -94,7 +98,9 @@ def count_parameters(config: ConfigFields, facts: ModelFacts) -> ParameterCount:
         embeddings=_embeddings(config, facts),
         head=0 if facts.ties_embeddings else facts.vocab_size * facts.hidden_size,
         parts=tuple(part for part in parts if part.layers),
-        plain=routers + (2 * facts.num_layers + 1) * facts.hidden_size,
+        plain=routers
+        + (2 * facts.num_layers + 1) * facts.hidden_size
+        + compressing_parameters(config, facts),
         vision=facts.vision_parameters,
     )
 

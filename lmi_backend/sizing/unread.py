@@ -29,7 +29,8 @@ _HARMLESS: Final = re.compile(
     |(vision|audio|image|video|media|boi|eoi|boa|eoa|mm)_?.*|full_attn_idxs|block_.*|conv_.*
     |head_dim|max_window_layers|layer_types|language_model_only|ignore_index|beta_.*|expand|scale_.*
     |original_max.*|mamba_(dt_rank|d_head|head_dim)|mup_.*|enable_.*_fp32.*|moe_router_.*
-    |num_(expert_groups|limited_groups)|global_attn_every_n_layers|zero_expert_.*|initial_context_length|use_bidirectional_attention|kv_channels|head_dim_.*
+    |num_(expert_groups|limited_groups)|global_attn_every_n_layers|zero_expert_.*|num_hash_layers
+    |initial_context_length|use_bidirectional_attention|kv_channels|head_dim_.*
     |experts_per_token|moe_layer_freq|moe_shared_expert_overlap|index_topk.*|indexer_.*|mla_use_.*
     |num_key_value_heads|num_attention_heads|attention_chunk_size|sliding_window.*|attn_.*|use_.*
     |latent_moe_use_norm|encoder_layerdrop|decoder_layerdrop|classifier.*|gradient.*|swiglu_limit.*
