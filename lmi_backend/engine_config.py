@@ -23,6 +23,8 @@ class ClientSettings:
     """Whose defaults an LMI body gets."""
     output_formatter: str = ""
     """LMI's format of answers; empty for the one that fits the request."""
+    openai_lines: bool = False
+    """Whether streams to OpenAI's bodies on LMI's path are JSON lines, not events."""
     tgi_compat: bool = False
     """Whether LMI answers have TGI's format."""
     is_embedding: bool = False

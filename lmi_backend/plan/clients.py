@@ -48,6 +48,7 @@ def engine_config(
         clients=ClientSettings(
             dialect=_dialect(options, report),
             output_formatter=options[opt.OUTPUT_FORMATTER],
+            openai_lines=options[opt.OPENAI_STREAMS] == "lines",
             tgi_compat=options[opt.TGI_COMPAT],
             is_embedding=options[opt.TASK] in opt.EMBEDDING,
             normalize=options[chat.NORMALIZE],

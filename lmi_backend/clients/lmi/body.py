@@ -146,6 +146,7 @@ def _read_object(
                 data = _older_chat(data, body)
             data = _of_adapter(data, body, headers, context)
             reply = LegacyChatReply() if is_legacy else BodyReply()
+            reply.has_lines = path == INVOCATIONS and context.clients.openai_lines
             return ParsedRequest(HttpRequest(address, data, headers), reply)
     accepted = "inputs (LMI), messages, prompt or input (OpenAI), or requestType"
     raise RequestError("holds no prompt", field="request", accepted=accepted)

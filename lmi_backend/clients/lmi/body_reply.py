@@ -71,6 +71,8 @@ class BodyReply:
     """Bytes as they come; an HTTP error becomes an error whose text is the body."""
 
     outputs: frozenset[str] = frozenset()
+    has_lines: bool = False
+    """Whether an HTTP client gets a stream as JSON lines; tensors have events."""
     _first: HttpChunk | None = None
     _buffered: list[bytes] = field(default_factory=list)
 

@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from lmi_backend.clients.form import LINES, Ending, ReplyForm, answers_of
-from lmi_backend.clients.lmi.body_reply import LegacyChatReply, LmiBodyReply, with_lmi_reasons
+from lmi_backend.clients.lmi.body_reply import (
+    BodyReply,
+    LegacyChatReply,
+    LmiBodyReply,
+    with_lmi_reasons,
+)
 from lmi_backend.clients.lmi.errors import lmi_failure
 from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.clients.openai.form import HttpForm
+from lmi_backend.clients.openai.lines import LinesForm
 from lmi_backend.errors import HTTP_ERROR
 from lmi_backend.generation import HttpRequest
 
@@ -85,8 +91,9 @@ def form_of(work: tuple[GenerateRequest, ...] | HttpRequest, reply: Reply) -> Fo
     """Return what makes a response of the answer to a request."""
     if isinstance(work, HttpRequest) and work.path == INVOCATIONS:
         return HandlerForm()
-    if isinstance(reply, LegacyChatReply):
-        return LegacyChatForm()
+    if isinstance(reply, BodyReply):
+        form = LegacyChatForm() if isinstance(reply, LegacyChatReply) else HttpForm()
+        return LinesForm(form) if reply.has_lines else form
     if not isinstance(reply, LmiBodyReply):
         return HttpForm()
     return ReplyForm(reply, answers_of(work), reply.content_type, reply.in_the_middle)

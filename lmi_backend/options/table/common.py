@@ -235,6 +235,13 @@ TGI_COMPAT: Final = Option(
     plan_field="dialect",
     help="Answers in TGI's shape. Its presence chooses LMI's older defaults.",
 )
+OPENAI_STREAMS: Final = Option(
+    name="option.openai_streams",
+    kind=choice("events", "lines"),
+    default="events",
+    plan_field="dialect",
+    help="Streams to OpenAI bodies on /invocations: server-sent events, or JSON lines as of LMI.",
+)
 LMI_DIALECT: Final = Option(
     name="option.lmi_dialect",
     kind=choice("auto", "legacy", "async"),

@@ -9,6 +9,7 @@ from lmi_backend.clients.lmi.body import read_http_body
 from lmi_backend.clients.lmi.handler_form import LegacyChatForm, form_of, streamed
 from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.engine_config import ClientSettings, Context
+from lmi_backend.errors import EngineError
 from lmi_backend.generation import HttpChunk, HttpRequest
 
 CHAT = json.dumps({"messages": [{"role": "user", "content": "Hi"}]})
@@ -35,6 +36,43 @@ def test_a_chat_of_the_older_handlers_has_their_words(dialect: Any) -> None:
     headers = {"content-type": "text/event-stream"}
     data = form.write([HttpChunk(EVENTS + END, is_last=True, headers=headers)])
     assert (b'"eos_token"' in data) == (dialect == "legacy")
+
+
+@pytest.mark.parametrize("dialect", ["legacy", "async"])
+@pytest.mark.parametrize("path", [INVOCATIONS, "/v1/chat/completions"])
+def test_streams_of_lmis_path_may_be_lines(dialect: Any, path: str) -> None:
+    context = Context(ClientSettings(dialect=dialect, openai_lines=True))
+    data = EVENTS + b"data: " + b'{"error":{"message":"gone"}}\n\n' + END
+    for cut in range(1, len(data)):
+        parsed = read_http_body(CHAT, path, {}, context)
+        assert isinstance(parsed.work, HttpRequest)
+        form = form_of(parsed.work, parsed.reply)
+        headers = {"content-type": "text/event-stream; charset=utf-8"}
+        pieces = ((data[:cut], False), (data[cut:], True))
+        chunks = [HttpChunk(each, is_last=last, headers=headers) for each, last in pieces]
+        written_lines = b"".join(form.write([chunk]) for chunk in chunks)
+        assert form.is_over
+        if path != INVOCATIONS:
+            assert form.headers["content-type"] == headers["content-type"]
+            return
+        assert form.headers == {"content-type": "application/jsonlines"}
+        lines = [json.loads(line) for line in written_lines.splitlines()]
+        assert [list(line) for line in lines] == [["choices"], ["error"], ["choices"]]
+    ending = form.failure(EngineError("gone"))
+    assert (json.loads(ending.data)["error"]["code"], ending.is_end) == (500, True)
+
+
+def test_whole_answers_and_errors_are_no_lines() -> None:
+    context = Context(ClientSettings(openai_lines=True))
+    for status, body in ((200, b'{"choices":[]}'), (400, b'{"error":{}}')):
+        parsed = read_http_body(CHAT, INVOCATIONS, {}, context)
+        assert isinstance(parsed.work, HttpRequest)
+        form = form_of(parsed.work, parsed.reply)
+        headers = {"content-type": "application/json"}
+        chunk = HttpChunk(body, is_last=True, status=status, headers=headers)
+        assert form.write([chunk]) == body
+        assert (form.status, form.headers) == (status, headers)
+        assert form.failure(EngineError("gone")).data == b""
 
 
 def test_a_stream_that_comes_in_any_pieces_is_the_same() -> None:
