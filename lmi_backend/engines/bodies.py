@@ -61,14 +61,14 @@ FEWEST_VALUES: Final = 300_000
 _COUNTED: Final = 4
 """Of a value that has a comma: its name, itself, its bracket and the comma."""
 # Whatever else is in a body is passed over and never built.
-_ALL: Final = dict.fromkeys(
-    (*NAMES, *STRUCTURES, *LISTS, *CHAT, *TEXTS, *MEDIA, TRUNCATED, *foreign_names.NAMES)
+_ALL: Final = frozenset(
+    {
+        *(*NAMES, *STRUCTURES, *LISTS, *CHAT, *TEXTS, *MEDIA, TRUNCATED),
+        *(*foreign_names.NAMES, foreign_names.ENCODING),
+    }
 )
-_DECODER: Final = msgspec.json.Decoder(
-    msgspec.defstruct(
-        "Fields", [*((name, Any, None) for name in _ALL), (foreign_names.ENCODING, Any, "")]
-    )
-)
+_DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_value: Final = msgspec.json.decode
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,10 @@ async def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> tuple[b
         fields = _fields(outlined.text)
     except RecursionError:
         raise RequestError("is nested too deeply", field="the body") from None
-    for name in (*NAMES, *STRUCTURES, *LISTS, *foreign_names.VALUES):
-        if outlined.long and fields.get(name) is not None:
-            fields[name] = await _filled(fields[name], outlined, body)
+    if outlined.long:
+        for name in (*NAMES, *STRUCTURES, *LISTS, *foreign_names.VALUES):
+            if fields.get(name) is not None:
+                fields[name] = await _filled(fields[name], outlined, body)
     _check_fields(fields, bounds, outlined)
     changed = foreign_names.changes(fields, path, bounds.reads.get(path, ()))
     if not changed:
@@ -209,7 +210,8 @@ def _chooses_itself(choice: Any) -> bool:
 def check_lists(fields: Mapping[str, Any], bounds: StructureBounds) -> None:
     """Raise RequestError for a list of tokens or strings that is too long."""
     for name in LISTS:
-        value = fields.get(name)
+        if (value := fields.get(name)) is None:
+            continue
         if isinstance(value, list | tuple | dict) and len(value) > bounds.choices:
             accepted = f"at most {bounds.choices} (option.max_structure_choices)"
             raise RequestError(f"has {len(value)} members", field=name, accepted=accepted)
@@ -226,14 +228,14 @@ def check_sampling(sampling: Sampling, bounds: StructureBounds) -> None:
 
 
 def _fields(body: bytes) -> dict[str, Any]:
+    """Return the members of a body that are looked at."""
     try:
-        return msgspec.structs.asdict(_DECODER.decode(body))
-    except msgspec.ValidationError:
-        return {}
+        members = _DECODER.decode(body)
+        return {name: _value(raw) for name, raw in members.items() if name in _ALL}
     except msgspec.DecodeError:
         pass
     try:
-        # As vLLM's server reads it: with NaN, and in other encodings.
+        # As vLLM's server reads it: with NaN and huge numbers, and in other encodings.
         read = json.loads(body)
     except ValueError:
         return {}

@@ -22,6 +22,7 @@ TEXTS: Final = (
     "queries", "documents", "items", "instruction", "instructions", "system", "questions", "state",
 )  # fmt: skip
 """Fields with a prompt, or a list of prompts."""
+_ALL: Final = tuple(dict.fromkeys((*CHAT, *TEXTS)))
 _MEDIA: Final = frozenset(
     {
         "image_url", "video_url", "audio_url", "input_audio", "image_pil", "image_embeds",
@@ -49,7 +50,7 @@ class BodyTexts:
     def check(self) -> None:
         """Raise RequestError for prompts that are too long, or too many."""
         fields = self._fields
-        for name in dict.fromkeys((*CHAT, *TEXTS)):
+        for name in _ALL:
             value = fields.get(name)
             if isinstance(value, list) and len(value) > MOST_ITEMS and not _is_ids(value):
                 problem = f"has {len(value)} members"
@@ -59,14 +60,15 @@ class BodyTexts:
             for chat in chats:
                 self._check_length("messages", self._characters(chat))
         elif chats is not None or _is_response(fields):
-            whole = sum(self._characters(fields.get(each)) for each in CHAT)
+            whole = sum(self._characters(fields[each]) for each in CHAT if each in fields)
             self._check_length("messages" if chats is not None else "input", whole)
         self._check_together()
 
     def _check_together(self) -> None:
         bounds, together = self._bounds, 0
         for name in TEXTS:
-            value = self._fields.get(name)
+            if (value := self._fields.get(name)) is None:
+                continue
             for item in value if isinstance(value, list) else (value,):
                 count = self._characters(item)
                 together += count

@@ -133,6 +133,8 @@ def renamed(fields: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
         RequestError: two of them contradict each other, or the server reads no such member.
     """
     changed: dict[str, Any] = {}
+    if fields.keys().isdisjoint(OTHER_NAMES):
+        return changed
     for name, targets in OTHER_NAMES.items():
         if (value := fields.get(name)) is None or name in read:
             continue
@@ -173,7 +175,8 @@ def refuse_unread(fields: Mapping[str, Any], read: Collection[str]) -> None:
         RequestError: with what is accepted.
     """
     for name, nothing in OF_SERVERS.items():
-        value = fields.get(name)
+        if (value := fields.get(name)) is None:
+            continue
         if name not in read and value not in (*_NOTHING, *nothing):
             words = [*map(json.dumps, nothing), "nothing"]
             raise _unread(name, value, [_WORDS[name], *words] if name in _WORDS else words)

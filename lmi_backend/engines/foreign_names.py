@@ -58,6 +58,7 @@ VALUES: Final = tuple(
 """Members of a body whose values are read."""
 NAMES: Final = (*VALUES, *choices.OF_SERVERS, choices.SAMPLES)
 """Members of a body that are looked at."""
+_PLACES: Final = {name: place for place, name in enumerate(dict.fromkeys(NAMES))}
 
 
 def changes(fields: Mapping[str, Any], path: str, read: Collection[str] = ()) -> dict[str, Any]:
@@ -71,7 +72,9 @@ def changes(fields: Mapping[str, Any], path: str, read: Collection[str] = ()) ->
     Raises:
         RequestError: a member cannot be served, or two contradict each other.
     """
-    given = {name: fields[name] for name in NAMES if fields.get(name) not in _NOTHING}
+    # Most bodies have few of so many.
+    names = sorted(fields.keys() & _PLACES, key=_PLACES.__getitem__)
+    given = {name: fields[name] for name in names if fields[name] not in _NOTHING}
     # To OpenAI's clients null is the default, and vLLM's server refuses it.
     nulls = {ENCODING: None} if fields.get(ENCODING, "") is None else {}
     if path not in (*_GENERATING, EMBEDDINGS):
@@ -122,8 +125,9 @@ def rewritten(body: Mapping[str, Any], changed: Mapping[str, Any]) -> bytes:
 
 
 def _refuse(fields: Mapping[str, Any], given: Mapping[str, Any], read: Collection[str]) -> None:
-    # The best of as many answers as are shown is each of them.
-    _refuse_unserved(given, UNSERVED | {"best_of": (1, given.get("n", 1))}, read)
+    if not given.keys().isdisjoint(UNSERVED):
+        # The best of as many answers as are shown is each of them.
+        _refuse_unserved(given, UNSERVED | {"best_of": (1, given.get("n", 1))}, read)
     for name, accepted in choices.SWITCHES.items():
         if fields.get(name) is not None and name not in read:
             raise RequestError("is not served", field=name, accepted=accepted)
@@ -156,6 +160,8 @@ def _twice(found: Mapping[str, Any]) -> RequestError:
 
 def _adapter(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the adapter of a body as its `model`."""
+    if given.keys().isdisjoint(ADAPTERS):
+        return {}
     asked = {name: given[name] for name in ADAPTERS if name in given}
     names = {name: _only(name, value) for name, value in asked.items()}
     if len({*names.values()}) > 1:

@@ -5,6 +5,7 @@ more must say so here; benchmarks/README.md says what such counts mean in micros
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from lmi_backend.clients.triton.form import TritonForm
 from lmi_backend.clients.vllm.reading import VllmReply
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.engine_config import Context, ModelInfo
+from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.frontend.http.client import CLIENT, Client
 from lmi_backend.frontend.http.exchange import Exchange
@@ -48,6 +50,8 @@ MARGIN = 1.1
 PROMPT = (GenerateRequest("x"),)
 EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT, LMI_EVENT = 13.5, 13.3, 28.2, 51.3
 """Calls of functions that an event of a chat costs."""
+BODY_CHECK = 250
+"""Calls that a look at the members of a plain chat costs, however many members there may be."""
 
 
 class Calls:
@@ -109,6 +113,17 @@ async def test_what_a_token_costs_the_worker(
         await asyncio.sleep(0)
     assert len(frames) <= frames_a_step * STEPS + 1
     assert calls.count / (STREAMS * STEPS) <= calls_a_token * MARGIN
+
+
+async def test_what_a_look_at_a_body_costs_the_worker() -> None:
+    asked = {"model": "m", "stream": True, "max_tokens": 64, "temperature": 0, "seed": 1}
+    body = json.dumps({"messages": [{"role": "user", "content": "Count."}], **asked}).encode()
+    bounds = BodyBounds(max_model_len=1024, longest=20, reads={BODY.path: {"messages", *asked}})
+    await check_body(body, bounds, BODY.path)
+    calls = Calls()
+    with calls.counted():
+        await check_body(body, bounds, BODY.path)
+    assert calls.count <= BODY_CHECK * MARGIN
 
 
 class Sender:

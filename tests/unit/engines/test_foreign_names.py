@@ -156,3 +156,10 @@ async def test_an_encoding_of_null_is_none(path: str) -> None:
         assert await _served({"encoding_format": given}, path) == {}
     data = b'{"input": "a", "encoding_format": null}'
     assert b"encoding_format" not in (await check_body(data, BodyBounds(), path))[0]
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN"])
+async def test_a_number_that_no_reader_takes_hides_no_other_member(number: str) -> None:
+    data = f'{{"model": "tiny", "messages": [], "n": {number}, "guided_regex": "a"}}'.encode()
+    changed, _ = await check_body(data, BodyBounds(), CHATS)
+    assert json.loads(changed)["structured_outputs"] == {"regex": "a"}
