@@ -17,9 +17,10 @@ from named_tests import TESTS, check_test
 from run_clients import recorded
 from run_clients import table as programs_table
 
+from lmi_backend.clients import unserved_names
 from lmi_backend.clients.registry import CLIENTS
 from lmi_backend.clients.spec import Who
-from lmi_backend.engines import choices, foreign_names, unserved_names
+from lmi_backend.engines import choices, foreign_names
 
 TABLE = TESTS / "data" / "clients.json"
 NODE = TESTS / "clients" / "node" / "package.json"

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS
 from lmi_backend.clients.response_formats import bare_schema, is_openais, read_format
+from lmi_backend.clients.unserved_names import UNSERVED
 from lmi_backend.engines import choices
-from lmi_backend.engines.unserved_names import UNSERVED
 from lmi_backend.errors import RequestError
 
 _FORMAT: Final = "response_format"

@@ -24,6 +24,7 @@ from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.clients.registry import SHARED
 from lmi_backend.clients.reply import AdapterChange
 from lmi_backend.clients.request import read_request
+from lmi_backend.clients.sagemaker.headers import target_of
 from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, TARGET, Path, Read
 from lmi_backend.clients.tracing import take_trace
 from lmi_backend.clients.triton.form import TritonForm
@@ -53,7 +54,6 @@ _IS_URL: Final = re.compile(r"https?://", re.IGNORECASE).match
 """Their library for JavaScript gives the URL that it sends to."""
 _ENGINE_HEADERS: Final = ("x-request-id", "x-session-id", "x-correlation-id")
 """Headers that vLLM's server reads; the client's key and cookies do not go to an engine."""
-_COMPONENT: Final = "x-amzn-sagemaker-inference-component"
 _NOT_FOR_MODELS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
 """The client's secrets, which are for us, or for what is before us."""
 _MANAGEMENT: Final = b"_ADAPTER"
@@ -121,6 +121,8 @@ class Reading:
 
         OpenAI's bodies, and those for users' own code, go to the worker as they are.
         """
+        if path.check is not None:
+            path.check(exchange.headers)
         if path.accept in exchange.headers:
             exchange.headers["accept"] = exchange.headers[path.accept]
         model, name = await self._invoked_model(exchange, data)
@@ -197,9 +199,7 @@ class Reading:
 
     async def _invoked_model(self, exchange: Exchange, data: bytes) -> tuple[Model, str]:
         """Return the model, and its name in a path or a header."""
-        headers = exchange.headers
-        named = exchange.parameters.get("model") or headers.get(TARGET) or headers.get(_COMPONENT)
-        if named:
+        if named := exchange.parameters.get("model") or target_of(exchange.headers):
             name = named.removesuffix(".tar.gz").strip("/")
             return await self._named(exchange, name), name
         endpoint = exchange.parameters.get("endpoint", "")

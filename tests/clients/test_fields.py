@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from lmi_backend.clients import unserved_names
 from lmi_backend.clients.fields import FIELDS, IGNORED, NEUTRAL
-from lmi_backend.engines import foreign_names, unserved_names
+from lmi_backend.engines import foreign_names
 from tests.support.places import CLIENTS_PYTHON, ENGINE_PYTHON
 
 # The types by which the libraries name what they send.
 PRINT = """
 import json
+from anthropic.types.beta.message_create_params import MessageCreateParamsBase as Beta
+from anthropic.types.message_count_tokens_params import MessageCountTokensParams
 from anthropic.types.message_create_params import MessageCreateParamsBase
 from huggingface_hub import ChatCompletionInput, TextGenerationInputGenerateParameters
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase as Chat
@@ -23,6 +26,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsBa
 types = {
     "openai chat": Chat, "openai completion": Completion,
     "openai response": ResponseCreateParamsBase, "anthropic": MessageCreateParamsBase,
+    "anthropic beta": Beta, "anthropic count": MessageCountTokensParams,
     "huggingface chat": ChatCompletionInput, "tgi": TextGenerationInputGenerateParameters,
 }
 print(json.dumps({name: sorted(each.__annotations__) for name, each in types.items()}))
@@ -32,6 +36,8 @@ SERVER = {
     "openai completion": ("openai/completion", "CompletionRequest"),
     "openai response": ("openai/responses", "ResponsesRequest"),
     "anthropic": ("anthropic", "AnthropicMessagesRequest"),
+    "anthropic beta": ("anthropic", "AnthropicMessagesRequest"),
+    "anthropic count": ("anthropic", "AnthropicCountTokensRequest"),
     "huggingface chat": ("openai/chat_completion", "ChatCompletionRequest"),
 }
 """The class of vLLM's server that reads such a body."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.clients.fields import FIELDS
 from lmi_backend.clients.lmi.body_reply import LmiBodyReply
 from lmi_backend.clients.lmi.reading import LmiReply, read_lmi
 from lmi_backend.clients.parameters import read_parameters
 from lmi_backend.clients.spec import Read
 from lmi_backend.clients.tgi.form import TgiForm
+from lmi_backend.clients.unserved_names import UNSERVED
 from lmi_backend.engine_config import ClientSettings
 from lmi_backend.errors import RequestError
 
@@ -51,8 +54,18 @@ def _read(body: dict[str, Any], context: Context, *, stream: bool, is_list: bool
         named["do_sample"] = True
     # LMI passes over what it does not serve; some of that this client's own server serves.
     read_parameters(named, dropped=[], refuses_unserved=True)
+    _refuse_others(given)
     parsed = read_lmi(body["inputs"], named, replace(context, clients=_SETTINGS), is_body=True)
     reply = parsed.reply.inner if isinstance(parsed.reply, LmiBodyReply) else parsed.reply
     if not isinstance(parsed.work, tuple) or not isinstance(reply, LmiReply):
         raise RequestError("is not a text", field="inputs")
     return Read(parsed.work, TgiForm(reply.requested, is_list=is_list), dropped=parsed.dropped)
+
+
+def _refuse_others(given: dict[str, Any]) -> None:
+    """Refuse other servers' parameters that constrain, select or limit an answer."""
+    for name in given.keys() & UNSERVED.keys() - FIELDS.keys():
+        value, nothing = given[name], UNSERVED[name]
+        if value and value not in nothing:
+            accepted = " or ".join([*map(json.dumps, nothing), "nothing"])
+            raise RequestError("is not served", field=name, value=value, accepted=accepted)

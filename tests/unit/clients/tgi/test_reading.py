@@ -9,7 +9,11 @@ from lmi_backend.errors import RequestError
 
 @pytest.mark.parametrize("read", [read_whole, read_stream, read_either])
 @pytest.mark.parametrize(
-    ("name", "asked", "nothing"), [("typical_p", 0.9, 1.0), ("watermark", True, False)]
+    ("name", "asked", "nothing"),
+    [
+        ("typical_p", 0.9, 1.0),
+        ("watermark", True, False),
+    ],
 )
 def test_what_its_server_serves_and_nothing_here_does_is_refused(
     read: object, name: str, asked: object, nothing: object
@@ -18,3 +22,22 @@ def test_what_its_server_serves_and_nothing_here_does_is_refused(
         read({"inputs": "a", "parameters": {name: asked}}, Context())  # type: ignore[operator]
     assert refusal.value.field == name
     assert read({"inputs": "a", "parameters": {name: nothing}}, Context()).dropped == ()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("read", [read_whole, read_stream, read_either])
+@pytest.mark.parametrize(
+    ("name", "asked", "nothing"),
+    [
+        ("no_repeat_ngram_size", 3, 0),
+        ("max_time", 0.5, None),
+        ("suppress_tokens", [5], []),
+        ("guidance_scale", 1.5, 1),
+    ],
+)
+def test_what_other_servers_serve_is_refused_too(
+    read: object, name: str, asked: object, nothing: object
+) -> None:
+    with pytest.raises(RequestError) as refusal:
+        read({"inputs": "a", "parameters": {name: asked}}, Context())  # type: ignore[operator]
+    assert (refusal.value.field, "accepted: " in str(refusal.value)) == (name, True)
+    read({"inputs": "a", "parameters": {name: nothing}}, Context())  # type: ignore[operator]

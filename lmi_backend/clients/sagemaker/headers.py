@@ -1,0 +1,40 @@
+"""Headers with which AWS's libraries name a model, or request more than an answer."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.clients.spec import TARGET
+from lmi_backend.errors import HttpError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TARGETS: Final = (
+    TARGET,
+    "x-amzn-sagemaker-inference-component",
+    "x-amzn-sagemaker-target-container-hostname",
+)
+"""Headers that name a model; the first one that is there counts."""
+_SESSION: Final = "x-amzn-sagemaker-session-id"
+_NEW: Final = "NEW_SESSION"
+_EXPLANATIONS: Final = "x-amzn-sagemaker-enable-explanations"
+
+
+def target_of(headers: Mapping[str, str]) -> str:
+    """Return the name of a model in the headers; empty if there is none."""
+    return next((headers[name] for name in _TARGETS if headers.get(name)), "")
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuse what the service would serve in addition to an answer.
+
+    Raises:
+        HttpError: a session is to be opened, or the answer is to be explained.
+    """
+    if headers.get(_SESSION) == _NEW:
+        raise HttpError(HTTPStatus.BAD_REQUEST, "SessionId NEW_SESSION: sessions are not served")
+    # A JMESPath expression, where a literal is in backticks.
+    if headers.get(_EXPLANATIONS, "").strip("`").lower() not in ("", "false"):
+        raise HttpError(HTTPStatus.BAD_REQUEST, "EnableExplanations: answers are not explained")
