@@ -9,6 +9,7 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.replay.reading import Corpus, read_corpus
+from tests.support.places import TESTS
 from tests.support.s3_server import s3_server
 
 BODY = {"inputs": "a"}
@@ -205,6 +206,18 @@ def test_a_page_of_the_old_server_is_one_of_the_new(
     headers = [{"name": name, "value": origin} for name in ("Origin", "Referer")]
     (found,) = har(tmp_path, {"headers": headers}, {}).exchanges
     assert ("origin" in found.request.headers) is kept
+
+
+def test_published_samples_of_sagemakers_data_capture() -> None:
+    table, chat = read(TESTS / "data" / "captures" / "sagemaker.jsonl").exchanges
+    assert table.request.headers == {"content-type": "text/csv"}
+    assert chat.request.path == "/invocations"
+    assert json.loads(chat.request.body)["max_tokens"] == 50
+    for found in (table, chat):
+        assert found.answer is not None
+        assert found.at is not None
+    assert table.answer is not None
+    assert (table.answer.body, table.answer.media_type) == (b"30.4133586884", "text/csv")
 
 
 def tap(status: str, **body: Any) -> dict[str, Any]:
