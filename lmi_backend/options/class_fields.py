@@ -14,7 +14,7 @@ REQUIRED: Final = "required"
 """Default of a field that has none."""
 TEXT_LIMIT: Final = 120
 """Characters of a default, or of a type that is shown; longer ones are cut."""
-_FIELDS: Final = ("field", "ClassField", "PydanticField")
+_FIELDS: Final = ("field", "Field", "PydanticField")
 
 
 @dataclass(frozen=True)
