@@ -8,9 +8,11 @@ from lmi_backend.clients.dropped import DroppedParameters
 from lmi_backend.clients.form import EVENTS
 from lmi_backend.clients.lmi.handler_form import HandlerForm
 from lmi_backend.clients.reply import AdapterChange
+from lmi_backend.clients.responses.background import BackgroundForm
 from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED
 from lmi_backend.clients.tracing import take_trace, with_trace
 from lmi_backend.frontend.adapters import manage
+from lmi_backend.frontend.background_answer import BackgroundAnswer
 from lmi_backend.frontend.keeping import LAST_ID
 from lmi_backend.frontend.kept_responses import KeptResponses
 from lmi_backend.frontend.rejoining import Rejoining, owner_of
@@ -52,12 +54,19 @@ class Answering:
         """Answer a request that came to a path of one of the reader's actions."""
         data = await exchange.text(self._limit, self._seconds)
         model, asked = await self._reading.actions[path.action](path, exchange, data)
-        kept = None if _is_own(asked) else self._keeping.open(exchange, model.info)
-        keep = None
-        if kept is not None and _may_be_events(asked):
-            owner = await owner_of(exchange, data)
-            keep = Keep(kept.name, owner, model.info.resume_window)
+        keep, kept = None, self._kept(exchange, model, asked)
+        if kept is not None:
+            kept.request = await owner_of(exchange, data)
+            if _may_be_events(asked):
+                keep = Keep(kept.name, kept.request, model.info.resume_window)
         await self._send(exchange, model, asked, kept, keep)
+
+    def _kept(self, exchange: Exchange, model: Model, asked: Read) -> KeptAnswer | None:
+        """Return what keeps an answer; None if it is not to be kept."""
+        if isinstance(asked.form, BackgroundForm):
+            is_stream = asked.form.is_stream
+            return self._keeping.in_background(exchange, model.info, is_stream=is_stream)
+        return None if _is_own(asked) else self._keeping.open(exchange, model.info)
 
     def is_back(self, exchange: Exchange) -> bool:
         """Tell whether a request is about a kept answer, and starts no other."""
@@ -71,7 +80,7 @@ class Answering:
         if (kept := self._responses.find(exchange)) is not None:
             await self._responses.answer(exchange, kept)
         elif self._keeping.has(exchange):
-            await self._keeping.come_back(exchange)
+            await self._keeping.come_back(exchange, await owner_of(exchange, data))
         else:
             await self._rejoining(path, exchange, data, key)
 
@@ -114,7 +123,11 @@ class Answering:
         else:
             if keep is not None:
                 kept.follow_model(answer)
-            await kept.serve(send_answer(kept, answer, asked.form, failure))
+            sending = send_answer(kept, answer, asked.form, failure)
+            if not isinstance(kept, BackgroundAnswer) or kept.is_stream:
+                await kept.serve(sending)
+            elif await kept.begin(sending, 1):
+                await self._responses.begin(exchange, kept)
 
 
 def _is_own(asked: Read) -> bool:

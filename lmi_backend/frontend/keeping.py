@@ -9,7 +9,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import HttpError
-from lmi_backend.frontend.kept_answer import KeptAnswer, owner_of
+from lmi_backend.frontend.background_answer import BackgroundAnswer
+from lmi_backend.frontend.kept_answer import KeptAnswer
 from lmi_backend.ipc.rejoining import NOT_KEPT
 
 if TYPE_CHECKING:
@@ -63,21 +64,31 @@ class Keeping:
             return None
         return KeptAnswer(self, exchange, model.resume_window)
 
+    def in_background(
+        self, exchange: Exchange, model: ModelInfo, *, is_stream: bool
+    ) -> BackgroundAnswer:
+        """Return what takes an answer whose client need not stay."""
+        return BackgroundAnswer(self, exchange, model.resume_window, is_stream=is_stream)
+
     def again(self, exchange: Exchange, model: ModelInfo, name: str) -> KeptAnswer | None:
         """Return what takes an answer of a name that another front end had; None as `open`."""
         if not model.resume_window:
             return None
         return KeptAnswer(self, exchange, model.resume_window, name)
 
-    async def come_back(self, exchange: Exchange) -> None:
+    async def come_back(self, exchange: Exchange, owner: str) -> None:
         """Send a client the events after the one that it names.
+
+        Args:
+            exchange: its request.
+            owner: digest of what that has in common with the first one (`rejoining.py`).
 
         Raises:
             HttpError: nothing is kept there for this client (404).
         """
         name, number = self.named(exchange)
         kept = self._kept.get(name)
-        if kept is None or kept.owner != owner_of(exchange):
+        if kept is None or kept.request != owner:
             raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT)
         await self.follow(exchange, kept, number)
 

@@ -59,7 +59,8 @@ class KeptAnswer:
         self.name = name or secrets.token_urlsafe(_NAME_BYTES)
         self.when_known: Callable[[], object] = _nothing
         """Called when the store has it."""
-        self.model, self.owner = exchange.model, owner_of(exchange)
+        self.model, self.owner = exchange.model, (exchange.key_digest, exchange.path)
+        self.request = ""  # Digest of its key, path and body.
         self.events = KeptEvents(self.name)
         self.noted_size = 0
         """Bytes that the store has counted for it."""
@@ -93,6 +94,15 @@ class KeptAnswer:
             HttpError: what follows that event is not kept (404).
         """
         exchange = self.first
+        if await self.begin(sending, number):
+            if number and not self.events.has(number):
+                self.detach(exchange)
+                raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT)
+            await self.follow(exchange, number)
+
+    async def begin(self, sending: Coroutine[Any, Any, None], number: int) -> bool:
+        """Wait for an event; return false if the client has got the answer, as no stream."""
+        exchange = self.first
         # The answer counts as running until it is over, with or without its client.
         self._key, exchange.key = exchange.key, None
         task = self._task = asyncio.ensure_future(sending)
@@ -101,15 +111,12 @@ class KeptAnswer:
             self._news.clear()
             await self._news.wait()
         if self.is_kept:
-            if number and not self.events.has(number):
-                self._detach(exchange)
-                raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT)
-            await self.follow(exchange, number)
-            return
+            return True
         exchange.status, exchange.error = exchange.status or self.status, self.error
         exchange.num_tokens = self.num_tokens
         exchange.num_prompt_tokens = self.num_prompt_tokens
         await task
+        return False
 
     async def follow(self, exchange: Exchange, number: int) -> None:
         """Send a client the events after one; an older connection of the client is closed."""
@@ -120,7 +127,7 @@ class KeptAnswer:
             exchange.ping_text = _PING
             await self._send(exchange, number)
         finally:
-            self._detach(exchange)
+            self.detach(exchange)
             exchange.num_tokens = self.num_tokens - counted
             exchange.num_prompt_tokens = 0 if number else self.num_prompt_tokens
 
@@ -150,19 +157,24 @@ class KeptAnswer:
         if self._timer is not None:
             self._timer.cancel()
         self._store.note_away(self, is_away=False)
-        exchange.when_gone(partial(self._detach, exchange))
+        exchange.when_gone(partial(self.detach, exchange))
 
-    def _detach(self, exchange: Exchange) -> None:
+    def detach(self, exchange: Exchange) -> None:
         """Start to wait for the client, unless it has reconnected."""
         if self._reader is not exchange:
             return
         self._reader = None
         self._news.set()
-        if self._is_forgotten:
-            return
-        self._store.note_away(self, is_away=True)
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._window, self._store.forget, self)
+        if not self._is_forgotten:
+            self._store.note_away(self, is_away=True)
+            self._start_window()
+
+    def _start_window(self) -> None:
+        """Delete the answer if its client has not reconnected when its window is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+        later = asyncio.get_running_loop().call_later
+        self._timer = later(self._window, self._store.forget, self)
 
     @property
     def is_away(self) -> bool:
@@ -282,11 +294,6 @@ class _Direct:
             self._kept.put(data)
         else:
             self._kept.first.direct.write(data)
-
-
-def owner_of(exchange: Exchange) -> tuple[str, str]:
-    """Return the key and the path with which a client may resume the answer to a request."""
-    return exchange.key_digest, exchange.path
 
 
 def _nothing() -> None:

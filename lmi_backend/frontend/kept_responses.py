@@ -10,7 +10,8 @@ from urllib.parse import parse_qs
 import msgspec
 
 from lmi_backend.clients.form import JSON
-from lmi_backend.errors import RequestError
+from lmi_backend.errors import EngineError, RequestError
+from lmi_backend.frontend.background_answer import BackgroundAnswer
 
 if TYPE_CHECKING:
     from lmi_backend.frontend.http.exchange import Exchange
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _PATH: Final = "/v1/responses"
 _TRUE: Final = ("true", "1")
+_RUNNING: Final = ("in_progress", "queued")
 
 
 class KeptResponses:
@@ -50,13 +52,28 @@ class KeptResponses:
         if exchange.method == "GET" and query.get("stream", "").lower() in _TRUE:
             await self._keeping.follow(exchange, kept, _number(query))
             return
+        if isinstance(kept, BackgroundAnswer) and exchange.method == "POST":
+            kept.cancel()
         response = _latest(kept)
         if exchange.method == "DELETE":
             response = {"id": response.get("id"), "object": "response", "deleted": True}
         elif exchange.method == "POST" and not kept.is_over:
             response |= {"status": "cancelled"}
-        if exchange.method != "GET":
+        if isinstance(kept, BackgroundAnswer) and exchange.method != "DELETE":
+            kept.touch()
+        elif exchange.method != "GET":
             self._keeping.forget(kept)
+        await exchange.respond(HTTPStatus.OK, msgspec.json.encode(response), {"content-type": JSON})
+
+    async def begin(self, exchange: Exchange, kept: BackgroundAnswer) -> None:
+        """Answer the first request for a response in the background, which has begun.
+
+        Raises:
+            EngineError: it has failed before the engine said anything of it.
+        """
+        kept.detach(exchange)
+        if not (response := _latest(kept)):
+            raise EngineError("the response failed before it began")
         await exchange.respond(HTTPStatus.OK, msgspec.json.encode(response), {"content-type": JSON})
 
 
@@ -77,13 +94,25 @@ def _created(kept: KeptAnswer) -> dict[str, Any]:
 
 
 def _latest(kept: KeptAnswer) -> dict[str, Any]:
-    """Return the response as the latest event has it, or as the first one had it."""
-    return _response_in(kept, kept.events.count - 1) or _created(kept)
+    """Return the response as it is now: the complete one, or as it began."""
+    # A failure is two events: the response, and the error.
+    for number in (kept.events.count - 1, kept.events.count - 2):
+        response = _response_in(kept, number)
+        if response.get("status", _RUNNING[0]) not in _RUNNING:
+            return response
+    response = dict(_created(kept))
+    if response and isinstance(kept, BackgroundAnswer):
+        if kept.is_cancelled:
+            response["status"] = "cancelled"
+        elif kept.is_over:
+            error = {"code": "server_error", "message": "the answer has no end"}
+            response |= {"status": "failed", "error": error}
+    return response
 
 
 def _response_in(kept: KeptAnswer, number: int) -> dict[str, Any]:
     """Return the response in the event after one; empty if that event has none."""
-    if not kept.events.has(number):
+    if number < 0 or not kept.events.has(number):
         return {}
     data, _ = kept.events.after(number)
     for line in data.split(b"\n"):

@@ -24,6 +24,7 @@ from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.clients.registry import SHARED
 from lmi_backend.clients.reply import AdapterChange
 from lmi_backend.clients.request import read_request
+from lmi_backend.clients.responses import background
 from lmi_backend.clients.sagemaker.headers import target_of
 from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, TARGET, Path, Read
 from lmi_backend.clients.tracing import take_trace
@@ -102,8 +103,13 @@ class Reading:
         if adapter or is_unnamed:
             asked = {"model": adapter or model.name}
             data = msgspec.json.encode(await read_object(data) | asked)
-        request = HttpRequest(exchange.path, data, _engine_headers(exchange))
-        return model, Read(request, exchange.spec.form())
+        form = exchange.spec.form()
+        if path.template == background.PATH and background.MARK in data:
+            body = await read_object(data)
+            if model.info.resume_window and background.is_asked_by(body):
+                data = msgspec.json.encode(background.as_stream(body))
+                form = background.BackgroundForm(is_stream=body.get("stream") is True)
+        return model, Read(HttpRequest(exchange.path, data, _engine_headers(exchange)), form)
 
     def _is_no_name(self, name: str) -> bool:
         """Tell whether a client that names no model gave this as one."""

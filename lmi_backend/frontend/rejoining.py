@@ -62,7 +62,7 @@ class Rejoining:
             # It would end the connection on which its client is back by now.
             raise ClientGoneError
         if self._keeping.has(exchange):
-            await self._keeping.come_back(exchange)
+            await self._keeping.come_back(exchange, await owner_of(exchange, data))
             return
         coming = self._coming[name] = asyncio.Event()
         try:
@@ -83,7 +83,8 @@ class Rejoining:
         kept = self._keeping.again(exchange, model.info, name)
         if kept is None or isinstance(asked.work, AdapterChange):
             raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT)
-        keep = Keep(name, await owner_of(exchange, data), model.info.resume_window)
+        kept.request = await owner_of(exchange, data)
+        keep = Keep(name, kept.request, model.info.resume_window)
         answer = model.connection.rejoin(asked.work, exchange.tenant or asked.tenant, keep)
         kept.follow_model(answer)
         coming = self._coming[name]

@@ -64,6 +64,7 @@ NOT_OF_CLIENTS = {
     "clients/lmi/embedding.py": "an answer",
     "clients/failure.py": "an answer",
     "clients/lmi/reading.py": "an answer",
+    "clients/responses/background.py": "an event of vLLM's",
     "clients/responses/form.py": "an answer",
     "clients/tgi/form.py": "an answer",
     "clients/tgi/tokens.py": "an answer",

@@ -149,14 +149,14 @@ def test_an_answer_goes_on_while_its_client_is_away(scripted: Scripted) -> None:
     first = _leave(scripted)
     connection = scripted.front_end.models.all()[0].connection
     wait_for(lambda: not connection.num_open)
-    again = scripted.ask("POST", CHATS, b"", **{LAST_ID: first})
+    again = scripted.ask("POST", CHATS, _body(), **{LAST_ID: first})
     words = [f'"w{number} "'.encode() in again.data for number in range(200)]
     assert words == [False, *[True] * 199]
     # As often as it likes, and from any place.
     last = again.data.rpartition(b"\nid: ")[2].partition(b"\n")[0].decode()
     assert last == f"{first[:-2]}.201"
-    assert scripted.ask("POST", CHATS, b"", **{LAST_ID: last}).data == b""
-    middle = scripted.ask("POST", CHATS, b"", **{LAST_ID: f"{first[:-2]}.100"}).data
+    assert scripted.ask("POST", CHATS, _body(), **{LAST_ID: last}).data == b""
+    middle = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{first[:-2]}.100"}).data
     assert again.data.endswith(middle)
     assert middle.startswith(f"id: {first[:-2]}.101\n".encode())
 
@@ -182,7 +182,7 @@ def test_another_path_or_key_gets_404(keyed: Scripted) -> None:
         (CHATS, "b", 404), ("/v1/completions", "a", 404), ("/generate_stream", "a", 404),
         (CHATS, "c", 401), (CHATS, "a", 200),
     ):  # fmt: skip
-        answer = keyed.ask("POST", path, b"", **{**asked, "authorization": f"Bearer {key}"})
+        answer = keyed.ask("POST", path, _body(), **{**asked, "authorization": f"Bearer {key}"})
         assert answer.status == status, (path, key, answer.data)
 
 
@@ -193,14 +193,16 @@ def test_an_answer_without_its_client_counts_for_its_key(keyed: Scripted) -> Non
     assert refused.status == 429
     # To come back runs nothing.
     with socket.create_connection(("127.0.0.1", keyed.port), timeout=30) as connection:
-        connection.sendall(request_of(CHATS, b"", f"{LAST_ID}: {first}", "authorization: Bearer a"))
+        connection.sendall(
+            request_of(CHATS, _body(), f"{LAST_ID}: {first}", "authorization: Bearer a")
+        )
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
     keyed.models[NAME].script = _script(words=9)
     second = _leave(keyed, authorization="Bearer b")
     connection = keyed.front_end.models.all()[0].connection
     wait_for(lambda: connection.num_open == 1)
     assert keyed.ask("POST", CHATS, _body(), authorization="Bearer b").status == 429
-    back = keyed.ask("POST", CHATS, b"", **{LAST_ID: second, "authorization": "Bearer b"})
+    back = keyed.ask("POST", CHATS, _body(), **{LAST_ID: second, "authorization": "Bearer b"})
     assert b"w8" in back.data
 
 
@@ -222,7 +224,7 @@ def test_nothing_is_kept_after_the_window(tmp_path_factory: pytest.TempPathFacto
         # The model is told, too.
         wait_for(lambda: not connection.num_open)
         for name in (running, done):
-            assert server.ask("POST", CHATS, b"", **{LAST_ID: name}).status == 404
+            assert server.ask("POST", CHATS, _body(), **{LAST_ID: name}).status == 404
 
 
 @pytest.mark.parametrize("end", [dies, fails])
@@ -231,7 +233,7 @@ def test_an_answer_that_fails_fails_for_a_client_that_comes_back(
 ) -> None:
     scripted.models[NAME].script = lambda order: [*_script(ends=False)(order), *end(order)]
     first = _leave(scripted)
-    answer = scripted.ask("POST", CHATS, b"", **{LAST_ID: first})
+    answer = scripted.ask("POST", CHATS, _body(), **{LAST_ID: first})
     *_, error, done = answer.data.split(b"\n\n")[:-1]
     assert answer.has_end
     assert json.loads(error.partition(b"data: ")[2])["error"]["message"]
@@ -249,7 +251,7 @@ def test_a_client_that_is_back_ends_its_old_connection(scripted: Scripted) -> No
             received += old.recv(1 << 16)
         name = received.partition(b"\nid: ")[2].partition(b"\n")[0].decode()
         with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as new:
-            new.sendall(request_of(CHATS, b"", f"{LAST_ID}: {name}"))
+            new.sendall(request_of(CHATS, _body(), f"{LAST_ID}: {name}"))
             while received := old.recv(1 << 16):
                 # The end of the chunks is missing.
                 assert not received.endswith(b"0\r\n\r\n")
@@ -290,7 +292,7 @@ def test_what_is_kept_is_bounded(scripted: Scripted, monkeypatch: pytest.MonkeyP
     names.append(follow(scripted.port, CHATS, _body(), **{WANTED: "1"}).ids[0])
     assert _keeping(scripted)["kept_bytes"] <= keeping.ALL_KEPT_BYTES
     # Those whose clients left first are the first to go.
-    statuses = [scripted.ask("POST", CHATS, b"", **{LAST_ID: name}).status for name in names]
+    statuses = [scripted.ask("POST", CHATS, _body(), **{LAST_ID: name}).status for name in names]
     assert statuses == sorted(statuses, reverse=True)
     assert statuses[-1] == 200
     monkeypatch.setattr(keeping, "KEPT_BYTES", 9_000)
@@ -298,7 +300,7 @@ def test_what_is_kept_is_bounded(scripted: Scripted, monkeypatch: pytest.MonkeyP
     lapsed = _keeping(scripted)["lapsed"]
     name = _leave(scripted)
     wait_for(lambda: _keeping(scripted)["lapsed"] == lapsed + 1)
-    assert scripted.ask("POST", CHATS, b"", **{LAST_ID: name}).status == 404
+    assert scripted.ask("POST", CHATS, _body(), **{LAST_ID: name}).status == 404
 
 
 def test_a_ping_is_no_event_to_libraries_that_have_seen_an_id(
@@ -329,7 +331,7 @@ def test_a_client_may_come_back_while_the_server_drains(scripted: Scripted) -> N
     scripted.front_end._health.is_stopping = True
     try:
         assert scripted.ask("POST", CHATS, _body()).status == 503
-        assert b"w4" in scripted.ask("POST", CHATS, b"", **{LAST_ID: first}).data
+        assert b"w4" in scripted.ask("POST", CHATS, _body(), **{LAST_ID: first}).data
     finally:
         scripted.front_end._health.is_stopping = False
 
@@ -377,7 +379,7 @@ def test_a_kept_response_is_known_by_its_id(scripted: Scripted) -> None:
     cancelled = scripted.ask("POST", f"{path}/resp_2/cancel")
     assert json.loads(cancelled.data)["status"] == "cancelled"
     wait_for(lambda: model.connection.num_open < running)
-    assert scripted.ask("POST", path, b"", **{LAST_ID: first}).status == 404
+    assert scripted.ask("POST", path, _body(path), **{LAST_ID: first}).status == 404
 
 
 def test_a_response_of_another_key_is_not_found_here(keyed: Scripted) -> None:

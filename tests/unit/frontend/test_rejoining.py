@@ -122,8 +122,9 @@ def test_it_is_kept_here_then(scripted: Scripted) -> None:
     answer = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.3"})
     assert b'"w3 "' in answer.data
     scripted.models[NAME].kept = nothing_kept
-    # The body does not matter any more.
-    again = scripted.ask("POST", CHATS, b"", **{LAST_ID: f"{GONE}.4"})
+    # Here, too, another body is another request.
+    assert scripted.ask("POST", CHATS, b"", **{LAST_ID: f"{GONE}.4"}).status == 404
+    again = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.4"})
     assert answer.data.endswith(again.data)
     after = _keeping(scripted)
     assert (after["rejoined"], after["resumed"]) == (before["rejoined"] + 1, before["resumed"] + 2)
@@ -182,7 +183,7 @@ def test_key_path_and_body_make_the_owner(keyed: Scripted) -> None:
     (keep,) = model.keeps
     back = {LAST_ID: f"{keep.name}.1"}
     # What its own process keeps needs no model.
-    assert keyed.ask("POST", CHATS, b"", **back, authorization="Bearer b").status == 404
+    assert keyed.ask("POST", CHATS, _body(), **back, authorization="Bearer b").status == 404
     assert not owners
     back = {LAST_ID: f"{GONE}.1"}
     other = _body().replace(b"}", b' , "seed": 1}')
