@@ -19,7 +19,7 @@ from lmi_backend.fetch import download
 from lmi_backend.front_end_settings import PORT
 from lmi_backend.frontend.operators import health
 from lmi_backend.plan.engine_plan import Launch
-from lmi_backend.supervisor import front_end
+from lmi_backend.supervisor.beating_process import SILENT_SECONDS
 from lmi_backend.units import GIB
 from tests.support.manifests import OVERLAYS, built, check, container, option, pods
 from tests.support.places import ROOT, TESTS
@@ -165,7 +165,7 @@ def test_probes_are_patient_enough(fleets: dict[str, list[dict[str, Any]]], name
             # Each of the repository may be given a model of the Hub.
             start += needs.UNKNOWN_DOWNLOAD_SECONDS
         assert startup["periodSeconds"] * startup["failureThreshold"] >= start
-        assert live["periodSeconds"] * live["failureThreshold"] > front_end._SILENT_SECONDS
+        assert live["periodSeconds"] * live["failureThreshold"] > SILENT_SECONDS
         # A router must have left before requests are refused.
         assert ready["periodSeconds"] <= needs.LEAVE_SECONDS
 
