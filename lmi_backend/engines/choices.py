@@ -133,6 +133,9 @@ def renamed(fields: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
         RequestError: two of them contradict each other, or the server reads no such member.
     """
     changed: dict[str, Any] = {}
+    if fields.get(SAMPLES) is False and SAMPLES not in read:
+        changed |= {SAMPLES: None, "temperature": 0}
+    # Most bodies have none of them.
     if fields.keys().isdisjoint(OTHER_NAMES):
         return changed
     for name, targets in OTHER_NAMES.items():
@@ -149,8 +152,6 @@ def renamed(fields: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
         if own not in (None, value):
             raise RequestError("contradicts another name of it", field=name, accepted=target)
         changed[target] = value
-    if fields.get(SAMPLES) is False and SAMPLES not in read:
-        changed |= {SAMPLES: None, "temperature": 0}
     return changed
 
 

@@ -16,6 +16,7 @@ from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS
 from lmi_backend.clients.response_formats import bare_schema, is_openais, read_format
 from lmi_backend.clients.unserved_names import UNSERVED
 from lmi_backend.engines import choices
+from lmi_backend.engines.tool_choices import chosen
 from lmi_backend.errors import RequestError
 
 _FORMAT: Final = "response_format"
@@ -79,7 +80,7 @@ def changes(fields: Mapping[str, Any], path: str, read: Collection[str] = ()) ->
     nulls = {ENCODING: None} if fields.get(ENCODING, "") is None else {}
     if path not in (*_GENERATING, EMBEDDINGS):
         return nulls
-    changed = nulls | _adapter(given)
+    changed = nulls | _adapter(given) | chosen(fields, path)
     if path == EMBEDDINGS:
         _refuse_unserved(given, choices.EMBEDDED, read)
         return changed
