@@ -80,7 +80,7 @@ class DirectCalls:
             raise LookupError(f"something else is around {', '.join(sorted(lacking))}")
 
     def _find_plain(self) -> None:
-        self.plain_paths = server_compat.plain_paths(self._app.state) & self._endpoints.keys()
+        self.plain_paths = server_compat.plain_paths(self._app) & self._endpoints.keys()
 
     async def respond(self, request: HttpRequest, answer: BodyAnswer, outlined: Outline) -> bool:
         """Answer a body; False if the application must.
@@ -107,6 +107,11 @@ class DirectCalls:
             if (handler := self._handler(error)) is None:
                 raise
             response = await handler(asked, error)
+        if not _is_response(response):
+            # Nobody has seen any of it.
+            fast_paths.turn_off("direct_calls", "endpoints that give a response", _kind(response))
+            fast_paths.turn_off("plain_stream", "direct_calls", "they are off")
+            return False
         is_chat = request.path == CHATS
         is_plain_chat = answer.may_be_plain and is_chat
         answer.buffers_role = is_chat and not is_plain_chat
@@ -117,6 +122,16 @@ class DirectCalls:
         """Return what the application answers an error with, found as its router finds it."""
         handlers = self._app.exception_handlers
         return next((handlers[each] for each in type(error).__mro__ if each in handlers), None)
+
+
+def _is_response(found: Any) -> bool:
+    """Tell whether what an endpoint gives is a response, and nothing to make one of."""
+    has_head = hasattr(found, "status_code") and hasattr(found, "headers")
+    return has_head and (hasattr(found, "body_iterator") or isinstance(found.body, bytes))
+
+
+def _kind(found: Any) -> str:
+    return f"it gives a {type(found).__name__}"
 
 
 async def _send(response: Any, answer: BodyAnswer, *, has_role: bool) -> None:

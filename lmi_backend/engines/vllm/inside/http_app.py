@@ -71,8 +71,8 @@ class HttpApp:
             trusts_media=bool(getattr(app.state.args, "trust_request_mm_kwargs", False)),  # 0.32
         )
         self._calls, self._adapters = DirectCalls(app, config.front_end), adapters
-        tool_calls.attach(app.state)
-        prefill.attach(app.state)
+        tool_calls.attach(app)
+        prefill.attach(app)
         self._asked = AskedName(app.state.openai_serving_models, app.state.args.served_model_name)
         self.num_answered = 0
         """Bodies that were answered with tokens."""
@@ -110,7 +110,7 @@ class HttpApp:
                 supported_tasks=tasks,  # 0.16
                 model_config=engine.model_config,  # 0.20
             )
-        needs.checked(app, "build_app", "routes", "state")
+        server_compat.stop_counting(needs.checked(app, "build_app", "routes", "state"))
         app.state.args = arguments  # as 0.13 and later do
         try:
             filling = server_compat.call(

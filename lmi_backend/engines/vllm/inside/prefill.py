@@ -10,47 +10,71 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lmi_backend.engines.vllm.inside import fast_paths
+from lmi_backend.engines.vllm.inside.server_compat import MESSAGES, answering
 
 _NAME: Final = "prefill"
 _EXPECTED: Final = "a function that makes a chat of a message"
+_PREFILLS: Final = ("b", [{"type": "text", "text": "b"}])
+"""What an assistant's message may have, of those that are continued."""
 
 
-def attach(state: Any) -> None:
-    """Have messages continued from now on.
+def attach(app: Any) -> None:
+    """Have messages to vLLM's application continued from now on."""
+    fast_paths.probe(_NAME, _EXPECTED, lambda: _attach(app))
 
-    Args:
-        state: of vLLM's application.
+
+def _attach(app: Any) -> None:
+    server = answering(app, MESSAGES)
+    if server is not None:
+        convert = server.to_chat_completion_request
+        _check(convert)
+        server.to_chat_completion_request = _Continuing(convert)
+
+
+def _check(convert: Callable[..., Any]) -> None:
+    """Try it with a body that begins the answer.
+
+    Raises:
+        Exception: a chat of such a body is of another kind, or would begin a new message.
     """
-    server = getattr(state, "anthropic_serving_messages", None)
-    if server is None:
-        return
-    if fast_paths.probe(_NAME, _EXPECTED, lambda: _check(server)):
-        server.to_chat_completion_request = _Continuing(server.to_chat_completion_request)
+    from pydantic import TypeAdapter  # noqa: PLC0415  as vLLM's server, when it is built
 
-
-def _check(server: Any) -> None:
-    convert = server.to_chat_completion_request
     if inspect.iscoroutinefunction(convert):
         raise TypeError("to_chat_completion_request is a coroutine")
-    fields = inspect.signature(convert, eval_str=True).return_annotation.model_fields
-    if lacking := {"add_generation_prompt", "continue_final_message"} - fields.keys():
-        raise TypeError(f"its chat has no {', '.join(sorted(lacking))}")
+    request, *_ = inspect.signature(convert, eval_str=True).parameters.values()
+    for content in _PREFILLS:
+        messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": content}]
+        body = {"model": "a", "max_tokens": 1, "messages": messages}
+        read = TypeAdapter(request.annotation).validate_python(body)
+        chat = convert(read)
+        fields = type(chat).model_fields
+        if lacking := {"add_generation_prompt", "continue_final_message"} - fields.keys():
+            raise TypeError(f"its chat has no {', '.join(sorted(lacking))}")
+        _continue(read, chat)
+        if chat.add_generation_prompt or not chat.continue_final_message:
+            raise ValueError(f"the assistant's message is not seen in {read.messages!r}")
 
 
 class _Continuing:
     """Makes chats of Anthropic's bodies as vLLM does, and has a prefill continued."""
 
     def __init__(self, own: Callable[..., Any]) -> None:
-        self._own = own
+        self._own, self._request = own, next(iter(inspect.signature(own).parameters))
 
-    def __call__(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        chat = self._own(request, *args, **kwargs)
-        if request.messages and _is_prefill(request.messages[-1]) and fast_paths.is_on(_NAME):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        chat = self._own(*args, **kwargs)
+        if fast_paths.is_on(_NAME):
             try:
-                chat.add_generation_prompt, chat.continue_final_message = False, True
+                _continue(args[0] if args else kwargs[self._request], chat)
             except Exception as error:  # noqa: BLE001  vLLM's server begins a new message, then
                 fast_paths.turn_off(_NAME, _EXPECTED, f"{type(error).__name__}: {error}")
         return chat
+
+
+def _continue(request: Any, chat: Any) -> None:
+    """Have a chat continue the last message of its request, if that is a prefill."""
+    if request.messages and _is_prefill(request.messages[-1]):
+        chat.add_generation_prompt, chat.continue_final_message = False, True
 
 
 def _is_prefill(message: Any) -> bool:

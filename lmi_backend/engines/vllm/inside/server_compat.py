@@ -29,9 +29,14 @@ _LEFT_OUT: Final = {"with_cancellation", "load_aware_call"}
 """Decorators of vLLM's endpoints that do nothing for an answer: we cancel by ourselves."""
 _CHECKED: Final = {"validate_json_request"}
 """Dependencies of its routes that refuse what is not called here."""
-_NOT_NEEDED = {"CORSMiddleware", "PrometheusInstrumentatorMiddleware", "ScalingMiddleware"}
+_COUNTING: Final = "PrometheusInstrumentatorMiddleware"
+_NOT_NEEDED = {"CORSMiddleware", _COUNTING, "ScalingMiddleware"}
 """Middleware of vLLM's server that does nothing for an answer: no web page sends requests here,
 nobody reads the counts, and the engine is not scaled through this server."""
+
+MESSAGES: Final = "/v1/messages"
+_PARTS: Final = {CHATS: "openai_serving_chat", MESSAGES: "anthropic_serving_messages"}
+"""Paths, and the members of the application's state that answer them."""
 
 _HIDDEN: Final = ("VLLM_API_KEY", "CUSTOM_SCRIPT_FILENAME")
 """What the environment must not say to vLLM's server.
@@ -88,6 +93,16 @@ def call(function: Callable[..., Any], **given: Any) -> Any:
     """Call a function of vLLM's with what its release takes of these arguments."""
     taken = inspect.signature(function).parameters
     return function(**{name: value for name, value in given.items() if name in taken})
+
+
+def stop_counting(app: Any) -> None:
+    """Have an application not count its requests: nobody reads it here.
+
+    With some releases of FastAPI what counts fails, and each answer is an error.
+    """
+    app.user_middleware[:] = [
+        each for each in app.user_middleware if each.cls.__name__ != _COUNTING
+    ]
 
 
 def watchers(app: Any) -> list[str]:
@@ -154,16 +169,28 @@ def members_read(app: Any) -> dict[str, frozenset[str]]:
     return found
 
 
-def plain_paths(state: Any) -> set[str]:
+def answering(app: Any, path: str) -> Any:
+    """Return the part of vLLM's server that answers a path; None if none does.
+
+    Raises:
+        LookupError: there is a route, and the application's state does not have the part.
+    """
+    name = _PARTS[path]
+    if not hasattr(app.state, name) and path in {getattr(each, "path", "") for each in app.routes}:
+        raise LookupError(f"the application's state has no {name}")
+    return getattr(app.state, name, None)
+
+
+def plain_paths(app: Any) -> set[str]:
     """Return the paths whose streams can be plain.
 
     Args:
-        state: of vLLM's application. Chats are not plain where more than text is read out of them.
+        app: vLLM's. Chats are not plain where more than text is read out of them.
 
     Raises:
         LookupError: it does not tell what reads its chats.
     """
-    chat = getattr(state, "openai_serving_chat", None)
+    chat = answering(app, CHATS)
     if chat is None:
         return {COMPLETIONS}
     parsers = [

@@ -10,30 +10,40 @@ import inspect
 import json
 import logging
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.clients.openai.paths import CHATS
 from lmi_backend.engines.vllm.inside import fast_paths
+from lmi_backend.engines.vllm.inside.server_compat import MESSAGES, answering
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _log = logging.getLogger(__name__)
 
-_SERVERS: Final = ("openai_serving_chat", "anthropic_serving_messages")
-"""Members of the application's state that answer chats, and Anthropic's messages."""
+_NAME: Final = "whole_tool_calls"
+_EXPECTED: Final = "a method that makes a whole answer of a request and a tokenizer"
+_ANSWERS: Final = "whole answers with choices, or with an error"
+_MAKER: Final = "chat_completion_full_generator"
+_Change = tuple[Any, str, Any]
+"""An object, its member, and the member's new value."""
 
 
-def attach(state: Any) -> None:
-    """See the whole answers of an application from now on.
+def attach(app: Any) -> None:
+    """See the whole answers of vLLM's application from now on."""
+    fast_paths.probe(_NAME, _EXPECTED, lambda: _attach(app))
 
-    Args:
-        state: of vLLM's application.
-    """
-    servers = [server for name in _SERVERS if (server := getattr(state, name, None)) is not None]
-    expected = "a method that makes a whole answer of a request and a tokenizer"
+
+def _attach(app: Any) -> None:
+    found = {path: answering(app, path) for path in (CHATS, MESSAGES)}
     # All or none: one rule for both.
-    if fast_paths.probe(
-        "whole_tool_calls", expected, lambda: [ToolAnswers(each) for each in servers]
-    ):
-        for server in servers:
-            server.chat_completion_full_generator = ToolAnswers(server).make
+    made = [
+        (server, ToolAnswers(server, is_messages=path == MESSAGES).make)
+        for path, server in found.items()
+        if server is not None
+    ]
+    for server, make in made:
+        setattr(server, _MAKER, make)
 
 
 class ToolAnswers:
@@ -41,39 +51,62 @@ class ToolAnswers:
 
     Args:
         server: an OpenAIServingChat.
+        is_messages: whether it makes Anthropic's messages of them.
     """
 
-    def __init__(self, server: Any) -> None:
-        self._server, self._own = server, server.chat_completion_full_generator
+    def __init__(self, server: Any, *, is_messages: bool) -> None:
+        self._server, self._own = server, getattr(server, _MAKER)
         self._signature = inspect.signature(self._own)
         if not inspect.iscoroutinefunction(self._own):
-            raise TypeError("chat_completion_full_generator is no coroutine")
+            raise TypeError(f"{_MAKER} is no coroutine")
         if lacking := {"request", "tokenizer"} - self._signature.parameters.keys():
-            raise TypeError(f"chat_completion_full_generator takes no {', '.join(sorted(lacking))}")
-        self._is_messages = hasattr(server, "messages_full_converter")
+            raise TypeError(f"{_MAKER} takes no {', '.join(sorted(lacking))}")
+        self._is_messages = is_messages
 
     async def make(self, *args: Any, **kwargs: Any) -> Any:
-        """Make an answer as vLLM does, and mend it."""
+        """Make an answer as vLLM does, and mend it; as it is if it is of another kind."""
         made = await self._own(*args, **kwargs)
-        given = self._signature.bind(*args, **kwargs).arguments
-        for choice in getattr(made, "choices", ()):  # an error has none
-            calls = choice.message.tool_calls or []
+        if not fast_paths.is_on(_NAME):
+            return made
+        try:
+            given = self._signature.bind(*args, **kwargs).arguments
+            refusal, changes = self._judge(made, given["request"], given["tokenizer"])
+            for owner, name, value in changes:
+                setattr(owner, name, value)
+        except Exception as error:  # noqa: BLE001  vLLM's answer is there
+            fast_paths.turn_off(_NAME, _ANSWERS, f"{type(error).__name__}: {error}")
+            return made
+        return made if refusal is None else refusal
+
+    def _judge(self, made: Any, request: Any, tokenizer: Any) -> tuple[Any, list[_Change]]:
+        """Return what is answered instead, if anything is, and else what is to be changed.
+
+        Raises:
+            TypeError: the answer is of another kind.
+        """
+        changes: list[_Change] = []
+        if not hasattr(made, "choices") and hasattr(made, "error"):
+            return None, changes
+        for choice in _checked("choices", made.choices, list):
+            _checked("finish_reason", choice.finish_reason, str)
+            calls = _checked("tool_calls", choice.message.tool_calls, list | None) or []
             if not calls:
-                self._mend(choice, given["request"], given["tokenizer"])
+                changes += self._mended(choice, request, tokenizer)
             elif self._is_messages and not all(map(_has_object, calls)):
                 if choice.finish_reason != "length":
-                    return self._refusal()
-                choice.message.tool_calls = [each for each in calls if _has_object(each)]
-        return made
+                    return self._refusal(), []
+                whole = [each for each in calls if _has_object(each)]
+                changes.append((choice.message, "tool_calls", whole))
+        return None, changes
 
-    def _mend(self, choice: Any, request: Any, tokenizer: Any) -> None:
-        """Mend an answer without tool calls."""
-        if choice.finish_reason == "tool_calls":
-            choice.finish_reason = "stop"
-        is_cut = choice.finish_reason == "length" or isinstance(choice.stop_reason, str)
-        message = choice.message
+    def _mended(self, choice: Any, request: Any, tokenizer: Any) -> Iterator[_Change]:
+        """Yield what is to be changed in an answer without tool calls."""
+        reason, message = choice.finish_reason, choice.message
+        if reason == "tool_calls":
+            yield choice, "finish_reason", "stop"
+        is_cut = reason == "length" or isinstance(choice.stop_reason, str)
         if is_cut and message.content and request.tools and request.tool_choice != "none":
-            message.content = self._shown(message.content, request, tokenizer)
+            yield message, "content", self._shown(message.content, request, tokenizer)
 
     def _shown(self, text: str, request: Any, tokenizer: Any) -> str:
         """Return what a stream shows of a text."""
@@ -96,6 +129,17 @@ class ToolAnswers:
             err_type="InternalServerError",
             status_code=HTTPStatus.INTERNAL_SERVER_ERROR,
         )
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    """Return a member of an answer, if it is what it was: an iterator could be read only once.
+
+    Raises:
+        TypeError: it is of another kind.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"its {name} is of type {type(value).__name__}")
+    return value
 
 
 def _has_object(call: Any) -> bool:

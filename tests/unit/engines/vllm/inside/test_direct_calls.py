@@ -2,13 +2,17 @@
 
 import logging
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pydantic import BaseModel
 
+from lmi_backend.clients.openai.paths import CHATS
 from lmi_backend.engines.vllm.inside import fast_paths
 from lmi_backend.engines.vllm.inside.direct_calls import DirectCalls
+from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc.engine import fast_path_state
+from lmi_backend.outline import at_once, outline
 
 OFF = ("direct_calls", "plain_stream")
 
@@ -69,3 +73,51 @@ def test_routes_that_hide_their_paths_are_not_passed_by() -> None:
     assert not calls.plain_paths
     assert not fast_paths.is_on("direct_calls")
     assert not fast_paths.is_on("plain_stream")
+
+
+class Body(BaseModel):
+    """What an endpoint reads."""
+
+    prompt: str
+
+
+async def create_chat_completion(request: Body, raw_request: Any) -> Any:
+    """Give what FastAPI would make a response of."""
+    return request
+
+
+ROUTE = SimpleNamespace(
+    path=CHATS, endpoint=create_chat_completion, methods={"POST"}, dependencies=[]
+)
+
+
+class Answered:
+    may_be_plain = buffers_role = has_template = False
+
+    def __init__(self) -> None:
+        self.taken: list[Any] = []
+        self.take = self.taken.append
+
+
+async def test_what_is_no_response_is_left_to_the_application() -> None:
+    app = application()
+    app.routes, app.exception_handlers = [ROUTE], {}
+    app.state.openai_serving_chat = SimpleNamespace(parser_cls=None)
+    calls = DirectCalls(app, ())
+    assert fast_paths.is_on("direct_calls")
+    assert calls.plain_paths == {CHATS}
+    body, answer = b'{"prompt": "a"}', Answered()
+    outlined = at_once(outline(body))
+    for _ in range(2):
+        assert not await calls.respond(HttpRequest(CHATS, body), cast(Any, answer), outlined)
+    assert answer.taken == []
+    assert "it gives a Body" in fast_paths.states()["direct_calls"]
+    assert not fast_paths.is_on("plain_stream")
+
+
+def test_a_chat_server_that_is_not_where_it_was_leaves_out_the_pattern() -> None:
+    app = application()
+    app.routes = [ROUTE]
+    assert DirectCalls(app, ()).plain_paths == set()
+    assert fast_paths.is_on("direct_calls")
+    assert "no openai_serving_chat" in fast_paths.states()["plain_stream"]

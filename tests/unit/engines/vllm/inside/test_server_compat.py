@@ -7,9 +7,16 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.routing import Route
 
+from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.inside import names, server_compat
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.generation import HttpChunk, HttpRequest
 
 LONG = "x" * 200_000
 
@@ -56,3 +63,26 @@ def test_what_makes_no_parser_is_refused_by_its_name(monkeypatch: pytest.MonkeyP
         server.argument_parser()
     monkeypatch.setitem(vars(names), "make_arg_parser", lambda own: own)
     assert server_compat.http_server().argument_parser().parse_args([]) is not None
+
+
+async def test_an_application_answers_though_nothing_can_count_its_requests() -> None:
+    """Of FastAPI 0.138 a route may have no path, which prometheus-fastapi-instrumentator reads."""
+
+    class PrometheusInstrumentatorMiddleware:
+        def __init__(self, app: Any) -> None: ...
+
+        async def __call__(self, *_: Any) -> None:
+            raise AttributeError("'_IncludedRouter' object has no attribute 'path'")
+
+    async def answer(_: Any) -> Response:
+        return Response(b"yes")
+
+    app = Starlette(
+        routes=[Route("/", answer, methods=["POST"])],
+        middleware=[Middleware(PrometheusInstrumentatorMiddleware), Middleware(CORSMiddleware)],
+    )
+    server_compat.stop_counting(app)
+    assert [each.cls for each in app.user_middleware] == [CORSMiddleware]
+    chunks: list[HttpChunk] = []
+    await respond(app, HttpRequest("/", b"{}"), chunks.append)
+    assert [(each.status, each.data) for each in chunks] == [(200, b"yes")]
