@@ -129,7 +129,8 @@ class Generation:
                 self._answer.ids += pack(answer.token_ids[counted:])
             if not self._is_delta:
                 self._counted[answer.index] = given
-        if output.finished and self._answer.sends_ids:
+        # A method would be true from the first output on, and nothing would leave before the last.
+        if output.finished is True and self._answer.sends_ids:
             self._answer.is_over = True
 
     def sent(self, output: Any) -> None:
@@ -140,8 +141,16 @@ class Generation:
         if not self._tries or output.finished or self._answer.num_generations > 1:
             return
         self._tries -= 1
-        state = compat.running_state(self._engine, output.request_id)
-        template = Template.of(self._answer.last_data, output.outputs[0].text) if state else None
+        try:
+            state = compat.running_state(self._engine, output.request_id)
+            template = (
+                Template.of(self._answer.last_data, output.outputs[0].text) if state else None
+            )
+        except Exception as error:  # noqa: BLE001  vLLM's server writes the events, then
+            self._tries = 0
+            came = f"{type(error).__name__}: {error}"
+            fast_paths.turn_off("plain_stream", "a state of each request", came)
+            return
         if template is not None:
             self._tries = 0
             self._templated = self._answer.write_by(state, template)

@@ -17,12 +17,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lmi_backend.engines.vllm.inside import compat, fast_paths, forced_ids, names
+from lmi_backend.engines.vllm.inside.new_tokens import first_parameter
 from lmi_backend.errors import EngineError
 from lmi_backend.token_ids import unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from lmi_backend.generation import Continuation
 
 ResumeStrategy = Literal["from the prompt", "from the start", ""]
@@ -135,6 +134,9 @@ class Continuations:
         self._engine = engine
         self._add = engine.engine_core.add_request_async
         self._process = engine.output_processor.process_outputs
+        self.parameter = first_parameter(self._process)
+        """By which vLLM may give the outputs."""
+        self._request = first_parameter(self._add)
         self._repeated: dict[str, list[int]] = {}
         """Request to the tokens that its core will repeat."""
 
@@ -148,7 +150,8 @@ class Continuations:
             raise TypeError("add_request_async is no coroutine")
         self._engine.engine_core.add_request_async = self._add_request
 
-    async def _add_request(self, request: Any, *more: Any, **named: Any) -> None:
+    async def _add_request(self, *given: Any, **named: Any) -> None:
+        request = given[0] if given else named[self._request]
         # A client could name ids that no vocabulary has, and its core would die.
         forced_ids.remove(request.sampling_params)
         continued = current.get()
@@ -160,25 +163,43 @@ class Continuations:
             if repeated:
                 self._repeated[request.request_id] = repeated
                 self._engine.output_processor.process_outputs = self._process_others
-        await self._add(request, *more, **named)
+        if given:
+            await self._add(request, *given[1:], **named)
+        else:
+            await self._add(**{**named, self._request: request})
 
-    def _process_others(self, outputs: Iterable[Any], *more: Any, **named: Any) -> Any:
+    def _process_others(self, *given: Any, **named: Any) -> Any:
         """Process outputs but for what they repeat; only there while something is repeated."""
-        left = [output for output in outputs if self._is_new_alone(output)]
+        try:
+            outputs = given[0] if given else named[self.parameter]
+            left = [output for output in outputs if self._is_new_alone(output)]
+        except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
+            fast_paths.turn_off(
+                "resumption", "outputs in a list", f"{type(error).__name__}: {error}"
+            )
+            for request_id in list(self._repeated):
+                self._fail(request_id, error)
+            return self._process(*given, **named)
         if not self._repeated:
             self._engine.output_processor.process_outputs = self._process
-        return self._process(left, *more, **named)
+        if given:
+            return self._process(left, *given[1:], **named)
+        return self._process(**{**named, self.parameter: left})
 
     def _is_new_alone(self, output: Any) -> bool:
         """Take from an output what it repeats; what that raises fails its request alone."""
         try:
             return self._is_new(output)
         except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
-            self._repeated.pop(output.request_id, None)
-            state = self._engine.output_processor.request_states.get(output.request_id)
-            if state is not None:
-                state.queue.put(error)
+            self._fail(output.request_id, error)
             return False
+
+    def _fail(self, request_id: str, error: Exception) -> None:
+        """End a request that repeats tokens."""
+        self._repeated.pop(request_id, None)
+        state = self._engine.output_processor.request_states.get(request_id)
+        if state is not None:
+            state.queue.put(error)
 
     def _is_new(self, output: Any) -> bool:
         """Take from an output what it repeats; tell whether anything is left."""
@@ -188,12 +209,10 @@ class Continuations:
         state = self._engine.output_processor.request_states.get(output.request_id)
         ids = output.new_token_ids
         count = min(len(ids), len(repeated))
-        is_same = ids[:count] == repeated[:count]
+        is_same = list(ids[:count]) == repeated[:count]
         if state is None or not is_same or (output.finished and count < len(repeated)):
-            del self._repeated[output.request_id]
-            if state is not None:
-                message = "the answer cannot resume: it comes out otherwise on this worker"
-                state.queue.put(EngineError(message))
+            message = "the answer cannot resume: it comes out otherwise on this worker"
+            self._fail(output.request_id, EngineError(message))
             return False
         del repeated[:count]
         if not repeated:

@@ -7,6 +7,7 @@ before some of them are sent together. Those tokens go to their sender, which ha
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm.inside import fast_paths
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
 
 _EXPECTED: Final = "outputs whose new tokens alone can be told by comparing"
+_TEXTLESS: Final = "IncrementalDetokenizer"
 _READER: Final = "lmi_token_reader"
 """Member of a RequestState of vLLM: what is known of a request lives as long."""
 
@@ -97,9 +99,21 @@ def read_tokens(
         logprobs: reads log probabilities; without it an output that has some is left to vLLM.
     """
     reader = TokenReader(state, take, prepare, settle, logprobs)
-    if not getattr(state.detokenizer, "stop", None):
+    if not _stops(state.detokenizer):
         setattr(state, _READER, reader)
     return reader
+
+
+def _stops(detokenizer: Any) -> bool:
+    """Tell whether a detokeniser of vLLM looks for stop strings, or may do so."""
+    # vLLM's base class makes no text.
+    return bool(getattr(detokenizer, "stop", type(detokenizer).__name__ != _TEXTLESS))
+
+
+def first_parameter(function: Any) -> str:
+    """Return the name of the first parameter of a function of vLLM, or of its stand-in here."""
+    name: str = getattr(getattr(function, "__self__", None), "parameter", "")
+    return name or next(iter(inspect.signature(function).parameters))
 
 
 class NewTokens:
@@ -113,24 +127,43 @@ class NewTokens:
     def __init__(self, engine: Any, plain: Any) -> None:
         self._processor, self._plain = engine.output_processor, plain
         self._process = self._processor.process_outputs
+        self.parameter = first_parameter(self._process)
+        """By which vLLM may give the outputs."""
+        self.num_taken = 0
+        """Outputs that vLLM has not seen."""
 
     def attach(self) -> None:
         """See all outputs from now on; none if vLLM counts them for its own metrics."""
         if not self._processor.log_stats:
             self._processor.process_outputs = self._process_others
 
-    def _process_others(self, outputs: Iterable[Any], *more: Any, **named: Any) -> Any:
-        version = named.get("weight_version")
+    def _process_others(self, *given: Any, **named: Any) -> Any:
+        try:
+            outputs = given[0] if given else named[self.parameter]
+            left = self._left(outputs, named.get("weight_version"))
+        except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
+            fast_paths.turn_off(
+                "new_tokens", "outputs in a list", f"{type(error).__name__}: {error}"
+            )
+            return self._process(*given, **named)
+        if given:
+            return self._process(left, *given[1:], **named)
+        return self._process(**{**named, self.parameter: left})
+
+    def _left(self, outputs: Iterable[Any], version: Any) -> list[Any]:
+        """Take what has new tokens and nothing else; return the other outputs."""
         left = []
         for output in outputs:
             try:
                 is_taken = self._is_taken(output, version)
-            except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
+            except Exception as error:  # noqa: BLE001  it must not end the other requests
                 fast_paths.turn_off("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
                 is_taken = False
-            if not is_taken:
+            if is_taken:
+                self.num_taken += 1
+            else:
                 left.append(output)
-        return self._process(left, *more, **named)
+        return left
 
     def _is_taken(self, output: Any, version: Any) -> bool:
         state = self._processor.request_states.get(output.request_id)

@@ -33,6 +33,9 @@ _BESIDES_TEXT: Final = frozenset(
     {"logprobs", "finish_reason", "stop_reason", "token_ids", "prompt_token_ids"}
 )  # fmt: skip
 """Members that tell more than the text, unless they are null."""
+_OF_ALL_EVENTS: Final = frozenset({"system_fingerprint", "service_tier"})
+"""Further members that OpenAI's API has the same in all events of a stream."""
+_NOTHING: Final = frozenset({"null", "[]", "{}", '""'})
 
 Members = frozenset[tuple[str, str]]
 """Further members of an event, each with its value as JSON."""
@@ -72,6 +75,17 @@ def further_members(event: bytes) -> Members | None:
     """Return what an event of a text has besides the known members; None of other events."""
     read = _read(event)
     return read.further if read and read.text else None
+
+
+def is_same_in_all(name: str, value: str) -> bool:
+    """Tell whether a further member is surely the same in all events that tell a text.
+
+    What an unknown one tells may change after any of them.
+
+    Args:
+        value: as JSON.
+    """
+    return value in _NOTHING or name in _OF_ALL_EVENTS
 
 
 def common_and_changing(events: Iterable[bytes]) -> tuple[Members, frozenset[str]]:

@@ -25,15 +25,18 @@ class _Core:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._core, name)
 
-    async def add_request_async(self, request: Any, *_: Any, **__: Any) -> None:
+    async def add_request_async(self, *given: Any, **named: Any) -> None:
         """Note the request, with any arguments of other releases."""
-        self.request_id.set_result(request.request_id)
+        (found,) = [
+            each.request_id for each in (*given, *named.values()) if hasattr(each, "request_id")
+        ]
+        self.request_id.set_result(found)
 
     async def abort_requests_async(self, *_: Any, **__: Any) -> None:
         """Do nothing: there is no core."""
 
 
-def played(engine: Any, *, hooks: Callable[[Any], None]) -> Any:
+def played(engine: Any, *, hooks: Callable[[Any], object]) -> Any:
     """Return a copy of an AsyncLLM with a core that is not there, and a processor of its own."""
     kind = type(engine)
     # What ends with it is the engine's.

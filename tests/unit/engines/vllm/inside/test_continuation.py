@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.engines.vllm.inside import fast_paths, names
-from lmi_backend.engines.vllm.inside.continuation import resume_strategy_of
+from lmi_backend.engines.vllm.inside.continuation import Continuations, resume_strategy_of
 
 SAMPLED: dict[str, Any] = {"n": 1, "output_kind": "delta", "temperature": 1.0, "seed": None}
 
@@ -40,3 +40,64 @@ def way(*, is_marking: bool = False, **params: Any) -> str:
 )
 def test_the_way_of_a_request(params: dict[str, Any], resumes: str) -> None:
     assert way(**params) == resumes
+
+
+class Core:
+    """The client of a core, whose argument has another name."""
+
+    def __init__(self) -> None:
+        self.added: list[Any] = []
+
+    async def add_request_async(self, core_request: Any, urgent: bool = False) -> None:
+        self.added.append((core_request, urgent))
+
+
+class Processor:
+    def __init__(self) -> None:
+        self.request_states: dict[str, Any] = {}
+        self.seen: list[Any] = []
+
+    def process_outputs(self, core_outputs: Any, timestamp: float = 0.0) -> float:
+        self.seen.append(core_outputs)
+        return timestamp
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_a_request_is_handed_on_as_it_was_given(*, is_named: bool) -> None:
+    core = Core()
+    engine: Any = SimpleNamespace(engine_core=core, output_processor=Processor())
+    Continuations(engine).attach()
+    request = SimpleNamespace(sampling_params=None)
+    if is_named:
+        await core.add_request_async(urgent=True, core_request=request)
+    else:
+        await core.add_request_async(request, True)
+    assert core.added == [(request, True)]
+
+
+def test_outputs_that_are_no_list_end_what_repeats_and_nothing_else() -> None:
+    core, processor = Core(), Processor()
+    errors: list[Exception] = []
+    queue = SimpleNamespace(put=errors.append)
+    processor.request_states["a"] = SimpleNamespace(queue=queue)
+    continuations = Continuations(SimpleNamespace(engine_core=core, output_processor=processor))
+    continuations._repeated["a"] = [1, 2]
+    given = SimpleNamespace(outputs=[])
+    assert continuations._process_others(core_outputs=given, timestamp=2.0) == 2.0
+    assert processor.seen == [given]
+    assert [type(each) for each in errors] == [TypeError]
+    assert not fast_paths.is_on("resumption")
+
+
+def test_tokens_that_are_repeated_may_come_in_any_sequence() -> None:
+    processor = Processor()
+    processor.request_states["a"] = SimpleNamespace(queue=None)
+    engine = SimpleNamespace(engine_core=Core(), output_processor=processor)
+    continuations = Continuations(engine)
+    continuations._repeated["a"] = [1, 2]
+    output = SimpleNamespace(
+        request_id="a", new_token_ids=(1, 2, 3), new_logprobs=None, finished=False
+    )
+    continuations._process_others([output])
+    assert processor.seen == [[output]]
+    assert output.new_token_ids == (3,)

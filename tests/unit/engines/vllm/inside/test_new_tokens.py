@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from lmi_backend.engines.vllm.inside import fast_paths
 from lmi_backend.engines.vllm.inside.new_tokens import NewTokens, read_tokens
 
 
@@ -163,3 +164,38 @@ def test_vllm_sees_all_where_it_counts_for_its_own_metrics() -> None:
     before = processor.process_outputs
     NewTokens(SimpleNamespace(output_processor=processor), Output("", [])).attach()
     assert processor.process_outputs == before
+
+
+def test_outputs_that_are_given_by_name_are_handed_on_by_name(processor: Processor) -> None:
+    state, taken = processor.add("a"), []
+    read_tokens(state, taken.extend)
+    for token in range(3):
+        given = {"engine_core_outputs": [Output("a", [token])], "weight_version": "default"}
+        assert processor.process_outputs(**given) == "processed"
+    assert (taken, state.detokenizer.decoded) == ([1, 2], [[0]])
+
+
+def test_outputs_that_are_no_list_are_vllms(
+    processor: Processor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+    given: Any = SimpleNamespace(outputs=[Output("a", [1])])
+    with pytest.raises(TypeError, match="not iterable"):  # of vLLM's own function here
+        processor.process_outputs(given)
+    assert processor.versions == [None]
+    assert not fast_paths.is_on("new_tokens")
+
+
+class IncrementalDetokenizer:
+    """vLLM's base class, for a request that wants no text."""
+
+
+def test_stop_strings_that_cannot_be_seen_are_vllms(processor: Processor) -> None:
+    """A release may call them otherwise; then each token is decoded as it comes."""
+    for detokenizer, is_read in (
+        (SimpleNamespace(stop_words=[]), False),
+        (IncrementalDetokenizer(), True),
+    ):
+        state = SimpleNamespace(detokenizer=detokenizer)
+        read_tokens(state, [].extend)
+        assert hasattr(state, "lmi_token_reader") is is_read

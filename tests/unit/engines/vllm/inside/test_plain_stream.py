@@ -10,6 +10,7 @@ from lmi_backend.engines.vllm.inside.plain_stream import (
     Template,
     TemplatedEvents,
     common_and_changing,
+    is_same_in_all,
 )
 from lmi_backend.generation import HttpChunk
 from lmi_backend.token_ids import pack
@@ -70,6 +71,21 @@ def test_members_that_change_with_each_event_are_told_from_those_in_all(value: A
         {"system_fingerprint", "nothing"},
     )
     assert common_and_changing([last]) == (set(), set())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_same"),
+    [
+        ("kv_transfer_params", "null", True),
+        ("tool_calls", "[]", True),  # 0.21
+        ("system_fingerprint", '"vllm"', True),
+        ("steps", "0", False),
+        ("phase", '"first"', False),
+        ("is_cached", "false", False),
+    ],
+)
+def test_what_an_unknown_member_tells_may_change(name: str, value: str, is_same: bool) -> None:
+    assert is_same_in_all(name, value) is is_same
 
 
 CHOICE = CHAT["choices"][0]  # type: ignore[index]
