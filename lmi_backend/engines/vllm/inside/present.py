@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import Final
 
 from lmi_backend.engines.vllm.inside.names import NAMES, homes
-from lmi_backend.engines.vllm.inside.source import installed, problem_of_call
+from lmi_backend.engines.vllm.inside.source import bound_otherwise, installed, problem_of_call
 from lmi_backend.engines.vllm.inside.table import FastPath, Need
 from lmi_backend.options.signature import installed_version
 from lmi_backend.options.versions import is_later
+
+_REPLACED: Final = {
+    "AsyncMPClient.add_request_async": "AsyncLLM",
+    "OutputProcessor.process_outputs": "AsyncLLM",
+    "RequestState.make_request_output": "OutputProcessor",
+}
+"""Methods that are replaced on their objects, and what calls them there."""
 
 
 def missing(names: Iterable[str]) -> list[str]:
@@ -43,7 +51,15 @@ def _problem(text: str) -> str:
     if has_arguments and function is not None:
         problem = problem_of_call(function, arguments.split())
         return f"{path} (which {problem})" if problem else ""
-    return ""
+    return _missed_replacement(path)
+
+
+def _missed_replacement(path: str) -> str:
+    """Return where vLLM does not see what stands in for a method of its object."""
+    caller = _REPLACED.get(path, "")
+    trees = [installed().tree(module) for module, _ in homes(caller)] if caller else []
+    uses = [use for tree in trees if tree for use in bound_otherwise(tree, path.rpartition(".")[2])]
+    return f"{path} (which vLLM uses as {uses[0]})" if uses else ""
 
 
 def _is_of_later(since: str) -> bool:

@@ -25,24 +25,25 @@ class Source:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self.package = folder.name
 
     @cached_property
     def _files(self) -> dict[str, Path]:
         """Every module by its dotted name."""
         found = {}
-        for path in sorted(self._folder.rglob("*.py")):
-            parts = path.relative_to(self._folder.parent).with_suffix("").parts
+        for path in sorted(self.folder.rglob("*.py")):
+            parts = path.relative_to(self.folder.parent).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
         return found
 
     def has_module(self, name: str) -> bool:
         """Tell whether a module is there."""
-        return self._path(name) is not None
+        return self.path(name) is not None
 
-    def _path(self, name: str) -> Path | None:
-        path = self._folder.parent.joinpath(*name.split("."))
+    def path(self, name: str) -> Path | None:
+        """Return the file of a module."""
+        path = self.folder.parent.joinpath(*name.split("."))
         for each in (path.with_suffix(".py"), path / "__init__.py"):
             if each.is_file():
                 return each
@@ -51,7 +52,7 @@ class Source:
     @cache  # noqa: B019  one object a process, or a command
     def tree(self, module: str) -> ast.Module | None:
         """Return the syntax tree of a module; None if there is none, or it cannot be read."""
-        path = self._path(module)
+        path = self.path(module)
         try:
             return ast.parse(path.read_bytes()) if path else None
         except (OSError, SyntaxError, ValueError):
@@ -111,7 +112,7 @@ class Source:
     def _imported(self, module: str, statement: ast.ImportFrom) -> str:
         if not statement.level:
             return statement.module or ""
-        is_package = (path := self._path(module)) is not None and path.name == "__init__.py"
+        is_package = (path := self.path(module)) is not None and path.name == "__init__.py"
         parts = module.split(".")
         parts = parts[: len(parts) - statement.level + is_package]
         return ".".join([*parts, statement.module] if statement.module else parts)
@@ -158,6 +159,30 @@ def installed() -> Source:
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("vLLM is not installed", name="vllm")
     return Source(Path(next(iter(spec.submodule_search_locations))))
+
+
+def bound_otherwise(tree: ast.Module, word: str) -> list[str]:
+    """Return the uses of a method in a module that miss what an object has in its place.
+
+    These are all but calls as `object.method(…)`, as the function is looked up there each time.
+    """
+    called = {id(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
+    return [
+        ast.unparse(each)
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Attribute) and each.attr == word and isinstance(each.ctx, ast.Load)
+        if id(each) not in called or _is_class(each.value)
+    ]
+
+
+def _is_class(expression: ast.expr) -> bool:
+    """Tell whether an expression is a class by its looks: `Name`, or `type(…)`."""
+    match expression:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name[:1].isupper() or name == "__class__"
+        case ast.Call(func=ast.Name(id=name)):
+            return name in ("super", "type")
+    return False
 
 
 def required(function: Function) -> set[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm import plugins
 from lmi_backend.engines.vllm.inside import compat, elsewhere, fast_paths, forced_ids, names, needs
+from lmi_backend.engines.vllm.inside.changed import is_changed
 from lmi_backend.engines.vllm.inside.continuation import Continuations
 from lmi_backend.engines.vllm.inside.new_tokens import NewTokens
 from lmi_backend.engines.vllm.inside.present import missing, missing_of
@@ -16,6 +17,8 @@ from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 from lmi_backend.engines.vllm.newness import is_newer
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lmi_backend.engine_config import EngineConfig
 
 _log = logging.getLogger(__name__)
@@ -60,18 +63,29 @@ def turns_off_core_paths(error: Exception) -> bool:
     """Turn off the fast paths in the core's own process, after its start has failed.
 
     A core that fails while it starts does not say why. On a release that was run these are
-    not the reason, and another start would only take its time.
+    not the reason, and another start would only take its time, unless somebody has changed it.
 
     Returns:
         Whether there is a reason to start once more.
     """
     in_use = [name for name in _IN_THE_CORE if fast_paths.is_on(name)]
-    if not in_use or not is_newer(names.vllm_version):
+    if not in_use or not (is_newer(names.vllm_version) or is_changed(_modules(in_use))):
         return False
     for name in in_use:
         fast_paths.turn_off(name, "a core that starts with it", f"{type(error).__name__}: {error}")
     plugins.remove()
     return True
+
+
+def _modules(in_use: Collection[str]) -> set[str]:
+    """Return the modules of vLLM that some fast paths stand on."""
+    keys = {
+        text.partition(".")[0].rstrip("?")
+        for each in PATHS
+        if each.name in in_use
+        for text in each.names
+    }
+    return {module for key in keys for module, _ in names.homes(key)}
 
 
 def attach(engine: Any) -> None:
