@@ -117,7 +117,7 @@ class VllmEngine(Engine):
         self._longest_token = longest_token(self._tokenizer)
         self._max_model_len = self._engine.model_config.max_model_len
         fast_paths.probe("load", "a config that tells the engine's capacity", self._read_capacity)
-        self._vocabulary = self._engine.model_config.get_vocab_size()
+        self._vocabulary = needs.vocabulary(self._engine.model_config)
         if self._tokenizer is not None:
             fast_paths.probe(
                 "token_texts",

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from lmi_backend.engines.vllm.inside import names
+from lmi_backend.engines.vllm.inside import names, needs
 from lmi_backend.errors import RequestError
 
 
@@ -17,10 +17,13 @@ class LoraAdapters:
         # Above those that vLLM's server may give by itself.
         self._ids = itertools.count(1 << 20)
         self.known: dict[str, Any] = {
-            name: names.LoRARequest(name, next(self._ids), folder)
-            for name, folder in folders.items()
+            name: self._request(name, folder) for name, folder in folders.items()
         }
         """Name to vLLM's LoRARequest."""
+
+    def _request(self, name: str, folder: str) -> Any:
+        number = next(self._ids)
+        return names.LoRARequest(lora_name=name, lora_int_id=number, lora_path=folder)
 
     def find(self, name: str) -> Any:
         """Return the LoRARequest of a name; None for the base model's, which is empty.
@@ -45,14 +48,14 @@ class LoraAdapters:
         before = self.known.get(name)
         # A number of its own, also for a name used before: the weights and the prefix cache of
         # the old adapter must not answer for the new one.
-        request = names.LoRARequest(name, next(self._ids), folder)
+        request = self._request(name, folder)
         if before is not None and before.lora_path == folder:
             request = before
         try:
             if preload or pin:
-                await engine.add_lora(request)
+                await needs.settled(engine.add_lora(request))
             if pin:
-                await engine.pin_lora(request.lora_int_id)
+                await needs.settled(engine.pin_lora(request.lora_int_id))
         except Exception as error:
             problem = f"cannot be loaded by vLLM: {error}"
             raise RequestError(problem, field="adapter", value=name) from error
@@ -63,4 +66,4 @@ class LoraAdapters:
         request = self.find(name)
         if request is not None:
             del self.known[name]
-            await engine.remove_lora(request.lora_int_id)
+            await needs.settled(engine.remove_lora(request.lora_int_id))

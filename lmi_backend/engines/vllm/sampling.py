@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from functools import lru_cache
+from typing import Any, Final
 
 from lmi_backend.engines.vllm.inside import names
 from lmi_backend.errors import RequestError
@@ -19,6 +21,15 @@ _OPTIONAL = (
     "frequency_penalty",
     "seed",
 )
+_NEUTRAL: Final[dict[str, Any]] = {
+    "n": 1,
+    "min_tokens": 0,
+    "include_stop_str_in_output": False,
+    "ignore_eos": False,
+    "skip_special_tokens": True,
+    "spaces_between_special_tokens": True,
+}
+"""Values that change nothing, besides None and an empty list."""
 
 
 def sampling_params(
@@ -38,31 +49,44 @@ def sampling_params(
     given = {name: value for name in _OPTIONAL if (value := getattr(sampling, name)) is not None}
     defaults = {name: model_defaults[name] for name in _OPTIONAL if name in model_defaults}
     kind = names.RequestOutputKind
+    wanted = {
+        "n": request.n,
+        "logprobs": request.logprobs,
+        "prompt_logprobs": request.prompt_logprobs,
+        "max_tokens": sampling.max_tokens,
+        "min_tokens": sampling.min_tokens,
+        "stop": list(sampling.stop),
+        # Clients of TensorRT-LLM's backend send an end_id that no model has, so that
+        # nothing ends the answer, or another model's; vLLM refuses it.
+        "stop_token_ids": [i for i in sampling.stop_token_ids if 0 <= i < vocabulary],
+        "include_stop_str_in_output": sampling.include_stop,
+        "ignore_eos": sampling.ignore_eos,
+        "skip_special_tokens": sampling.skip_special_tokens,
+        "spaces_between_special_tokens": sampling.spaces_between_special_tokens,
+        "bad_words": list(sampling.bad_words) or None,
+        "output_kind": kind.DELTA if request.stream else kind.FINAL_ONLY,
+    }
     try:
         return names.SamplingParams(
-            **defaults
-            | given
-            | {
-                "n": request.n,
-                "logprobs": request.logprobs,
-                "prompt_logprobs": request.prompt_logprobs,
-                "max_tokens": sampling.max_tokens,
-                "min_tokens": sampling.min_tokens,
-                "stop": list(sampling.stop),
-                # Clients of TensorRT-LLM's backend send an end_id that no model has, so that
-                # nothing ends the answer, or another model's; vLLM refuses it.
-                "stop_token_ids": [i for i in sampling.stop_token_ids if 0 <= i < vocabulary],
-                "include_stop_str_in_output": sampling.include_stop,
-                "ignore_eos": sampling.ignore_eos,
-                "skip_special_tokens": sampling.skip_special_tokens,
-                "spaces_between_special_tokens": sampling.spaces_between_special_tokens,
-                "bad_words": list(sampling.bad_words) or None,
-                "output_kind": kind.DELTA if request.stream else kind.FINAL_ONLY,
-            }
-            | _extra(sampling.extra)
+            **defaults | given | _without_neutral(wanted) | _extra(sampling.extra)
         )
     except (TypeError, ValueError, names.VLLMClientError) as error:
         raise RequestError(f"are refused by vLLM: {error}", field="sampling parameters") from error
+
+
+def _without_neutral(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what a release no longer takes, where it would change nothing."""
+    unknown = wanted.keys() - (_parameters(names.SamplingParams) or wanted.keys())
+    neutral = {name for name in unknown if wanted[name] in (None, [], _NEUTRAL.get(name))}
+    return {name: value for name, value in wanted.items() if name not in neutral}
+
+
+@lru_cache(maxsize=1)
+def _parameters(kind: Any) -> frozenset[str]:
+    """Return the names of what a class or function takes; none if it takes any."""
+    found = inspect.signature(kind).parameters.values()
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in found)
+    return frozenset() if takes_any else frozenset(each.name for each in found)
 
 
 def _extra(extra: dict[str, Any]) -> dict[str, Any]:

@@ -43,9 +43,23 @@ def engine(found: Any) -> Any:
     """
     checked(found, "AsyncLLM.from_vllm_config", "generate", "errored")
     checked(found.model_config, "AsyncLLM.model_config", "max_model_len")
+    if not isinstance(length := found.model_config.max_model_len, int):
+        raise unservable(f"ModelConfig.max_model_len is a {type(length).__name__}")
     checked(found.vllm_config, "AsyncLLM.vllm_config", "model_config")
     if not isinstance(found.errored, bool):
         raise unservable(f"AsyncLLM.errored is a {type(found.errored).__name__}")
+    return found
+
+
+def vocabulary(model_config: Any) -> int:
+    """Return how many tokens a model has.
+
+    Raises:
+        ConfigurationError: it is no number.
+    """
+    found = model_config.get_vocab_size()
+    if not isinstance(found, int):
+        raise unservable(f"ModelConfig.get_vocab_size gives a {type(found).__name__}")
     return found
 
 
@@ -108,6 +122,8 @@ async def supported_tasks(engine: Any) -> Any:
         ConfigurationError: they are no names, or the core does not answer.
     """
     found = await answer(engine, "get_supported_tasks")
+    if isinstance(found, Iterator):  # it could be read only once
+        found = tuple(found)
     try:
         are_words = all(isinstance(each, str) for each in found)
     except TypeError:

@@ -49,6 +49,10 @@ def test_an_engine_that_can_be_read_is_taken() -> None:
         ({"errored": lambda: False}, "AsyncLLM.errored is a function"),
         ({"model_config": lambda: _Config}, "AsyncLLM.model_config gives a function"),
         ({"vllm_config": lambda: _Config}, "AsyncLLM.vllm_config gives a function"),
+        (
+            {"model_config": SimpleNamespace(max_model_len=lambda: 1)},
+            "ModelConfig.max_model_len is a function",
+        ),
     ],
 )
 def test_a_method_where_a_value_was_is_refused(changed: dict[str, Any], named: str) -> None:
@@ -104,3 +108,17 @@ def test_a_name_that_is_missing_is_named() -> None:
 def test_what_vllm_raises_by_itself_stays() -> None:
     with pytest.raises(TypeError, match="of a model"), needs.naming():
         exec("raise TypeError('of a model')", {})
+
+
+async def test_tasks_that_can_be_read_once_are_read_once() -> None:
+    engine = SimpleNamespace(get_supported_tasks=lambda: iter(("generate",)))
+    assert await needs.supported_tasks(engine) == ("generate",)
+
+
+@pytest.mark.parametrize("found", [_later(8), "8", None])
+def test_a_vocabulary_that_is_no_number_is_refused(found: Any) -> None:
+    config = SimpleNamespace(get_vocab_size=lambda: found)
+    with pytest.raises(ConfigurationError, match="get_vocab_size gives a"):
+        needs.vocabulary(config)
+    if hasattr(found, "close"):
+        found.close()
