@@ -3,16 +3,21 @@
 vLLM computes the logits of one prompt's tokens. It looks up their LoRA adapters as if they were the
 last tokens of all requests of the step. With several requests the numbers differ, and its engine
 crashes with all its requests. Here the adapters are those of the prompt's own tokens.
+
+0.22 and 0.23 pin the memory of the adapters' indices, for which torch wants a GPU: no engine with
+LoRA starts on a CPU. Here nothing is pinned.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Final
 
 from lmi_backend.engines.vllm.inside import fast_paths, names
 
 _ROWS: Final = "_lmi_backend_rows"
 """Member of a wrapper with the adapters of the tokens whose logits are computed."""
+_PINS: Final = "pin_memory"
 _COPIED_BYTES: Final = 64 << 20
 """Most logits that are copied before they are changed in place: 20 ms, where a prompt has taken
 seconds."""
@@ -27,37 +32,37 @@ def _install() -> None:
     if not names.current_platform.is_cpu():
         return
     wrapper = names.PunicaWrapperCPU
-    own, indices, tokens = (
-        getattr(wrapper, name)
-        for name in ("add_lora_logits", "sampler_indices", "token_lora_indices")
-    )
-    if not (callable(own) and isinstance(indices, property) and isinstance(tokens, property)):
-        raise TypeError("its add_lora_logits and its indices are of another kind")
+    own, indices = _parts(wrapper)
+    signature = inspect.signature(own)
+    if names.async_tensor_h2d is not None:
+        _pin_nothing(names.async_tensor_h2d)
 
     def turn_off(error: Exception) -> None:
         wrapper.add_lora_logits, wrapper.sampler_indices = own, indices
         came = f"{type(error).__name__}: {error}"
         fast_paths.turn_off("lora_rows", "adapters of tokens that can be looked up", came)
 
-    def add(self: Any, y: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def add(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            setattr(self, _ROWS, _rows(self, x))
+            given = signature.bind(self, *args, **kwargs).arguments
+            logits = given["y"]
+            setattr(self, _ROWS, _rows(self, given["x"]))
         except Exception as error:  # noqa: BLE001  the step of all requests goes on without
             turn_off(error)
-            return own(self, y, x, *args, **kwargs)
+            return own(self, *args, **kwargs)
         if getattr(self, _ROWS) is None:
-            return own(self, y, x, *args, **kwargs)
-        before = y.clone() if y.nbytes <= _COPIED_BYTES else None
+            return own(self, *args, **kwargs)
+        before = logits.clone() if logits.nbytes <= _COPIED_BYTES else None
         try:
-            return own(self, y, x, *args, **kwargs)
+            return own(self, *args, **kwargs)
         except Exception as error:
             # Nothing continues from rows that may be half written.
             if before is None:
                 raise
             setattr(self, _ROWS, None)
             turn_off(error)
-            y.copy_(before)
-            return own(self, y, x, *args, **kwargs)
+            logits.copy_(before)
+            return own(self, *args, **kwargs)
         finally:
             setattr(self, _ROWS, None)
 
@@ -72,6 +77,32 @@ def _install() -> None:
             return indices.__get__(self)
 
     wrapper.add_lora_logits, wrapper.sampler_indices = add, property(chosen)
+
+
+def _parts(wrapper: Any) -> tuple[Any, Any]:
+    """Return what is replaced in a class of vLLM's: a function and a property.
+
+    Raises:
+        TypeError: it, or what these stand on, is of another kind.
+    """
+    members = ("add_lora_logits", "sampler_indices", "token_lora_indices")
+    own, indices, tokens = (getattr(wrapper, name) for name in members)
+    if not (callable(own) and isinstance(indices, property) and isinstance(tokens, property)):
+        raise TypeError("its add_lora_logits and its indices are of another kind")
+    if lacking := {"x", "y"} - inspect.signature(own).parameters.keys():
+        raise TypeError(f"add_lora_logits takes no {', '.join(sorted(lacking))}")
+    return own, indices
+
+
+def _pin_nothing(function: Any) -> None:
+    """Have a function pin no memory, if it does where its caller does not say."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(each.name == _PINS and each.default is True for each in parameters):
+        function.__defaults__ = tuple(
+            each.default if each.name != _PINS else False
+            for each in parameters
+            if each.kind is not each.KEYWORD_ONLY and each.default is not each.empty
+        )
 
 
 def _rows(wrapper: Any, states: Any) -> Any:

@@ -90,6 +90,7 @@ NAMES: Final = {
     "OMPProcessManager": Name("vllm.utils.ompmultiprocessing"),  # 0.20
     "PunicaWrapperBase": Name("vllm.lora.punica_wrapper.punica_base"),
     "PunicaWrapperCPU": Name("vllm.lora.punica_wrapper.punica_cpu"),
+    "async_tensor_h2d": Name("vllm.utils.torch_utils", instead=None),
     "ModelConfig": Name("vllm.config.model"),
     "ParallelConfig": Name("vllm.config.parallel"),
     # Ranks.

@@ -153,6 +153,7 @@ PATHS: Final = (
             "PunicaWrapperCPU.add_lora_logits",
             "PunicaWrapperBase.sampler_indices",
             "PunicaWrapperBase.token_lora_indices",
+            "async_tensor_h2d?",
         ),
         public_way="vLLM's code, whose engine may end",
         cost="on a CPU with LoRA: log probabilities of two prompts at once end the engine",

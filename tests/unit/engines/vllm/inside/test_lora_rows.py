@@ -91,13 +91,41 @@ def test_a_step_goes_on_where_it_raises(
     assert fast_paths.is_on("lora_rows") is not bool(raising)
 
 
+@pytest.fixture(autouse=True)
+def pins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(names), "async_tensor_h2d", None)
+
+
+def _pins(data: Any, device: str = "cpu", pin_memory: bool = True, *, last: bool = True) -> Any:
+    return data, device, pin_memory, last
+
+
+def _asks(data: Any, device: str, pin_memory: bool, last: bool = True) -> Any:
+    return data, device, pin_memory, last
+
+
+def test_indices_are_not_pinned_where_nobody_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_pins, "__defaults__", _pins.__defaults__)
+    for function in (_pins, _asks):
+        monkeypatch.setitem(vars(names), "async_tensor_h2d", function)
+        monkeypatch.setattr(fast_paths, "_off", {})
+        monkeypatch.setitem(vars(names), "PunicaWrapperCPU", _wrapper(""))
+        platform = SimpleNamespace(is_cpu=lambda: True)
+        monkeypatch.setitem(vars(names), "current_platform", platform)
+        lora_rows.install()
+        assert fast_paths.is_on("lora_rows")
+    assert _pins(1) == (1, "cpu", False, True)
+    assert _pins(1, "gpu", True, last=False) == (1, "gpu", True, False)
+    assert _asks(1, "cpu", False) == (1, "cpu", False, True)
+
+
 class _Halving:
     """A wrapper whose function raises after a part of its work, for other adapters than its own."""
 
     sampler_indices = property(lambda _: [7, 7])
     token_lora_indices = property(lambda _: [1, 2])
 
-    def add_lora_logits(self, y: _Logits, _: Any) -> None:
+    def add_lora_logits(self, y: _Logits, x: Any) -> None:
         y[0] += 1
         if self.sampler_indices != [7, 7]:
             raise RuntimeError("other adapters")
