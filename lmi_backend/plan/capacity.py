@@ -267,6 +267,11 @@ class Capacity:
         least = 1 if self.chooses_length else self.longest
         return estimate.kv_cache > 0 and (not estimate.block_bytes or estimate.longest >= least)
 
+    def surely_fits(self, estimate: MemoryEstimate) -> bool:
+        """Return whether it fits by the lower end of what is not known for certain, too."""
+        less = estimate.less if self.counts_as_vllm else 0
+        return self.fits(replace(estimate, kv_cache=estimate.kv_cache - less))
+
     def could_fit(self, estimate: MemoryEstimate) -> bool:
         """Tell whether it may fit although the estimate says no: were activations nothing."""
         best = estimate.kv_cache + estimate.step + estimate.more

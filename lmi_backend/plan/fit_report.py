@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.plan.memory_options import uncounted_arguments
@@ -38,7 +37,7 @@ def describe(capacity: Capacity, estimate: MemoryEstimate) -> list[str]:
         lines.append(
             f"KV cache, by what is not known for certain: between {least} and {most} tokens"
         )
-        if not capacity.fits(replace(estimate, kv_cache=estimate.kv_cache - estimate.less)):
+        if not capacity.surely_fits(estimate):
             lines.append(
                 "it may not start: by the lower of these not one request of the longest kind fits"
             )

@@ -189,15 +189,28 @@ class Strategy:
         return self._spec.why_all_devices or unknown
 
     def _smallest(self, capacity: Capacity) -> Degrees:
-        """Climb the ladder to the fewest devices that hold the model and one long sequence."""
+        """Climb the ladder to the fewest devices that hold the model and one long sequence.
+
+        Where only the middle of the estimate's range fits, more devices are taken if there are.
+        """
+        likely = None
         for degrees in self._ladder():
             memory = capacity.estimate(degrees.tensor, degrees.pipeline)
             tried = Degrees(degrees.tensor, degrees.pipeline, memory)
-            if capacity.fits(memory):
+            if capacity.surely_fits(memory):
                 break
-        if not capacity.fits(memory):
-            self._warn_or_refuse(capacity, tried, memory)
+            if likely is None and capacity.fits(memory):
+                likely = tried
+        else:
+            if likely is None:
+                self._warn_or_refuse(capacity, tried, memory)
+            tried, likely = likely or tried, None
         self._explain(tried)
+        if likely is not None:
+            self.report.notes.append(
+                f"{likely.size} device(s) hold it by the estimate, and not by its lower end: "
+                f"option.tensor_parallel_degree={likely.tensor} tries them"
+            )
         return tried
 
     def _ladder(self) -> Iterator[Degrees]:
