@@ -119,6 +119,20 @@ stub. If the new one exits, or is not ready within 30 s, the old one stays, and 
 processes (`--frontend-processes`) are replaced one after the other. While both run, a key may have the limits of
 its running requests and tokens in each of them.
 
+### What keeping a stream costs
+
+32 chats of 200 tokens ran at once, on the echo engine with `option.openai`, one token an event. One server had
+them with and without `X-LMI-Resumable: 1` in turn, six times each, on a busy machine (2 Intel cores). The medians
+of CPU time, in µs a token:
+
+| process | without | with |
+| --- | --- | --- |
+| front end | 28.9 | 45.3 |
+| stub | 18.8 | 25.0 |
+| worker | 34.4 | 34.4 |
+
+Complete answers took 40 bytes a token in the front end and 41 in the stub, until their window was over.
+
 ### When the model has changed
 
 An answer resumes only with the same model. It fails with an error that says so if the model's files, its
