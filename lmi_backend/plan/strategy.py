@@ -191,7 +191,7 @@ class Strategy:
     def _smallest(self, capacity: Capacity) -> Degrees:
         """Climb the ladder to the fewest devices that hold the model and one long sequence.
 
-        Where only the middle of the estimate's range fits, more devices are taken if there are.
+        Where only the middle of the estimate's range fits, more devices are used if there are.
         """
         likely = None
         for degrees in self._ladder():
