@@ -100,8 +100,6 @@ def changes(fields: Mapping[str, Any], path: str, read: Collection[str] = ()) ->
             raise _twice(found)
         structures[name] = value
     own = given.get(_STRUCTURES) or {}
-    if not isinstance(own, dict):
-        raise RequestError("is not an object", field=_STRUCTURES, value=own)
     form = _own_format(given) if _FORMAT not in found else {}
     if structures.keys() == {_WHITE_SPACE}:
         # It says how another constraint is met, wherever that stands.
@@ -132,6 +130,9 @@ def _refuse(fields: Mapping[str, Any], given: Mapping[str, Any], read: Collectio
     for name, accepted in choices.SWITCHES.items():
         if fields.get(name) is not None and name not in read:
             raise RequestError("is not served", field=name, accepted=accepted)
+    # OpenRouter's clients write true, at which vLLM's server fails with 500.
+    if not isinstance(own := given.get(_STRUCTURES, {}), dict):
+        raise RequestError("is not an object", field=_STRUCTURES, value=own)
     if read:
         choices.refuse_unread(fields, read)
 

@@ -12,6 +12,9 @@ RESPONSES: Final = "/v1/responses"
 _CHOICE: Final = "tool_choice"
 _ALLOWED: Final = "allowed_tools"
 _NAMED: Final = ("function", "custom")
+_MESSAGES: Final = "/v1/messages"
+_FORCED: Final = ("any", "tool")
+"""Of Anthropic's messages: a tool has to be called."""
 _MODES: Final = ("auto", "required")
 
 
@@ -24,9 +27,13 @@ def chosen(fields: Mapping[str, Any], path: str) -> dict[str, Any]:
         RequestError: a tool is chosen that OpenAI's own server would run, or a choice is no choice.
     """
     choice = fields.get(_CHOICE)
-    if not isinstance(choice, dict) or path not in (CHATS, RESPONSES):
+    if not isinstance(choice, dict) or path not in (CHATS, RESPONSES, _MESSAGES):
         return {}
     kind = choice.get("type")
+    if path == _MESSAGES:
+        if kind in _FORCED and not fields.get("tools"):
+            raise RequestError("needs tools", field=_CHOICE, value=choice, accepted="auto, none")
+        return {}
     if kind == _ALLOWED:
         return _allowed(choice.get(_ALLOWED) if path == CHATS else choice, fields.get("tools"))
     if path == RESPONSES and kind not in _NAMED:

@@ -84,3 +84,10 @@ async def test_a_choice_that_nothing_here_serves_is_refused(path: str, choice: A
     with pytest.raises(RequestError) as refused:
         await _read(path, {"tools": tools, "tool_choice": choice})
     assert refused.value.field == "tool_choice"
+
+
+async def test_a_tool_that_has_to_be_called_must_be_there() -> None:
+    with pytest.raises(RequestError, match=r"tool_choice .* needs tools"):
+        await _read("/v1/messages", {"tool_choice": {"type": "any"}})
+    free = {"tool_choice": {"type": "auto"}}
+    assert await _read("/v1/messages", free) == free
