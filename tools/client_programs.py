@@ -129,5 +129,14 @@ PROGRAMS: Final = {
             model="obedient",
             day="2026-11-27",
         ),
+        Program(
+            "llama_index",
+            "LlamaIndex, `OpenAILike` and an agent",
+            ("llama-index-llms-openai-like==0.8.1",),
+            '`api_base="http://HOST:8080/v1"`',
+            script_of="llama_index_openai",
+            model="obedient",
+            day="2026-11-27",
+        ),
     )
 }

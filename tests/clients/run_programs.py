@@ -145,6 +145,15 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "result": [[["assistant", "tool_use"], ["user", "tool_result"]], "Rome"],
         "others": [],
     },
+    "llama_index": {
+        "completion": "It is Rome.",
+        "chat": "It is Rome.",
+        "streamed": "It is Rome.",
+        "structured": CITY,
+        "agent": "It is sunny.",
+        "agent_streamed": "It is sunny.",
+        "unknown_model": Raised("NotFoundError", "404"),
+    },
 }
 CHOSEN = [name for name in os.environ.get(run_clients.CHOSEN, "").split(",") if name]
 Ran = Callable[[str], Any]
