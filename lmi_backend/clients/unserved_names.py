@@ -86,6 +86,7 @@ UNSERVED: Final[dict[str, tuple[Any, ...]]] = {
     "num_beams": (1,),
     "nvext": (),
     "options": (),
+    "output_format": (),
     "parameters": (),
     "penalty_alpha": (0,),
     "plugins": (),

@@ -117,6 +117,7 @@ async def test_an_adapter_is_asked_as_a_model(name: str, value: Any) -> None:
         ({"enable_search": True}, "enable_search"),
         ({"parameters": {"max_new_tokens": 3}}, "parameters"),
         ({"models": ["a", "b"]}, "models"),
+        ({"output_format": {"type": "json_schema", "schema": SCHEMA}}, "output_format"),
         ({"structured_outputs": True}, "structured_outputs"),
         ({"reasoning_format": "hidden"}, "reasoning_format"),
         ({"response_schema": SCHEMA}, "response_schema"),
