@@ -83,8 +83,12 @@ def _without_neutral(wanted: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _parameters(kind: Any) -> frozenset[str]:
-    """Return the names of what a class or function takes; none if it takes any."""
-    found = inspect.signature(kind).parameters.values()
+    """Return the names of what a class or function takes; none if it takes any, or tells none."""
+    try:
+        found = inspect.signature(kind).parameters.values()
+    except ValueError:
+        # Compiled ones may have no signature.
+        return frozenset()
     takes_any = any(each.kind is each.VAR_KEYWORD for each in found)
     return frozenset() if takes_any else frozenset(each.name for each in found)
 
