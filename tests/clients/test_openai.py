@@ -87,6 +87,11 @@ def test_responses(vllm: Any) -> None:
     assert vllm["response_resumed"] == [ROME, True, "response.completed", ROME]
 
 
+def test_a_response_in_the_background(vllm: Any) -> None:
+    expected = [True, True, ROME, "completed", ROME, True, "cancelled", "cancelled"]
+    assert vllm["response_in_background"] == expected
+
+
 def test_an_unknown_model(either: Any) -> None:
     kind, status, body, has_id = either["unknown_model"]
     message, names = body.pop("message").split(" Served: ")

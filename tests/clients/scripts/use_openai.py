@@ -283,6 +283,26 @@ def response_resumed() -> Any:
     return [text, numbers == list(range(len(events))), events[-1].type, state.output_text]
 
 
+def response_in_background() -> Any:
+    """Return what becomes of one that is polled, of a stream, and of one that is cancelled."""
+    asked: Any = {"model": MODEL, "input": CHAT, "temperature": 0, "max_output_tokens": 50}
+    found = client.responses.create(**asked, background=True)
+    # A short one may be complete before its first answer is written.
+    first = [found.status in ("queued", "in_progress", "completed"), found.background]
+    while found.status in ("queued", "in_progress"):
+        time.sleep(0.1)
+        found = client.responses.retrieve(found.id)
+    events = list(client.responses.create(**asked, background=True, stream=True))
+    after: Any = {"response_id": events[0].response.id, "stream": True, "starting_after": 1}
+    rest = list(client.responses.retrieve(**after))
+    asked |= {"max_output_tokens": LONG["max_tokens"], "extra_body": LONG.get("extra_body")}
+    cancelled = client.responses.cancel(client.responses.create(**asked, background=True).id)
+    state = client.responses.retrieve(cancelled.id).status
+    whole = events[-1].response.output_text
+    numbers = [event.sequence_number for event in rest] == list(range(2, len(events)))
+    return [*first, found.output_text, found.status, whole, numbers, cancelled.status, state]
+
+
 def response_streamed() -> Any:
     stream = client.responses.create(
         model=MODEL,
