@@ -150,7 +150,7 @@ UNSERVED: Final[dict[str, tuple[Any, ...]]] = {
 """Members that select or limit an answer and that nothing here serves. Each has the values without
 effect, in addition to null, false and what is empty."""
 HARMLESS: Final[Mapping[str, str]] = {
-    "background_options": "no answer is made in the background",
+    "background_options": "an answer in the background is made at once",
     "betas": "names what a body of Anthropic's may have: what it has is looked at",
     "billing_policy": "nothing is billed here",
     "cache_control": "prefixes are cached without it",
