@@ -1,7 +1,7 @@
 """The tables of docs/migrating-from-others.md: where an answer differs from those of other servers.
 
-They are kinds.json of tests/data/vllm_server and tests/data/recorded; of the latter
-tests/integration says that it is true and complete.
+They are kinds.json of tests/data/vllm_server and tests/data/recorded, of which tests/integration
+says that they are true and complete.
 """
 
 from __future__ import annotations
