@@ -167,8 +167,11 @@ def _order(was: list[Event], now: list[Event], *, has_same_text: bool) -> Iterat
             yield Difference(kinds.FRAMING, f"event {name}", *counts)
     if set(old) != set(new):
         return
-    for way in (1, -1):
-        first, other = (list(dict.fromkeys(steps[::way]))[::way] for steps in (old, new))
+    # By their first events, and by their last ones. A usage so far may be in each event: whether
+    # it comes before the finish reason then depends on where the text is cut.
+    begun = [[each for each in steps if each != "usage"] for steps in (old, new)]
+    for both, way in ((begun, 1), ([old, new], -1)):
+        first, other = (list(dict.fromkeys(steps[::way]))[::way] for steps in both)
         if first != other:
             yield Difference(kinds.ORDER, "", ", ".join(first), ", ".join(other))
             return

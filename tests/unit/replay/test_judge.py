@@ -76,6 +76,19 @@ def test_where_a_stream_is_cut_is_no_difference() -> None:
     assert judged(whole, answer(b": a\n\n" + whole.body, "text/event-stream"), GREEDY) == []
 
 
+def test_a_usage_so_far_in_each_event_does_not_depend_on_the_cuts() -> None:
+    def event(count: int, text: str, reason: str | None = None) -> dict[str, Any]:
+        return piece(text, reason) | {"usage": {"completion_tokens": count}}
+
+    end: dict[str, Any] = {"choices": [], "usage": {"completion_tokens": 2}}
+    cut = stream(event(1, "a"), event(2, "", "stop"), end, "[DONE]")
+    whole = stream(event(2, "a", "stop"), end, "[DONE]")
+    assert judged(cut, whole, GREEDY) == judged(whole, cut, GREEDY) == []
+    early = stream(piece("a"), end, piece("", "stop"), "[DONE]")
+    late = stream(piece("a"), piece("", "stop"), end, "[DONE]")
+    assert judged(late, early, GREEDY) == [(kinds.ORDER, "")]
+
+
 def test_an_event_may_have_what_another_server_writes_in_two() -> None:
     def event(text: str | None, likely: Any, ids: Any, reason: str | None) -> dict[str, Any]:
         delta = {} if text is None else {"content": text}
