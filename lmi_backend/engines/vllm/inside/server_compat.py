@@ -103,6 +103,9 @@ def stop_counting(app: Any) -> None:
     app.user_middleware[:] = [
         each for each in app.user_middleware if each.cls.__name__ != _COUNTING
     ]
+    # What vLLM does for SageMaker may have built the stack already.
+    if getattr(app, "middleware_stack", None) is not None:
+        app.middleware_stack = app.build_middleware_stack()
 
 
 def watchers(app: Any) -> list[str]:

@@ -65,7 +65,10 @@ def test_what_makes_no_parser_is_refused_by_its_name(monkeypatch: pytest.MonkeyP
     assert server_compat.http_server().argument_parser().parse_args([]) is not None
 
 
-async def test_an_application_answers_though_nothing_can_count_its_requests() -> None:
+@pytest.mark.parametrize("is_built", [False, True])
+async def test_an_application_answers_though_nothing_can_count_its_requests(
+    is_built: bool,
+) -> None:
     """Of FastAPI 0.138 a route may have no path, which prometheus-fastapi-instrumentator reads."""
 
     class PrometheusInstrumentatorMiddleware:
@@ -81,6 +84,8 @@ async def test_an_application_answers_though_nothing_can_count_its_requests() ->
         routes=[Route("/", answer, methods=["POST"])],
         middleware=[Middleware(PrometheusInstrumentatorMiddleware), Middleware(CORSMiddleware)],
     )
+    if is_built:
+        app.middleware_stack = app.build_middleware_stack()
     server_compat.stop_counting(app)
     assert [each.cls for each in app.user_middleware] == [CORSMiddleware]
     chunks: list[HttpChunk] = []
