@@ -15,6 +15,7 @@ _NAMED: Final = ("function", "custom")
 _MESSAGES: Final = "/v1/messages"
 _FORCED: Final = ("any", "tool")
 """Of Anthropic's messages: a tool has to be called."""
+_ADDITION: Final = "tool_addition"
 _MODES: Final = ("auto", "required")
 
 
@@ -31,7 +32,7 @@ def chosen(fields: Mapping[str, Any], path: str) -> dict[str, Any]:
         return {}
     kind = choice.get("type")
     if path == _MESSAGES:
-        if kind in _FORCED and not fields.get("tools"):
+        if kind in _FORCED and not (fields.get("tools") or _adds_tools(fields.get("messages"))):
             raise RequestError("needs tools", field=_CHOICE, value=choice, accepted="auto, none")
         return {}
     if kind == _ALLOWED:
@@ -40,6 +41,14 @@ def chosen(fields: Mapping[str, Any], path: str) -> dict[str, Any]:
         accepted = '"auto", "none", "required", or a type of ' + ", ".join((*_NAMED, _ALLOWED))
         raise RequestError("is not served", field=_CHOICE, value=choice, accepted=accepted)
     return {}
+
+
+def _adds_tools(messages: Any) -> bool:
+    """Tell whether a message of Anthropic's adds a tool, which vLLM 0.32 and later read."""
+    listed = messages if isinstance(messages, list) else ()
+    contents = [each.get("content") for each in listed if isinstance(each, dict)]
+    parts = (part for each in contents if isinstance(each, list) for part in each)
+    return any(isinstance(part, dict) and part.get("type") == _ADDITION for part in parts)
 
 
 def _allowed(choice: Any, tools: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ TOKENS = 100
 
 def spare_of(engine: Harness, worker: psutil.Process) -> psutil.Process:
     """Wait until a worker has a spare, and return that."""
-    wait_for(lambda: has_spare(engine))
+    wait_for(lambda: has_spare(engine), 180)
     (spare,) = [each for each in engine.workers if each.pid != worker.pid]
     return spare
 

@@ -88,6 +88,10 @@ async def test_a_choice_that_nothing_here_serves_is_refused(path: str, choice: A
 
 async def test_a_tool_that_has_to_be_called_must_be_there() -> None:
     with pytest.raises(RequestError, match=r"tool_choice .* needs tools"):
-        await _read("/v1/messages", {"tool_choice": {"type": "any"}})
+        await _read("/v1/messages", {"tool_choice": {"type": "any"}, "messages": 1})
+    added = {"type": "tool_addition", "tool": {}}
+    messages: list[Any] = [{"role": "system", "content": [added]}, {"content": "a"}, 1]
+    body = {"tool_choice": {"type": "any"}, "messages": messages}
+    assert await _read("/v1/messages", body) == body
     free = {"tool_choice": {"type": "auto"}}
     assert await _read("/v1/messages", free) == free
