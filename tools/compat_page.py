@@ -40,8 +40,11 @@ day is of an earlier run. The column *fast paths* says how many of the engine's
 [fast paths](#fast-paths-inside-vllm) were on in the last run, and names those that were off.
 
 On a CPU, **0.18** starts only with `libtcmalloc` and `libiomp5` in `LD_PRELOAD`. 0.18.0 did not
-have them here. On a CPU, **0.22** does not start with LoRA: it pins memory, and the registry's
-torch needs a GPU for that.
+have them here. On a CPU, **0.22** did not start with LoRA when it ran: it pins memory, and the
+registry's torch needs a GPU for that. The engine turns this off since then; 0.23 ran with it.
+
+The registry's build of **0.12.0** does not know that it is for a CPU, and vLLM does not start. The
+tests write the metadata that vLLM looks for (`tools/overlay.py`).
 
 An **overlay** is the Python of a release that has no CPU build yet over the libraries of the newest
 one (`tools/overlay.py`). CI runs its short set when the registry has a release newer than these.

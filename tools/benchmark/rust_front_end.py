@@ -11,7 +11,15 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from overlay import CPU, ENGINE, OverlayError, download, metadata_of, packages_of, version_in
+from overlay import (
+    ENGINE,
+    OverlayError,
+    download,
+    metadata_of,
+    packages_of,
+    version_in,
+    write_metadata,
+)
 
 from benchmark.servers import UnavailableError
 
@@ -19,7 +27,6 @@ _PROGRAM: Final = "vllm/vllm-rs"
 _MAIN: Final = "vllm.entrypoints.cli.main"
 KINDS: Final = {"vllm-rs": "server front end", _MAIN: "its parent"}
 """Classes of its processes, by their command lines."""
-_METADATA: Final = "Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
 
 
 def words(cache: Path) -> list[str]:
@@ -56,9 +63,6 @@ def _folder(cache: Path) -> Path:
         made = Path(place) / folder.name
         with download(release, Path(place)) as wheel:
             Path(wheel.extract(_PROGRAM, made)).chmod(0o755)
-        # Builds for the CPU have another name on the registry, for which this command does not ask.
-        metadata = made / f"vllm-{release}{CPU}.dist-info" / "METADATA"
-        metadata.parent.mkdir()
-        metadata.write_text(_METADATA.format(version=release + CPU), encoding="utf-8")
+        write_metadata(made, release)
         made.rename(folder)
     return folder

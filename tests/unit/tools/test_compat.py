@@ -121,17 +121,25 @@ def test_all_tests_run_on_the_last_build_of_a_minor_version_alone() -> None:
     assert list(lines)[-2:] == [locked, "vllm-overlay"]
 
 
+METADATA = "Metadata-Version: 2.1\n"
+
+
+@pytest.mark.parametrize("knows", [True, False])
 def test_a_build_gets_the_torch_and_the_packages_of_its_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, knows: bool
 ) -> None:
+    monkeypatch.setattr(compat, "_knows_its_platform", lambda _: knows)
     called: list[tuple[str, ...]] = []
     monkeypatch.setattr(compat, "FOLDER", tmp_path)
     monkeypatch.setattr(compat, "call_uv", lambda cache, *words: called.append(words))
     # Of a torch that no line needs any more.
     (tmp_path / "packages-1.0").mkdir()
     line = next(line for line in compat.LINES if line.name == "vllm-0.26.0")
-    (tmp_path / line.name).mkdir()
+    packages = tmp_path / line.name / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
     python = compat._install(line)
+    written = [each.read_text("utf-8") for each in packages.glob("*.dist-info/METADATA")]
+    assert written == ([] if knows else [f"{METADATA}Name: vllm\nVersion: 0.26.0+cpu\n"])
     assert called[-1][-5:] == line.packages
     position = called[-1].index("--exclude-newer")
     assert called[-1][position + 1] == "2026-08-01"
