@@ -11,6 +11,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.serving.renewal import Renewal
 from tests.contract.conftest import SPLIT
 from tests.support.harness import Harness
+from tests.support.processes import is_alive
 from tests.support.waiting import wait_for
 
 Start = Callable[..., AbstractContextManager[Harness]]
@@ -35,7 +36,8 @@ def has_spare(engine: Harness) -> bool:
 
 
 def oldest(engine: Harness) -> psutil.Process:
-    return min(engine.workers, key=psutil.Process.create_time)
+    """Return the oldest process that is alive: one that was killed may not be reaped yet."""
+    return min(filter(is_alive, engine.workers), key=psutil.Process.create_time)
 
 
 def replaced(engine: Harness, worker: psutil.Process) -> psutil.Process:
