@@ -157,7 +157,10 @@ def _meant(message: str, parser: argparse.ArgumentParser) -> str:
         words = [each.strip(" '") for each in accepted.rstrip(")").split(",")]
         near = difflib.get_close_matches(word, words, 1)
     elif found := re.search(r"unrecognized arguments: (--[\w-]+)", message):
-        near = difflib.get_close_matches(found[1], list(_options(parser)), 1)
+        options = list(_options(parser))
+        if found[1] in options:
+            return "; other commands have it: see --help of this one"
+        near = difflib.get_close_matches(found[1], options, 1)
     else:
         near = []
     return f"; did you mean {near[0]}?" if near else ""

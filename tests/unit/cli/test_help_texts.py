@@ -46,6 +46,7 @@ def test_every_example_is_understood(line: str) -> None:
         (["serv"], "did you mean serve?"),
         (["doctr"], "did you mean doctor?"),
         (["serve", "--prot", "5"], "did you mean --port?"),
+        (["restart", "--front-end", "--url", "a"], "--url; other commands have it: see --help"),
         (["serve", "--log-format", "jsn"], "did you mean json?"),
     ],
 )
