@@ -77,13 +77,12 @@ alias models of one response (`raw`, `infer` and others, [tensors.md](tensors.md
 with an error of Triton. **After 24.10** no registry has a server for a machine without a container.
 The servers of those rows were built from Triton's public sources, outside this tree, for a CPU and
 without tracing. `make compat COMPAT="--triton FOLDER"` runs the tests on any server that is
-installed. On 26.07 it ran in pieces. 33 tests, of MPI ranks, replicas, killed engines and
-compressed bodies, did not run again on this day. Nothing had failed on the day before, 2026-11-26,
-in an older tree. On 25.07 520 tests ran with the echo engine, and passed: fleets, loads, drains,
-deaths, aliases, the front end, `generate`, and the security of Triton's ports. On 26.07 the steps
-of [a Triton fleet](triton-fleet.md) ran as written, from the wheel to the drain. That was with a
-stub for Python 3.12.1 and numpy 2.5.5. [Releases of Triton](triton-releases.md) says what later
-ones change.
+installed. On 26.07 it ran in pieces. 30 more tests, of MPI ranks, hosts, replicas and killed
+engines, passed on the same day. Three of compressed bodies were mended after their run. On 25.07
+520 tests ran with the echo engine, and passed: fleets, loads, drains, deaths, aliases, the front
+end, `generate`, and the security of Triton's ports. On 26.07 the steps of [a Triton
+fleet](triton-fleet.md) ran as written, from the wheel to the drain. That was with a stub for Python
+3.12.1 and numpy 2.5.5. [Releases of Triton](triton-releases.md) says what later ones change.
 """
 
 
