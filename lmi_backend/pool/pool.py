@@ -266,9 +266,9 @@ class Pool:
                 # It was told to end when it had no request.
                 return
             if self._closing.is_set():
-                if slot.state is SlotState.DYING:
+                # `close` stops the workers that it takes, and those fail their requests themselves.
+                if slot.worker is worker or slot.state is SlotState.DYING:
                     worker.kill()
-                # A worker that was told to stop has failed its requests itself.
                 listener.on_death(slot.index, self._reap(slot, worker, "was stopped"))
                 return
             listener.on_death(slot.index, self._reap(slot, worker, worker.reap(error)))

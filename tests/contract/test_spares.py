@@ -101,3 +101,8 @@ def test_each_rank_of_vllm_waits_before_it_loads_its_part(
         assert stream.wait().error is None
         assert stream.text == whole
         assert oldest(vllm) == spare
+        spare_of(vllm, spare)
+        family = spare.children(recursive=True)
+        spare.kill()
+    assert family
+    assert not [each for each in family if is_alive(each)]
