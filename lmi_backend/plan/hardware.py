@@ -10,6 +10,7 @@ from typing import Literal
 
 from lmi_backend.plan.allocations import Allocation
 from lmi_backend.plan.gpus import PARTITION, Gpu, find_gpus
+from lmi_backend.plan.host_memory import host_memory
 
 _DEVICE_NODE = re.compile(r"nvidia(\d+)")
 MASK = "CUDA_VISIBLE_DEVICES"
@@ -71,12 +72,14 @@ def detect_hardware(environment: Mapping[str, str], *, nodes: Path = Path("/dev"
     mask = environment.get(MASK)
     gpus = find_gpus() if mask != "" else []
     visible = visible_gpus(mask, gpus, nodes=nodes)
-    whole = _host_memory("MemTotal")
+    memory = host_memory()
     return Hardware(
         devices=tuple(gpu.name for gpu in visible),
-        device_memory=min((whole if gpu.is_unified else gpu.memory for gpu in visible), default=0),
+        device_memory=min(
+            (memory.total if gpu.is_unified else gpu.memory for gpu in visible), default=0
+        ),
         capability=visible[0].capability if visible else 0,
-        host_memory=_host_memory("MemAvailable"),
+        host_memory=memory.available,
         gpus=tuple(visible),
         mask_problem=_mask_problem(mask, gpus, len(visible)),
     )
@@ -135,12 +138,3 @@ def _counted(nodes: Path) -> list[Gpu]:
     """
     found = [node for node in nodes.glob("nvidia*") if _DEVICE_NODE.fullmatch(node.name)]
     return [Gpu(name=str(index)) for index in range(len(found))]
-
-
-def _host_memory(field: str) -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii")
-    except OSError:
-        return 0
-    match = re.search(rf"^{field}:\s+(\d+) kB", lines, re.MULTILINE)
-    return int(match[1]) * 1024 if match else 0

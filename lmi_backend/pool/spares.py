@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import WorkerStartError
-from lmi_backend.pool.memory import available_memory
+from lmi_backend.plan.host_memory import host_memory
 from lmi_backend.threads import guarded_thread
 from lmi_backend.units import GIB
 
@@ -128,7 +128,7 @@ class Spares:
                 _log.warning("worker %s has no spare: %s", slot.name, error)
 
     def _make(self, slot: Slot) -> _Spare:
-        available = available_memory()
+        available = host_memory().available
         if available < _LEAST_MEMORY:
             raise WorkerStartError(
                 f"{available / GIB:.1f} GiB of memory are available, and {_LEAST_MEMORY / GIB:g} "

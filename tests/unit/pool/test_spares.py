@@ -8,6 +8,7 @@ import pytest
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import WorkerStartError
+from lmi_backend.plan.host_memory import HostMemory
 from lmi_backend.pool import spares
 from lmi_backend.pool.slot import Slot, SlotState
 from lmi_backend.pool.spares import Spares
@@ -103,7 +104,7 @@ def test_after_two_that_failed_none_is_made(make: Make, launched: list[Prepared]
 def test_none_is_made_where_memory_is_short(
     make: Make, launched: list[Prepared], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spares, "available_memory", lambda: 1 << 30)
+    monkeypatch.setattr(spares, "host_memory", lambda: HostMemory(4 << 30, 1 << 30))
     made, slot = make()
     made.replenish(slot)
     wait_for(lambda: slot.index not in made._spares)
