@@ -56,9 +56,9 @@ def _migrate(arguments: argparse.Namespace) -> int:
     output.mkdir(parents=True, exist_ok=True)
     source = read_sources(arguments.sources, output)
     if arguments.gpus is None and source.gpus is not None:
-        arguments.gpus, memory = source.gpus.number, f"{source.gpus.gib}GiB"
-        if not arguments.gpu:
-            arguments.gpu_memory = arguments.gpu_memory or memory
+        arguments.gpus = source.gpus.number
+        if arguments.gpu_memory is None:
+            arguments.gpu = source.gpus.kind
     with _variables(source.variables):
         folders = [source.folder] if source.folder else []
         models = find_models(folders, os.environ, output / "models")

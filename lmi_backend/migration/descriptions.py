@@ -10,7 +10,7 @@ from typing import Any, Final
 from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.migration.fates import fates_of
-from lmi_backend.migration.instances import gpus_of
+from lmi_backend.migration.instances import gpus_of, what_it_has
 from lmi_backend.migration.source import PresentServer
 from lmi_backend.migration.variables import NAME, without_machine
 from lmi_backend.printable import printable
@@ -184,9 +184,9 @@ def _read_instance(instance: str, source: PresentServer) -> None:
         return
     source.gpus = gpus_of(instance)
     if gpus := source.gpus:
-        source.changes.append(f"{instance}: planned for {gpus.number} GPU(s) of {gpus.gib} GiB")
+        source.changes.append(f"{instance}: planned for {gpus.number} GPU(s), {gpus.kind}")
     else:
-        source.decisions.append(f"{instance}: its GPUs are not known; name them with --gpus")
+        source.decisions.append(what_it_has(instance))
 
 
 def _read_capture(config: Mapping[str, Any], source: PresentServer) -> None:

@@ -32,6 +32,7 @@ class KnownGpu:
 
 
 KNOWN_GPUS: Final = {
+    "V100-16GB": KnownGpu(15.77, 70),
     "V100-32GB": KnownGpu(31.74, 70),
     "T4": KnownGpu(14.56, 75),
     "A100-40GB": KnownGpu(39.49, 80),
@@ -51,6 +52,7 @@ KNOWN_GPUS: Final = {
     "GB200": KnownGpu(184.31, 100),
     "B300": KnownGpu(268.0, 103),
     "RTX-5090": KnownGpu(31.36, 120),
+    "RTX-PRO-4500": KnownGpu(31.38, 120),
     "RTX-PRO-6000": KnownGpu(94.97, 120),
     "GB10": KnownGpu(119.63, 121),
     "MI250": KnownGpu(63.9),

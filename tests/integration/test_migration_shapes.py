@@ -1,12 +1,14 @@
-"""`migrate` knows each member that AWS's own library says its commands print."""
+"""`migrate` knows each member that AWS's own library says its commands print, and each GPU."""
 
 import json
+import re
 import subprocess
 from typing import Any
 
 import pytest
 
 from lmi_backend.migration.fates import FATES
+from lmi_backend.migration.instances import OTHERS, gpus_of
 from tests.support.places import CLIENTS_PYTHON
 
 SHAPES = {
@@ -32,6 +34,8 @@ READ_WHOLE = {
     # What is about the moment, or about Amazon's own programs.
     *("ProductionVariantStatus", "InferenceComponentPlacementStatus", "CaptureContentTypeHeader"),
 }
+WITHOUT = re.compile(r"ml\.[cmrt]\d")
+"""Instance types without an accelerator."""
 PRINT = """
 import json
 from botocore.session import get_session
@@ -51,17 +55,24 @@ for service, operations in names.items():
     model = get_session().get_service_model(service)
     for each in operations:
         walk(model.operation_model(each).output_shape)
-print(json.dumps(found))
+instances = get_session().get_service_model("sagemaker").shape_for("ProductionVariantInstanceType")
+print(json.dumps({"shapes": found, "instances": instances.enum}))
 """
 
 
 @pytest.fixture(scope="module")
-def shapes() -> dict[str, dict[str, str]]:
+def printed() -> dict[str, Any]:
     done = subprocess.run(
         [str(CLIENTS_PYTHON), "-c", PRINT], check=True, capture_output=True, text=True
     )
-    read: dict[str, dict[str, str]] = json.loads(done.stdout)
+    read: dict[str, Any] = json.loads(done.stdout)
     return read
+
+
+@pytest.fixture(scope="module")
+def shapes(printed: dict[str, Any]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = printed["shapes"]
+    return found
 
 
 @pytest.mark.parametrize("structure", FATES)
@@ -80,3 +91,10 @@ def test_each_member_is_used_or_has_a_text(
         if inner and not known[name].text and inner not in read
     }
     assert unread == {}
+
+
+def test_what_each_instance_with_accelerators_has_is_known(printed: dict[str, Any]) -> None:
+    accelerated = [each for each in printed["instances"] if WITHOUT.match(each) is None]
+    unknown = [each for each in accelerated if gpus_of(each) is None]
+    assert {each.split(".")[1] for each in unknown} - OTHERS.keys() == set()
+    assert len(accelerated) > len(unknown)

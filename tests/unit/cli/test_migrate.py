@@ -77,7 +77,7 @@ def test_an_endpoint_with_its_archive(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "| OPTION_MAX_ROLLING_BATCH_SIZE | 7 | environment | mapped |" in part(
         page, "What stays"
     )
-    assert "ml.g5.12xlarge: planned for 4 GPU(s) of 24 GiB" in part(page, "What changes")
+    assert "ml.g5.12xlarge: planned for 4 GPU(s), A10G" in part(page, "What changes")
     decisions = part(page, "What needs your decision")
     assert "set HF_TOKEN where the server runs" in decisions
     # The archive is there.

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from lmi_backend.migration.fates import FATES
-from lmi_backend.migration.instances import gpus_of
+from lmi_backend.migration.instances import FAMILIES, gpus_of, what_it_has
 from lmi_backend.migration.source import PresentServer
 from lmi_backend.migration.sources import read_sources
+from lmi_backend.plan.known_gpus import KNOWN_GPUS
 
 
 def read(tmp_path: Path, *described: Any) -> PresentServer:
@@ -23,10 +24,16 @@ def read(tmp_path: Path, *described: Any) -> PresentServer:
 @pytest.mark.parametrize(
     ("instance", "expected"),
     [
-        ("ml.g5.2xlarge", (1, 24)),
-        ("ml.g6e.48xlarge", (8, 48)),
-        ("ml.p4d.24xlarge", (8, 40)),
-        ("p5.48xlarge", (8, 80)),
+        ("ml.g5.2xlarge", (1, "A10G")),
+        ("ml.g6e.48xlarge", (8, "L40S")),
+        ("ml.g7.12xlarge", (2, "RTX-PRO-4500")),
+        ("ml.g7e.24xlarge", (4, "RTX-PRO-6000")),
+        ("ml.p4d.24xlarge", (8, "A100-40GB")),
+        ("p5.48xlarge", (8, "H100")),
+        ("ml.p6-b300.48xlarge", (8, "B300")),
+        ("ml.p6e-gb200.36xlarge", (4, "GB200")),
+        ("ml.g7.xlarge", None),
+        ("ml.inf2.xlarge", None),
         ("ml.p5.2xlarge", None),
         ("ml.m5.large", None),
         ("", None),
@@ -34,6 +41,28 @@ def read(tmp_path: Path, *described: Any) -> PresentServer:
 )
 def test_the_gpus_of_an_instance(instance: str, expected: Any) -> None:
     assert gpus_of(instance) == expected
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_plan_knows_each_kind_of_gpu(family: str) -> None:
+    kind, sizes = FAMILIES[family]
+    assert kind in KNOWN_GPUS
+    assert sizes
+
+
+@pytest.mark.parametrize(
+    ("instance", "text"),
+    [
+        ("ml.g99.xlarge", "ml.g99.xlarge: its GPUs are not known; "),
+        ("ml.m5.large", "ml.m5.large: its GPUs are not known; "),
+        ("ml.trn2.48xlarge", "ml.trn2.48xlarge: has AWS Trainium2 devices, not GPUs; "),
+        ("ml.p2.xlarge", "ml.p2.xlarge: has K80 GPUs, on which no vLLM runs; "),
+        ("g6f.xlarge", "g6f.xlarge: has a part of an L4 GPU; "),
+    ],
+)
+def test_an_instance_without_known_gpus_is_named(instance: str, text: str) -> None:
+    assert gpus_of(instance) is None
+    assert what_it_has(instance) == f"{text}choose where it runs with --gpu and --gpus"
 
 
 def container(**more: Any) -> dict[str, Any]:
@@ -115,7 +144,7 @@ def test_an_inference_component_has_its_share_of_the_gpus(is_last: bool, tmp_pat
     variant = {"VariantName": "all", "InstanceType": "ml.g5.48xlarge", "InitialInstanceCount": 1}
     config = {"EndpointConfigName": "c", "ProductionVariants": [variant]}
     source = read(tmp_path, *([config, COMPONENT] if is_last else [COMPONENT, config]))
-    assert source.gpus == (2, 24)
+    assert source.gpus == (2, "A10G")
     assert (source.variables, source.archive) == (
         {"OPTION_ROLLING_BATCH": "vllm"},
         "s3://b/model.tar.gz",
@@ -179,7 +208,7 @@ def test_several_variants_pools_and_scaling(tmp_path: Path) -> None:
         {"ScalableTargets": [target]},
         {"ScalingPolicies": [policy]},
     )
-    assert source.gpus == (4, 24)
+    assert source.gpus == (4, "L4")
     texts = "\n".join(source.decisions)
     for text in (
         "variant `green`: weight 1.0, model `m-green`",

@@ -27,7 +27,7 @@ def test_makers_and_spelling_do_not_matter(name: str, key: str) -> None:
 
 
 def test_others_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match=r"--gpu K80; accepted: V100-32GB, T4, "):
+    with pytest.raises(ConfigurationError, match=r"--gpu K80; accepted: V100-16GB, V100-32GB, "):
         known_gpu("K80")
 
 
