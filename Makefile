@@ -17,6 +17,8 @@ MINUTES ?= 30
 SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
 
 BIN := .venv/bin
+# Without PYTHON= the fastest one that this machine has, not the first on PATH.
+INSTALL := $(PYTHON) tools/install.py $(if $(filter file,$(origin PYTHON)),--fastest)
 
 # What is imported is compiled once: the environments come without bytecode.
 export PYTHONDONTWRITEBYTECODE =
@@ -31,13 +33,13 @@ help: ## show this
 install: install-server install-engine install-clients ## create .venv, .venv-engine and .venv-clients from the locks
 
 install-server:
-	@$(PYTHON) tools/install.py server
+	@$(INSTALL) server
 
 install-engine:
-	@$(PYTHON) tools/install.py engine
+	@$(INSTALL) engine
 
 install-clients:
-	@$(PYTHON) tools/install.py clients
+	@$(INSTALL) clients
 
 model: install-engine ## train the tiny model (once)
 	@.venv-engine/bin/python tools/make_tiny_model.py
@@ -106,7 +108,7 @@ pictures: install-server ## draw the page of README and the documentation anew, 
 	@UPDATE_PICTURES=1 $(BIN)/python -m pytest tests/integration/test_page.py -k picture $(PYTEST)
 
 site: ## build the documentation as a site into build/site; fails on a broken link
-	@$(PYTHON) tools/install.py site
+	@$(INSTALL) site
 	@.venv-site/bin/python tools/build_site.py
 
 licenses: install ## read the licences of all that is installed into requirements/licenses.json

@@ -5,7 +5,8 @@
     python3 tools/install.py clients    .venv-clients: programs of others that tests/clients runs
     python3 tools/install.py site       .venv-site: MkDocs, for `make site`
 
-Standard library only: it runs before anything is installed.
+With --fastest a new environment is made of the fastest Python that the machine has, not of the one
+that runs this. Standard library only: it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import interpreters
+
 ROOT = Path(__file__).resolve().parent.parent
-# The package runs on 3.10 to 3.13. The locks are for these: on 3.13 numpy < 2, which the wheel's
-# tritonserver needs, has no build.
-OLDEST, NEWEST = (3, 11), (3, 12)
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 STAMP = "lmi-backend.lock"
+FASTEST = "--fastest"
 _NODE_FILES = ("package.json", "package-lock.json")
 # Takes a third of pip's time.
 UV = "uv==0.13.9"
@@ -67,57 +68,53 @@ class InstallError(Exception):
     """What a user must do before it can be installed."""
 
 
-def main(names: list[str]) -> int:
+def main(words: list[str]) -> int:
     """Install the named environments; return the exit status."""
+    names = [word for word in words if word != FASTEST]
     if not names or not set(names) <= set(ENVIRONMENTS):
-        sys.stderr.write(f"usage: install.py {' '.join(ENVIRONMENTS)}  (one or more)\n")
+        sys.stderr.write(f"usage: install.py [{FASTEST}] {' '.join(ENVIRONMENTS)}  (one or more)\n")
         return 2
+    fastest = FASTEST in words
     try:
-        check_python()
+        if not fastest:
+            interpreters.check(sys.executable, sys.version_info[:2])
         for name in names:
-            install(ENVIRONMENTS[name])
-    except InstallError as error:
+            install(ENVIRONMENTS[name], fastest=fastest)
+    except (InstallError, interpreters.InterpreterError) as error:
         sys.stderr.write(f"install: {error}\n")
         return 1
     return 0
 
 
-def check_python() -> None:
-    """Refuse an interpreter the locks are not for."""
-    here = sys.version_info[:2]
-    if not OLDEST <= here <= NEWEST:
-        message = (
-            f"{sys.executable} is Python {here[0]}.{here[1]}; accepted: 3.{OLDEST[1]} or "
-            f"3.{NEWEST[1]}, for example `make PYTHON=python3.11 …`"
-        )
-        raise InstallError(message)
-
-
-def install(environment: Environment) -> None:
+def install(environment: Environment, *, fastest: bool = False) -> None:
     """Create or renew one environment."""
     folder = ROOT / environment.folder
-    stamp = folder / STAMP
-    digest = _digest(environment)
-    if stamp.is_file() and stamp.read_text(encoding="utf-8") == digest:
+    python, stamp = folder / "bin" / "python", folder / STAMP
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == _digest(environment, python):
         return
     free = shutil.disk_usage(ROOT).free / 1e9
     if free < environment.gigabytes:
         message = f"{ROOT}: {free:.1f} GB free; {environment.folder} needs {environment.gigabytes}"
         raise InstallError(message)
-    python = folder / "bin" / "python"
     if not python.is_file():
-        _run(
-            [sys.executable, "-m", "venv", str(folder)],
-            f"creating {environment.folder}",
-            environment,
-        )
+        what = f"creating {environment.folder}"
+        _run([_interpreter(fastest=fastest), "-m", "venv", str(folder)], what, environment)
     _install_lock(python, environment)
     if environment.editable:
         what = f"installing lmi-backend into {environment.folder}"
         _install_packages(python, ["--no-deps", "-e", str(ROOT)], what, environment)
     if environment.node:
         _install_node_packages(folder, environment)
-    stamp.write_text(digest, encoding="utf-8")
+    stamp.write_text(_digest(environment, python), encoding="utf-8")
+
+
+def _interpreter(*, fastest: bool) -> str:
+    """Return the Python that a new environment is made of."""
+    if not fastest:
+        return sys.executable
+    chosen, notes = interpreters.choose()
+    sys.stderr.write("".join(f"install: {note}\n" for note in notes))
+    return chosen
 
 
 def _install_lock(python: Path, environment: Environment) -> None:
@@ -201,8 +198,14 @@ def _cpu_lock(text: str) -> str:
     )
 
 
-def _digest(environment: Environment) -> str:
-    parts = [(ROOT / environment.lock).read_bytes(), sys.version.encode()]
+def _digest(environment: Environment, python: Path) -> str:
+    """Return what the environment must be renewed for, when it changes."""
+    version = [str(python), "-c", "import sys; print(sys.version)"]
+    try:
+        of = subprocess.run(version, capture_output=True, check=False).stdout.strip()
+    except OSError:  # It is not there yet, or its interpreter is gone.
+        of = b""
+    parts = [(ROOT / environment.lock).read_bytes(), of]
     if environment.node:
         parts += [(ROOT / environment.node / name).read_bytes() for name in _NODE_FILES]
     if environment.editable:

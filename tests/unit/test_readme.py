@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-import install
+import interpreters
 import pytest
 import tomllib
 
@@ -77,7 +77,9 @@ def test_a_feature_is_a_few_words_and_a_link() -> None:
 
 def test_the_releases_are_those_that_are_installed_and_accepted() -> None:
     text = " ".join(TEXT.split())
-    oldest, newest = (".".join(map(str, each)) for each in (install.OLDEST, install.NEWEST))
+    oldest, newest = (
+        ".".join(map(str, each)) for each in (interpreters.OLDEST, interpreters.NEWEST)
+    )
     assert f"Python {oldest} or {newest}" in text
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     low, high = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", project["requires-python"]).groups()

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_an_old_python_is_refused_in_one_line() -> None:
     code = "import sys; sys.version_info = (3, 8, 0); sys.argv = ['install.py', 'server']; "
+    code += "sys.path.insert(0, 'tools'); "
     code += "import runpy; runpy.run_path('tools/install.py', run_name='__main__')"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
