@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lmi_backend.replay.exchange import RecordedAnswer, RecordedExchange, Request, sent_headers
-from lmi_backend.replay.members import BadRecordError, decoded, pairs_of, path_of, plain, typed
+from lmi_backend.replay.members import (
+    BadRecordError,
+    decoded,
+    instant_of,
+    pairs_of,
+    path_of,
+    plain,
+    typed,
+)
 
 BUFFERED: Final = "http_buffered_trace"
 STREAMED: Final = "http_streamed_trace_segment"
@@ -28,7 +36,9 @@ def read_tap(record: Mapping[str, Any], place: str) -> RecordedExchange:
         path_of(headers.get(":path")), body, headers.get(":method", "POST"), sent_headers(headers)
     )
     given = typed(trace, "response", dict, {})
-    return RecordedExchange(request, _answer(given) if given else None, place)
+    # Only with `record_headers_received_time`.
+    at = instant_of(asked.get("headers_received_time"))
+    return RecordedExchange(request, _answer(given) if given else None, place, at)
 
 
 def _answer(given: Mapping[str, Any]) -> RecordedAnswer:

@@ -103,7 +103,9 @@ def test_a_server_does_not_differ_from_itself_and_its_record(
     assert page.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(("name", "judged"), [("chromium.har", 9), ("mitmproxy.har", 3)])
+@pytest.mark.parametrize(
+    ("name", "judged"), [("chromium.har", 9), ("mitmproxy.har", 3), ("envoy.json", 6)]
+)
 def test_what_other_programs_recorded_shows_no_difference(
     name: str, judged: int, ensemble_server: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -243,6 +243,12 @@ def test_traces_of_envoys_tap(tmp_path: Path) -> None:
     assert corpus.exchanges[1].place == f"{tmp_path}/a.json: entry 2"
 
 
+def test_envoys_own_traces_have_their_times() -> None:
+    exchanges = read(TESTS / "data/captures/envoy.json").exchanges
+    assert [each.at is None for each in exchanges] == [True, False] * 3
+    assert exchanges[1].at == pytest.approx(1795762264.643549)
+
+
 @pytest.mark.parametrize("is_list", [False, True])
 def test_a_record_may_be_written_on_several_lines(is_list: bool, tmp_path: Path) -> None:
     record = {"path": "/generate", "body": BODY}
