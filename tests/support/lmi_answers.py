@@ -21,9 +21,10 @@ from lmi_backend.clients.lmi.handler_form import form_of, streamed
 from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.clients.reply import ParsedRequest
 from lmi_backend.engine_config import ClientSettings, Context
+from lmi_backend.engines import foreign_names
 from lmi_backend.engines.vllm import sampling
 from lmi_backend.engines.vllm.inside.outputs import OutputReader
-from lmi_backend.errors import EngineError, LmiError
+from lmi_backend.errors import EngineError, LmiError, RequestError
 from lmi_backend.generation import Chunk, GenerateRequest, HttpChunk, HttpRequest
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "data" / "lmi_answers"
@@ -111,7 +112,8 @@ class Row:
 
     def read(self) -> ParsedRequest:
         """Return what our code reads; raises LmiError."""
-        return read_http_body(self.known["body"], INVOCATIONS, {}, self.context)
+        headers = dict(self.known.get("headers", {}))
+        return read_http_body(self.known["body"], INVOCATIONS, headers, self.context)
 
 
 @cache
@@ -136,6 +138,9 @@ def our_answer(row: Row) -> Answer:
     """Return what a client of ours gets."""
     try:
         parsed = row.read()
+        our_adapter(row)
+    except NoSuchModelError as error:
+        return Answer(404, "application/json", json.dumps({"error": {"message": str(error)}}))
     except LmiError as error:
         return _failed(error)
     assert isinstance(parsed.work, tuple | HttpRequest)
@@ -154,6 +159,32 @@ def our_answer(row: Row) -> Answer:
 def _failed(error: LmiError) -> Answer:
     failure = lmi_failure(error)
     return Answer(failure.status, failure.headers["content-type"], failure.data.decode())
+
+
+class NoSuchModelError(Exception):
+    """What vLLM's own server says of a name that it does not know."""
+
+
+def our_adapter(row: Row) -> str:
+    """Return the adapter that the engine gets of us; empty for the model itself.
+
+    Raises:
+        LmiError: the engine knows no such adapter, as a worker's vLLM says it.
+        NoSuchModelError: vLLM's own server does not know it.
+    """
+    work, known = row.read().work, row.known.get("adapters", ())
+    if isinstance(work, HttpRequest):
+        body = json.loads(work.body)
+        given = {name: body[name] for name in foreign_names.NAMES if name in body}
+        name = {**body, **foreign_names.changes(given, work.path)}.get("model") or ""
+        if known and name not in (*known, "", "lmi"):
+            raise NoSuchModelError(name)
+        return str(name) if name in known else ""
+    assert isinstance(work, tuple)
+    (name,) = {request.adapter for request in work}
+    if name not in ("", *known):
+        raise RequestError("is unknown", field="adapter", value=name)
+    return str(name)
 
 
 def our_sampling(row: Row) -> dict[str, Json] | None:

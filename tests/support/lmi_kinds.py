@@ -38,6 +38,10 @@ def _is_chat(row: Row) -> bool:
     return isinstance(row.body, dict) and "messages" in row.body
 
 
+def _has_stream_options(row: Row) -> bool:
+    return isinstance(row.body, dict) and "stream_options" in row.body
+
+
 def _answers(row: Row) -> int:
     found = [row.parameters.get(name) for name in ("n", "best_of", "num_beams")]
     if row.dialect == "async":
@@ -66,6 +70,10 @@ KINDS: Final[dict[str, Rule]] = {
         _is(d, "status") and r.streams and bool(r.parameters.get("decoder_input_details"))
     ),
     "failure before the first token": lambda r, d: _is(d, "status") and r.group == "failures",
+    "an unknown adapter of an OpenAI body": lambda r, d: (
+        _is(d, "status") and r.group == "adapters" and (d.lmi, d.here) == (424, 404)
+    ),
+    "an adapter among the parameters": lambda r, d: _is(d, "status") and "adapters" in r.parameters,
     "refused here": lambda r, d: _is(d, "status") and (d.lmi, d.here) == (200, 424),
     "refused there": lambda r, d: _is(d, "status") and (d.lmi, d.here) == (424, 200),
     "type of an error": lambda r, d: _is(d, "content type") and r.answer.status != 200,
@@ -75,12 +83,22 @@ KINDS: Final[dict[str, Rule]] = {
     "failure in the middle": lambda r, d: r.group == "failures" and d.kind != "number of parts",
     "special tokens": lambda r, d: _is(d, "new here", r".*special(_token)?"),
     "never": lambda r, d: (d.lmi, d.here) == _NUMBERS,
+    "usage of a stream": lambda r, d: (
+        r.dialect == "legacy" and _has_stream_options(r) and _is(d, "type|number of parts", "")
+    ),
+    "a call in a stream": lambda r, d: (
+        r.dialect == "legacy"
+        and r.group == "tools"
+        and r.streams
+        and _answers(r) == 1
+        and _is(d, "missing here|number of parts|value", r".*delta\..*|.*finish_reason|")
+    ),
     "name of a finish reason": lambda r, d: _is(
         d, "value|type", r"(details\.|choices\[\]\.)finish_reason"
     ),
     "events of OpenAI's format": lambda r, d: (
         r.dialect == "async"
-        and r.group in ("chat", "completion")
+        and r.group in ("chat", "completion", "adapters", "tools", "images")
         and r.streams
         and _is(d, "content type|number of parts")
     ),

@@ -1,4 +1,4 @@
-"""What LMI's own handlers answered to 3,000 requests, and what is answered here.
+"""What LMI's own handlers answered to 3,856 requests, and what is answered here.
 
 Each difference has a kind, which docs/migrating-from-lmi.md explains. `UPDATE_GOLDEN=1` writes how
 many requests show it.
@@ -10,7 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.lmi_answers import FOLDER, Row, our_answer, our_sampling, rows
+from tests.support.lmi_answers import (
+    FOLDER,
+    Row,
+    our_adapter,
+    our_answer,
+    our_sampling,
+    rows,
+)
 from tests.support.lmi_differences import differences
 from tests.support.lmi_kinds import KINDS, PARAMETERS, kind_of
 
@@ -29,9 +36,9 @@ def explained(table: str, name: str, counts: Counter[str]) -> dict[str, int]:
 
 
 def test_the_requests_are_many_and_of_all_kinds() -> None:
-    assert len(rows()) > 3000
+    assert len(rows()) == 3856
     groups = Counter((row.dialect, row.group) for row in rows())
-    assert len(groups) == 18
+    assert len(groups) == 24
     assert min(groups.values()) >= 20
 
 
@@ -47,7 +54,7 @@ def test_each_difference_from_lmi_is_explained() -> None:
     assert unknown == []
     assert dict(counts) == explained("kinds", "kind", counts)
     assert set(counts) == set(KINDS)
-    assert same > 900
+    assert same > 1050
 
 
 def test_the_engine_gets_the_parameters_that_lmi_gives_it() -> None:
@@ -70,6 +77,20 @@ def test_the_engine_gets_the_parameters_that_lmi_gives_it() -> None:
     assert asked > 2000
     assert unknown == []
     assert dict(counts) == explained("parameters", "parameter", counts)
+
+
+def test_the_engine_gets_the_adapter_that_lmi_gives_it() -> None:
+    asked = [row for row in rows() if row.group == "adapters" and our_answer(row).status == 200]
+    answered = [row for row in asked if row.answer.status == 200]
+    assert len(answered) > 100
+    for row in answered:
+        ours = our_adapter(row)
+        if "adapters" in row.parameters:
+            # LMI passes it over: kinds.json says so.
+            assert ours in ("red", ""), row.known["body"]
+        else:
+            assert ours == row.known.get("adapter", ""), row.known["body"]
+    assert {our_adapter(row) for row in answered} == {"", "red", "blue"}
 
 
 def other_parameters(row: Row, ours: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
