@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SECONDS: Final = 0.1
-_ROUNDS_A_HISTOGRAM: Final = 10
+_SECONDS: Final = 0.25
+"""Between two rounds. Each takes as much CPU as ten tokens of a stream, and scrapes are rarer."""
+_ROUNDS_A_HISTOGRAM: Final = 4
 _IDLE_SECONDS: Final = 0.5
 """Between two looks at a model whose stats have not changed for a second."""
 
