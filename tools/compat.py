@@ -206,11 +206,12 @@ def _install(line: Line) -> Path:
         return line.folder / "bin" / "python"
     folder = FOLDER / line.name
     python = folder / "bin" / "python"
-    stamp, wanted = folder / _STAMP, "\n".join(line.packages)
+    # Its scripts have the folder's path, which may be of a worktree that is gone.
+    stamp, wanted = folder / _STAMP, "\n".join([str(folder), *line.packages])
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
         return python
     cache = _cache(line)
-    call_uv(cache, "venv", "--allow-existing", "--python", line.python, str(folder))
+    call_uv(cache, "venv", "--clear", "--python", line.python, str(folder))
     overrides = folder / "overrides.txt"
     left_out = [f"{name} ; sys_platform == 'never'\n" for name in _LEFT_OUT]
     overrides.write_text("".join([f"torch=={line.torch}\n", *left_out]), encoding="utf-8")

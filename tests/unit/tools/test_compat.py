@@ -148,6 +148,11 @@ def test_a_build_gets_the_torch_and_the_packages_of_its_time(
     assert not (tmp_path / "packages-1.0").exists()
     assert compat._install(line) == python
     assert len(called) == 2
+    # A worktree that shares the cache has another path to it.
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.setattr(compat, "FOLDER", tmp_path / "link")
+    compat._install(line)
+    assert [words[:2] for words in called[2:]] == [("venv", "--clear"), ("pip", "install")]
 
 
 @pytest.mark.parametrize(
