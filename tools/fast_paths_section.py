@@ -14,13 +14,16 @@ _ABOUT: Final = f"""\
 
 vLLM promises none of the names below. Each fast path that needs them has a public way, which
 answers the same requests. A fast path whose names are gone, or that fails while it serves, is off
-until the engine starts again. A warning in the log says what was expected, what was found and what
-it costs. Those that vLLM's own processes on this machine turn off are shown too.
+until the engine starts again. So is one that vLLM has nothing for: its method is not called, or
+every output or event has a member that no release had. A warning in the log says what was expected,
+what was found and what it costs. Those that vLLM's own processes on this machine turn off are shown
+too.
 
 `{OPTION}=false` turns all of them off; names with commas between turn off some.
 Some options of vLLM's server need its own events: `option.enable_force_include_usage` puts usage
-into each, and `option.middleware` looks at each answer. Then `plain_stream` is off. The log says
-so without a warning, and the state is `chosen`.
+into each, and `option.middleware` looks at each answer. Then `plain_stream` is off. With
+`option.otlp_traces_endpoint` vLLM counts each output, and `new_tokens` is off. The log says so
+without a warning, and the state is `chosen`.
 
 The metric `{FAST_PATH}`, `/api/state` and the live view say which are in use. Before a
 model is loaded, `lmi-backend doctor` says which hold in the vLLM that is installed.

@@ -27,7 +27,6 @@ from lmi_backend.engines.vllm.inside import (
     output_hook,
     server_compat,
     token_texts,
-    trial,
 )
 from lmi_backend.engines.vllm.inside.arguments import engine_args, is_rank
 from lmi_backend.engines.vllm.inside.continuation import Continued, current, resume_strategy_of
@@ -134,13 +133,7 @@ class VllmEngine(Engine):
             grammars=self._grammars,
         )
         if "generate" in await needs.supported_tasks(self._engine):
-            await trial.Trial(
-                self._engine,
-                self._tokenizer,
-                self._http.play,
-                self._http.plain_paths,
-                self._config.front_end,
-            ).run()
+            await self._http.trial(self._tokenizer, self._config.front_end).run()
         self._model_defaults = compat.default_sampling(self._engine)
         say_if_newer(names.vllm_version, fast_paths.states())
         version, longest = names.vllm_version, self._longest_token

@@ -6,16 +6,24 @@ import contextvars
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm.inside import compat, fast_paths, images, names
-from lmi_backend.engines.vllm.inside.continuation import resume_strategy_of
-from lmi_backend.engines.vllm.inside.plain_stream import Template, TemplatedEvents
+from lmi_backend.engines.vllm.inside.continuation import current, resume_strategy_of
+from lmi_backend.engines.vllm.inside.idle import PassedBy
+from lmi_backend.engines.vllm.inside.plain_stream import (
+    Template,
+    TemplatedEvents,
+    unknown_members,
+)
 from lmi_backend.generation import HttpChunk
 from lmi_backend.token_ids import pack
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lmi_backend.engines.protocol import ChunkSink
 
 _TRIES: Final = 4
 """Events of a stream that are looked at, whether they are plain."""
+_passed: Final = PassedBy("plain_stream", "events that tell a text and nothing else")
 
 
 class BodyAnswer:
@@ -153,4 +161,17 @@ class Generation:
             return
         if template is not None:
             self._tries = 0
+            _passed.took()
             self._templated = self._answer.write_by(state, template)
+        elif state and not self._tries:
+            _passed.passed(unknown_members(self._answer.last_data, output.outputs[0].text))
+
+
+def known_outputs(generation: Generation | None) -> Iterator[Any]:
+    """Yield the outputs of what the client of a request that resumes has, once."""
+    continued = current.get()
+    while continued is not None and continued.outputs:
+        output = continued.outputs.popleft()
+        if generation is not None:
+            generation.count(output, is_known=True)
+        yield output

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from lmi_backend.engines.vllm.inside import fast_paths
+from lmi_backend.engines.vllm.inside import fast_paths, idle
 
 _asked: Final[ContextVar[str]] = ContextVar("asked_name", default="")
 
@@ -36,6 +36,7 @@ class AskedName:
             raise TypeError("model_name cannot be replaced")
 
     def _name(self, *args: Any, **kwargs: Any) -> Any:
+        idle.note_use("asked_name")
         name = self._own(*args, **kwargs)
         # That of an adapter is another's.
         return _asked.get() or name if name == self._first else name

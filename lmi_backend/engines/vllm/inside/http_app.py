@@ -26,19 +26,21 @@ from lmi_backend.engines.vllm.inside import (
     tool_calls,
 )
 from lmi_backend.engines.vllm.inside.adapter_table import AdapterTable
-from lmi_backend.engines.vllm.inside.answer import BodyAnswer, Generation, answers
+from lmi_backend.engines.vllm.inside.answer import BodyAnswer, Generation, answers, known_outputs
 from lmi_backend.engines.vllm.inside.asked_name import AskedName
 from lmi_backend.engines.vllm.inside.continuation import Continued, current
 from lmi_backend.engines.vllm.inside.direct_calls import DirectCalls
+from lmi_backend.engines.vllm.inside.event_trial import How
 from lmi_backend.engines.vllm.inside.outputs import NOTHING_FITS
 from lmi_backend.engines.vllm.inside.shown_prompt import ShownPrompt
+from lmi_backend.engines.vllm.inside.trial import Trial
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
 from lmi_backend.generation import HttpRequest, openai_error
 from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.structures import StructureBounds, check_structures
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Collection, Mapping
 
     from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.protocol import ChunkSink
@@ -170,22 +172,29 @@ class HttpApp:
             raise self._death()
         self.num_answered += answer.generated_tokens > 0
 
-    async def play(
+    async def _play(
         self, request: HttpRequest, sink: ChunkSink, engine: Any, *, is_direct: bool, is_plain: bool
-    ) -> bool:
-        """Answer a body by certain fast paths: see `trial.BodyServer`."""
+    ) -> How:
+        """Answer a body by certain fast paths: see `event_trial.BodyServer`."""
         is_plain = is_plain and request.path in self._calls.plain_paths
         answer = BodyAnswer(sink, engine, may_be_plain=is_plain, sends_ids=False)
         answers.set(answer)
         _, outlined = await check_body(request.body, self._bounds)
-        if not is_direct or not await self._calls.respond(request, answer, outlined):
-            await respond(self._app, request, answer.take)
-        return answer.has_template
+        with self._asked.asked(asked_in(outlined).model):
+            is_direct = is_direct and await self._calls.respond(request, answer, outlined)
+            if not is_direct:
+                await respond(self._app, request, answer.take)
+        return How(is_direct, answer.has_template, answer.num_generations > 0)
 
-    @property
-    def plain_paths(self) -> set[str]:
-        """See `DirectCalls.plain_paths`."""
-        return self._calls.plain_paths
+    def trial(self, tokenizer: Any, options: Collection[str]) -> Trial:
+        """Return the trial of the engine and this application.
+
+        Args:
+            tokenizer: the engine's; None if it has none.
+            options: of vLLM's server, that the user gave.
+        """
+        name = self._app.state.args.served_model_name[-1]
+        return Trial(self._engine, tokenizer, self._play, self._calls.plain_paths, options, name)
 
     def _death(self) -> EngineDeadError:
         why = getattr(self._engine, "dead_error", "it does not say why")
@@ -217,23 +226,13 @@ class _CountingClient:
                 shown.mend(output)
                 if may_fit_nothing:
                     may_fit_nothing = _has_no_token(output)
-                for known in _known(generation):
+                for known in known_outputs(generation):
                     yield known
                 if generation is not None:
                     generation.count(output)
                 yield output
                 if generation is not None:
                     generation.sent(output)
-
-
-def _known(generation: Generation | None) -> Iterator[Any]:
-    """Yield the outputs of what the client of a request that resumes has, once."""
-    continued = current.get()
-    while continued is not None and continued.outputs:
-        output = continued.outputs.popleft()
-        if generation is not None:
-            generation.count(output, is_known=True)
-        yield output
 
 
 def _has_no_token(output: Any) -> bool:

@@ -10,14 +10,29 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.vllm.inside import fast_paths
+from lmi_backend.engines.vllm.inside import fast_paths, idle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
 
 _EXPECTED: Final = "outputs whose new tokens alone can be told by comparing"
+_ALONE: Final = "outputs with new tokens alone"
+_OF_PROMPT: Final = ("num_cached_tokens", "num_external_computed_tokens")
+"""Members that are the same in each output of a request, before 0.22; the first has told them."""
+_LOOKED_AT: Final = 4
+"""Outputs of the middle of a request that had more, before somebody looks what that is."""
+_KNOWN: Final = frozenset(
+    {
+        "new_logprobs", "new_prompt_logprobs_tensors",
+        "pooling_output", "finish_reason", "stop_reason", "events", "kv_transfer_params",
+        "ec_transfer_params", "trace_headers", "prefill_stats", *_OF_PROMPT,
+        "routed_experts", "num_nans_in_logits", "mm_cache_miss_hashes", "new_sampling_mask",
+        "spec_decode_metrics", "prompt_token_id_logprobs",
+    }
+)  # fmt: skip
+"""Members of the outputs of the releases that were run: they are the choice of some requests."""
 _TEXTLESS: Final = "IncrementalDetokenizer"
 _READER: Final = "lmi_token_reader"
 """Member of a RequestState of vLLM: what is known of a request lives as long."""
@@ -39,6 +54,8 @@ class TokenReader:
         self.settle = settle or self.decode
         """Called before vLLM gets an output: all that was taken comes before it."""
         self._undecoded: list[int] = []
+        self.num_passed = 0
+        """Outputs of its middle that were left to vLLM."""
         self.weight_version: Any = self
         """That vLLM has noted for the tokens to come; no version, before it has seen any token."""
 
@@ -112,8 +129,9 @@ def _stops(detokenizer: Any) -> bool:
 
 def first_parameter(function: Any) -> str:
     """Return the name of the first parameter of a function of vLLM, or of its stand-in here."""
-    name: str = getattr(getattr(function, "__self__", None), "parameter", "")
-    return name or next(iter(inspect.signature(function).parameters))
+    owner = getattr(function, "__self__", None)
+    names: Mapping[str, str] = getattr(owner, "first_parameters", {})
+    return names.get(function.__name__) or next(iter(inspect.signature(function).parameters))
 
 
 class NewTokens:
@@ -127,19 +145,28 @@ class NewTokens:
     def __init__(self, engine: Any, plain: Any) -> None:
         self._processor, self._plain = engine.output_processor, plain
         self._process = self._processor.process_outputs
-        self.parameter = first_parameter(self._process)
+        self._parameter = first_parameter(self._process)
         """By which vLLM may give the outputs."""
-        self.num_taken = 0
-        """Outputs that vLLM has not seen."""
+        self.first_parameters = {self._process_others.__name__: self._parameter}
+        self._of_prompt = [name for name in _OF_PROMPT if hasattr(plain, name)]
+        self.num_taken = self._num_before = 0
+        """Outputs that vLLM has not seen; and how many it had not at the last look."""
+        self._passed = idle.PassedBy("new_tokens", _ALONE)
 
     def attach(self) -> None:
-        """See all outputs from now on; none if vLLM counts them for its own metrics."""
-        if not self._processor.log_stats:
-            self._processor.process_outputs = self._process_others
+        """See all outputs from now on.
+
+        Raises:
+            TypeError: vLLM counts them for its own metrics, so it must see them.
+        """
+        if self._processor.log_stats:
+            raise TypeError("vLLM counts each of them (log_stats)")
+        self._processor.process_outputs = self._process_others
 
     def _process_others(self, *given: Any, **named: Any) -> Any:
+        idle.note_use("new_tokens")
         try:
-            outputs = given[0] if given else named[self.parameter]
+            outputs = given[0] if given else named[self._parameter]
             left = self._left(outputs, named.get("weight_version"))
         except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
             fast_paths.turn_off(
@@ -148,7 +175,7 @@ class NewTokens:
             return self._process(*given, **named)
         if given:
             return self._process(left, *given[1:], **named)
-        return self._process(**{**named, self.parameter: left})
+        return self._process(**{**named, self._parameter: left})
 
     def _left(self, outputs: Iterable[Any], version: Any) -> list[Any]:
         """Take what has new tokens and nothing else; return the other outputs."""
@@ -170,22 +197,61 @@ class NewTokens:
         reader: TokenReader | None = getattr(state, _READER, None)
         if reader is None:
             return False
-        plain, lists = self._plain, None if reader.logprobs is None else output.new_logprobs
-        plain.request_id, plain.new_token_ids = output.request_id, output.new_token_ids
-        plain.new_logprobs = lists
-        try:
-            is_plain = output == plain and version == reader.weight_version
-            is_plain = is_plain and fast_paths.is_on("new_tokens")
-        except ValueError:  # it has an array where the other one has none
-            is_plain = False
-        if is_plain:
+        lists = None if reader.logprobs is None else output.new_logprobs
+        if self._is_plain(output, version, reader, lists):
             try:
                 if reader.take(output.new_token_ids, lists):
                     return True
             except Exception as error:  # noqa: BLE001  it must not end the other requests
                 state.queue.put(error)
                 return True
+        is_first, reader.weight_version = reader.weight_version is reader, version
         # vLLM continues from all tokens before.
         reader.settle()
-        reader.weight_version = version
+        if not is_first and output.finish_reason is None:
+            self._pass(output, reader)
         return False
+
+    def _is_plain(self, output: Any, version: Any, reader: TokenReader, lists: Any) -> bool:
+        """Tell whether an output has new tokens alone."""
+        plain = self._plain
+        try:
+            plain.request_id, plain.new_token_ids = output.request_id, output.new_token_ids
+            plain.new_logprobs = lists
+            for name in self._of_prompt:
+                setattr(plain, name, getattr(output, name))
+            is_plain = output == plain and version == reader.weight_version
+            return bool(is_plain) and fast_paths.is_on("new_tokens")
+        except ValueError:  # it has an array where the other one has none
+            return False
+        except Exception as error:  # noqa: BLE001  tokens that were taken before are still here
+            fast_paths.turn_off("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
+            return False
+
+    def _pass(self, output: Any, reader: TokenReader) -> None:
+        """Note an output of the middle that is left to vLLM; a request that has many is looked at.
+
+        Raises:
+            Exception: its members cannot be told.
+        """
+        reader.num_passed += 1
+        if reader.num_passed != _LOOKED_AT:
+            return
+        if self.num_taken > self._num_before:
+            self._num_before = self.num_taken
+            self._passed.took()
+        plain = self._plain
+        members = getattr(plain, "__struct_fields__", None) or vars(plain)
+        unknown = {
+            name: getattr(output, name)
+            for name in members
+            if name not in _KNOWN and _differ(getattr(output, name), getattr(plain, name))
+        }
+        self._passed.passed(unknown)
+
+
+def _differ(ours: Any, theirs: Any) -> bool:
+    try:
+        return bool(ours != theirs)
+    except ValueError:  # an array
+        return True

@@ -12,7 +12,7 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.engines.vllm.inside import compat, fast_paths
+from lmi_backend.engines.vllm.inside import compat, fast_paths, idle
 from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
 from lmi_backend.engines.vllm.inside.new_tokens import read_tokens
 
@@ -175,6 +175,7 @@ class _OutputHook:
         # vLLM's own note of it is among what `compat.count_less` turns off.
         if self._first_at is None and new_token_ids:
             self._first_at = time.monotonic()
+            idle.note_use("output_hook")
         if finish_reason is None and self._defer(self._flush, len(self._deferred_ids)):
             return None
         # An abort comes between tokens.

@@ -37,6 +37,15 @@ _OF_ALL_EVENTS: Final = frozenset({"system_fingerprint", "service_tier"})
 """Further members that OpenAI's API has the same in all events of a stream."""
 _NOTHING: Final = frozenset({"null", "[]", "{}", '""'})
 
+_ASKED_FOR: Final = frozenset(
+    {
+        "annotations", "audio", "ec_transfer_params", "function_call", "kv_transfer_params",
+        "metrics", "prompt_logprobs", "prompt_text", "reasoning", "reasoning_content", "refusal",
+        "role", "tool_calls", "usage", "weight_versions",
+    }
+)  # fmt: skip
+"""Members of the releases that were run, which are in the events of some requests."""
+
 Members = frozenset[tuple[str, str]]
 """Further members of an event, each with its value as JSON."""
 further: Members = frozenset()
@@ -75,6 +84,14 @@ def further_members(event: bytes) -> Members | None:
     """Return what an event of a text has besides the known members; None of other events."""
     read = _read(event)
     return read.further if read and read.text else None
+
+
+def unknown_members(event: bytes, text: str) -> dict[str, str]:
+    """Return what keeps an event that tells a text from being a template, if no release had it."""
+    read = _read(event)
+    if read is None or not text or read.text != text:
+        return {}
+    return {name: value for name, value in read.further - further if name not in _ASKED_FOR}
 
 
 def is_same_in_all(name: str, value: str) -> bool:

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
-from lmi_backend.engines.vllm.inside import fast_paths
+from lmi_backend.engines.vllm.inside import fast_paths, idle
 from lmi_backend.engines.vllm.inside.server_compat import MESSAGES, answering
 
 _NAME: Final = "prefill"
@@ -62,6 +62,7 @@ class _Continuing:
         self._own, self._request = own, next(iter(inspect.signature(own).parameters))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        idle.note_use(_NAME)
         chat = self._own(*args, **kwargs)
         if fast_paths.is_on(_NAME):
             try:

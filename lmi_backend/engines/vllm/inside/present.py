@@ -18,6 +18,8 @@ _REPLACED: Final = {
     "RequestState.make_request_output": "OutputProcessor",
 }
 """Methods that are replaced on their objects, and what calls them there."""
+_CALLED_IN: Final = {"PunicaWrapperCPU.add_lora_logits": "vllm.lora"}
+"""Methods that are replaced in their class, for a core, and the package that calls them."""
 
 
 def missing(names: Iterable[str]) -> list[str]:
@@ -55,10 +57,14 @@ def _problem(text: str) -> str:
 
 
 def _missed_replacement(path: str) -> str:
-    """Return where vLLM does not see what stands in for a method of its object."""
+    """Return where vLLM does not see what stands in for a method."""
+    method = path.rpartition(".")[2]
+    package = _CALLED_IN.get(path, "")
+    if package and not installed().calls(package, method):
+        return f"{path} (which nothing in {package} calls)"
     caller = _REPLACED.get(path, "")
     trees = [installed().tree(module) for module, _ in homes(caller)] if caller else []
-    uses = [use for tree in trees if tree for use in bound_otherwise(tree, path.rpartition(".")[2])]
+    uses = [use for tree in trees if tree for use in bound_otherwise(tree, method)]
     return f"{path} (which vLLM uses as {uses[0]})" if uses else ""
 
 

@@ -9,10 +9,15 @@ core (benchmarks/README.md has the figures).
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any
+from typing import Any, Final
 
 from lmi_backend.engines.vllm.inside import fast_paths, names
+
+_VARIABLE: Final = "LMI_BACKEND_SINGLE_PROCESS"
+"""In a core that is to compute by itself: the process that has started it."""
 
 
 def prepare(config: Any, *, chosen: Any) -> AbstractContextManager[object]:
@@ -43,8 +48,21 @@ def prepare(config: Any, *, chosen: Any) -> AbstractContextManager[object]:
             parallel.distributed_executor_backend = names.UniProcExecutor
             stack = ExitStack()
             stack.enter_context(variables)
+            os.environ[_VARIABLE] = str(os.getpid())
+            stack.callback(os.environ.pop, _VARIABLE, None)
     except Exception:  # noqa: BLE001  it was warned of
         if parallel.distributed_executor_backend is not before:
             parallel.distributed_executor_backend = before
         return nullcontext()
     return stack
+
+
+def look() -> None:
+    """Say that a core has another process compute, if this is one of them and it was not to."""
+    parent, starter = multiprocessing.parent_process(), os.environ.get(_VARIABLE)
+    if parent is not None and starter is not None and str(parent.pid) != starter:
+        fast_paths.turn_off(
+            "single_process",
+            "a core that starts no process",
+            f"process {parent.pid} has started one",
+        )

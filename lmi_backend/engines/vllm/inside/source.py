@@ -91,6 +91,12 @@ class Source:
         near = (path for each, path in self._files.items() if each.startswith(nearby))
         return any(imports in _bytes(path) for path in near)
 
+    def calls(self, package: str, method: str) -> bool:
+        """Tell whether a module of a package calls a method."""
+        called = re.compile(rf"\.{re.escape(method)}\(".encode())
+        modules = (path for name, path in self._files.items() if name.startswith(f"{package}."))
+        return any(called.search(_bytes(path)) for path in modules)
+
     def definition(self, module: str, name: str) -> ast.stmt | None:
         """Return the statement that defines a name in a module, through what it imports."""
         return self._defined(module, name)[1]

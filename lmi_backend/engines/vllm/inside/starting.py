@@ -88,6 +88,17 @@ def _modules(in_use: Collection[str]) -> set[str]:
     return {module for key in keys for module, _ in names.homes(key)}
 
 
+def _counts(engine: Any) -> str:
+    """Return which option of the user's has vLLM count each output; empty if none has."""
+    if fast_paths.states()["fewer_counts"].startswith(fast_paths.CHOSEN):
+        return "vllm_fast_paths turns fewer_counts off, with which it goes"
+    processor = getattr(engine, "output_processor", None)
+    config = getattr(engine.vllm_config, "observability_config", None)
+    if getattr(processor, "log_stats", False) and getattr(config, "otlp_traces_endpoint", None):
+        return "otlp_traces_endpoint has vLLM count each output"
+    return ""
+
+
 def attach(engine: Any) -> None:
     """Put the fast paths into an AsyncLLM, or its double, whose core has started."""
     fast_paths.probe(
@@ -95,6 +106,8 @@ def attach(engine: Any) -> None:
         "loggers that can be left out, and log_stats of engine and processor",
         lambda: compat.count_less(engine, is_ours),
     )
+    if why := _counts(engine):
+        fast_paths.leave_out("new_tokens", why)
     fast_paths.probe(
         "new_tokens",
         "an output processor, and an output that can be made with a request and tokens alone",

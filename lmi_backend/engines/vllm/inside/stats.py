@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lmi_backend.engines.vllm.inside import compat, fast_paths, names
+from lmi_backend.engines.vllm.inside import compat, fast_paths, idle, names
 from lmi_backend.ipc.engine import EngineStats
 
 _SUMS: Final = (
@@ -95,6 +95,8 @@ def read_stats(
         num_requests: that the worker has given it.
         num_answered: of these, answered with tokens since the start.
     """
+    if num_answered:
+        idle.turn_off_unused("new_tokens")
     if fast_paths.is_on("load"):
         try:
             stats = _read(engine, last_stats, fixed, is_answering=num_answered > 0)

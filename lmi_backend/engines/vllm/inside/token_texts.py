@@ -47,10 +47,21 @@ class TokenTexts:
                 self._learn(token_ids)
         return self.decode(tokenizer, token_ids, *more, **named)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether vLLM has called it."""
+        return self._tokenizer is not None
+
     def _learn(self, token_ids: Sequence[int]) -> None:
         for token in token_ids:
             if token not in self._known and len(self._known) < self._vocabulary:
                 (self._known[token],) = self.decode(self._tokenizer, [token])
+
+
+def is_unused() -> bool:
+    """Tell whether the texts are kept, and vLLM has called for none."""
+    function = getattr(names.logprobs, _FUNCTION, None)
+    return isinstance(function, TokenTexts) and not function.is_used
 
 
 def attach(tokenizer: Any, vocabulary: int) -> None:

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.openai.paths import CHATS
-from lmi_backend.engines.vllm.inside import fast_paths
+from lmi_backend.engines.vllm.inside import fast_paths, idle
 from lmi_backend.engines.vllm.inside.server_compat import MESSAGES, answering
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class ToolAnswers:
 
     async def make(self, *args: Any, **kwargs: Any) -> Any:
         """Make an answer as vLLM does, and mend it; as it is if it is of another kind."""
+        idle.note_use(_NAME)
         made = await self._own(*args, **kwargs)
         if not fast_paths.is_on(_NAME):
             return made

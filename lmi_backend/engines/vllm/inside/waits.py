@@ -17,7 +17,7 @@ import os
 import time
 from typing import Any, Final
 
-from lmi_backend.engines.vllm.inside import fast_paths, names
+from lmi_backend.engines.vllm.inside import fast_paths, names, single_process
 
 _YIELDS: Final = 64
 """From one sleep to the next: a fraction of a millisecond."""
@@ -28,6 +28,7 @@ _num_yields = itertools.count(1)
 
 def install() -> None:
     """Have this process wait so, if its model is on the CPU."""
+    single_process.look()
     fast_paths.probe("waits", "the calls by which vLLM's processes wait for each other", _install)
 
 

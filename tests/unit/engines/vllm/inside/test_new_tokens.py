@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from lmi_backend.engines.vllm.inside import fast_paths
-from lmi_backend.engines.vllm.inside.new_tokens import NewTokens, read_tokens
+from lmi_backend.engines.vllm.inside.new_tokens import NewTokens, first_parameter, read_tokens
 
 
 class Output(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
@@ -19,6 +19,8 @@ class Output(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     finish_reason: str | None = None
     routed_experts: Any = None
     num_nans_in_logits: int = 0
+    phase: Any = None
+    """Of no release."""
 
 
 class Array:
@@ -162,8 +164,80 @@ def test_tokens_that_cannot_be_taken_end_their_request_alone(processor: Processo
 def test_vllm_sees_all_where_it_counts_for_its_own_metrics() -> None:
     processor = Processor(log_stats=True)
     before = processor.process_outputs
-    NewTokens(SimpleNamespace(output_processor=processor), Output("", [])).attach()
+    with pytest.raises(TypeError, match="vLLM counts each of them"):
+        NewTokens(SimpleNamespace(output_processor=processor), Output("", [])).attach()
     assert processor.process_outputs == before
+
+
+@pytest.mark.parametrize(
+    ("more", "came"),
+    [
+        ({"phase": "decode"}, "phase: 'decode'"),
+        ({"phase": Array()}, "phase: <"),
+        # What a request wants, and others may not.
+        ({"num_nans_in_logits": 1}, ""),
+        ({"routed_experts": Array()}, ""),
+    ],
+)
+def test_a_member_that_no_release_had_is_said_where_it_is_in_all_outputs(
+    processor: Processor, more: dict[str, Any], came: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+    state, taken = processor.add("a"), []
+    read_tokens(state, taken.extend)
+    for token in range(5):
+        assert fast_paths.is_on("new_tokens")
+        step(processor, Output("a", [token], **more))
+    assert (taken, state.detokenizer.decoded) == ([], [[0], [1], [2], [3], [4]])
+    assert fast_paths.is_on("new_tokens") is not bool(came)
+    assert came in fast_paths.states()["new_tokens"]
+
+
+class OlderOutput(Output):
+    """That of 0.11 to 0.21."""
+
+    num_cached_tokens: int = 0
+
+
+def test_what_each_output_of_an_older_release_says_of_the_prompt_is_vllms_once() -> None:
+    processor = Processor()
+    plain = OlderOutput("", [])
+    NewTokens(SimpleNamespace(output_processor=processor), plain).attach()
+    state, taken = processor.add("a"), []
+    read_tokens(state, taken.extend)
+    for token in range(3):
+        step(processor, OlderOutput("a", [token], num_cached_tokens=16))
+    assert (taken, state.detokenizer.decoded) == ([1, 2], [[0]])
+
+
+def test_outputs_that_no_longer_compare_come_after_what_was_taken(
+    processor: Processor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Strange:
+        def __eq__(self, other: object) -> bool:
+            raise RuntimeError("compares with its kind only")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    monkeypatch.setattr(fast_paths, "_off", {})
+    state, taken = processor.add("a"), []
+    read_tokens(state, taken.extend)
+    for output in (Output("a", [0]), Output("a", [1]), Output("a", [2], phase=Strange())):
+        step(processor, output)
+    assert (taken, state.detokenizer.decoded) == ([1], [[0], [1], [2]])
+    assert "compares with its kind only" in fast_paths.states()["new_tokens"]
+
+
+def test_a_stand_in_is_given_what_it_stands_in_for_by_the_same_name() -> None:
+    def add_request(core_request: Any) -> None: ...
+
+    class StandIn:
+        def __init__(self) -> None:
+            self.first_parameters = {"add": first_parameter(add_request)}
+
+        def add(self, *given: Any, **named: Any) -> None: ...
+
+    assert first_parameter(StandIn().add) == first_parameter(add_request) == "core_request"
 
 
 def test_outputs_that_are_given_by_name_are_handed_on_by_name(processor: Processor) -> None:

@@ -37,6 +37,32 @@ def test_a_release_before_a_name_does_not_lack_it(
     assert present.missing(["sanitize_message"]) == lacking
 
 
+APPLIES = "class PunicaWrapperCPU:\n    def add_lora_logits(self, y, x): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("uses", "lacking"),
+    [
+        ("self.punica_wrapper.add_lora_logits(\n logits)", []),
+        (
+            "self.punica_wrapper.add_logits(logits)",
+            ["PunicaWrapperCPU.add_lora_logits (which nothing in vllm.lora calls)"],
+        ),
+    ],
+)
+def test_a_method_that_nothing_calls_any_more_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uses: str, lacking: list[str]
+) -> None:
+    folder = tmp_path / "vllm" / "lora"
+    folder.mkdir(parents=True)
+    (folder / "punica_cpu.py").write_text(APPLIES, encoding="utf-8")
+    (folder / "layers.py").write_text(uses, encoding="utf-8")
+    vllm = Source(tmp_path / "vllm")
+    for module in (names, present):
+        monkeypatch.setattr(module, "installed", lambda: vllm)
+    assert present.missing(["PunicaWrapperCPU.add_lora_logits"]) == lacking
+
+
 CALLS = "class AsyncLLM:\n    def run(self, processor): "
 PROCESSES = "OutputProcessor.process_outputs"
 DEFINES = "class OutputProcessor:\n    def process_outputs(self, outputs): ...\n"

@@ -1,5 +1,7 @@
 """A core that computes in its own process, where vLLM's inside lets it."""
 
+import multiprocessing
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -79,3 +81,24 @@ class _Frozen:
 def test_a_config_that_cannot_be_changed_leaves_it_too() -> None:
     with single_process.prepare(SimpleNamespace(parallel_config=_Frozen()), chosen=None):
         assert not fast_paths.is_on("single_process")
+
+
+@pytest.mark.parametrize(
+    ("starter", "parent", "is_on"),
+    [("5", 5, True), ("5", 6, False), (None, 6, True), ("5", None, True)],
+)
+def test_a_process_of_the_cores_own_says_that_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, starter: str | None, parent: int | None, *, is_on: bool
+) -> None:
+    started = None if parent is None else SimpleNamespace(pid=parent)
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: started)
+    if starter is not None:
+        monkeypatch.setenv("LMI_BACKEND_SINGLE_PROCESS", starter)
+    single_process.look()
+    assert fast_paths.is_on("single_process") is is_on
+
+
+def test_a_core_knows_who_has_started_it() -> None:
+    with single_process.prepare(_config(), chosen=None):
+        assert os.environ["LMI_BACKEND_SINGLE_PROCESS"] == str(os.getpid())
+    assert "LMI_BACKEND_SINGLE_PROCESS" not in os.environ

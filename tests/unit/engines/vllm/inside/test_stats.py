@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import fast_paths
+from lmi_backend.engines.vllm.inside import fast_paths, idle
 from lmi_backend.engines.vllm.inside.stats import LastStats, read_stats
 
 FIXED = {"kv_block_size": 16, "kv_blocks": 10, "max_adapters": 2}
@@ -20,13 +20,27 @@ def _engine(state: dict[str, Any], unfinished: Any = 1) -> Any:
     return SimpleNamespace(output_processor=processor, logger_manager=None, engine_core=core)
 
 
-def _read(engine: Any) -> Any:
-    return read_stats(engine, LastStats(), FIXED, num_requests=3, num_answered=0)
+def _read(engine: Any, num_answered: int = 0) -> Any:
+    return read_stats(engine, LastStats(), FIXED, num_requests=3, num_answered=num_answered)
 
 
 @pytest.fixture(autouse=True)
 def all_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_paths, "_off", {})
+    monkeypatch.setattr(idle, "_used", set())
+
+
+def test_outputs_that_vllm_hands_to_others_are_seen_with_the_first_answer() -> None:
+    engine = _engine({"lora_name": None, "is_prefilling": False})
+    _read(engine)
+    assert fast_paths.is_on("new_tokens")
+    idle.note_use("new_tokens")
+    _read(engine, 1)
+    assert fast_paths.is_on("new_tokens")
+    idle.forget_use("new_tokens")
+    assert ("new_tokens", True) in [
+        (name, bool(why)) for name, why, _ in _read(engine, 2).fast_paths
+    ]
 
 
 def test_the_adapter_of_a_request_is_told() -> None:

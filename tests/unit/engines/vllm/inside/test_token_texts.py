@@ -71,6 +71,15 @@ def test_an_engine_after_another_in_a_process_has_texts_of_its_own(
     assert module.convert_ids_list_to_tokens.decode is decoded
 
 
+def test_texts_that_vllm_calls_for_no_longer_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = _module(monkeypatch, Decoded())
+    assert not token_texts.is_unused()  # there are none
+    token_texts.attach(TOKENIZER, 300)
+    assert token_texts.is_unused()
+    module.convert_ids_list_to_tokens(TOKENIZER, [1])
+    assert not token_texts.is_unused()
+
+
 def test_a_text_that_depends_on_its_neighbours_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def together(tokenizer: Any, token_ids: list[int]) -> list[str]:
         return [f"{place} {token}" for place, token in enumerate(token_ids)]

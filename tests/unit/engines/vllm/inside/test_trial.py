@@ -1,12 +1,11 @@
 """What the trial says where a user's option puts something into each event."""
 
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from lmi_backend.engines.vllm.inside import fast_paths
-from lmi_backend.engines.vllm.inside.trial import Trial
+from lmi_backend.engines.vllm.inside.event_trial import EventTrial
 from lmi_backend.ipc.engine import fast_path_state
 
 
@@ -25,6 +24,21 @@ def test_an_option_whose_member_changes_with_each_event_leaves_out_the_pattern(
     options: dict[str, Any], changing: set[str], state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fast_paths, "_off", {})
-    tokenizer = SimpleNamespace(encode=lambda _: [1, 2])
-    Trial(None, tokenizer, cast(Any, None), (), options)._leave_out_plain(changing)
+    EventTrial(None, [1, 2], cast(Any, None), (), options)._leave_out_plain(changing)
     assert fast_path_state(fast_paths.states()["plain_stream"]) == state
+
+
+@pytest.mark.parametrize(
+    ("event", "state"),
+    [
+        (b'data: {"id":"a","model":"mine","choices":[]}', "private"),
+        (b'data: {"id": "a", "model": "mine", "choices": []}', "private"),
+        (b'data: {"id":"a","model":"first","choices":[]}', "public"),
+    ],
+)
+def test_an_answer_by_another_name_than_its_bodys_is_said(
+    event: bytes, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+    EventTrial(None, [1, 2], cast(Any, None), (), (), "mine")._check_name(event)
+    assert fast_path_state(fast_paths.states()["asked_name"]) == state
