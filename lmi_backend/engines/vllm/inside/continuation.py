@@ -134,9 +134,13 @@ class Continuations:
         self._engine = engine
         self._add = engine.engine_core.add_request_async
         self._process = engine.output_processor.process_outputs
-        self.parameter = first_parameter(self._process)
+        self._parameter = first_parameter(self._process)
         """By which vLLM may give the outputs."""
         self._request = first_parameter(self._add)
+        self.first_parameters = {
+            self._process_others.__name__: self._parameter,
+            self._add_request.__name__: self._request,
+        }
         self._repeated: dict[str, list[int]] = {}
         """Request to the tokens that its core will repeat."""
 
@@ -171,7 +175,7 @@ class Continuations:
     def _process_others(self, *given: Any, **named: Any) -> Any:
         """Process outputs but for what they repeat; only there while something is repeated."""
         try:
-            outputs = given[0] if given else named[self.parameter]
+            outputs = given[0] if given else named[self._parameter]
             left = [output for output in outputs if self._is_new_alone(output)]
         except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
             fast_paths.turn_off(
@@ -184,7 +188,7 @@ class Continuations:
             self._engine.output_processor.process_outputs = self._process
         if given:
             return self._process(left, *given[1:], **named)
-        return self._process(**{**named, self.parameter: left})
+        return self._process(**{**named, self._parameter: left})
 
     def _is_new_alone(self, output: Any) -> bool:
         """Take from an output what it repeats; what that raises fails its request alone."""
@@ -208,9 +212,10 @@ class Continuations:
             return True
         state = self._engine.output_processor.request_states.get(output.request_id)
         ids = output.new_token_ids
+        is_last = output.finish_reason is not None
         count = min(len(ids), len(repeated))
         is_same = list(ids[:count]) == repeated[:count]
-        if state is None or not is_same or (output.finished and count < len(repeated)):
+        if state is None or not is_same or (is_last and count < len(repeated)):
             message = "the answer cannot resume: it comes out otherwise on this worker"
             self._fail(output.request_id, EngineError(message))
             return False
@@ -221,7 +226,7 @@ class Continuations:
         output.new_prompt_logprobs_tensors = None
         if output.new_logprobs is not None:
             output.new_logprobs = _logprobs_after(output.new_logprobs, count)
-        return bool(output.new_token_ids) or output.finished
+        return bool(output.new_token_ids) or is_last
 
 
 def _logprobs_after(lists: Any, count: int) -> Any:

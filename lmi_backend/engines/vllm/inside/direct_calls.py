@@ -102,7 +102,7 @@ class DirectCalls:
             return False
         asked = server_compat.http_request(scope_of(request), self._app)
         try:
-            response = await endpoint(body, asked)
+            response = await endpoint(request=body, raw_request=asked)
         except Exception as error:
             if (handler := self._handler(error)) is None:
                 raise

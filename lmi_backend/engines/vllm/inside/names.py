@@ -156,14 +156,15 @@ def homes(key: str) -> list[tuple[str, str]]:
 
 def _find(key: str, entry: Name) -> Any:
     failed: Exception | None = None
+    # A module may raise anything for a name that it had.
     try:
         return _import(entry.module, entry.name or key)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # noqa: BLE001
         failed = error
     for module, name in homes(key):
         try:
             return _import(module, name)
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # noqa: BLE001
             failed = error
     if entry.instead is not ...:
         return entry.instead

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lmi_backend.engines.vllm.inside import compat, names
+from lmi_backend.engines.vllm.inside.new_tokens import first_parameter
 from lmi_backend.engines.vllm.inside.server_compat import call
 
 _TURNS: Final = 40
@@ -20,6 +21,9 @@ class _Core:
 
     def __init__(self, core: Any) -> None:
         self._core = core
+        own = getattr(core, "add_request_async", None)
+        self.first_parameters = {"add_request_async": first_parameter(own)} if own else {}
+        """By which vLLM may give a request."""
         self.request_id: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def __getattr__(self, name: str) -> Any:
@@ -76,10 +80,12 @@ async def play(
 ) -> None:
     """Give an engine the tokens of its one request as its core would."""
     request_id = await engine.engine_core.request_id
+    # The second of them, by any name.
+    length = getattr(names.FinishReason, "LENGTH", [*names.FinishReason][1])
     for place, token in enumerate(ids[skipped:], skipped + 1):
         for _ in range(_TURNS):
             await asyncio.sleep(0)
-        reason = names.FinishReason.LENGTH if place == len(ids) else None
+        reason = length if place == len(ids) else None
         output = names.EngineCoreOutput(
             request_id=request_id, new_token_ids=[token], finish_reason=reason
         )

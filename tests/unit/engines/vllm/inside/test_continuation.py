@@ -96,7 +96,7 @@ def test_tokens_that_are_repeated_may_come_in_any_sequence() -> None:
     continuations = Continuations(engine)
     continuations._repeated["a"] = [1, 2]
     output = SimpleNamespace(
-        request_id="a", new_token_ids=(1, 2, 3), new_logprobs=None, finished=False
+        request_id="a", new_token_ids=(1, 2, 3), new_logprobs=None, finish_reason=None
     )
     continuations._process_others([output])
     assert processor.seen == [[output]]
