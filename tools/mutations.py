@@ -55,7 +55,8 @@ _PROPERTIES: Final[dict[str, Any]] = {
 def main(arguments: list[str]) -> int:
     """Run what is to be run; the exit status is 1 if an outcome is wrong."""
     parser = argparse.ArgumentParser("mutations.py", description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--again", default="", metavar="WORD", help="of a name or an outcome")
+    again = "in a name, or an outcome; can be repeated"
+    parser.add_argument("--again", action="append", default=[], metavar="WORD", help=again)
     parser.add_argument("--only", default="", metavar="WORD", help="run those with it in the name")
     parser.add_argument("--most", type=int, default=_MOST, help="changes in one copy")
     parser.add_argument("--sources", action="store_true", help="start nothing")
@@ -91,9 +92,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _is_wanted(
-    mutation: Mutation, outcome: list[str] | None, again: str, has_no_start: bool
+    mutation: Mutation, outcome: list[str] | None, again: Sequence[str], has_no_start: bool
 ) -> bool:
-    if outcome is None or (again and (again in mutation.name or again == outcome[0])):
+    if outcome is None or any(word in mutation.name or word == outcome[0] for word in again):
         return True
     # What the source told of a fast path is better told by a start.
     by_source = outcome[0] in (mutation_runs.OFF, mutation_runs.FOUND)

@@ -48,7 +48,7 @@ def answers(engine: Harness) -> dict[str, Any]:
     """Return what each request is answered, in a form that leaves out what may differ."""
     loading = RecordingSink()
     engine.service.adapt("wrong", str(TINY / "lora"), loading, preload=True, pin=False)
-    assert loading.wait().error is None
+    assert loading.wait().error is None, loading.error
     sinks = {name: _send(engine, *each) for name, each in BODIES.items()}
     tensors = {
         "tensors": engine.submit([GenerateRequest("Tell a story:", _LONG, stream=False)]),

@@ -15,6 +15,7 @@ from tests.support.mutations import (
     Target,
     class_of,
     decorate,
+    definitions,
     parsed,
     removed,
 )
@@ -31,6 +32,13 @@ _FACTORIES: Final = (
     "UniProcExecutor", "shm_broadcast.SpinCondition",
 )  # fmt: skip
 """Classes that are made or inherited from here, and nobody asks in vLLM's annotations."""
+_STOOD_IN_FOR: Final = (
+    "AnthropicServingMessages.to_chat_completion_request", "AsyncMPClient.add_request_async",
+    "OpenAIServingChat.chat_completion_full_generator", "OpenAIServingModels.model_name",
+    "OutputProcessor.process_outputs", "PunicaWrapperCPU.add_lora_logits",
+    "RequestOutputCollector.put", "RequestState.make_request_output",
+)  # fmt: skip
+"""Methods that others are put in the place of here."""
 _SOLE: Final = ("contextmanager", "property")
 
 
@@ -94,6 +102,8 @@ def of_function(target: Target, function: Function) -> list[Mutation]:
     if not is_async:
         found.append(_returning("a coroutine", target, "a_coroutine"))
     placed = [each.arg for each in function.args.args if each.arg not in ("self", "cls")]
+    if target.key in _STOOD_IN_FOR:
+        found.append(_called_otherwise(target))
     if placed:
         found.append(_decorated("positional only", target, "positional"))
     elif target.member and not decorators:
@@ -164,6 +174,23 @@ def _factory(target: Target) -> Mutation:
         )
 
     return Mutation("a function", target.key, apply)
+
+
+def _called_otherwise(target: Target) -> Mutation:
+    """Have vLLM call a method by another name, which its objects have besides the one it had."""
+    new = f"{target.word}_{NEW}"
+
+    def name(module: ast.Module) -> None:
+        for owner in (each for each in ast.walk(module) if isinstance(each, ast.ClassDef)):
+            if any(each in owner.body for each in definitions(module, target)):
+                owner.body += ast.parse(f"{new} = {target.word}").body
+
+    def apply(tree: Tree) -> None:
+        paths = SCOPES.get(target.key) or tree.with_word(target.word)
+        assert tree.replace(rf"(?<=\.){target.word}(?=\()", new, paths)
+        parsed(target.path, tree, name)
+
+    return Mutation("called otherwise", target.key, apply)
 
 
 def _renumbered(target: Target) -> Mutation:

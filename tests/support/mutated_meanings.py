@@ -117,6 +117,19 @@ def guarded_routes() -> Mutation:
     return Mutation("a dependency", "APIRoute.dependencies", apply)
 
 
+def server_generates_otherwise() -> Mutation:
+    """Have the server generate by another method of the engine."""
+
+    def apply(tree: Tree) -> None:
+        servers = [path for path in tree if path.startswith("entrypoints/")]
+        assert tree.replace(r"engine_client\.generate\(", f"engine_client.{NEW}(", servers)
+        tree["v1/engine/async_llm.py"] += (
+            f"\n\nAsyncLLM.{NEW} = lambda self, *args, **kwargs: self.generate(*args, **kwargs)\n"
+        )
+
+    return Mutation("called otherwise", "AsyncLLM.generate", apply)
+
+
 def rekeyed() -> Mutation:
     """Have the output processor keep its requests by other keys."""
 
@@ -195,5 +208,6 @@ def mutations(folder: Path) -> list[Mutation]:
         wrapped_endpoints(),
         guarded_routes(),
         rekeyed(),
+        server_generates_otherwise(),
         counted_from_zero(),
     ]

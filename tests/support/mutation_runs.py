@@ -34,7 +34,7 @@ _LEADS: Final = {"plain_stream": ("direct_calls", "new_tokens"), "new_tokens": (
 """Fast paths with which another goes."""
 USUAL: Final = (
     "removed", "moved", "a required parameter", "reordered", "another default", "a raise",
-    "__slots__", "a member that is null", "a member that is a constant",
+    "__slots__", "called otherwise", "a member that is null", "a member that is a constant",
     "a member that is a number",
 )  # fmt: skip
 SERVED: Final = "fast paths"
