@@ -51,7 +51,7 @@ def test_what_is_not_for_triton_is_refused(unharmed: Served, family: str) -> Non
     assert statuses(unharmed, list(FAMILIES[family]())) <= {400, 413, 501}
 
 
-@pytest.mark.parametrize("family", ["names", "types", "lengths", "encodings"])
+@pytest.mark.parametrize("family", ["names", "types", "lengths", "encodings", "forms"])
 def test_odd_values_are_answered(unharmed: Served, family: str) -> None:
     # 500 is Triton's word for a parameter of its own that has another type.
     assert statuses(unharmed, list(FAMILIES[family]()), ODD_PATHS) <= {200, 400, 413, 500}

@@ -22,6 +22,8 @@ LENGTHS = (
     "00000000005", "18446744073709551621",
 )  # fmt: skip
 """Of what is no number of bytes, or of more than there are."""
+FORM = 9 << 20
+"""More than a thread's stack, which is 8 MiB."""
 
 
 def tensor(name: str = "text_input", value: Any = "a b", **more: Any) -> dict[str, Any]:
@@ -153,6 +155,13 @@ def _encodings() -> Iterator[Sent]:
             yield {"accept-encoding": f"{name};q={weight}, gzip"}, data
 
 
+def _forms() -> Iterator[Sent]:
+    """Yield a body that Triton takes for a form, with copies on the stack that do not fit there."""
+    _, data = plain(inference(tensor(value="a" * FORM)))
+    yield {"content-type": "application/x-www-form-urlencoded"}, data
+    yield {"content-type": "Application/X-WWW-Form-URLEncoded; charset=utf-8"}, data
+
+
 FAMILIES = {
     "classification": _classified,
     "shared memory": _shared,
@@ -162,6 +171,7 @@ FAMILIES = {
     "types": _typed,
     "lengths": _lengths,
     "encodings": _encodings,
+    "forms": _forms,
 }
 
 
