@@ -17,7 +17,7 @@ from named_tests import TESTS, check_test
 from run_clients import recorded
 from run_clients import table as programs_table
 
-from lmi_backend.clients import unserved_names
+from lmi_backend.clients import nested_names, unserved_names
 from lmi_backend.clients.registry import CLIENTS
 from lmi_backend.clients.spec import Who
 from lmi_backend.engines import choices, foreign_names
@@ -110,6 +110,27 @@ def _names() -> Iterator[str]:
         yield f"| `{name}` | refused where its path does not read it{_unless(nothing)} |"
     for name, reason in unserved_names.HARMLESS.items():
         yield f"| `{name}` | has no effect: {reason} |"
+    yield from _nested()
+
+
+def _nested() -> Iterator[str]:
+    for kind in nested_names.HOSTED:
+        alone = ", where it is the only tool; else left out, which the log says once"
+        is_offered = kind in nested_names.OFFERED
+        yield f"| a tool `{kind}` of a response | refused{alone if is_offered else ''} |"
+    for kind in nested_names.ITEMS:
+        yield f"| an item `{kind}` of a response | refused |"
+    parts = ", ".join(f"`{part}`" for part in nested_names.PARTS)
+    yield f"| a part of an Anthropic tool result | refused, unless {parts} |"
+    for name, nothing in nested_names.REASONING.items():
+        free = _unless((nothing,)) if nothing is not None else ""
+        yield f"| `{name}` of a response's `reasoning` | refused{free} |"
+    for name, where in nested_names.REFUSED.items():
+        yield f"| `{name}` {where} | refused |"
+    for name, meaning in nested_names.MENDED.items():
+        yield f"| `{name}` of a message | {meaning} |"
+    for name, reason in nested_names.HARMLESS.items():
+        yield f"| `{name}`, nested | has no effect: {reason} |"
 
 
 def _unless(nothing: tuple[object, ...]) -> str:

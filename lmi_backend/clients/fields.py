@@ -63,6 +63,8 @@ FIELDS: Final[dict[str, Field]] = {
     "max_completion_tokens": Field("max_tokens", integer(1), wins=True),
     # Other servers' names of what constrains, selects or limits an answer.
     "max_output_tokens": Field("max_tokens", integer(1)),
+    "n_predict": Field("max_tokens", integer(1)),
+    "num_predict": Field("max_tokens", integer(1)),
     "sampling_seed": Field("seed", SEED),
     "regex": Field("structure.regex", STRING),
     "ebnf": Field("structure.grammar", STRING),
@@ -146,6 +148,9 @@ FIELDS: Final[dict[str, Field]] = {
     "sampling_param_exclude_input_from_output": Field("exclude_prompt", BOOLEAN),
     "exclude_input_in_output": Field("exclude_prompt", BOOLEAN),
 }
+
+UNLIMITED: Final = {"n_predict": -1, "num_predict": -1}
+"""What llama.cpp and Ollama write for no limit. LMI's bodies have a default instead."""
 
 NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
     "length_penalty": (0, 0.0, 1, 1.0),

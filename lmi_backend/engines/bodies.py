@@ -18,6 +18,8 @@ import msgspec
 from lmi_backend.engines import foreign_names
 from lmi_backend.engines.body_texts import CHAT, TEXTS, TRUNCATED, BodyTexts
 from lmi_backend.engines.body_values import check_values
+from lmi_backend.engines.nested import check_nested, is_mendable, mended
+from lmi_backend.engines.spelling import check_spelling
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
 from lmi_backend.names import check_name
@@ -81,6 +83,8 @@ class BodyBounds:
     """See `prompts.prompt_ids`."""
     trusts_media: bool = False
     """Whether clients may choose how media are decoded."""
+    runs_tools: bool = False
+    """Whether the engine's server has tools of its own for a response."""
     reads: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Path to the members that the engine's server reads of its bodies, as far as it tells."""
 
@@ -140,11 +144,14 @@ async def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> tuple[b
             if fields.get(name) is not None:
                 fields[name] = await _filled(fields[name], outlined, body)
     _check_fields(fields, bounds, outlined)
+    check_nested(fields, path, runs_tools=bounds.runs_tools)
     changed = foreign_names.changes(fields, path, bounds.reads.get(path, ()))
-    if not changed:
+    is_changed = is_mendable(fields, path)
+    if not changed and not is_changed:
         return body, outlined
     check_structures(changed.get("structured_outputs", {}), bounds.structures)
-    body = foreign_names.rewritten(await read_body(body, outlined), changed)
+    whole = await read_body(body, outlined)
+    body = foreign_names.rewritten(mended(whole, path) if is_changed else whole, changed)
     return body, await _outline(body, bounds.values)
 
 
@@ -228,15 +235,20 @@ def check_sampling(sampling: Sampling, bounds: StructureBounds) -> None:
 
 
 def _fields(body: bytes) -> dict[str, Any]:
-    """Return the members of a body that are looked at."""
+    """Return the members of a body that are looked at.
+
+    Raises:
+        RequestError: one is spelt otherwise.
+    """
     try:
         members = _DECODER.decode(body)
-        return {name: _value(raw) for name, raw in members.items() if name in _ALL}
+        fields = {name: _value(raw) for name, raw in members.items() if name in _ALL}
     except msgspec.DecodeError:
-        pass
-    try:
-        # As vLLM's server reads it: with NaN and huge numbers, and in other encodings.
-        read = json.loads(body)
-    except ValueError:
-        return {}
-    return read if isinstance(read, dict) else {}
+        try:
+            # As vLLM's server reads it: with NaN and huge numbers, and in other encodings.
+            read = json.loads(body)
+        except ValueError:
+            return {}
+        fields = members = read if isinstance(read, dict) else {}
+    check_spelling(members)
+    return fields

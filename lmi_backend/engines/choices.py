@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from lmi_backend.clients.fields import UNLIMITED
 from lmi_backend.errors import RequestError
 
 _LIMITS: Final = ("max_tokens", "max_output_tokens")
@@ -38,8 +39,6 @@ They are Hugging Face's, llama.cpp's, Ollama's, Mistral's, SGLang's, Cohere's, K
 text-generation-webui's, Anthropic's older ones, and other paths'."""
 SAMPLES: Final = "do_sample"
 """Hugging Face's and GLM's: where it is false, the likeliest token is chosen."""
-_UNLIMITED: Final = {"n_predict": -1, "num_predict": -1}
-"""What llama.cpp and Ollama write for no limit."""
 BEGUN: Final = ("prefix", "partial")
 """Members of a chat's last message that make it the beginning of the answer: DeepSeek's and
 Mistral's, Moonshot's and Qwen's."""
@@ -142,7 +141,7 @@ def renamed(fields: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
         if (value := fields.get(name)) is None or name in read:
             continue
         changed[name] = None
-        if value == _UNLIMITED.get(name) or value is False:
+        if value == UNLIMITED.get(name) or value is False:
             continue
         target = next((each for each in targets if each in read), "")
         if not target:
@@ -153,6 +152,17 @@ def renamed(fields: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
             raise RequestError("contradicts another name of it", field=name, accepted=target)
         changed[target] = value
     return changed
+
+
+def refuse_unlimited(fields: Mapping[str, Any]) -> None:
+    """Refuse an answer without a limit where the limit is 16 tokens if none is given.
+
+    Raises:
+        RequestError: naming the member.
+    """
+    for name, nothing in UNLIMITED.items():
+        if fields.get(name) == nothing:
+            raise RequestError("is not served", field=name, value=nothing, accepted="at least 1")
 
 
 def continued(fields: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:

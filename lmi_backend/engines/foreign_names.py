@@ -85,6 +85,8 @@ def changes(fields: Mapping[str, Any], path: str, read: Collection[str] = ()) ->
         _refuse_unserved(given, choices.EMBEDDED, read)
         return changed
     _refuse(fields, given, read)
+    if path == COMPLETIONS:
+        choices.refuse_unlimited(fields)
     if read:
         changed |= choices.renamed(fields, read)
         changed |= choices.continued(fields, read) if path == CHATS else {}

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 import subprocess
 from pathlib import Path
 
@@ -42,61 +41,6 @@ SERVER = {
 }
 """The class of vLLM's server that reads such a body."""
 
-# The types that they nest in members that are looked at: type to names.
-WALK = """
-import dataclasses, json, sys
-from typing import get_args, get_type_hints
-from anthropic.types import (
-    ImageBlockParam, TextBlockParam, ToolParam, ToolResultBlockParam, ToolUseBlockParam,
-)
-from anthropic.types.message_create_params import (
-    MetadataParam, OutputConfigParam, ThinkingConfigParam, ToolChoiceParam,
-)
-from huggingface_hub import ChatCompletionInput
-from openai.types.chat.completion_create_params import CompletionCreateParamsBase as Chat
-
-def walk(kind, found):
-    for each in get_args(kind):
-        walk(each, found)
-    if dataclasses.is_dataclass(kind) or hasattr(kind, "__total__"):
-        # What a browser of Anthropic's says, and where a text comes from, asks for nothing.
-        if kind.__name__ not in found and not kind.__name__.startswith(("Browser", "Citation")):
-            hints = get_type_hints(kind)
-            found[kind.__name__] = list(hints)
-            for name, hint in hints.items():
-                if name not in sys.argv[1:]:
-                    walk(hint, found)
-    return found
-
-anthropic = {}
-for kind in (
-    ImageBlockParam, TextBlockParam, ToolParam, ToolResultBlockParam, ToolUseBlockParam,
-    MetadataParam, OutputConfigParam, ThinkingConfigParam, ToolChoiceParam,
-):
-    walk(kind, anthropic)
-types = {
-    "openai chat": walk(Chat, {}), "huggingface chat": walk(ChatCompletionInput, {}),
-    "anthropic": anthropic,
-}
-print(json.dumps(types))
-"""
-_CHAT = ("entrypoints/openai/chat_completion", "entrypoints/generate/base", "renderers")
-READ_IN = {
-    "openai chat": _CHAT,
-    "huggingface chat": _CHAT,
-    "anthropic": ("entrypoints/anthropic",),
-}
-"""Where vLLM's server reads what such bodies nest."""
-HINTS = {
-    "prompt_cache_breakpoint", "ttl", "eager_input_streaming", "caller", "transformations",
-    "oversized_image", "properties", "user_id", "title", "context", "input_examples",
-}  # fmt: skip
-"""Hints about caches, sizes and speed, labels, examples, and a schema's members, which are one."""
-ELSEWHERE = {
-    "file_data", "file_id", "filename", "citations", "allowed_callers", "toolset_name", "tool_id",
-}  # fmt: skip
-"""Of files and tools that OpenAI's or Anthropic's own servers hold, run or quote."""
-
 
 @pytest.fixture(scope="module")
 def sent() -> dict[str, set[str]]:
@@ -127,26 +71,3 @@ def test_openais_and_anthropics_fields_are_all_known(
 def test_the_fields_of_text_generation_inference_are_all_known(sent: dict[str, set[str]]) -> None:
     assert {"temperature", "grammar", "adapter_id"} <= sent["tgi"]
     assert sent["tgi"] - FIELDS.keys() - NEUTRAL.keys() - IGNORED == set()
-
-
-def test_what_their_types_nest_is_known_too() -> None:
-    passed = [*unserved_names.UNSERVED, *unserved_names.HARMLESS]
-    command = [str(CLIENTS_PYTHON), "-c", WALK, *passed]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    nested: dict[str, dict[str, list[str]]] = json.loads(done.stdout)
-    assert "JSONSchema" in nested["openai chat"]
-    assert "ChatCompletionInputJSONSchema" in nested["huggingface chat"]
-    known = {*passed, *HINTS, *ELSEWHERE}
-    for client, types in nested.items():
-        words = known | _words(*READ_IN[client])
-        unknown = {
-            f"{kind}.{name}" for kind, names in types.items() for name in names if name not in words
-        }
-        assert unknown == set(), client
-
-
-def _words(*folders: str) -> set[str]:
-    """Return every word of some folders of vLLM's."""
-    packages = next(ENGINE_PYTHON.parent.parent.glob("lib/python3.*/site-packages"))
-    files = [path for folder in folders for path in (packages / "vllm" / folder).rglob("*.py")]
-    return {word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.failure import ErrorResponse, failure, message_of, status_of
+from lmi_backend.clients.form import named_event
 
 if TYPE_CHECKING:
     from lmi_backend.errors import LmiError
 
+EVENT: Final = b"event: error\n"
+"""How an error begins amid events."""
+_DATA: Final = b"data: "
+_OTHER: Final = "internal_error"
+"""vLLM's name of `api_error`."""
+_UNREAD: Final = "validation error"
+"""In the message where vLLM's server reads an error of its own as a piece of an answer."""
 _TYPES: Final = {
     401: "authentication_error",
     403: "permission_error",
@@ -28,3 +37,18 @@ def anthropic_failure(error: LmiError) -> ErrorResponse:
     kind = _TYPES.get(status, "api_error" if is_ours else "invalid_request_error")
     body = {"type": "error", "error": {"type": kind, "message": message_of(error)}}
     return failure(status, body, error)
+
+
+def in_known_words(event: bytes) -> bytes:
+    """Return an error event of vLLM's server with a type that Anthropic's clients know."""
+    _, _, data = event.partition(_DATA)
+    try:
+        error = json.loads(data)["error"]
+        kind, message = error["type"], str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        return event
+    if kind != _OTHER:
+        return event
+    message = "Internal server error" if _UNREAD in message else message
+    body = {"type": "error", "error": {"type": "api_error", "message": message}}
+    return named_event("error", json.dumps(body, ensure_ascii=False).encode())

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lmi_backend.clients import values
 from lmi_backend.clients.dropped import DroppedParameters
-from lmi_backend.clients.fields import FIELDS
+from lmi_backend.clients.fields import FIELDS, UNLIMITED
 from lmi_backend.clients.parameters import Requested, make_sampling, read_parameters
 from lmi_backend.clients.values import Prompt
 from lmi_backend.errors import HttpError, RequestError
@@ -28,6 +28,7 @@ _OURS: Final = frozenset(
     }
 )  # fmt: skip
 """Fields read here; the others are parameters as every client may give them."""
+_LIMITS: Final = frozenset(name for name, each in FIELDS.items() if each.target == "max_tokens")
 READ: Final = _OURS | FIELDS.keys()
 """Members that are read, or refused by what reads them."""
 _REFUSED: Final = ("tools", "functions", "suffix")
@@ -92,7 +93,9 @@ def read_completion(body: dict[str, Any]) -> Body:
         RequestError: it is wrong.
     """
     logprobs = _optional(values.integer(0, 20), "logprobs", body)
-    parameters = {"max_tokens": _COMPLETION_TOKENS} | _given(body)
+    parameters = _given(body)
+    if _LIMITS.isdisjoint(parameters):
+        parameters["max_tokens"] = _COMPLETION_TOKENS
     only = _flag("echo", body) and _optional(values.integer(0), "max_tokens", parameters) == 0
     # An engine gives the prompt's log probabilities with a token.
     parameters |= {"max_tokens": 1} if only else {}
@@ -171,7 +174,11 @@ def _streaming(body: Mapping[str, object]) -> tuple[bool, bool]:
 
 
 def _given(body: Mapping[str, object]) -> dict[str, Any]:
-    return {name: value for name, value in body.items() if value is not None}
+    return {
+        name: value
+        for name, value in body.items()
+        if value is not None and (name not in UNLIMITED or value != UNLIMITED[name])
+    }
 
 
 def _optional(kind: values.Value, name: str, body: Mapping[str, object]) -> Any:

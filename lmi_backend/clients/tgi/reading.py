@@ -13,6 +13,7 @@ from lmi_backend.clients.parameters import read_parameters
 from lmi_backend.clients.spec import Read
 from lmi_backend.clients.tgi.form import TgiForm
 from lmi_backend.clients.unserved_names import UNSERVED
+from lmi_backend.clients.values import BOOLEAN, read_value
 from lmi_backend.engine_config import ClientSettings
 from lmi_backend.errors import RequestError
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 _DEFAULTS: Final[dict[str, Any]] = {"max_new_tokens": 100, "include_stop_str_in_output": True}
 """Of its server: the text of an answer includes the stop sequence."""
+_AT_TOP: Final = frozenset({"inputs", "stream", "model"})
+"""Members that stand outside of `parameters`."""
+_ELSEWHERE: Final = ("messages", "prompt", "tools", "tool_choice", "response_format")
+"""Members of other bodies: this one has a prompt of its own, and calls no tools."""
 _SETTINGS: Final = ClientSettings(dialect="legacy")
 _SAMPLING: Final = frozenset({"temperature", "top_k", "top_p", "typical_p"})
 
@@ -37,7 +42,9 @@ def read_stream(body: dict[str, Any], context: Context) -> Read:
 
 def read_either(body: dict[str, Any], context: Context) -> Read:
     """Read a body whose `stream` chooses events, or a list of one object; raises as the others."""
-    return _read(body, context, stream=bool(body.get("stream")), is_list=True)
+    asked = body.get("stream")
+    stream = asked is not None and bool(read_value(BOOLEAN, "stream", asked))
+    return _read(body, context, stream=stream, is_list=True)
 
 
 def _read(body: dict[str, Any], context: Context, *, stream: bool, is_list: bool = False) -> Read:
@@ -46,7 +53,9 @@ def _read(body: dict[str, Any], context: Context, *, stream: bool, is_list: bool
     given = body.get("parameters") or {}
     if not isinstance(given, dict):
         raise RequestError("is not an object", field="parameters", value=given)
-    named = _DEFAULTS | {n: v for n, v in given.items() if v is not None} | {"stream": stream}
+    named = {n: v for n, v in given.items() if v is not None} | {"stream": stream}
+    targets = {FIELDS[name].target for name in named if name in FIELDS}
+    named |= {n: v for n, v in _DEFAULTS.items() if FIELDS[n].target not in targets}
     if stream and named.get("best_of", 1) != 1:
         raise RequestError("is not for streams", field="best_of", value=named["best_of"])
     # Its server samples where one of these is given, whatever `do_sample` says.
@@ -55,6 +64,7 @@ def _read(body: dict[str, Any], context: Context, *, stream: bool, is_list: bool
     # LMI passes over what it does not serve; some of that this client's own server serves.
     read_parameters(named, dropped=[], refuses_unserved=True)
     _refuse_others(given)
+    _refuse_misplaced(body)
     parsed = read_lmi(body["inputs"], named, replace(context, clients=_SETTINGS), is_body=True)
     reply = parsed.reply.inner if isinstance(parsed.reply, LmiBodyReply) else parsed.reply
     if not isinstance(parsed.work, tuple) or not isinstance(reply, LmiReply):
@@ -69,3 +79,11 @@ def _refuse_others(given: dict[str, Any]) -> None:
         if value and value not in nothing:
             accepted = " or ".join([*map(json.dumps, nothing), "nothing"])
             raise RequestError("is not served", field=name, value=value, accepted=accepted)
+
+
+def _refuse_misplaced(body: dict[str, Any]) -> None:
+    """Refuse a parameter outside of `parameters`, where nobody reads it."""
+    for name in body.keys() & {*FIELDS, *_ELSEWHERE} - _AT_TOP:
+        if body[name]:
+            accepted = f"parameters.{name}" if name in FIELDS else "/v1/chat/completions"
+            raise RequestError("is not read there", field=name, accepted=accepted)

@@ -386,3 +386,12 @@ def test_both_names_of_an_adapter_may_agree() -> None:
 
 def test_do_sample_false_is_greedy_in_a_vllm_body_too() -> None:
     assert vllm(do_sample=False).sampling.temperature == 0.0
+
+
+@pytest.mark.parametrize("name", ["n_predict", "num_predict"])
+def test_another_servers_limit_is_a_limit(name: str) -> None:
+    assert lmi(**{name: 3}).sampling.max_tokens == 3
+    # There is no answer without a limit in LMI: its default would be one that nobody requested.
+    with pytest.raises(RequestError, match="accepted: ") as refusal:
+        lmi(**{name: -1})
+    assert refusal.value.field == name

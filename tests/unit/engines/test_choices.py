@@ -70,6 +70,8 @@ async def test_another_name_is_read_as_that_of_the_path(
         (MESSAGES, {"response_format": {"type": "json_object"}}),
         (MESSAGES, {"structured_outputs": {"regex": "a"}}),
         (MESSAGES, {"n_predict": 5, "max_tokens": 6}),
+        (COMPLETIONS, {"n_predict": -1}),
+        (COMPLETIONS, {"num_predict": -1}),
         ("/v1/embeddings", {"input_type": "query"}),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.clients.anthropic.errors import EVENT, in_known_words
 from lmi_backend.engines.vllm.inside import compat, fast_paths, images, names
 from lmi_backend.engines.vllm.inside.continuation import current, resume_strategy_of
 from lmi_backend.engines.vllm.inside.idle import PassedBy
@@ -67,6 +68,8 @@ class BodyAnswer:
         if images.is_refused():
             # In vLLM's words, as a fault of the server; `HttpApp.respond` raises it.
             return
+        if chunk.data.startswith(EVENT):
+            chunk.data = in_known_words(chunk.data)
         chunk.num_tokens, self._given = self.generated_tokens - self._given, self.generated_tokens
         chunk.num_prompt_tokens = self.prompt_tokens
         chunk.ids, self.ids = self.ids, b""

@@ -71,6 +71,7 @@ class HttpApp:
             longest_token,
             reads=server_compat.members_read(app),
             trusts_media=bool(getattr(app.state.args, "trust_request_mm_kwargs", False)),  # 0.32
+            runs_tools=bool(getattr(app.state.args, "tool_server", None)),
         )
         self._calls, self._adapters = DirectCalls(app, config.front_end), adapters
         tool_calls.attach(app)

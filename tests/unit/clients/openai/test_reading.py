@@ -97,6 +97,17 @@ def test_a_chats_limit_has_two_names(fields: dict[str, int], limit: int) -> None
     assert (body.has_limit, body.sampling.max_tokens) == (True, limit)
 
 
+@pytest.mark.parametrize("name", ["n_predict", "num_predict", "max_new_tokens"])
+def test_another_servers_limit_is_a_limit(name: str) -> None:
+    assert completion(**{name: 3}).sampling.max_tokens == 3
+    assert chat(**{name: 3}).sampling.max_tokens == 3
+
+
+@pytest.mark.parametrize("name", ["n_predict", "num_predict"])
+def test_another_servers_limit_may_be_none(name: str) -> None:
+    assert chat(**{name: -1}) == chat()
+
+
 def test_logprobs_are_a_number_in_one_and_a_wish_in_the_other() -> None:
     assert completion(logprobs=3).logprobs == 3
     assert chat(logprobs=True).logprobs == 0

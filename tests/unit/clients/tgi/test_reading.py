@@ -41,3 +41,29 @@ def test_what_other_servers_serve_is_refused_too(
         read({"inputs": "a", "parameters": {name: asked}}, Context())  # type: ignore[operator]
     assert (refusal.value.field, "accepted: " in str(refusal.value)) == (name, True)
     read({"inputs": "a", "parameters": {name: nothing}}, Context())  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["grammar", "max_new_tokens", "adapter_id", "seed"])
+def test_a_parameter_outside_of_the_parameters_is_refused(name: str) -> None:
+    with pytest.raises(RequestError, match=f"accepted: parameters.{name}") as refusal:
+        read_whole({"inputs": "a", name: 1}, Context())
+    assert refusal.value.field == name
+    assert read_whole({"inputs": "a", "model": "x", name: None}, Context()).dropped == ()
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "n_predict", "max_output_tokens"])
+def test_another_name_of_the_limit_is_the_limit(name: str) -> None:
+    read = read_whole({"inputs": "a", "parameters": {name: 3}}, Context())
+    assert read.work[0].sampling.max_tokens == 3  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", ["messages", "prompt", "tools", "tool_choice"])
+def test_a_member_of_another_body_is_refused(name: str) -> None:
+    with pytest.raises(RequestError, match="accepted: /v1/chat/completions") as refusal:
+        read_whole({"inputs": "a", name: ["x"]}, Context())
+    assert refusal.value.field == name
+
+
+def test_a_stream_is_wanted_or_not() -> None:
+    with pytest.raises(RequestError, match="is not true or false"):
+        read_either({"inputs": "a", "stream": "false"}, Context())

@@ -1,0 +1,35 @@
+"""Members of a body that are spelt otherwise than a server reads them: `maxTokens`, `guided-json`.
+
+vLLM's server passes over them. What limits, selects or constrains an answer is refused instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from lmi_backend.clients.unserved_names import HARMLESS
+from lmi_backend.engines import foreign_names
+from lmi_backend.errors import RequestError
+
+_READ: Final = (
+    "frequency_penalty", "logprobs", "max_completion_tokens", "max_output_tokens", "max_tokens",
+    "parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format", "seed",
+    "stop", "stop_sequences", "temperature", "tool_choice", "tools", "top_k", "top_logprobs",
+    "top_p",
+)  # fmt: skip
+"""Members that a server reads, where it does not tell them."""
+_MEANT: Final = frozenset({*_READ, *foreign_names.NAMES}) - HARMLESS.keys()
+_BORDER: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def check_spelling(names: Iterable[str]) -> None:
+    """Raise RequestError for a name with capitals or hyphens that is another one without them."""
+    for name in names:
+        # Most names are plain.
+        if name.islower() and "-" not in name:
+            continue
+        plain = _BORDER.sub("_", name).replace("-", "_").lower()
+        if plain != name and plain in _MEANT:
+            raise RequestError("is not read", field=name, accepted=plain)

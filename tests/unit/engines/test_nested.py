@@ -1,0 +1,233 @@
+"""What responses and Anthropic's messages nest is read, refused by its name, or without effect."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from lmi_backend.clients.nested_names import HOSTED, OFFERED, PARTS
+from lmi_backend.engines import nested
+from lmi_backend.engines.bodies import BodyBounds, check_body
+from lmi_backend.errors import RequestError
+
+RESPONSES, MESSAGES, COUNT = "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"
+FUNCTION = {"type": "function", "name": "weather", "parameters": {}}
+WEB = {"type": "web_search", "external_web_access": True}
+ASKED = {"role": "user", "content": "Hello"}
+REMINDER = {"role": "system", "content": "Be terse.", "clear_at": "next_user_message"}
+
+
+async def _read(path: str, body: dict[str, Any], **bounds: Any) -> dict[str, Any]:
+    data, _ = await check_body(json.dumps(body).encode(), BodyBounds(**bounds), path)
+    read: dict[str, Any] = json.loads(data)
+    return read
+
+
+def _result(*parts: Any) -> dict[str, Any]:
+    block = {"type": "tool_result", "tool_use_id": "1", "content": [*parts]}
+    return {"messages": [{"role": "user", "content": [block]}]}
+
+
+def _document() -> dict[str, Any]:
+    return {"type": "document", "source": {"type": "text", "data": "Rome"}}
+
+
+@pytest.mark.parametrize("path", [MESSAGES, COUNT])
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (
+            {"output_config": {"task_budget": {"type": "tokens", "total": 9}}},
+            "output_config.task_budget",
+        ),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
+        (_result(_document()), "document in messages[0], a tool_result"),
+        (_result({"type": "text", "text": "a"}, {"type": "search_result"}), "search_result"),
+        ({"system": [{"type": "image", "source": {}}]}, "image in system"),
+        (
+            {"messages": [{"role": "system", "content": [_document()]}]},
+            "document in messages[0]",
+        ),
+        (
+            {"messages": [REMINDER | {"output_config": {"effort": "low"}}]},
+            "messages[0].output_config.effort",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"source": {"file_id": "f"}}]}]},
+            "messages[0], a source.file_id",
+        ),
+        ({"tools": [{"name": "a", "allowed_callers": ["code_execution_20250825"]}]}, "callers"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_what_an_anthropic_message_nests_is_refused_by_its_name(
+    path: str, body: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(RequestError) as refusal:
+        await _read(path, body)
+    assert field in refusal.value.field
+    assert "accepted: " in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"output_config": {"task_budget": None, "effort": "low"}},
+        _result(*({"type": kind} for kind in PARTS)),
+        {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": "a"}]}]},
+        {"messages": [{"role": "system", "content": [{"type": "tool_addition"}]}]},
+        {"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
+        {"tools": [{"name": "a", "allowed_callers": ["direct", "code_execution_20250825"]}]},
+        {"messages": [ASKED, REMINDER]},
+        {"messages": [REMINDER | {"clear_at": "never", "output_config": {}}, ASKED]},
+        {"messages": "no list", "system": {"no": "list"}, "tools": [1], "output_config": []},
+    ],
+    ids=lambda body: str(sorted(body)),
+)
+async def test_what_an_anthropic_message_may_nest_stays(body: dict[str, Any]) -> None:
+    assert await _read(MESSAGES, body) == body
+
+
+async def test_a_system_message_is_gone_when_the_user_has_written_again() -> None:
+    long = {"role": "user", "content": "a" * 300_000}
+    read = await _read(MESSAGES, {"messages": [ASKED, REMINDER, long, REMINDER]})
+    assert read["messages"] == [ASKED, long, REMINDER]
+
+
+@pytest.mark.parametrize("kind", HOSTED)
+async def test_a_tool_that_nobody_runs_is_refused_where_it_is_the_only_one(kind: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        await _read(RESPONSES, {"tools": [{"type": kind}]})
+    assert refusal.value.field == f"a tool {kind}"
+    assert "accepted: function" in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", sorted({*HOSTED} - {*OFFERED}))
+async def test_it_is_refused_beside_others_unless_agents_always_offer_it(kind: str) -> None:
+    with pytest.raises(RequestError):
+        await _read(RESPONSES, {"tools": [FUNCTION, {"type": kind}]})
+
+
+async def test_what_codex_always_offers_is_left_out_and_said_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nested, "_noted", set())
+    body = {"tools": [FUNCTION, WEB], "tool_choice": "auto"}
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert await _read(RESPONSES, body) == body
+    assert caplog.messages == [
+        "tool web_search of a response is left out: nobody runs it (said once)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "bounds"), [({"tool_choice": "none"}, {}), ({}, {"runs_tools": True})], ids=str
+)
+async def test_tools_may_be_offered_where_none_is_called_or_the_server_runs_them(
+    more: dict[str, Any], bounds: dict[str, Any]
+) -> None:
+    body = {"tools": [{"type": "code_interpreter"}]} | more
+    assert await _read(RESPONSES, body, **bounds) == body
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "additional_tools", "role": "developer", "tools": [FUNCTION]},
+        {"role": "assistant", "content": [{"type": "output_text"}, {"type": "input_image"}]},
+        {"role": "user", "content": [{"type": "input_image", "file_id": "f"}]},
+        {"type": "function_call_output", "output": [{"type": "input_image", "file_id": "f"}]},
+    ],
+    ids=["tools", "an image in an answer", "a file", "a file of a tool"],
+)
+async def test_an_item_that_would_be_passed_over_is_refused(item: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match="accepted: "):
+        await _read(RESPONSES, {"input": [item, ASKED]})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_tokens", 5), ("enabled", False), ("exclude", True)]
+)
+async def test_what_others_have_in_reasoning_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(RequestError) as refusal:
+        await _read(RESPONSES, {"reasoning": {name: value, "effort": "low"}})
+    assert refusal.value.field == f"reasoning.{name}"
+    body = {"reasoning": {"effort": "low", "enabled": True, "exclude": False, "max_tokens": None}}
+    assert await _read(RESPONSES, body) == body
+
+
+@pytest.mark.parametrize("included", [None, [], ["reasoning.encrypted_content"]])
+async def test_log_probabilities_that_are_wanted_are_included(included: Any) -> None:
+    read = await _read(RESPONSES, {"input": "a", "top_logprobs": 2, "include": included})
+    assert read["include"] == [*(included or ()), "message.output_text.logprobs"]
+    body = {"input": [ASKED], "top_logprobs": 0}
+    assert await _read(RESPONSES, body) == body
+
+
+async def test_an_empty_answer_and_a_tools_images_are_what_the_server_can_read() -> None:
+    image = {"type": "input_image", "image_url": "data:,"}
+    output = {"type": "function_call_output", "call_id": "c", "output": [image, image]}
+    read = await _read(RESPONSES, {"input": [{"role": "assistant", "content": []}, output]})
+    empty = {"type": "output_text", "text": "", "annotations": []}
+    assert read["input"] == [
+        {"role": "assistant", "content": [empty]},
+        output | {"output": [image | {"detail": "auto"}] * 2},
+    ]
+
+
+@pytest.mark.parametrize("length", [1, 300_000])
+async def test_an_earlier_answer_is_read_whole(length: int) -> None:
+    first, second = "a" * length, "b" * length
+    parts = [{"type": "output_text", "text": first}, {"type": "refusal", "refusal": second}]
+    thoughts = [{"type": "reasoning_text", "text": each} for each in "xy"]
+    thought = {"type": "reasoning", "id": "r", "summary": []}
+    read = await _read(
+        RESPONSES,
+        {
+            "input": [
+                ASKED,
+                thought | {"content": thoughts},
+                {"type": "message", "role": "assistant", "content": parts, "status": "incomplete"},
+            ]
+        },
+    )
+    assert read["input"] == [
+        ASKED,
+        thought | {"content": [{"type": "reasoning_text", "text": "x\ny"}]},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": f"{first}\n{second}", "annotations": []}],
+            "status": "incomplete",
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"role": "assistant", "content": "a"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
+        {"role": "user", "content": [{"type": "input_text", "text": each} for each in "ab"]},
+        {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "a"}]},
+        {"type": "item_reference", "id": "m"},
+        {"type": "function_call_output", "output": "a"},
+        {"type": "function_call_output", "output": [{"type": "input_image", "detail": "low"}]},
+        "no object",
+    ],
+    ids=str,
+)
+async def test_other_items_stay(item: Any) -> None:
+    body = {"input": [item]}
+    assert await _read(RESPONSES, body) == body
+
+
+async def test_other_paths_nest_nothing_of_it() -> None:
+    body = {
+        "tools": [{"type": "mcp"}],
+        "output_config": {},
+        "input": [{"type": "additional_tools"}],
+    }
+    assert await _read("/v1/chat/completions", body) == body
