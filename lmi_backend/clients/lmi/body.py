@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lmi_backend.clients.fields import FIELDS
 from lmi_backend.clients.lmi.body_reply import BodyReply, LegacyChatReply
 from lmi_backend.clients.lmi.embedding import read_lmi_embedding
 from lmi_backend.clients.lmi.errors import as_lmi
@@ -37,6 +38,8 @@ _QUICKLY_READ: Final = 1 << 18
 """Characters."""
 _TOP: Final = ("stream", "adapters", "model")
 """Fields of an LMI body other than `inputs` and `parameters`."""
+_OWN: Final = ("inputs", "parameters", *_TOP)
+"""What else stands outside of `parameters` counts where it has no other name in them."""
 ADAPTER: Final = "x-amzn-sagemaker-adapter-identifier"
 """The header by which SageMaker's clients choose a LoRA adapter."""
 TENANT_HEADERS: Final = ("x-gateway-inference-fairness-id", "x-tenant-id")
@@ -246,10 +249,16 @@ def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -
     parameters = body.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise RequestError("is not an object", field="parameters", value=parameters)
+    given = {FIELDS[name].target for name in parameters if name in FIELDS}
+    outside = {
+        name: value
+        for name, value in body.items()
+        if name not in _OWN and (name not in FIELDS or FIELDS[name].target not in given)
+    }
     top = {name: body[name] for name in _TOP if body.get(name) is not None}
     if adapter := headers.get(ADAPTER):
         top["adapters"] = adapter
-    return read_lmi(body["inputs"], parameters | top, context, is_body=True)
+    return read_lmi(body["inputs"], outside | parameters | top, context, is_body=True)
 
 
 def _headers(inputs: Mapping[str, list[Any]]) -> dict[str, str]:

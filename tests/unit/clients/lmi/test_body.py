@@ -80,3 +80,28 @@ def test_a_tenant_is_a_string(tenant: Any) -> None:
         read({"embedding_request": ['{"input": "p"}']}, tenant=tenant)
     with pytest.raises(HttpError, match="tenant"):
         read(whole({"inputs": "p", "parameters": {"tenant": tenant}}))
+
+
+@pytest.mark.parametrize(
+    ("outside", "parameters", "tokens", "dropped"),
+    [
+        ({"max_new_tokens": 5}, {}, 5, ()),
+        ({"max_new_tokens": 5}, {"max_new_tokens": 6}, 6, ()),
+        ({"max_tokens": 5}, {"max_new_tokens": 6}, 6, ()),
+        ({"max_new_tokens": None}, {}, 30, ()),
+        ({"tools": [], "max_new_tokens": 5}, {"maxTokens": 6}, 5, ("tools", "maxTokens")),
+    ],
+)
+def test_what_stands_outside_of_the_parameters_counts_or_is_noted(
+    outside: dict[str, Any], parameters: dict[str, Any], tokens: int, dropped: tuple[str, ...]
+) -> None:
+    parsed = read(whole({"inputs": "a", "parameters": parameters} | outside))
+    assert isinstance(parsed.work, tuple)
+    assert (parsed.work[0].sampling.max_tokens, parsed.dropped) == (tokens, dropped)
+
+
+def test_a_constraint_outside_of_the_parameters_holds() -> None:
+    body = {"inputs": "a", "grammar": {"type": "regex", "value": "[0-9]"}}
+    parsed = read(whole(body))
+    assert isinstance(parsed.work, tuple)
+    assert parsed.work[0].sampling.extra == {"structured_outputs": {"regex": "[0-9]"}}
