@@ -19,6 +19,7 @@ from run_clients import table as programs_table
 
 from lmi_backend.clients import nested_names, unserved_names
 from lmi_backend.clients.registry import CLIENTS
+from lmi_backend.clients.sagemaker import headers
 from lmi_backend.clients.spec import Who
 from lmi_backend.engines import choices, foreign_names
 
@@ -131,6 +132,8 @@ def _nested() -> Iterator[str]:
         yield f"| `{name}` of a message | {meaning} |"
     for name, reason in nested_names.HARMLESS.items():
         yield f"| `{name}`, nested | has no effect: {reason} |"
+    for name, reason in headers.HARMLESS.items():
+        yield f"| `{name}` of SageMaker's InvokeEndpoint | has no effect: {reason} |"
 
 
 def _unless(nothing: tuple[object, ...]) -> str:

@@ -21,6 +21,15 @@ _SESSION: Final = "x-amzn-sagemaker-session-id"
 _NEW: Final = "NEW_SESSION"
 _EXPLANATIONS: Final = "x-amzn-sagemaker-enable-explanations"
 
+HARMLESS: Final[Mapping[str, str]] = {
+    "CustomAttributes": "labels of the client's own",
+    "InferenceId": "names the exchange in what is captured of it",
+    "PrefixAwareId": "chooses among instances by what they have in their caches",
+    "SessionId": "there are no sessions; `NEW_SESSION` is refused",
+    "TargetVariant": "there is one variant",
+}
+"""Members of InvokeEndpoint without an effect, and why the answer is still the right one."""
+
 
 def target_of(headers: Mapping[str, str]) -> str:
     """Return the name of a model in the headers; empty if there is none."""

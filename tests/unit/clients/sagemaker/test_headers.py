@@ -1,8 +1,9 @@
 """What AWS's libraries ask for in headers is served, or refused by its name."""
 
+import botocore.session
 import pytest
 
-from lmi_backend.clients.sagemaker.headers import check_headers, target_of
+from lmi_backend.clients.sagemaker.headers import HARMLESS, check_headers, target_of
 from lmi_backend.errors import HttpError
 
 PREFIX = "x-amzn-sagemaker-"
@@ -47,3 +48,12 @@ def test_other_headers_ask_for_nothing(headers: dict[str, str]) -> None:
 )
 def test_a_header_may_name_the_model(headers: dict[str, str], target: str) -> None:
     assert target_of({PREFIX + name: value for name, value in headers.items()}) == target
+
+
+@pytest.mark.parametrize("operation", ["InvokeEndpoint", "InvokeEndpointWithResponseStream"])
+def test_each_member_of_an_invocation_is_known(operation: str) -> None:
+    service = botocore.session.get_session().get_service_model("sagemaker-runtime")
+    members = {*service.operation_model(operation).input_shape.members}
+    named = {"InferenceComponentName", "TargetContainerHostname", "TargetModel"}
+    read = {"Accept", "Body", "ContentType", "EnableExplanations", "EndpointName", *named}
+    assert {"Body", "EndpointName"} <= members <= read | HARMLESS.keys()
