@@ -5,11 +5,11 @@ vLLM's server passes over them. What limits, selects or constrains an answer is 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
-from lmi_backend.clients.unserved_names import HARMLESS
+from lmi_backend.clients.spelling import plain_name
+from lmi_backend.clients.unserved_names import HARMLESS, UNSERVED
 from lmi_backend.engines import foreign_names
 from lmi_backend.errors import RequestError
 
@@ -21,15 +21,12 @@ _READ: Final = (
 )  # fmt: skip
 """Members that a server reads, where it does not tell them."""
 _MEANT: Final = frozenset({*_READ, *foreign_names.NAMES}) - HARMLESS.keys()
-_BORDER: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def check_spelling(names: Iterable[str]) -> None:
     """Raise RequestError for a name with capitals or hyphens that is another one without them."""
     for name in names:
-        # Most names are plain.
-        if name.islower() and "-" not in name:
-            continue
-        plain = _BORDER.sub("_", name).replace("-", "_").lower()
+        plain = plain_name(name)
         if plain != name and plain in _MEANT:
-            raise RequestError("is not read", field=name, accepted=plain)
+            accepted = "nothing" if plain in UNSERVED else plain
+            raise RequestError("is not read", field=name, accepted=accepted)

@@ -62,3 +62,37 @@ def test_what_text_generation_inference_serves_is_not_dropped(served: Served, mo
     status, answer = _ask(served, "/generate", asked, model)
     assert (status, answer["error_type"]) == (422, "validation")
     assert "typical_p" in answer["error"]
+
+
+def test_all_of_an_earlier_answer_reaches_the_model(served: Served) -> None:
+    def count(*texts: str) -> tuple[int, int]:
+        parts = [{"type": "output_text", "text": text} for text in texts]
+        earlier = {"type": "message", "role": "assistant", "content": parts}
+        asked = {"input": [*ASKED, earlier, *ASKED], "max_output_tokens": 1}
+        status, answer = _ask(served, "/v1/responses", {"model": "tiny"} | asked, "tiny")
+        return status, answer["usage"]["input_tokens"]
+
+    assert count("It is Rome.", "Or Milan.") == count("It is Rome.\nOr Milan.")
+    assert count() == count("")
+
+
+def test_a_message_that_is_gone_is_not_counted(served: Served) -> None:
+    def count(*messages: dict[str, Any]) -> tuple[int, int]:
+        asked = {"model": "tiny", "messages": [*ASKED, *messages, *ASKED]}
+        status, answer = _ask(served, "/v1/messages/count_tokens", asked, "tiny")
+        return status, answer["input_tokens"]
+
+    reminder = {"role": "system", "content": "Be terse."}
+    assert count(reminder | {"clear_at": "next_user_message"}) == count()
+    assert count(reminder) > count()
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [("web_search", 200), ("file_search", 400), ("mcp", 400)]
+)
+def test_a_tool_that_nobody_runs_is_refused_unless_agents_always_offer_it(
+    served: Served, kind: str, status: int
+) -> None:
+    tools = [{"type": "function", "name": "f", "parameters": {}}, {"type": kind}]
+    asked = {"model": "tiny", "input": TEXT, "tools": tools, "max_output_tokens": 1}
+    assert _ask(served, "/v1/responses", asked, "tiny")[0] == status

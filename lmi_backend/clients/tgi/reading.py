@@ -11,6 +11,7 @@ from lmi_backend.clients.lmi.body_reply import LmiBodyReply
 from lmi_backend.clients.lmi.reading import LmiReply, read_lmi
 from lmi_backend.clients.parameters import read_parameters
 from lmi_backend.clients.spec import Read
+from lmi_backend.clients.spelling import plain_name
 from lmi_backend.clients.tgi.form import TgiForm
 from lmi_backend.clients.unserved_names import UNSERVED
 from lmi_backend.clients.values import BOOLEAN, read_value
@@ -79,6 +80,9 @@ def _refuse_others(given: dict[str, Any]) -> None:
         if value and value not in nothing:
             accepted = " or ".join([*map(json.dumps, nothing), "nothing"])
             raise RequestError("is not served", field=name, value=value, accepted=accepted)
+    for name in given.keys() - FIELDS.keys():
+        if given[name] is not None and (plain := plain_name(name)) != name and plain in FIELDS:
+            raise RequestError("is not read", field=name, accepted=plain)
 
 
 def _refuse_misplaced(body: dict[str, Any]) -> None:

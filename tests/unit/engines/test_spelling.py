@@ -21,8 +21,8 @@ CHATS = "/v1/chat/completions"
         ("guidedChoice", "guided_choice"),
         ("guided-choice", "guided_choice"),
         ("GUIDED_CHOICE", "guided_choice"),
-        ("generationConfig", "generation_config"),
-        ("toolConfig", "tool_config"),
+        ("generationConfig", "nothing"),
+        ("toolConfig", "nothing"),
         ("Temperature", "temperature"),
     ],
 )

@@ -67,3 +67,10 @@ def test_a_member_of_another_body_is_refused(name: str) -> None:
 def test_a_stream_is_wanted_or_not() -> None:
     with pytest.raises(RequestError, match="is not true or false"):
         read_either({"inputs": "a", "stream": "false"}, Context())
+
+
+@pytest.mark.parametrize("name", ["maxNewTokens", "max-new-tokens", "MAX_NEW_TOKENS"])
+def test_another_spelling_of_a_parameter_is_refused(name: str) -> None:
+    with pytest.raises(RequestError, match="accepted: max_new_tokens") as refusal:
+        read_whole({"inputs": "a", "parameters": {name: 1}}, Context())
+    assert refusal.value.field == name
