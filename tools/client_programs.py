@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+_OF_NPM: Final = ("@", "npm:")
 _OPENAI: Final = '`base_url="http://HOST:8080/v1"`'
 
 
@@ -16,7 +17,7 @@ class Program:
     """Of its environment."""
     title: str
     packages: tuple[str, ...]
-    """Exact versions; the first is the program. Those of npm begin with `@`."""
+    """Exact versions; the first is the program. Those of npm begin with `@` or `npm:`."""
     url: str
     """How it is told where the server is."""
     python: str = "3.11"
@@ -35,12 +36,13 @@ class Program:
     @property
     def of_npm(self) -> tuple[str, ...]:
         """Return the packages of npm as npm writes them."""
-        return tuple(each.replace("==", "@") for each in self.packages if each[0] == "@")
+        mine = (each for each in self.packages if each.startswith(_OF_NPM))
+        return tuple(each.removeprefix(_OF_NPM[1]).replace("==", "@") for each in mine)
 
     @property
     def of_python(self) -> tuple[str, ...]:
         """Return the packages of Python."""
-        return tuple(each for each in self.packages if each[0] != "@")
+        return tuple(each for each in self.packages if not each.startswith(_OF_NPM))
 
     @property
     def version(self) -> str:
@@ -135,6 +137,23 @@ PROGRAMS: Final = {
             ("llama-index-llms-openai-like==0.8.1",),
             '`api_base="http://HOST:8080/v1"`',
             script_of="llama_index_openai",
+            model="obedient",
+            day="2026-11-27",
+        ),
+        Program(
+            "opencode",
+            "opencode, a loop with its tool over chats, Anthropic's messages and Responses",
+            ("npm:opencode-ai==1.18.33",),
+            '`"baseURL": "http://HOST:8080/v1"` of a provider in its `opencode.json`',
+            model="obedient",
+            day="2026-11-27",
+        ),
+        Program(
+            "aider",
+            "aider, an edit of a file; `openai/`, `anthropic/`",
+            ("aider-chat==0.86.2",),
+            "`OPENAI_API_BASE=http://HOST:8080/v1`, `ANTHROPIC_API_BASE=http://HOST:8080`",
+            python="3.12",
             model="obedient",
             day="2026-11-27",
         ),

@@ -145,6 +145,17 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "result": [[["assistant", "tool_use"], ["user", "tool_result"]], "Rome"],
         "others": [],
     },
+    "opencode": {
+        "chat": [ANSWER, "Rome\n", [["/v1/chat/completions", 200, True]] * 2],
+        "messages": [ANSWER, "Rome\n", [["/v1/messages", 200, True]] * 2],
+        "responses": [ANSWER, "Rome\n", [["/v1/responses", 200, True]] * 2],
+    },
+    "aider": {
+        "whole": [0, "Rome\n"],
+        "difference": [0, "Rome\n"],
+        "not_streamed": [0, "Rome\n"],
+        "messages": [0, "Rome\n"],
+    },
     "llama_index": {
         "completion": "It is Rome.",
         "chat": "It is Rome.",

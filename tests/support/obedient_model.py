@@ -43,9 +43,14 @@ class Obedient(AdapterLogitsProcessor):  # type: ignore[misc]
 
 def answer_to(prompt: str) -> str:
     """Return what a prompt orders; of its orders the last one counts."""
-    _, order, rest = prompt.rpartition(ORDER)
-    if not order:
-        return "Nothing was ordered."
-    answers, _ = json.JSONDecoder().raw_decode(rest)
-    turn = rest.count(TOOL)
-    return str(answers[min(turn, len(answers) - 1)])
+    end = len(prompt)
+    while (start := prompt.rfind(ORDER, 0, end)) >= 0:
+        rest, end = prompt[start + len(ORDER) :], start
+        try:
+            answers, _ = json.JSONDecoder().raw_decode(rest)
+        except ValueError:
+            # Quoted by a program, or told of: an error here would end vLLM's core.
+            continue
+        if isinstance(answers, list) and answers:
+            return str(answers[min(rest.count(TOOL), len(answers) - 1)])
+    return "Nothing was ordered."

@@ -33,9 +33,9 @@ def test_versions_are_exact() -> None:
 
 
 def test_packages_of_npm_are_told_from_those_of_python() -> None:
-    program = Program("a", "A", ("@a/b==1.2", "c[d]==3"), "")
+    program = Program("a", "A", ("@a/b==1.2", "c[d]==3", "npm:e==4"), "")
     assert (program.version, program.of_npm, program.of_python) == (
-        "1.2", ("@a/b@1.2",), ("c[d]==3",)
+        "1.2", ("@a/b@1.2", "e@4"), ("c[d]==3",)
     )  # fmt: skip
 
 
