@@ -138,8 +138,11 @@ def _names(row: Row, *names: str) -> bool:
 
 PARAMETERS: Final[dict[str, Callable[[Row], bool]]] = {
     "max_tokens": lambda r: (
-        _names(r, "max_tokens") or r.parameters.get("max_new_tokens", 1) is None
+        _names(r, "max_tokens")
+        or r.parameters.get("max_new_tokens", 1) is None
+        or "max_new_tokens" in r.body
     ),
+    "temperature": lambda r: "temperature" in r.body,
     "min_tokens": lambda r: _names(r, "min_new_tokens", "min_length"),
     "n": lambda r: _names(r, "best_of", "num_beams", "top_n_tokens"),
     "stop": lambda r: r.dialect == "async" and _names(r, "stop_sequences"),
