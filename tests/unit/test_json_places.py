@@ -59,6 +59,7 @@ NOT_OF_CLIENTS = {
     "engines/vllm/inside/plain_stream.py": "an event of vLLM's",
     "engines/vllm/structural_tags.py": "a structure within its bounds",
     "engines/vllm/inside/tool_calls.py": "what a model wrote, as long as its limit of tokens",
+    "clients/anthropic/errors.py": "an event of vLLM's",
     "clients/lmi/body.py": "one field, whose value is not read",
     "clients/lmi/body_reply.py": "an answer",
     "clients/lmi/embedding.py": "an answer",
