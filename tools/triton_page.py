@@ -45,7 +45,7 @@ _GUARDS: Final = """\
 A guard is code that is there only because of a fault of Triton. A release in the column *until*
 does not have the fault; none is known where it is empty. A guard that costs nothing stays on each
 release, so that it does not depend on a version. The test shows that the fault does no harm. It
-runs in CI on 24.10, and it passed on {newest}.
+runs in CI on 24.10, and it passed on Triton {all}.
 """
 
 _IN_PROCESS: Final = """
@@ -76,7 +76,7 @@ def triton_page() -> Iterator[str]:
         run = _number(row, tests) if row["test"] else unseen
         yield _row(*(row[name] for name in ("release", "change", "what", "touches", "needs")), run)
     yield _PROBES
-    yield _GUARDS.format(newest=newest)
+    yield _GUARDS.format(all=" and ".join(installed_servers()))
     yield "| fault | guard | until | where it is on | test |"
     yield "| --- | --- | --- | --- | --- |"
     for row in table["guards"]:
