@@ -112,6 +112,7 @@ def run_tests(line: Line, python: Path) -> str:
         "PYTHON_EXECUTABLE": str(python),
         "OMP_NUM_THREADS": "1",
         "LMI_BACKEND_TEST_HANG_TIMEOUT": "90",
+        "LMI_BACKEND_TEST_POOLING": "1",
     }
     with _log(line).open("wb") as log:
         words = [*command, *line.tests]

@@ -1,7 +1,7 @@
 """The tables of docs/migrating-from-others.md: where an answer differs from those of other servers.
 
-They are kinds.json of tests/data/vllm_server and tests/data/recorded, of which tests/integration
-says that they are true and complete.
+They are kinds.json of tests/data/vllm_server, vllm_pooling and recorded, of which
+tests/integration says that they are true and complete.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from named_tests import TESTS
 PAGE = TESTS.parent / "docs" / "migrating-from-others.md"
 _TABLES = {
     "vllm_server": ("kind", "vllm", "here"),
+    "vllm_pooling": ("kind", "vllm", "here"),
     "recorded": ("kind", "server", "there", "here"),
 }
 _TITLES = {"vllm": "vLLM's server"}

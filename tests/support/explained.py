@@ -8,6 +8,7 @@ from typing import Any
 from tests.support.places import TESTS
 
 OF_VLLM = TESTS / "data" / "vllm_server" / "kinds.json"
+OF_POOLING = TESTS / "data" / "vllm_pooling" / "kinds.json"
 OF_RECORDED = TESTS / "data" / "recorded" / "kinds.json"
 
 
