@@ -39,7 +39,7 @@ in the client's format, or has no end: no client accepts it as complete ([client
 | last one, s | seconds until the last stream had finished |
 | answers again, s | seconds until the server answered a new request |
 
-Times are of one run, on {cores} shared cores with a tiny model.
+Times are of one run, on {cores} shared cores with a tiny model. Rows of vLLM are without a spare, unless they name one.
 
 | fault | complete | error | cut | last one, s | answers again, s | the clients were told |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -89,14 +89,19 @@ a start usually takes less.
 
 A spare is a second process of a worker: it has imported the engine, and read config and tokenizer. It has no
 memory of a GPU. When the worker dies or is restarted (`drain --worker`), the spare loads the model, and the
-next one is made. `option.spare_workers` tells how many workers have one: by default a model with one worker of
-vLLM has. The metric `lmi_worker_spare` and `/api/state` tell whether it is there.
+next one is made. On a CPU it has loaded the model before, if there is memory for a second one.
+`option.spare_workers` tells how many workers have one: by default a model with one worker of vLLM has, but none
+of MPI ranks. The metric `lmi_worker_spare` and `/api/state` tell whether it is there.
 
 - A spare of vLLM takes about 1 GiB of memory, and about as much CPU as a start. With less than 4 GiB available
-  none is made.
+  none is made. With the model it takes what the plan counts for weights and KV cache, too: it loads these only if
+  4 GiB are left then. An engine that died while it waited is noticed, and its spare is not used.
 - It is not used if the model's files have changed, or if the workers before it died within 10 s of their
   start. The next worker is then started as without one.
 - Code of the user's runs in no spare, and a worker of several machines has none.
+- vLLM's own `preload` (0.31 and later) is not used. It keeps the weights of a GPU in another process, and knows
+  them by the headers of their files: it cannot tell them from another checkpoint of the same shape (vllm#59647).
+  This is what the source of 0.32 says; nothing of it was run on a GPU.
 
 ### When the server itself crashes
 
@@ -278,6 +283,8 @@ _TAIL_END = """
 - A front end that hangs for 30 s is killed and restarted, as tritonserver and stubs are.
 """
 
+_PAUSES = "| vLLM's worker or its engine core is killed, "
+
 
 @dataclass(frozen=True)
 class Row:
@@ -316,8 +323,34 @@ class Report:
             for row in self.rows
         ]
         page = [_HEAD.format(cores=cores), *lines, _MIDDLE, *map(_row, self.notes)]
-        page += [_FRONT, *map(_row, self.front_notes), _TAIL, table(), _TAIL_END]
+        before = path.read_text(encoding="utf-8") if path.is_file() else ""
+        page += [
+            _FRONT,
+            kept_pauses(before),
+            *map(_row, self.front_notes),
+            _TAIL,
+            table(),
+            _TAIL_END,
+        ]
         path.write_text("".join(page), encoding="utf-8")
+
+
+def replace_pauses(path: Path, note: tuple[str, str]) -> None:
+    """Replace the row of `tools/pauses.py` in the page, which the chaos suite keeps."""
+    text = path.read_text(encoding="utf-8")
+    before = kept_pauses(text)
+    after = _row(note)
+    if before:
+        text = text.replace(before, after)
+    else:
+        head, table, tail = text.partition(_FRONT)
+        text = f"{head}{table}{after}{tail}"
+    path.write_text(text, encoding="utf-8")
+
+
+def kept_pauses(text: str) -> str:
+    """Return the row of `tools/pauses.py` in a page; nothing if there is none."""
+    return next((line for line in text.splitlines(True) if line.startswith(_PAUSES)), "")
 
 
 def _row(note: tuple[str, str]) -> str:
