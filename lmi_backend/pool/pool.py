@@ -15,17 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmi_backend.errors import (
-    ConnectionLostError,
-    EngineDeadError,
-    LmiError,
-    UnavailableError,
-    WorkerError,
-)
+from lmi_backend.errors import ConnectionLostError, LmiError, UnavailableError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launcher import launch
+from lmi_backend.pool.reader import Reader
 from lmi_backend.pool.scaling import Scaler
 from lmi_backend.pool.slot import Slot, SlotState, health_of, least_busy, slots_of
 from lmi_backend.pool.spares import Spares
@@ -64,7 +59,7 @@ class Pool:
         self._slots = slots_of(plan, name)
         self._scaler: Scaler | None = None
         self._closing = threading.Event()
-        self._spares = Spares(plan.launch.spare_workers, self._launch, self._current_config)
+        self._spares = Spares.of(plan, self._launch, self._current_config)
         self.start_seconds = 0.0
         """What the longest start of a worker took."""
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
@@ -195,21 +190,27 @@ class Pool:
     def kill(self) -> None:
         """End every worker at once."""
         self._closing.set()
+        with self._lock:
+            # One that was filled in before `_closing` was set; later none is.
+            workers = [slot.worker for slot in self._slots if slot.worker is not None]
+        for worker in workers:
+            worker.kill()
         self._spares.close()
-        for slot in self._slots:
-            if slot.worker is not None:
-                slot.worker.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start_slot(self, slot: Slot) -> None:
         began, config = time.monotonic(), self._current_config()
         _log.info("worker %s starts: %s", slot.name, self._plan.what)
         worker = (self._spares.take(slot) or self._launch(slot, config)).ready()
-        self.on_start(worker, config)
-        with self._lock:
-            if not self._closing.is_set():
-                slot.fill(worker)
-        if slot.worker is None:
+        try:
+            self.on_start(worker, config)
+            with self._lock:
+                if is_used := not self._closing.is_set():
+                    slot.fill(worker)
+        except BaseException:
+            worker.kill()
+            raise
+        if not is_used:
             worker.kill()
             return
         seconds = time.monotonic() - began
@@ -238,48 +239,10 @@ class Pool:
             worker = slot.worker
             if worker is not None:
                 listener.on_ready()
-                try:
-                    self._read(slot, worker, listener)
-                except Exception as error:  # noqa: BLE001  a worker that nobody reads serves nobody
-                    _log.exception("worker %s: what it said could not be handled", slot.name)
-                    worker.kill()
-                    how = f"was stopped: {type(error).__name__} in the stub"
-                    listener.on_death(slot.index, self._reap(slot, worker, how))
+                Reader(slot, worker, self._lock, self._closing).run(listener)
             if slot.is_wanted and not self._closing.is_set() and not self._restart(slot):
                 listener.on_ready()
                 return
-
-    def _read(self, slot: Slot, worker: Worker, listener: Listener) -> None:
-        try:
-            while True:
-                messages = worker.read()
-                how = [slot.note(message, self._lock) for message in messages]
-                if not any(how):
-                    listener.on_messages(messages)
-                    continue
-                # All its requests are lost and not only those it says so of; they may resume.
-                pairs = zip(messages, how, strict=True)
-                listener.on_messages([message for message, death in pairs if not death])
-                listener.on_death(slot.index, EngineDeadError(max(how)))
-        except WorkerError as error:
-            if not slot.is_wanted:
-                # It was told to end when it had no request.
-                return
-            if self._closing.is_set():
-                # `close` stops the workers that it takes, and those fail their requests themselves.
-                if slot.worker is worker or slot.state is SlotState.DYING:
-                    worker.kill()
-                listener.on_death(slot.index, self._reap(slot, worker, "was stopped"))
-                return
-            listener.on_death(slot.index, self._reap(slot, worker, worker.reap(error)))
-
-    def _reap(self, slot: Slot, worker: Worker, how: str) -> EngineDeadError:
-        """Forget a worker; return the error of its requests."""
-        with self._lock:
-            is_planned = slot.lose(how, is_closing=self._closing.is_set())
-        text = f"worker {worker.name} {how}"
-        _log.log(logging.INFO if is_planned else logging.ERROR, "%s", text)
-        return EngineDeadError(text)
 
     def _restart(self, slot: Slot) -> bool:
         """Start a slot again, with pauses; return False if it failed for good."""

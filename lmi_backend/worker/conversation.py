@@ -31,7 +31,7 @@ from lmi_backend.worker.built_engine import build_engine
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.continuation import ContinuedSink
 from lmi_backend.worker.hang import HangDetector
-from lmi_backend.worker.logs import restore_logs
+from lmi_backend.worker.logs import log_tracebacks_once, restore_logs
 from lmi_backend.worker.outgoing import Outgoing
 
 _log = logging.getLogger(__name__)
@@ -157,6 +157,7 @@ class Conversation:
             _log.exception("engine %s failed to start", start.engine)
             self._refuse(f"engine {start.engine} failed to start: {type(error).__name__}: {error}")
         else:
+            log_tracebacks_once()
             spare_collections()
             self._outgoing.send(msg.Ready(capabilities))
             hang_detector = HangDetector(start.hang_seconds, start.load_seconds)
