@@ -7,7 +7,7 @@ request that fails harms no other. When the engine dies, every open request rais
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -75,6 +75,11 @@ class Rank:
         Raises:
             ConfigurationError: an argument is refused.
         """
+
+    @property
+    def adapters(self) -> Mapping[str, str]:
+        """The LoRA adapters that it starts with, name to folder."""
+        return self._config.adapters
 
     def set_adapters(self, adapters: dict[str, str]) -> None:
         """Take the LoRA adapters that are known by now, name to folder, for those of the config."""

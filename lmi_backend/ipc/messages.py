@@ -61,10 +61,12 @@ class Start(_Message, frozen=True):
     """The same as `hang_seconds` for the first steps, in which kernels are compiled."""
     is_spare: bool = False
     """Whether to do only what takes no memory of a device, and to wait for `Proceed` then."""
+    loads: bool = False
+    """Whether such a spare is to load the engine before it waits: that takes no device."""
 
 
 class Proceed(_Message, frozen=True):
-    """Load the engine now: this spare becomes a worker."""
+    """This spare becomes a worker: load the engine now, if that is not done."""
 
     adapters: dict[str, str]
     """LoRA adapter name to folder, as they are by now."""

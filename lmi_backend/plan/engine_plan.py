@@ -69,6 +69,8 @@ class Launch:
     """Deaths of a worker soon after each other, after which it is not started again."""
     spare_workers: int = 0
     """Workers that have a spare: a process that has prepared all it can to replace them."""
+    spare_bytes: int = 0
+    """What a spare takes for its model, which it has loaded if that is left; 0: it loads none."""
     parallel_loading: bool = False
     """Whether the workers start side by side."""
     stream_interval: int = 1

@@ -26,13 +26,13 @@ from lmi_backend.plan.passed import passed_on
 from lmi_backend.plan.ports import explain_ports
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
 from lmi_backend.plan.refusals import refuse_dense_copies, refuse_unsupported
+from lmi_backend.plan.spares import SpareFacts, with_spares
 from lmi_backend.plan.strategy import Degrees, Strategy
 from lmi_backend.plan.workers import (
     check_memory,
     cut_devices,
     load_side_by_side,
     scaling,
-    spare_workers,
     usable_devices,
 )
 from lmi_backend.sizing.step import NEWEST
@@ -132,11 +132,13 @@ def _make(
     explain_ports(passthrough, parallel.workers, report)
     weights = facts.weight_bytes if facts else 0
     at_once = load_side_by_side(options, hardware, devices, weights, report)
-    spares = spare_workers(options, parallel, report, has_code=has_code)
+    launch = replace(launch, parallel_loading=at_once)
+    spares = SpareFacts(degrees.memory, parts, passthrough.keys(), has_code=has_code)
+    launch = with_spares(launch, options, parallel, spares, report)
     return EnginePlan(
         engine=options.choice.spec.implementation.key,
         config=engine_config(options, sources, arguments, passthrough, report, served=served),
-        launch=replace(launch, parallel_loading=at_once, spare_workers=spares),
+        launch=launch,
         parallel=parallel,
         memory=degrees.memory,
         limits=_limits(options, max_running),

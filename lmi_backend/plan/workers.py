@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
@@ -15,7 +15,7 @@ from lmi_backend.units import MIB, human_bytes
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.option import Option
-    from lmi_backend.plan.engine_plan import Explanation, Parallel
+    from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.hardware import Hardware
 
 DeviceGroups = tuple[tuple[str, ...], ...]
@@ -26,9 +26,6 @@ _BY_KIND: dict[str, tuple[Option[int], Option[int]]] = {
     "cpu": (srv.CPU_MIN_WORKERS, srv.CPU_MAX_WORKERS),
     "nc": (srv.NC_MIN_WORKERS, srv.NC_MAX_WORKERS),
 }
-
-_SPARE: Final = "spare, which replaces a worker that dies; of vLLM it takes about 1 GiB of memory"
-_NO_SPARE: Final = "no worker of several machines, and none with code of the user's, has a spare"
 
 
 def usable_devices(options: LmiOptions, hardware: Hardware) -> tuple[str, ...]:
@@ -271,26 +268,3 @@ def _bound(options: LmiOptions, kind: str, side: Literal[0, 1]) -> Option[int]:
     own = _BY_KIND[kind if device == "gpu" else device][side]
     general = (srv.MIN_WORKERS, srv.MAX_WORKERS)[side]
     return own if options.is_set(own) else general
-
-
-def spare_workers(
-    options: LmiOptions, parallel: Parallel, report: Explanation, *, has_code: bool
-) -> int:
-    """Return how many workers have a spare.
-
-    Args:
-        has_code: whether code of the user's stands before the engine.
-    """
-    asked = options[opt.SPARE_WORKERS]
-    if parallel.hosts or parallel.nodes > 1 or has_code:
-        if asked not in ("auto", 0):
-            report.notes.append(f"{opt.SPARE_WORKERS.name}={asked}: {_NO_SPARE}")
-        return 0
-    if asked == "auto":
-        prepares = options.choice.spec.implementation.prepares and parallel.mode == "python"
-        number = int(prepares and parallel.workers == 1)
-    else:
-        number = min(int(asked), parallel.workers)
-    if number:
-        report.reasons.append(f"{number} {_SPARE} ({opt.SPARE_WORKERS.name})")
-    return number

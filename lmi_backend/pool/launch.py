@@ -81,14 +81,17 @@ class StartingWorker:
             connection.close()
         self.listening.close()
 
-    def prepare(self) -> None:
+    def prepare(self, *, loads: bool = False) -> None:
         """Have it do all that takes no memory of a device; it stays so until `ready`.
+
+        Args:
+            loads: whether it takes no device, and is to load the engine too.
 
         Raises:
             ConfigurationError: the engine refuses an option.
             WorkerStartError: it exited or was not prepared in time; quotes its last lines.
         """
-        self._send(msgspec.structs.replace(self._start, is_spare=True))
+        self._send(msgspec.structs.replace(self._start, is_spare=True, loads=loads))
         self._proceed = msg.Proceed(self._start.config.adapters)
         self._await(msg.Prepared)
         self._end = math.inf

@@ -1,7 +1,8 @@
 """Spares: processes that have prepared all they can to become the next worker of their slot.
 
 A spare has imported its engine, read config and tokenizer, and started the engine's processes. It
-has none of the model, and no memory of a device. When its slot's worker dies it loads the model.
+has no memory of a device, and so none of the model: it loads that when its slot's worker dies. On a
+CPU it has loaded the model, if there is memory for a second one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lmi_backend.engine_config import EngineConfig
+    from lmi_backend.plan import EnginePlan
     from lmi_backend.pool.launch import StartingWorker
     from lmi_backend.pool.slot import Slot
 
@@ -29,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 _LEAST_MEMORY: Final = 4 * GIB
 """Bytes that are to be available before a spare is made; one of vLLM takes about 1 GiB."""
+_SETTLE_SECONDS: Final = 2.0
+"""Before another spare is made: it would take the cores from the requests that resume."""
 _WATCH_SECONDS: Final = 1.0
 _END_SECONDS: Final = 5.0
 _MOST_FAILURES: Final = 2
@@ -49,6 +53,7 @@ class Spares:
         number: of the slots that have one: the first ones.
         launch: starts the process of a slot with a config.
         config: returns what a worker would be started with now.
+        loaded_bytes: which a spare takes that has loaded the model; 0: none loads it.
     """
 
     def __init__(
@@ -56,14 +61,26 @@ class Spares:
         number: int,
         launch: Callable[[Slot, EngineConfig], StartingWorker],
         config: Callable[[], EngineConfig],
+        loaded_bytes: int = 0,
     ) -> None:
         self._number, self._launch, self._config = number, launch, config
+        self._loaded_bytes = loaded_bytes
         self._lock = threading.Lock()
         self._spares: dict[int, _Spare | None] = {}
         """Of each slot that has one; None while it is made."""
         self._keepers: list[threading.Thread] = []
         self._failures: dict[int, int] = {}
         self._closing = threading.Event()
+
+    @classmethod
+    def of(
+        cls,
+        plan: EnginePlan,
+        launch: Callable[[Slot, EngineConfig], StartingWorker],
+        config: Callable[[], EngineConfig],
+    ) -> Spares:
+        """Return the spares that a plan wants."""
+        return cls(plan.launch.spare_workers, launch, config, plan.launch.spare_bytes)
 
     def replenish(self, slot: Slot) -> None:
         """Make a spare for a slot whose worker is ready, if it is to have one and has none."""
@@ -84,12 +101,12 @@ class Spares:
         One that does not fit any more is killed. So is one whose slot's worker dies again and
         again, because a spare may be the reason.
         """
+        config = self._config()
         with self._lock:
             if (spare := self._spares.get(slot.index)) is None:
                 return None
             self._remove(slot)
         reason = "its worker died soon after its start, again" if slot.fails_again else ""
-        config = self._config()
         if not reason and spare.files != _files_of(config):
             reason = "the model's files have changed"
         if reason:
@@ -113,6 +130,8 @@ class Spares:
     def _keep(self, slot: Slot) -> None:
         """Make a spare, and watch it until it is used."""
         spare = None
+        if slot.deaths and self._closing.wait(_SETTLE_SECONDS):
+            return
         try:
             spare = self._make(slot)
             self._watch(slot, spare)
@@ -137,14 +156,21 @@ class Spares:
         began, config = time.monotonic(), self._config()
         files, launched = _files_of(config), self._launch(slot, config)
         spare = _Spare(launched, files)
+        # What failed once may have failed because of it.
+        loaded = self._loaded_bytes * self._number
+        has_room = bool(loaded) and available - loaded >= _LEAST_MEMORY
+        loads = has_room and not self._failures.get(slot.index)
         try:
-            launched.prepare()
+            launched.prepare(loads=loads)
             self._add(slot, spare)
         except BaseException:
             launched.kill()
             raise
         seconds = time.monotonic() - began
-        _log.info("worker %s has a spare after %.1f s, pid %d", slot.name, seconds, launched.pid)
+        what = "which has loaded the model" if loads else "without the model"
+        _log.info(
+            "worker %s has a spare after %.1f s, pid %d, %s", slot.name, seconds, launched.pid, what
+        )
         return spare
 
     def _add(self, slot: Slot, spare: _Spare) -> None:

@@ -33,6 +33,7 @@ from lmi_backend.worker.continuation import ContinuedSink
 from lmi_backend.worker.hang import HangDetector
 from lmi_backend.worker.logs import log_tracebacks_once, restore_logs
 from lmi_backend.worker.outgoing import Outgoing
+from lmi_backend.worker.spare import Spare
 
 _log = logging.getLogger(__name__)
 
@@ -144,10 +145,12 @@ class Conversation:
             else:
                 self._local = self._engine = build_engine(start)
             if start.is_spare:
-                await self._local.prepare()
+                spare = Spare(self._local, self._engine, loads=start.loads)
+                await spare.prepare()
                 self._outgoing.send(msg.Prepared())
-                self._local.set_adapters(await self._proceed)
-            capabilities = await self._local.start()
+                capabilities = await spare.start(self._proceed)
+            else:
+                capabilities = await self._local.start()
             restore_logs()
         except OptionError as error:
             self._refuse(error.problem, error.option)

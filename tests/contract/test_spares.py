@@ -1,15 +1,20 @@
 """A process that has prepared itself takes the place of a worker that is killed or restarted."""
 
+import logging
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import psutil
+import pytest
 
 from lmi_backend.ipc import messages as msg
+from lmi_backend.plan.host_memory import HostMemory
+from lmi_backend.plan.spares import SpareFacts
+from lmi_backend.pool import spares
 from lmi_backend.serving.renewal import Renewal
-from tests.contract.conftest import SPLIT
+from tests.contract.conftest import MPI, SPLIT
 from tests.support.harness import Harness
 from tests.support.processes import is_alive
 from tests.support.waiting import wait_for
@@ -60,6 +65,23 @@ def test_a_spare_becomes_the_worker_and_another_is_made(start: Start) -> None:
     assert not echo.workers
 
 
+@pytest.mark.parametrize("more", [{}, MPI], ids=["one process", "two ranks"])
+def test_a_spare_that_has_loaded_the_model_takes_over(
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    more: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(SpareFacts, "loaded_bytes", lambda *_: 1)
+    with caplog.at_level(logging.INFO), start(ECHO | more) as echo:
+        worker = echo.workers[0]
+        spare = spare_of(echo, worker)
+        wait_for(lambda: "which has loaded the model" in caplog.text)
+        assert replaced(echo, worker) == spare
+        spare_of(echo, spare)
+    assert not echo.workers
+
+
 def test_a_worker_that_is_restarted_gives_way_to_its_spare(start: Start) -> None:
     with start(ECHO) as echo:
         spare = spare_of(echo, echo.workers[0])
@@ -88,9 +110,10 @@ def test_a_spare_is_not_used_if_workers_die_soon_again_and_again(start: Start) -
 
 
 def test_each_rank_of_vllm_waits_before_it_loads_its_part(
-    start: Start, tiny_properties: dict[str, Any]
+    start: Start, tiny_properties: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The chaos suite does this to a core that computes by itself."""
+    """So it is on a GPU, and where a second model does not fit; the chaos suite has one that is."""
+    monkeypatch.setattr(spares, "host_memory", lambda: HostMemory(0, spares._LEAST_MEMORY))
     with start(tiny_properties | SPLIT | {"option.spare_workers": 1}) as vllm:
         worker = vllm.workers[0]
         spare = spare_of(vllm, worker)

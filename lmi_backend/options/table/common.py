@@ -321,8 +321,10 @@ SPARE_WORKERS: Final = Option(
     default="auto",
     plan_field="spare_workers",
     help="Workers that have a spare: a second process that has imported the engine, and loads the "
-    "model when the worker dies or is restarted. vLLM's takes about 1 GiB of memory, and none of a "
-    "GPU; less than 4 GiB available: none is made. auto: 1 for one worker of vLLM, else 0.",
+    "model when the worker dies or is restarted. On a CPU it has loaded the model, if memory for a "
+    "second one is left. vLLM's takes about 1 GiB of memory without the model, and none of a GPU. "
+    "Less than 4 GiB available: none is made. auto: 1 for one worker of vLLM in Python mode, else "
+    "0.",
 )
 LOG_REQUESTS: Final = Option(
     name="option.log_requests",

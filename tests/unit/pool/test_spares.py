@@ -24,8 +24,10 @@ class Prepared:
         self._fails = fails
         self.is_killed = threading.Event()
         self.adapters: dict[str, str] = {}
+        self.loads: bool | None = None
 
-    def prepare(self) -> None:
+    def prepare(self, *, loads: bool) -> None:
+        self.loads = loads
         if self._fails:
             raise WorkerStartError(self._fails)
 
@@ -54,7 +56,7 @@ def adapters() -> dict[str, str]:
 
 @pytest.fixture
 def make(launched: list[Prepared], adapters: dict[str, str], tmp_path: Path) -> Make:
-    def made(fails: str = "") -> tuple[Spares, Slot]:
+    def made(fails: str = "", loaded_bytes: int = 0) -> tuple[Spares, Slot]:
         def launch(*_: object) -> Prepared:
             launched.append(Prepared(fails))
             return launched[-1]
@@ -62,7 +64,8 @@ def make(launched: list[Prepared], adapters: dict[str, str], tmp_path: Path) -> 
         def config() -> EngineConfig:
             return EngineConfig(model=str(tmp_path), adapters=dict(adapters))
 
-        return Spares(1, launch, config), Slot(0, "m/0", is_extra=False, state=SlotState.READY)  # type: ignore[arg-type]
+        slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
+        return Spares(1, launch, config, loaded_bytes), slot  # type: ignore[arg-type]
 
     (tmp_path / "config.json").write_text("{}")
     return made
@@ -109,6 +112,34 @@ def test_none_is_made_where_memory_is_short(
     made.replenish(slot)
     wait_for(lambda: slot.index not in made._spares)
     assert not launched
+
+
+@pytest.mark.parametrize(
+    ("loaded_gib", "available_gib", "loads"), [(0, 8, False), (3, 8, True), (5, 8, False)]
+)
+def test_it_loads_the_model_where_a_second_one_fits(
+    make: Make,
+    launched: list[Prepared],
+    monkeypatch: pytest.MonkeyPatch,
+    loaded_gib: int,
+    available_gib: int,
+    loads: bool,
+) -> None:
+    monkeypatch.setattr(spares, "host_memory", lambda: HostMemory(0, available_gib << 30))
+    made, slot = make(loaded_bytes=loaded_gib << 30)
+    made.replenish(slot)
+    wait_for(lambda: slot.has_spare)
+    assert launched[0].loads is loads
+
+
+def test_after_one_that_failed_the_next_does_not_load_the_model(
+    make: Make, launched: list[Prepared]
+) -> None:
+    made, slot = make("no memory", loaded_bytes=1)
+    for loads in (True, False):
+        made.replenish(slot)
+        wait_for(lambda: slot.index not in made._spares)
+        assert launched[-1].loads is loads
 
 
 def test_the_end_of_the_pool_is_the_end_of_its_spares(make: Make, launched: list[Prepared]) -> None:

@@ -1,0 +1,84 @@
+"""What a spare does before it is needed, and what then."""
+
+import asyncio
+
+import pytest
+
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.protocol import Engine
+from lmi_backend.errors import EngineDeadError
+from lmi_backend.ipc.engine import Capabilities
+from lmi_backend.worker import spare as spare_module
+from lmi_backend.worker.spare import Spare
+
+CAPABILITIES = Capabilities("noted", "1", 10)
+
+
+class NotedEngine(Engine):
+    """Notes what it is told to do."""
+
+    def __init__(self) -> None:
+        super().__init__(EngineConfig(model="", adapters={"kept": "/kept", "gone": "/gone"}))
+        self.done: list[str] = []
+        self.problem = ""
+
+    async def prepare(self) -> None:
+        self.done.append("prepare")
+
+    async def start(self) -> Capabilities:
+        self.done.append("start")
+        return CAPABILITIES
+
+    async def check_health(self) -> None:
+        if self.problem:
+            raise EngineDeadError(self.problem)
+
+    async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
+        self.done.append(f"load {name} from {folder}, {preload=}, {pin=}")
+
+    async def unload_adapter(self, name: str) -> None:
+        self.done.append(f"unload {name}")
+
+
+@pytest.fixture(autouse=True)
+def _collections_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the garbage collector of the tests alone."""
+    monkeypatch.setattr(spare_module, "spare_collections", lambda: None)
+
+
+def _proceed(adapters: dict[str, str]) -> "asyncio.Future[dict[str, str]]":
+    proceed = asyncio.get_running_loop().create_future()
+    proceed.set_result(adapters)
+    return proceed
+
+
+async def test_one_that_may_not_load_the_model_does_so_when_it_is_needed() -> None:
+    engine = NotedEngine()
+    spare = Spare(engine, engine, loads=False)
+    await spare.prepare()
+    assert engine.done == ["prepare"]
+    assert await spare.start(_proceed({"late": "/late"})) == CAPABILITIES
+    assert engine.done == ["prepare", "start"]
+    assert engine.adapters == {"late": "/late"}
+
+
+async def test_one_that_has_loaded_the_model_learns_of_adapters_only() -> None:
+    engine = NotedEngine()
+    spare = Spare(engine, engine, loads=True)
+    await spare.prepare()
+    assert engine.done == ["start"]
+    assert await spare.start(_proceed({"kept": "/kept", "late": "/late"})) == CAPABILITIES
+    assert engine.done[1:] == ["unload gone", "load late from /late, preload=False, pin=False"]
+
+
+async def test_one_whose_engine_dies_while_it_waits_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spare_module, "LOOK_SECONDS", 0.0)
+    engine = NotedEngine()
+    spare = Spare(engine, engine, loads=True)
+    await spare.prepare()
+    waiting = asyncio.create_task(spare.start(asyncio.get_running_loop().create_future()))
+    engine.problem = "its core was killed"
+    with pytest.raises(EngineDeadError, match="its core was killed"):
+        await waiting
