@@ -20,7 +20,6 @@ def test_those_made_as_they_run_are_known() -> None:
     assert [place.partition(": re.")[0] for place in MADE] == [
         "lmi_backend.engines.vllm.inside.source",
         "lmi_backend.extras",
-        "lmi_backend.plan.hardware",
         "lmi_backend.pool.diagnosis",
         "lmi_backend.redaction",
     ]
