@@ -19,6 +19,7 @@ def test_those_made_as_they_run_are_known() -> None:
     """Their texts are our own words, or are escaped; they are not given to a client's text."""
     assert [place.partition(": re.")[0] for place in MADE] == [
         "lmi_backend.engines.vllm.inside.source",
+        "lmi_backend.engines.vllm.inside.source",
         "lmi_backend.extras",
         "lmi_backend.pool.diagnosis",
         "lmi_backend.redaction",

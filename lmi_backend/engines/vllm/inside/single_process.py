@@ -9,7 +9,6 @@ core (benchmarks/README.md has the figures).
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Final
@@ -59,6 +58,8 @@ def prepare(config: Any, *, chosen: Any) -> AbstractContextManager[object]:
 
 def look() -> None:
     """Say that a core has another process compute, if this is one of them and it was not to."""
+    import multiprocessing  # noqa: PLC0415  it makes a module of the program's
+
     parent, starter = multiprocessing.parent_process(), os.environ.get(_VARIABLE)
     if parent is not None and starter is not None and str(parent.pid) != starter:
         fast_paths.turn_off(
