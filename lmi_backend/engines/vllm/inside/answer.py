@@ -140,6 +140,8 @@ class Generation:
                 self._answer.ids += pack(answer.token_ids[counted:])
             if not self._is_delta:
                 self._counted[answer.index] = given
+        if self._templated is not None and self._templated.is_over:
+            self._templated, self._answer.has_template, self._counted = None, False, {}
         # A method would be true from the first output on, and nothing would leave before the last.
         if output.finished is True and self._answer.sends_ids:
             self._answer.is_over = True

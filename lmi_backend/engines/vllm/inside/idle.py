@@ -11,6 +11,7 @@ from typing import Final
 
 from lmi_backend.engines.vllm.inside import fast_paths
 
+ONE_THREAD: Final = "outputs that come in the thread of the event loop"
 _MANY: Final = 64
 """Requests in a row that pass by a path which has taken some, before it is turned off."""
 _SHOWN: Final = 200

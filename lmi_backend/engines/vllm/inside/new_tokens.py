@@ -8,6 +8,7 @@ before some of them are sent together. Those tokens go to their sender, which ha
 from __future__ import annotations
 
 import inspect
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm.inside import fast_paths, idle
@@ -34,6 +35,8 @@ _KNOWN: Final = frozenset(
 )  # fmt: skip
 """Members of the outputs of the releases that were run: they are the choice of some requests."""
 _TEXTLESS: Final = "IncrementalDetokenizer"
+_threads: Final[set[int]] = set()
+"""Those of event loops, where readers were made."""
 _READER: Final = "lmi_token_reader"
 """Member of a RequestState of vLLM: what is known of a request lives as long."""
 
@@ -115,6 +118,7 @@ def read_tokens(
         settle: called before vLLM gets an output; by default what was taken is decoded.
         logprobs: reads log probabilities; without it an output that has some is left to vLLM.
     """
+    _threads.add(threading.get_ident())
     reader = TokenReader(state, take, prepare, settle, logprobs)
     if not _stops(state.detokenizer):
         setattr(state, _READER, reader)
@@ -165,6 +169,9 @@ class NewTokens:
 
     def _process_others(self, *given: Any, **named: Any) -> Any:
         idle.note_use("new_tokens")
+        if _threads and threading.get_ident() not in _threads:
+            fast_paths.turn_off("new_tokens", idle.ONE_THREAD, "outputs of another thread")
+            return self._process(*given, **named)
         try:
             outputs = given[0] if given else named[self._parameter]
             left = self._left(outputs, named.get("weight_version"))

@@ -8,6 +8,7 @@ defers stay with vLLM's detokeniser, and one output is made of all of them.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -108,7 +109,9 @@ class _OutputHook:
     """Stands between one request's outputs in vLLM and its sink."""
 
     def __init__(self, reader: OutputReader, sink: DeltaSink) -> None:
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.get_ident()
         self._reader, self._take, self._defer = reader, sink.take, sink.defer
         self._deferred_ids: list[int] = []
         """Tokens for an output that vLLM will make."""
@@ -126,6 +129,11 @@ class _OutputHook:
 
     def put(self, output: Any) -> None:
         """Take an output, or the exception that fails the request."""
+        if threading.get_ident() != self._thread:
+            # Those that come next are taken by vLLM's public way.
+            fast_paths.turn_off("output_hook", idle.ONE_THREAD, "outputs of another thread")
+            self._loop.call_soon_threadsafe(self.put, output)
+            return
         if self.ended.done():
             return
         if isinstance(output, Exception):
@@ -170,6 +178,9 @@ class _OutputHook:
 
         The parameters have vLLM's names, because an abort gives them by name.
         """
+        if threading.get_ident() != self._thread:
+            ids, self._deferred_ids = [*self._deferred_ids, *new_token_ids], []
+            return self._make(ids, pooling_output, finish_reason, *more, **named)
         self._hand_over()
         self._deferred_ids.extend(new_token_ids)
         # vLLM's own note of it is among what `compat.count_less` turns off.

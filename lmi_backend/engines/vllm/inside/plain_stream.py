@@ -8,10 +8,12 @@ first one is the template of those, and vLLM's detokeniser has the text.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from lmi_backend.engines.vllm.inside import fast_paths, idle
 from lmi_backend.engines.vllm.inside.new_tokens import read_tokens
 from lmi_backend.generation import HttpChunk
 from lmi_backend.token_ids import pack
@@ -159,7 +161,7 @@ class TemplatedEvents:
     ) -> None:
         self._template, self._take, self._defer = template, sink.take, sink.defer
         self._num_prompt_tokens, self._sends_ids = num_prompt_tokens, sends_ids
-        self._state = state
+        self._state, self._thread = state, threading.get_ident()
         self._text = state.detokenizer.get_next_output_text
         self._make = state.make_request_output
         self._decode = read_tokens(state, self._add).decode
@@ -167,6 +169,8 @@ class TemplatedEvents:
         self._ids: list[int] = []
         self.num_sent = 0
         """Tokens whose events were written."""
+        self.is_over = False
+        """Whether vLLM's server writes what comes after its next output."""
         state.make_request_output = self._make_output
         if (waiting := state.queue.get_nowait()) is not None:
             self._write(waiting.outputs[0].text, waiting.outputs[0].token_ids)
@@ -181,6 +185,12 @@ class TemplatedEvents:
         **named: Any,
     ) -> Any:
         """Return vLLM's output of the end of the answer, else None; the names are vLLM's."""
+        if threading.get_ident() != self._thread:
+            # vLLM's server writes the rest of this answer, and all of others.
+            fast_paths.turn_off("plain_stream", idle.ONE_THREAD, "outputs of another thread")
+            ids, self._ids = [*self._ids, *new_token_ids], []
+            self._state.make_request_output, self.is_over = self._make, True
+            return self._make(ids, pooling_output, finish_reason, *more, **named)
         if finish_reason is None:
             self._add(new_token_ids)
             return None

@@ -1,5 +1,6 @@
 """New tokens pass vLLM's processor where it has nothing else to do, and reach it in order."""
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -191,6 +192,19 @@ def test_a_member_that_no_release_had_is_said_where_it_is_in_all_outputs(
     assert (taken, state.detokenizer.decoded) == ([], [[0], [1], [2], [3], [4]])
     assert fast_paths.is_on("new_tokens") is not bool(came)
     assert came in fast_paths.states()["new_tokens"]
+
+
+def test_outputs_of_another_thread_are_vllms(
+    processor: Processor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+    state, taken = processor.add("a"), []
+    read_tokens(state, taken.extend)
+    with ThreadPoolExecutor(1) as pool:
+        for token in range(3):
+            pool.submit(step, processor, Output("a", [token])).result()
+    assert (taken, state.detokenizer.decoded) == ([], [[0], [1], [2]])
+    assert "another thread" in fast_paths.states()["new_tokens"]
 
 
 class OlderOutput(Output):

@@ -1,11 +1,13 @@
 """Events that differ in their text only are written from the first of them."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from lmi_backend.engines.vllm.inside import fast_paths
 from lmi_backend.engines.vllm.inside.plain_stream import (
     Template,
     TemplatedEvents,
@@ -279,3 +281,23 @@ def test_an_event_that_cannot_be_written_ends_its_request_alone() -> None:
     state.text = "\ud800"
     assert state.make_request_output([1], None, None, None) is None
     assert [type(error) for error in state.errors] == [UnicodeEncodeError]
+
+
+def in_a_thread(does: Any) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(does).result()
+
+
+def test_outputs_of_another_thread_are_vllms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+    waiting = SimpleNamespace(outputs=[SimpleNamespace(text="w", token_ids=[7])])
+    state, events = State(waiting), Events()
+    written = templated(state, events)
+    made = in_a_thread(lambda: state.make_request_output([8], None, None, None))
+    assert (made, written.is_over) == ("output", True)
+    # The server counts the tokens, so it gets all.
+    assert state.made == [([7, 8], None, None, None)]
+    assert in_a_thread(lambda: state.make_request_output([9], None, "stop", None)) == "output"
+    assert state.made[1:] == [([9], "stop", None, None)]
+    assert events.taken == [(event(telling(CHAT, "w")), 1)]
+    assert "another thread" in fast_paths.states()["plain_stream"]
