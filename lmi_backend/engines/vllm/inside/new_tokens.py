@@ -59,8 +59,8 @@ class TokenReader:
         self._undecoded: list[int] = []
         self.num_passed = 0
         """Outputs of its middle that were left to vLLM."""
-        self.weight_version: Any = self
-        """That vLLM has noted for the tokens to come; no version, before it has seen any token."""
+        self.noted: Any = self
+        """What vLLM has noted for the tokens to come; itself before it has seen any token."""
 
     def take(self, ids: Sequence[int], lists: Any) -> bool:
         """Take new tokens, which vLLM's detokeniser has not got; False if vLLM must read them.
@@ -152,6 +152,7 @@ class NewTokens:
         self._parameter = first_parameter(self._process)
         """By which vLLM may give the outputs."""
         self.first_parameters = {self._process_others.__name__: self._parameter}
+        self._usual = {self._parameter, "engine_core_timestamp", "iteration_stats"}
         self._of_prompt = [name for name in _OF_PROMPT if hasattr(plain, name)]
         self.num_taken = self._num_before = 0
         """Outputs that vLLM has not seen; and how many it had not at the last look."""
@@ -174,7 +175,9 @@ class NewTokens:
             return self._process(*given, **named)
         try:
             outputs = given[0] if given else named[self._parameter]
-            left = self._left(outputs, named.get("weight_version"))
+            # The version of the weights, by any name.
+            noted = given[3:], {name: named[name] for name in named if name not in self._usual}
+            left = self._left(outputs, noted)
         except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
             fast_paths.turn_off(
                 "new_tokens", "outputs in a list", f"{type(error).__name__}: {error}"
@@ -184,12 +187,16 @@ class NewTokens:
             return self._process(left, *given[1:], **named)
         return self._process(**{**named, self._parameter: left})
 
-    def _left(self, outputs: Iterable[Any], version: Any) -> list[Any]:
-        """Take what has new tokens and nothing else; return the other outputs."""
+    def _left(self, outputs: Iterable[Any], noted: Any) -> list[Any]:
+        """Take what has new tokens and nothing else; return the other outputs.
+
+        Args:
+            noted: further arguments, which vLLM may note for the tokens.
+        """
         left = []
         for output in outputs:
             try:
-                is_taken = self._is_taken(output, version)
+                is_taken = self._is_taken(output, noted)
             except Exception as error:  # noqa: BLE001  it must not end the other requests
                 fast_paths.turn_off("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
                 is_taken = False
@@ -199,27 +206,27 @@ class NewTokens:
                 left.append(output)
         return left
 
-    def _is_taken(self, output: Any, version: Any) -> bool:
+    def _is_taken(self, output: Any, noted: Any) -> bool:
         state = self._processor.request_states.get(output.request_id)
         reader: TokenReader | None = getattr(state, _READER, None)
         if reader is None:
             return False
         lists = None if reader.logprobs is None else output.new_logprobs
-        if self._is_plain(output, version, reader, lists):
+        if self._is_plain(output, noted, reader, lists):
             try:
                 if reader.take(output.new_token_ids, lists):
                     return True
             except Exception as error:  # noqa: BLE001  it must not end the other requests
                 state.queue.put(error)
                 return True
-        is_first, reader.weight_version = reader.weight_version is reader, version
+        before, reader.noted = reader.noted, noted
         # vLLM continues from all tokens before.
         reader.settle()
-        if not is_first and output.finish_reason is None:
-            self._pass(output, reader)
+        if before is not reader and output.finish_reason is None:
+            self._pass(output, reader, {} if before == noted else {"process_outputs": noted})
         return False
 
-    def _is_plain(self, output: Any, version: Any, reader: TokenReader, lists: Any) -> bool:
+    def _is_plain(self, output: Any, noted: Any, reader: TokenReader, lists: Any) -> bool:
         """Tell whether an output has new tokens alone."""
         plain = self._plain
         try:
@@ -227,7 +234,7 @@ class NewTokens:
             plain.new_logprobs = lists
             for name in self._of_prompt:
                 setattr(plain, name, getattr(output, name))
-            is_plain = output == plain and version == reader.weight_version
+            is_plain = output == plain and noted == reader.noted
             return bool(is_plain) and fast_paths.is_on("new_tokens")
         except ValueError:  # it has an array where the other one has none
             return False
@@ -235,8 +242,11 @@ class NewTokens:
             fast_paths.turn_off("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
             return False
 
-    def _pass(self, output: Any, reader: TokenReader) -> None:
+    def _pass(self, output: Any, reader: TokenReader, unknown: dict[str, Any]) -> None:
         """Note an output of the middle that is left to vLLM; a request that has many is looked at.
+
+        Args:
+            unknown: what else came with it, where that has changed.
 
         Raises:
             Exception: its members cannot be told.
@@ -249,7 +259,7 @@ class NewTokens:
             self._passed.took()
         plain = self._plain
         members = getattr(plain, "__struct_fields__", None) or vars(plain)
-        unknown = {
+        unknown |= {
             name: getattr(output, name)
             for name in members
             if name not in _KNOWN and _differ(getattr(output, name), getattr(plain, name))

@@ -129,6 +129,38 @@ def test_a_new_version_of_the_weights_is_noted_where_it_begins(processor: Proces
     assert processor.versions == ["1", "1", "2", "2"]
 
 
+@pytest.mark.parametrize("named", [{}, {"policy": 1}])
+def test_what_comes_with_outputs_is_noted_under_any_name(named: dict[str, Any]) -> None:
+    """A release may give the version by its place, or call it otherwise."""
+
+    class Other(Processor):
+        def process_outputs(
+            self, engine_core_outputs: list[Output], *noted: Any, policy: Any = None
+        ) -> str:
+            return super().process_outputs(engine_core_outputs)
+
+    processor = Other()
+    NewTokens(SimpleNamespace(output_processor=processor), Output("", [])).attach()
+    state, taken = processor.add("a"), []
+    read_tokens(state, taken.extend)
+    for token, version in enumerate((1, 1, 2, 2)):
+        place, by_name = ((0.0, None), {"policy": version}) if named else ((0.0, None, version), {})
+        processor.process_outputs([Output("a", [token])], *place, **by_name)
+    assert (taken, state.detokenizer.decoded) == ([1, 3], [[0], [1], [2]])
+
+
+def test_what_comes_anew_with_each_output_is_said(
+    processor: Processor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+    state, taken = processor.add("a"), []
+    read_tokens(state, taken.extend)
+    for token in range(5):
+        step(processor, Output("a", [token]), version=f"{token}")
+    assert (taken, len(state.detokenizer.decoded)) == ([], 5)
+    assert "'weight_version': '4'" in fast_paths.states()["new_tokens"]
+
+
 def test_requests_with_stop_strings_and_those_nobody_reads_are_vllms(processor: Processor) -> None:
     stopped, unread, taken = processor.add("stopped", "x"), processor.add("unread"), []
     read_tokens(stopped, taken.extend)
