@@ -100,6 +100,8 @@ class OutputReader:
         return delta
 
     def _add_tokens(self, delta: Delta, answer: Any) -> None:
+        if answer.logprobs is None and answer.token_ids:
+            raise EngineError("vLLM gives no log probabilities with its tokens")
         delta.tokens = tuple(
             self._token(token_id, logprobs, self._alternatives)
             for token_id, logprobs in zip(answer.token_ids, answer.logprobs or (), strict=False)

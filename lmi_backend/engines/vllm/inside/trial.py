@@ -149,8 +149,11 @@ class Trial:
         """Return what deltas with log probabilities tell, where it is not what vLLM makes."""
         try:
             theirs = await self._deltas(attach_nothing, is_hooked=False, logprobs=0)
-        except Exception as error:  # noqa: BLE001  so its core gives others, which are not read
-            _log.debug("no log probabilities are tried: %s: %s", type(error).__name__, error)
+        except Exception as error:  # noqa: BLE001  other requests are answered
+            _log.warning(
+                "log probabilities cannot be tried, and requests that want them may fail: %s: %s",
+                *(type(error).__name__, error),
+            )
             return []
         if token_texts.is_unused():
             idle.turn_off_unused("token_texts")
