@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 TOKENS: Final = 9
 _CREATED: Final = re.compile(rb'"created": ?\d+')
+_FAULT: Final = 500
+"""Lowest status of a fault that is the server's own."""
 _SHOWN: Final = 800
 _SOME_TIME: Final = b'"created":0'
 _PLAIN: Final = {"stream": True, "max_tokens": TOKENS + 1, "temperature": 0}
@@ -185,6 +187,8 @@ class EventTrial:
         )
         await together(answering, play(engine, self._ids))
         data = b"".join(chunk.data for chunk in sink.chunks)
+        if sink.chunks and sink.chunks[0].status >= _FAULT:
+            _log.warning("vLLM's server fails for %s: %s", request.path, data.decode()[:_SHOWN])
         return _CREATED.sub(_SOME_TIME, data).split(b"\n\n"), answering.result()
 
 
