@@ -46,6 +46,8 @@ class Row:
     known: dict[str, Json]
     scripts: dict[str, Json]
     special: frozenset[int]
+    has_lines: bool = False
+    """Whether the model here has option.openai_streams=lines."""
 
     @property
     def answer(self) -> Answer:
@@ -108,7 +110,8 @@ class Row:
     def context(self) -> Context:
         """What our code knows of the model."""
         names = ("output_formatter", "tgi_compat", "dialect")
-        return Context(ClientSettings(**{n: self.known[n] for n in names if n in self.known}))
+        known = {n: self.known[n] for n in names if n in self.known}
+        return Context(ClientSettings(openai_lines=self.has_lines, **known))
 
     def read(self) -> ParsedRequest:
         """Return what our code reads; raises LmiError."""

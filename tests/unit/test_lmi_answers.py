@@ -8,6 +8,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tests.support.lmi_answers import (
@@ -55,6 +56,20 @@ def test_each_difference_from_lmi_is_explained() -> None:
     assert dict(counts) == explained("kinds", "kind", counts)
     assert set(counts) == set(KINDS)
     assert same > 1050
+
+
+def test_with_lines_the_streams_of_openais_bodies_are_lmis() -> None:
+    streams = [
+        replace(row, has_lines=True)
+        for row in rows()
+        if row.dialect == "async" and row.streams and "engine" in row.known
+        if row.answer.status == 200
+    ]
+    assert len(streams) > 150
+    for row in streams:
+        found = {each.kind for each in differences(row.answer, our_answer(row))}
+        # White space at the end, as kinds.json has it.
+        assert found <= {"framing"}, row.known["body"]
 
 
 def test_the_engine_gets_the_parameters_that_lmi_gives_it() -> None:
