@@ -131,6 +131,17 @@ def snapshot(model_id: str, revision: str, environment: Mapping[str, str]) -> Pa
     return folder / "snapshots" / commit
 
 
+def folder_of(model: str, revision: str, environment: Mapping[str, str]) -> Path | None:
+    """Return where a model's files are; None if it has none, or the engine keeps them elsewhere."""
+    try:
+        here = Path(model)
+        return (
+            None if not model else here if here.is_dir() else snapshot(model, revision, environment)
+        )
+    except (OSError, ValueError):
+        return None
+
+
 def cause_of(text: str, python: str) -> str:
     """Return in a sentence what the last lines of the library mean, in some interpreter."""
     for word, cause in _CAUSES:

@@ -7,20 +7,24 @@ CPU it has loaded the model, if there is memory for a second one.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import WorkerStartError
+from lmi_backend.fetch.hub import folder_of
 from lmi_backend.plan.host_memory import host_memory
 from lmi_backend.threads import guarded_thread
 from lmi_backend.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lmi_backend.engine_config import EngineConfig
     from lmi_backend.plan import EnginePlan
@@ -38,12 +42,15 @@ _END_SECONDS: Final = 5.0
 _MOST_FAILURES: Final = 2
 """Spares of a slot that failed, after which it gets no more."""
 
+_Files = tuple[tuple[str, int, int], ...]
+"""Path, time of change and bytes of each."""
+
 
 @dataclass(frozen=True)
 class _Spare:
     launch: StartingWorker
-    files: tuple[tuple[str, int, int], ...]
-    """Those of the model when it was made: name, time of change and bytes."""
+    files: _Files
+    """Those of the model when it was made."""
 
 
 class Spares:
@@ -54,6 +61,7 @@ class Spares:
         launch: starts the process of a slot with a config.
         config: returns what a worker would be started with now.
         loaded_bytes: which a spare takes that has loaded the model; 0: none loads it.
+        environment: of the workers, which says where the Hub's files are.
     """
 
     def __init__(
@@ -62,9 +70,10 @@ class Spares:
         launch: Callable[[Slot, EngineConfig], StartingWorker],
         config: Callable[[], EngineConfig],
         loaded_bytes: int = 0,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._number, self._launch, self._config = number, launch, config
-        self._loaded_bytes = loaded_bytes
+        self._loaded_bytes, self._environment = loaded_bytes, environment
         self._lock = threading.Lock()
         self._spares: dict[int, _Spare | None] = {}
         """Of each slot that has one; None while it is made."""
@@ -80,7 +89,9 @@ class Spares:
         config: Callable[[], EngineConfig],
     ) -> Spares:
         """Return the spares that a plan wants."""
-        return cls(plan.launch.spare_workers, launch, config, plan.launch.spare_bytes)
+        environment = {**os.environ, **plan.launch.environment}
+        number, loaded_bytes = plan.launch.spare_workers, plan.launch.spare_bytes
+        return cls(number, launch, config, loaded_bytes, environment)
 
     def replenish(self, slot: Slot) -> None:
         """Make a spare for a slot whose worker is ready, if it is to have one and has none."""
@@ -107,7 +118,7 @@ class Spares:
                 return None
             self._remove(slot)
         reason = "its worker died soon after its start, again" if slot.fails_again else ""
-        if not reason and spare.files != _files_of(config):
+        if not reason and spare.files != _files_of(config, self._environment):
             reason = "the model's files have changed"
         if reason:
             _log.info("worker %s: its spare is not used: %s", slot.name, reason)
@@ -154,12 +165,14 @@ class Spares:
                 "are wanted (option.spare_workers)"
             )
         began, config = time.monotonic(), self._config()
-        files, launched = _files_of(config), self._launch(slot, config)
+        files, launched = _files_of(config, self._environment), self._launch(slot, config)
         spare = _Spare(launched, files)
         # What failed once may have failed because of it.
         loaded = self._loaded_bytes * self._number
         has_room = bool(loaded) and available - loaded >= _LEAST_MEMORY
-        loads = has_room and not self._failures.get(slot.index)
+        # A model that is nowhere here may change while nobody sees it.
+        is_seen = bool(files) or not config.model
+        loads = has_room and is_seen and not self._failures.get(slot.index)
         try:
             launched.prepare(loads=loads)
             self._add(slot, spare)
@@ -193,11 +206,25 @@ class Spares:
             spare.launch.check_process()
 
 
-def _files_of(config: EngineConfig) -> tuple[tuple[str, int, int], ...]:
-    """Return name, time of change and bytes of each file of a local model."""
-    folder = Path(config.model or "/nonexistent")
-    try:
-        found = [(each.name, each.stat()) for each in sorted(folder.iterdir()) if each.is_file()]
-    except OSError:
-        return ()
-    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in found)
+def _files_of(config: EngineConfig, environment: Mapping[str, str]) -> _Files:
+    """Return the files of a model, its tokenizer and its chat template."""
+    settings: dict[str, Any] = {**config.front_end, **config.passthrough, **config.arguments}
+    revision = str(settings.get("revision") or "")
+    of_tokenizer = str(settings.get("tokenizer_revision") or revision)
+    found: list[Path] = []
+    for name, its_revision in (
+        (config.model, revision),
+        (str(settings.get("tokenizer") or ""), of_tokenizer),
+    ):
+        if folder := folder_of(name, its_revision, environment):
+            with contextlib.suppress(OSError):
+                found += sorted(folder.iterdir())
+    found.append(Path(str(settings.get("chat_template") or "")))
+    files: list[tuple[str, int, int]] = []
+    for each in found:
+        # A template may be no file.
+        with contextlib.suppress(OSError, ValueError):
+            if each.is_file():
+                stat = each.stat()
+                files.append((str(each), stat.st_mtime_ns, stat.st_size))
+    return tuple(files)

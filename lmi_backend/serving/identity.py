@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engine_config import Identity
-from lmi_backend.fetch.hub import snapshot
+from lmi_backend.fetch.hub import folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ def model_digest(config: EngineConfig, environment: Mapping[str, str]) -> str:
     sources = [(config.model, revision)]
     if "tokenizer" in choices:
         sources.append((choices["tokenizer"], choices.get("tokenizer_revision", revision)))
-    files = [list(_files(_folder(*each, environment))) for each in sources]
+    files = [list(_files(folder_of(*each, environment))) for each in sources]
     # An option may say it, or name the file that does.
     named = choices.get("chat_template")
     template = list(_in_full(Path(named))) if named else []
@@ -67,17 +67,6 @@ def identify(worker: Worker, config: EngineConfig, environment: Mapping[str, str
 def adapter_digest(folder: str) -> str:
     """Return what changes with the files of an adapter."""
     return _digest([folder, list(_files(Path(folder)))])
-
-
-def _folder(model: str, revision: str, environment: Mapping[str, str]) -> Path | None:
-    """Return where a model's files are; None if it has none, or the engine keeps them elsewhere."""
-    try:
-        here = Path(model)
-        return (
-            None if not model else here if here.is_dir() else snapshot(model, revision, environment)
-        )
-    except (OSError, ValueError):
-        return None
 
 
 def _files(folder: Path | None) -> Iterator[tuple[str, str]]:

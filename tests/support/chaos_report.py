@@ -96,8 +96,8 @@ of MPI ranks. The metric `lmi_worker_spare` and `/api/state` tell whether it is 
 - A spare of vLLM takes about 1 GiB of memory, and about as much CPU as a start. With less than 4 GiB available
   none is made. With the model it takes what the plan counts for weights and KV cache, too: it loads these only if
   4 GiB are left then. An engine that died while it waited is noticed, and its spare is not used.
-- It is not used if the model's files have changed, or if the workers before it died within 10 s of their
-  start. The next worker is then started as without one.
+- It is not used if the files of the model, its tokenizer or its chat template have changed. Nor is it if the
+  workers before it died within 10 s of their start. The next worker is then started as without one.
 - Code of the user's runs in no spare, and a worker of several machines has none.
 - vLLM's own `preload` (0.31 and later) is not used. It keeps the weights of a GPU in another process, and knows
   them by the headers of their files: it cannot tell them from another checkpoint of the same shape (vllm#59647).

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,66 @@ def test_it_is_not_used_once_the_models_files_have_changed(
     (tmp_path / "config.json").write_text("{ }")
     assert made.take(slot) is None
     assert launched[0].is_killed.is_set()
+
+
+def _launch_in(launched: list[Prepared]) -> Callable[..., Any]:
+    def launch(*_: object) -> Prepared:
+        launched.append(Prepared())
+        return launched[-1]
+
+    return launch
+
+
+def test_it_is_not_used_once_the_hub_has_another_revision_of_the_model(
+    launched: list[Prepared], tmp_path: Path
+) -> None:
+    cached = tmp_path / "models--org--model"
+    for commit in ("a" * 40, "b" * 40):
+        (cached / "snapshots" / commit).mkdir(parents=True)
+        (cached / "snapshots" / commit / "config.json").write_text("{}")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("a" * 40)
+
+    environment = {"HF_HUB_CACHE": str(tmp_path)}
+    config = EngineConfig(model="org/model")
+    made = Spares(1, _launch_in(launched), lambda: config, 1, environment)
+    slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
+    made.replenish(slot)
+    wait_for(lambda: slot.has_spare)
+    assert launched[0].loads
+    (cached / "refs" / "main").write_text("b" * 40)
+    assert made.take(slot) is None
+
+
+@pytest.mark.parametrize("option", ["tokenizer", "chat_template"])
+def test_it_is_not_used_once_what_reads_prompts_has_changed(
+    launched: list[Prepared], tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "model").mkdir()
+    other = tmp_path / "other" / "file.json"
+    other.parent.mkdir()
+    other.write_text("{}")
+    named = other.parent if option == "tokenizer" else other
+    config = EngineConfig(model=str(tmp_path / "model"), arguments={option: str(named)})
+
+    made = Spares(1, _launch_in(launched), lambda: config)
+    slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
+    made.replenish(slot)
+    wait_for(lambda: slot.has_spare)
+    other.write_text("{ }")
+    assert made.take(slot) is None
+
+
+def test_it_loads_no_model_whose_files_are_not_here(
+    launched: list[Prepared], tmp_path: Path
+) -> None:
+    environment = {"HF_HUB_CACHE": str(tmp_path)}
+    config = EngineConfig(model="org/model")
+    made = Spares(1, _launch_in(launched), lambda: config, 1, environment)
+    slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
+    made.replenish(slot)
+    wait_for(lambda: slot.has_spare)
+    assert not launched[0].loads
 
 
 def test_after_two_that_failed_none_is_made(make: Make, launched: list[Prepared]) -> None:
