@@ -25,7 +25,14 @@ _REFUSED: Final = 418
 """Status of the dependency that a mutation adds, for a request with a mark."""
 _RESUMED_FROM: Final = "tensors with log probabilities"
 """Answer whose tokens another is resumed from."""
-_TRIED: Final = {"output_hook", "new_tokens", "resumption", "direct_calls", "plain_stream"}
+_TRIED: Final = {
+    "output_hook",
+    "new_tokens",
+    "resumption",
+    "direct_calls",
+    "plain_stream",
+    "known_chats",
+}
 """Fast paths that are turned off together where the trial of an answer fails."""
 _EVENTS: Final = {"ChatCompletionStreamResponse": CHATS, "CompletionStreamResponse": TEXTS}
 """Classes of events, and the path whose streams have them."""

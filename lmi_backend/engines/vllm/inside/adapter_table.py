@@ -34,6 +34,10 @@ class AdapterTable:
         if self._models.lora_requests is not self._known:
             raise TypeError("lora_requests cannot be replaced")
 
+    def has(self, name: object) -> bool:
+        """Tell whether an adapter is called so."""
+        return isinstance(name, str) and name in self._known
+
     async def tell(self) -> None:
         """Tell the server what has changed, where it does not have our table.
 

@@ -14,6 +14,7 @@ from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
 from lmi_backend.engines.bodies import read_body
 from lmi_backend.engines.vllm.asgi import scope_of
 from lmi_backend.engines.vllm.inside import fast_paths, server_compat
+from lmi_backend.engines.vllm.inside.chat_lessons import lessons
 from lmi_backend.generation import HttpChunk
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ async def _send(response: Any, answer: BodyAnswer, *, has_role: bool) -> None:
         has_role: whether its first event tells a chat's role, with the first text in the same turn.
     """
     head = HttpChunk(status=response.status_code, headers=dict(response.headers))
+    if (lesson := lessons.get()) is not None:
+        lesson.note_head(head.status, head.headers)
     if not hasattr(response, "body_iterator"):
         head.data, head.is_last = response.body, True
         answer.take(head)
@@ -151,6 +154,8 @@ async def _send(response: Any, answer: BodyAnswer, *, has_role: bool) -> None:
         async for event in events:
             data = event.encode() if isinstance(event, str) else bytes(event)
             buffered += data
+            if lesson is not None:
+                lesson.note_event(data)
             if not has_role and not answer.has_template:
                 answer.take(HttpChunk(buffered, status=head.status, headers=head.headers))
                 answer.last_data, buffered = data, b""

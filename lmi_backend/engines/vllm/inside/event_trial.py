@@ -18,6 +18,7 @@ from lmi_backend.engines.vllm.inside.attempts import (
     attempt,
     shown,
 )
+from lmi_backend.engines.vllm.inside.known_chats import ENOUGH
 from lmi_backend.engines.vllm.inside.played import PlayedSink, play, played, together
 from lmi_backend.engines.vllm.inside.server_compat import MESSAGES
 from lmi_backend.generation import HttpRequest
@@ -39,6 +40,8 @@ _BODIES: Final = (
     (COMPLETIONS, _COMPLETION | {"stream_options": {"include_usage": True}}),
     (COMPLETIONS, _COMPLETION | {"stream_interval": 3}),
 )
+_AS_KNOWN: Final = ("is_direct", "is_plain", "is_known")
+"""Arguments of `BodyServer`: each of these ways needs those before it."""
 _WHOLE: Final = (
     ("whole_tool_calls", CHATS, b'"choices"'),
     ("prefill", MESSAGES, b'"content"'),
@@ -55,13 +58,22 @@ class How(NamedTuple):
     """Whether the middle of its answer was written without the server."""
     is_generated: bool
     """Whether the server has called `generate`, which counts tokens and checks grammars."""
+    is_known: bool
+    """Whether all of it was written as earlier answers were."""
 
 
 class BodyServer(Protocol):
     """Has vLLM's server answer a body."""
 
     async def __call__(
-        self, request: HttpRequest, sink: Any, engine: Any, *, is_direct: bool, is_plain: bool
+        self,
+        request: HttpRequest,
+        sink: Any,
+        engine: Any,
+        *,
+        is_direct: bool,
+        is_plain: bool,
+        is_known: bool,
     ) -> How:
         """Answer a body by certain fast paths; return by which it was.
 
@@ -146,19 +158,29 @@ class EventTrial:
         plain_stream.further |= common
 
         async def directly() -> list[bytes]:
-            ours, how = await self._events(request, is_direct=True)
+            ours, how = await self._events(request, "is_direct")
             if not how.is_direct:
                 raise LookupError(f"the endpoint of {path} was not called")
             return ours
 
         async def plainly() -> list[bytes]:
-            ours, how = await self._events(request, is_direct=True, is_plain=True)
+            ours, how = await self._events(request, "is_direct", "is_plain")
             if not how.is_plain and path in self._plain_paths:
                 raise LookupError(f"no event is a template: {_beginning(theirs)}")
             return ours
 
+        async def as_known() -> list[bytes]:
+            for _ in range(ENOUGH + 1):
+                ours, how = await self._events(request, *_AS_KNOWN)
+                if how.is_known:
+                    return ours
+            raise LookupError(f"nothing can be learnt from {_beginning(theirs)}")
+
         await attempt("direct_calls", theirs, directly)
         await attempt("plain_stream", theirs, plainly)
+        is_plain = fast_paths.is_on("direct_calls") and fast_paths.is_on("plain_stream")
+        if is_plain and path == CHATS and path in self._plain_paths:
+            await attempt("known_chats", theirs, as_known)
 
     def _check_name(self, event: bytes) -> None:
         """Turn off the model's name in answers, if an event has another one than the body."""
@@ -175,15 +197,13 @@ class EventTrial:
         for option, name in asked:
             fast_paths.leave_out("plain_stream", f"{option} puts {name} into each event")
 
-    async def _events(
-        self, request: HttpRequest, *, is_direct: bool = False, is_plain: bool = False
-    ) -> tuple[list[bytes], How]:
-        """Return the events of an answer, and how it was made."""
-        takes = fast_paths.is_on("new_tokens") and is_plain
+    async def _events(self, request: HttpRequest, *by: str) -> tuple[list[bytes], How]:
+        """Return the events of an answer by certain fast paths, and how it was made."""
+        takes = fast_paths.is_on("new_tokens") and "is_plain" in by
         engine = played(self._engine, hooks=attach_new_tokens if takes else attach_nothing)
         sink = PlayedSink()
         answering = asyncio.ensure_future(
-            self._answer(request, sink, engine, is_direct=is_direct, is_plain=is_plain)
+            self._answer(request, sink, engine, **{name: name in by for name in _AS_KNOWN})
         )
         await together(answering, play(engine, self._ids))
         data = b"".join(chunk.data for chunk in sink.chunks)

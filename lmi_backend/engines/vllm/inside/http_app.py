@@ -5,10 +5,8 @@ Chat templates, tools, reasoning, structured output, log probabilities, usage: a
 
 from __future__ import annotations
 
-from contextlib import aclosing
-from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,30 +24,27 @@ from lmi_backend.engines.vllm.inside import (
     tool_calls,
 )
 from lmi_backend.engines.vllm.inside.adapter_table import AdapterTable
-from lmi_backend.engines.vllm.inside.answer import BodyAnswer, Generation, answers, known_outputs
+from lmi_backend.engines.vllm.inside.answer import BodyAnswer, answers
 from lmi_backend.engines.vllm.inside.asked_name import AskedName
 from lmi_backend.engines.vllm.inside.continuation import Continued, current
+from lmi_backend.engines.vllm.inside.counting_client import CountingClient
 from lmi_backend.engines.vllm.inside.direct_calls import DirectCalls
 from lmi_backend.engines.vllm.inside.event_trial import How
-from lmi_backend.engines.vllm.inside.outputs import NOTHING_FITS
-from lmi_backend.engines.vllm.inside.shown_prompt import ShownPrompt
+from lmi_backend.engines.vllm.inside.failed_stream import FailedStream
+from lmi_backend.engines.vllm.inside.known_chats import Chat, KnownChats
 from lmi_backend.engines.vllm.inside.trial import Trial
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
-from lmi_backend.generation import HttpRequest, openai_error
+from lmi_backend.generation import HttpChunk, HttpRequest, openai_error
 from lmi_backend.names import DEFAULT_MODEL_NAME
-from lmi_backend.structures import StructureBounds, check_structures
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Mapping
+    from collections.abc import Collection
 
     from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.protocol import ChunkSink
     from lmi_backend.engines.vllm.inside.grammars import GrammarTrials
     from lmi_backend.engines.vllm.lora import LoraAdapters
-
-_OWN_SIZE: Final = 4
-_OWN_DEPTH: Final = 16
-"""Of what vLLM writes around a client's schema, or makes of a grammar: times, and levels."""
+    from lmi_backend.outline import Outline
 
 
 class HttpApp:
@@ -77,6 +72,9 @@ class HttpApp:
         tool_calls.attach(app)
         prefill.attach(app)
         self._asked = AskedName(app.state.openai_serving_models, app.state.args.served_model_name)
+        self._chats = KnownChats(engine, sends_ids=config.sends_ids)
+        if CHATS in self._calls.plain_paths:
+            self._chats.attach(server_compat.answering(app, CHATS))
         self.num_answered = 0
         """Bodies that were answered with tokens."""
 
@@ -104,7 +102,7 @@ class HttpApp:
         server = server_compat.http_server()
         fast_paths.probe("short_errors", "code that cleans errors", server_compat.cut_messages)
         arguments = _arguments(server, engine_args, config)
-        client = _CountingClient(engine, _wrapped(config.structure_bounds), grammars)
+        client = CountingClient(engine, config.structure_bounds, grammars)
         tasks = await needs.supported_tasks(engine)
         with server_compat.hidden():
             app = server_compat.call(
@@ -147,15 +145,15 @@ class HttpApp:
             return
         if body is not request.body:
             request = msgspec.structs.replace(request, body=body)
-        answer = BodyAnswer(
-            sink,
-            self._engine,
-            may_be_plain=request.path in self._calls.plain_paths,
-            sends_ids=self._sends_ids and request.path in RESUMED,
-        )
+        # An adapter may have been given a name under which the model itself has answered.
+        may_know = self._may_know(request) and not self._adapters.has(asked.model)
+        chat = self._chats.read(request, outlined) if may_know else None
+        if chat is not None and await self._respond_as_known(chat, request, outlined, sink):
+            return
+        answer = self._answer(request, sink)
         answer.shows_prompt_only = request.path == COMPLETIONS and asked.shows_prompt_only
         answers.set(answer)
-        with images.charged(), self._asked.asked(asked.model):
+        with images.charged(), self._asked.asked(asked.model), self._chats.learning(chat):
             if request.continuation is not None:
                 current.set(Continued.of(request.continuation))
             await self._adapters.tell()
@@ -169,23 +167,66 @@ class HttpApp:
                 if self._engine.errored:
                     raise self._death() from error
                 raise
-        if answer.is_cut:
-            raise self._death()
+            if answer.is_cut:
+                raise self._death()
         self.num_answered += answer.generated_tokens > 0
 
+    def _answer(self, request: HttpRequest, sink: ChunkSink) -> BodyAnswer:
+        return BodyAnswer(
+            sink,
+            self._engine,
+            may_be_plain=request.path in self._calls.plain_paths,
+            sends_ids=self._sends_ids and request.path in RESUMED,
+        )
+
+    def _may_know(self, request: HttpRequest) -> bool:
+        """Tell whether answers to bodies of a request's path can be written as earlier ones."""
+        is_plain = request.path == CHATS and CHATS in self._calls.plain_paths
+        return is_plain and fast_paths.is_on("direct_calls") and fast_paths.is_on("plain_stream")
+
+    async def _respond_as_known(
+        self, chat: Chat, request: HttpRequest, outlined: Outline, sink: ChunkSink
+    ) -> bool:
+        """Answer a chat as earlier ones were; False if vLLM's server must."""
+        try:
+            is_answered = await self._chats.respond(chat, sink, self._engine)
+        except Exception as error:
+            if self._engine.errored:
+                raise self._death() from error
+            # In the words of vLLM's server, which has the rest of the stream fail.
+            failed = FailedStream(self._engine, error)
+            answer = self._answer(request, failed)
+            answer.engine = failed
+            answers.set(answer)
+            await self._calls.respond(request, answer, outlined)
+            sink.take(HttpChunk(failed.events(), is_last=True))
+            is_answered = True
+        self.num_answered += is_answered
+        return is_answered
+
     async def _play(
-        self, request: HttpRequest, sink: ChunkSink, engine: Any, *, is_direct: bool, is_plain: bool
+        self,
+        request: HttpRequest,
+        sink: ChunkSink,
+        engine: Any,
+        *,
+        is_direct: bool,
+        is_plain: bool,
+        is_known: bool,
     ) -> How:
         """Answer a body by certain fast paths: see `event_trial.BodyServer`."""
         is_plain = is_plain and request.path in self._calls.plain_paths
+        _, outlined = await check_body(request.body, self._bounds)
+        chat = self._chats.read(request, outlined) if is_known else None
+        if chat is not None and await self._chats.respond(chat, sink, engine):
+            return How(is_direct=True, is_plain=True, is_generated=True, is_known=True)
         answer = BodyAnswer(sink, engine, may_be_plain=is_plain, sends_ids=False)
         answers.set(answer)
-        _, outlined = await check_body(request.body, self._bounds)
-        with self._asked.asked(asked_in(outlined).model):
+        with self._asked.asked(asked_in(outlined).model), self._chats.learning(chat):
             is_direct = is_direct and await self._calls.respond(request, answer, outlined)
             if not is_direct:
                 await respond(self._app, request, answer.take)
-        return How(is_direct, answer.has_template, answer.num_generations > 0)
+        return How(is_direct, answer.has_template, answer.num_generations > 0, is_known=False)
 
     def trial(self, tokenizer: Any, options: Collection[str]) -> Trial:
         """Return the trial of the engine and this application.
@@ -200,80 +241,6 @@ class HttpApp:
     def _death(self) -> EngineDeadError:
         why = getattr(self._engine, "dead_error", "it does not say why")
         return EngineDeadError(f"vLLM's engine core died: {why}")
-
-
-class _CountingClient:
-    """The engine, whose generated tokens are counted for the HTTP request they belong to.
-
-    All calls of vLLM's server come through here, so what it compiles is checked too.
-    """
-
-    def __init__(self, engine: Any, bounds: StructureBounds, grammars: GrammarTrials) -> None:
-        self._engine, self._bounds, self._grammars = engine, bounds, grammars
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    async def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
-        params, answer = _params(args, kwargs), answers.get()
-        await _check(params, self._bounds, self._grammars)
-        engine = answer.engine if answer else self._engine
-        generation = Generation(engine, answer, params) if answer else None
-        shown = ShownPrompt(params, is_all=answer is not None and answer.shows_prompt_only)
-        may_fit_nothing = getattr(params, "structured_outputs", None) is not None
-        # Closed with this one: closing is the abort.
-        async with aclosing(engine.generate(*args, **kwargs)) as outputs:
-            async for output in outputs:
-                shown.mend(output)
-                if may_fit_nothing:
-                    may_fit_nothing = _has_no_token(output)
-                for known in known_outputs(generation):
-                    yield known
-                if generation is not None:
-                    generation.count(output)
-                yield output
-                if generation is not None:
-                    generation.sent(output)
-
-
-def _has_no_token(output: Any) -> bool:
-    """Tell whether an answer with structured outputs has no token yet.
-
-    Raises:
-        VLLMClientError: none fits them; vLLM's server would call it a fault of its own.
-    """
-    answers_of_it = getattr(output, "outputs", ())
-    # vLLM hands on the token that it has refused.
-    if any(each.finish_reason == "error" for each in answers_of_it):
-        raise names.VLLMClientError(f"structured_outputs {NOTHING_FITS}")
-    return not any(each.token_ids for each in answers_of_it)
-
-
-def _params(args: Any, kwargs: Mapping[str, Any]) -> Any:
-    return kwargs.get("sampling_params", args[1] if len(args) > 1 else None)
-
-
-def _wrapped(bounds: StructureBounds) -> StructureBounds:
-    """Return the bounds of what vLLM makes of a client's schemas: it puts them into its own."""
-    return replace(
-        bounds,
-        size=_OWN_SIZE * bounds.size,
-        depth=bounds.depth + _OWN_DEPTH,
-        repeats=_OWN_SIZE * bounds.repeats,
-    )
-
-
-async def _check(params: Any, bounds: StructureBounds, grammars: GrammarTrials) -> None:
-    """Check what will be compiled, made of any field of a body."""
-    structures = getattr(params, "structured_outputs", None)
-    if structures is None:
-        return
-    given = {name: value for name, value in vars(structures).items() if value is not None}
-    try:
-        check_structures(given, bounds)
-        await grammars.check(params)
-    except RequestError as error:
-        raise names.VLLMClientError(str(error)) from error
 
 
 def _arguments(server: Any, engine_args: Any, config: EngineConfig) -> Any:

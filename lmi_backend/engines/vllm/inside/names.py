@@ -58,6 +58,7 @@ NAMES: Final = {
     "StructuredOutputsParams": Name("vllm.sampling_params", older="GuidedDecodingParams"),  # 0.12
     "tokens_input": Name("vllm.inputs", older="token_inputs", instead=None),  # 0.20: renamed
     "LoRARequest": Name("vllm.lora.request"),
+    "BaseRenderer": Name("vllm.renderers.base"),
     # Structured outputs.
     "get_structured_output_key": Name("vllm.v1.structured_output.request"),
     "has_guidance_unsupported_json_features": Name("vllm.v1.structured_output.backend_guidance"),

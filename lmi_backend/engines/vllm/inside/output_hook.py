@@ -11,18 +11,49 @@ import asyncio
 import threading
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from lmi_backend.engines.protocol import Deferring
 from lmi_backend.engines.vllm.inside import compat, fast_paths, idle
 from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
 from lmi_backend.engines.vllm.inside.new_tokens import read_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from lmi_backend.engines.protocol import DeltaSink
     from lmi_backend.engines.vllm.inside.new_logprobs import Position
-    from lmi_backend.engines.vllm.inside.outputs import OutputReader
+
+
+class ChunkMaker(Protocol):
+    """Makes the chunks of one request."""
+
+    is_whole: bool
+    """Whether each answer comes as one chunk."""
+    wants_tokens: bool
+    """Whether chunks tell log probabilities."""
+
+    def deltas(self, output: Any, /) -> Iterable[Any]:
+        """Yield the chunks of an output of vLLM."""
+        ...
+
+    def of_new_tokens(
+        self,
+        text: str,
+        ids: Sequence[int],
+        positions: Sequence[Position],
+        logprobs: NewLogprobs | None,
+        /,
+    ) -> Any:
+        """Return the chunk of new tokens, for which vLLM makes no output."""
+        ...
+
+
+class OutputSink(Deferring, Protocol):
+    """Takes the chunks of one request."""
+
+    def take(self, chunk: Any, /) -> None:
+        """Take a chunk."""
+        ...
 
 
 async def _nothing() -> None:
@@ -32,8 +63,8 @@ async def _nothing() -> None:
 async def generate(
     engine: Any,
     arguments: dict[str, Any],
-    reader: OutputReader,
-    sink: DeltaSink,
+    reader: ChunkMaker,
+    sink: OutputSink,
     *,
     on_added: Callable[[], Awaitable[None]] = _nothing,
 ) -> None:
@@ -90,8 +121,8 @@ def _attach(hook: _OutputHook, engine: Any, queue: Any, request_id: str) -> bool
 async def generate_publicly(
     engine: Any,
     arguments: dict[str, Any],
-    reader: OutputReader,
-    sink: DeltaSink,
+    reader: ChunkMaker,
+    sink: OutputSink,
     on_added: Callable[[], Awaitable[None]] = _nothing,
 ) -> None:
     """Generate as vLLM's documentation has it."""
@@ -108,7 +139,7 @@ async def generate_publicly(
 class _OutputHook:
     """Stands between one request's outputs in vLLM and its sink."""
 
-    def __init__(self, reader: OutputReader, sink: DeltaSink) -> None:
+    def __init__(self, reader: ChunkMaker, sink: OutputSink) -> None:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.get_ident()

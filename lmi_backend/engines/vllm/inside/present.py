@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
+from lmi_backend.engines.vllm.inside.entries import FastPath, Need
 from lmi_backend.engines.vllm.inside.names import NAMES, homes
 from lmi_backend.engines.vllm.inside.source import bound_otherwise, installed, problem_of_call
-from lmi_backend.engines.vllm.inside.table import FastPath, Need
 from lmi_backend.options.signature import installed_version
 from lmi_backend.options.versions import is_later
 

@@ -5,27 +5,9 @@ This module imports nothing of vLLM, so that documents and commands can read it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True, kw_only=True)
-class FastPath:
-    """One place where this package reaches into vLLM."""
-
-    name: str
-    purpose: str
-    """What it is for; a noun phrase."""
-    names: tuple[str, ...]
-    """What it touches: `Class.member`, or a function, as vLLM spells them.
-
-    A question mark is behind those that older releases do not have, nor need.
-    """
-    public_way: str
-    """What answers the same requests without it; empty if nothing does."""
-    cost: str
-    """What the public way costs, or what fails without the path."""
-
+from lmi_backend.engines.vllm.inside.entries import FastPath, Need
 
 PATHS: Final = (
     FastPath(
@@ -83,6 +65,16 @@ PATHS: Final = (
         ),
         public_way="the events of vLLM's server, as they come",
         cost="two to three times the CPU a token for OpenAI's streams",
+    ),
+    FastPath(
+        name="known_chats",
+        purpose="plain chats like earlier ones, whose parameters and events are known from these",
+        names=(
+            "AsyncLLM.renderer",
+            "BaseRenderer.render_chat_async",
+        ),
+        public_way="vLLM's server reads each body, and writes its first and last events",
+        cost="about twice the CPU a request for plain chats",
     ),
     FastPath(
         name="direct_calls",
@@ -217,19 +209,6 @@ PATHS: Final = (
         cost="an adapter is loaded twice",
     ),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Need:
-    """Names without which nothing is served; an engine that lacks one is refused."""
-
-    name: str
-    purpose: str
-    names: tuple[str, ...]
-    """As a fast path's; in parentheses, for a function, all the arguments that it is given.
-
-    `name=` is given by name, `name=?` where the release takes it, others by their places.
-    """
 
 
 NEEDS: Final = (

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _TEXT: Final = "Once there was a small robot who lived by the sea, and it was happy there."
+_TRIED: Final = (
+    "output_hook", "new_tokens", "resumption", "direct_calls", "plain_stream", "known_chats",
+)  # fmt: skip
 _KNOWN: Final = 4
 """Tokens that a resumed answer has already."""
 
@@ -91,7 +94,7 @@ class Trial:
             raise
         except Exception as error:  # noqa: BLE001  nothing is known of them, then
             came = f"the trial failed: {type(error).__name__}: {error}"
-            for name in ("output_hook", "new_tokens", "resumption", "direct_calls", "plain_stream"):
+            for name in _TRIED:
                 fast_paths.turn_off(name, SAME, came)
             await self._generate_one()
 

@@ -42,3 +42,12 @@ def test_the_table_is_shared_only_where_the_server_reads_it(
     AdapterTable(models, known)
     assert (models.lora_requests is known) == is_shared
     assert fast_paths.is_on("adapter_table") == is_shared
+
+
+def test_an_adapter_is_found_by_its_name_from_when_it_is_known() -> None:
+    known: dict[str, Any] = {}
+    table = AdapterTable(_Shares(), known)
+    assert not table.has("a")
+    known["a"] = object()
+    assert table.has("a")
+    assert not any(table.has(name) for name in ("b", "", None, 5, ["a"]))

@@ -1,0 +1,241 @@
+"""Learn from vLLM's own answers to chats what all answers to bodies of one kind have alike."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import re
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lmi_backend.engines.vllm.inside import names
+from lmi_backend.engines.vllm.inside.event_layouts import ChatLayouts, TextOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_MOST_EVENTS: Final = 64
+"""Of an answer that vLLM's server writes; a plain one has far fewer."""
+TRIES: Final = 64
+"""Answers that may be looked at before nothing more is learnt of a kind of bodies."""
+AT_ONCE: Final = 4
+"""Answers to bodies of one kind that are looked at."""
+_OK: Final = 200
+_MADE_ID: Final = re.compile(r"(.*-)([0-9a-f]{8,})")
+"""An answer's id where the request has none."""
+_NO_LIMIT: Final = 1
+"""Stands in parameters for the limit of each request."""
+
+
+@dataclass(frozen=True)
+class AnswerId:
+    """How vLLM's server makes the member `id` of an answer."""
+
+    prefix: str
+    digits: int
+    """Of the number that it makes up; 0 where the request has an id."""
+
+    @classmethod
+    def of(cls, found: str, request_id: str) -> AnswerId | None:
+        """Return how an id was made; None if that is not known.
+
+        Args:
+            request_id: of the request; empty if it has none.
+        """
+        if request_id:
+            prefix = found.removesuffix(request_id)
+            return cls(prefix, 0) if prefix + request_id == found else None
+        made = _MADE_ID.fullmatch(found)
+        return cls(made[1], len(made[2])) if made else None
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What is the same for all bodies that differ in their messages only."""
+
+    rendering: tuple[tuple[Any, ...], Mapping[str, Any]]
+    """Arguments of the renderer besides the messages."""
+    params: Any
+    """vLLM's, but for the limit of tokens."""
+    is_rest: bool
+    """Whether an answer may have all tokens that the prompt leaves; else its body has the limit."""
+    answer_id: AnswerId
+    headers: Mapping[str, str]
+    layouts: ChatLayouts
+
+    def merged(self, other: Learnt) -> Learnt | None:
+        """Return what two answers tell; None if they differ."""
+        content = self.layouts.content or other.layouts.content
+        ours, theirs = (
+            replace(each, layouts=replace(each.layouts, content=content)) for each in (self, other)
+        )
+        return ours if _is_same(ours, theirs) else None
+
+
+def _is_same(ours: Learnt, theirs: Learnt) -> bool:
+    try:
+        return bool(ours == theirs)
+    except Exception:  # noqa: BLE001  arguments that cannot be compared
+        return False
+
+
+class Lesson:
+    """One answer of vLLM's server that is looked at while it is made.
+
+    Args:
+        messages: of its body.
+        request_id: of its request; empty if it has none.
+        limit: of tokens in its body; None for all there are.
+        max_model_len: most tokens of a prompt and its answer.
+    """
+
+    def __init__(
+        self,
+        messages: list[dict[str, str]],
+        request_id: str,
+        limit: int | None,
+        max_model_len: int,
+    ) -> None:
+        self._messages, self._request_id = messages, request_id
+        self._limit, self._max_model_len = limit, max_model_len
+        self._rendering: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._params: Any = None
+        self._outputs: list[TextOutput] = []
+        self._events: list[bytes] = []
+        self._status, self._headers = 0, dict[str, str]()
+        self.num_prompt_tokens = self._num_tokens = 0
+        """Of the prompt, and of the answer."""
+
+    def note_rendering(self, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Note a call of vLLM's renderer."""
+        is_ours = bool(given) and given[0] == [self._messages]
+        self._rendering.append((given[1:] if is_ours else (), named))
+
+    def note_call(self, given: tuple[Any, ...], named: dict[str, Any], params: Any) -> None:
+        """Note a call of the engine, before it changes any argument."""
+        self._asked.append((given, named))
+        self._params = copy(params)
+
+    def note_output(self, output: Any) -> None:
+        """Note an output that vLLM's server gets."""
+        self.num_prompt_tokens = len(output.prompt_token_ids or ())
+        for answer in output.outputs:
+            self._num_tokens += len(answer.token_ids)
+            is_begun = self._outputs or answer.text or answer.token_ids
+            if is_begun and len(self._outputs) < _MOST_EVENTS:
+                made = TextOutput(answer.text, answer.finish_reason, answer.stop_reason)
+                self._outputs.append(made)
+
+    def note_head(self, status: int, headers: Mapping[str, str]) -> None:
+        """Note the head of the answer."""
+        self._status, self._headers = status, dict(headers)
+
+    def note_event(self, event: bytes) -> None:
+        """Note an event that vLLM's server writes."""
+        if len(self._events) < _MOST_EVENTS:
+            self._events.append(event)
+
+    def learnt(self) -> Learnt | None:
+        """Return what is to be learnt; None if anything is unlike what is known."""
+        if len(self._rendering) != 1 or len(self._asked) != 1 or self._status != _OK:
+            return None
+        rendering, named = self._rendering[0]
+        call = _call(*self._asked[0])
+        stream = _stream_of(self._events)
+        if not rendering or call is None or stream is None or not _is_plain(self._params):
+            return None
+        if call["request_id"] != stream["id"]:
+            return None
+        rest = self._max_model_len - self.num_prompt_tokens
+        if self._params.max_tokens != (rest if self._limit is None else self._limit):
+            return None
+        answer_id = AnswerId.of(stream["id"], self._request_id)
+        counts = self.num_prompt_tokens, self._num_tokens
+        layouts = ChatLayouts.of(self._events, self._outputs, stream, counts)
+        if answer_id is None or layouts is None:
+            return None
+        params = copy(self._params)
+        params.max_tokens = _NO_LIMIT
+        is_rest = self._limit is None
+        return Learnt((rendering, named), params, is_rest, answer_id, self._headers, layouts)
+
+
+def _call(given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments of the engine by name; None if they are for more than an answer."""
+    bound = inspect.signature(names.AsyncLLM.generate).bind(None, *given, **named).arguments
+    call = dict(list(bound.items())[1:])
+    further = {name: each for name, each in call.items() if name not in _USUAL}
+    return call if call.keys() >= _USUAL and not any(further.values()) else None
+
+
+_USUAL: Final = {"prompt", "sampling_params", "request_id"}
+
+
+def _is_plain(params: Any) -> bool:
+    """Tell whether parameters are those of one answer of text, and of nothing else."""
+    wanted = ("logprobs", "prompt_logprobs", "structured_outputs", "guided_decoding", "extra_args")
+    is_delta = getattr(params, "output_kind", None) == names.RequestOutputKind.DELTA
+    asks_more = any(getattr(params, name, None) not in (None, {}) for name in wanted)
+    return is_delta and params.n == 1 and not asks_more
+
+
+def _stream_of(events: Sequence[bytes]) -> dict[str, Any] | None:
+    try:
+        first = msgspec.json.decode(events[0].removeprefix(b"data: "))
+        return {"id": first["id"], "created": first["created"]}
+    except (msgspec.DecodeError, IndexError, KeyError, TypeError):
+        return None
+
+
+lessons: contextvars.ContextVar[Lesson | None] = contextvars.ContextVar("lessons", default=None)
+"""What is learnt from the answer of this task."""
+
+
+class BodyKind:
+    """Bodies that are the same but for their messages."""
+
+    def __init__(self) -> None:
+        self._is_new = True
+        self.num_open = 0
+        """Answers that are looked at now."""
+        self._num_ended = 0
+        """Answers that were looked at."""
+        self.learnt: Learnt | None = None
+        self._num_prompt_tokens = 0
+        """Of the answer that it was learnt from."""
+        self.is_known = False
+
+    def was_seen_now(self) -> bool:
+        """Note that a body came; tell whether it was the first one."""
+        is_new, self._is_new = self._is_new, False
+        return is_new
+
+    @property
+    def may_learn(self) -> bool:
+        """Whether another answer may be looked at."""
+        return not self.is_known and self.num_open < AT_ONCE and self._num_ended < TRIES
+
+    def learn(self, lesson: Lesson, *, needs_content: bool) -> None:
+        """Learn from an answer.
+
+        Args:
+            needs_content: whether answers may have more than one event of text.
+        """
+        self._num_ended += 1
+        found = lesson.learnt()
+        if found is None or self.is_known:
+            return
+        if self.learnt is None:
+            self.learnt, self._num_prompt_tokens = found, lesson.num_prompt_tokens
+            return
+        if (merged := self.learnt.merged(found)) is None:
+            self.learnt, self._num_ended = None, TRIES
+            return
+        self.learnt = merged
+        # What one prompt leaves could be a limit by accident.
+        tells_limit = not found.is_rest or self._num_prompt_tokens != lesson.num_prompt_tokens
+        self.is_known = tells_limit and not (needs_content and merged.layouts.content is None)
