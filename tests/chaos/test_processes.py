@@ -127,7 +127,7 @@ def test_a_worker_with_a_spare(
     more: dict[str, Any] = {"option.spare_workers": 1, "option.adapter_roots": TINY}
     folder = write_properties(tmp_path / "tiny", chat_properties | more)
     with serve([folder], tmp_path) as own:
-        wait_for(lambda: own.metric("lmi_worker_spare", "tiny") == 1)
+        wait_for(lambda: own.metric("lmi_worker_spare", "tiny") == 1, 180)
         adapter = {"name": "late", "src": str(TINY / "lora")}
         assert _manage(own, requestType="REGISTER_ADAPTER", **adapter) == 200
         words = ("a worker with a spare is killed", _worker, signal.SIGKILL)
