@@ -144,4 +144,5 @@ def _sizes(message: msg.ToClient) -> Iterator[tuple[int, int]]:
     elif isinstance(message, msg.Output | msg.HttpOutput):
         yield message.id, message.chunk.memory
     elif isinstance(message, Rejoined):
-        yield message.id, sum(map(len, message.blocks))
+        before = message.before.memory if message.before else 0
+        yield message.id, before + sum(map(len, message.blocks))

@@ -13,19 +13,21 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
-from lmi_backend.errors import HttpError, MovedError
-from lmi_backend.ipc import messages as msg
+from lmi_backend.endpoint.kept_sink import KeptSink
+from lmi_backend.errors import HttpError
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.kept_chunks import KeptChunks
-from lmi_backend.ipc.rejoining import NOT_KEPT, Keep, Rejoin, Rejoined
+from lmi_backend.ipc.rejoining import NOT_KEPT, Cancelled, Find, Forget, Found, Keep, Named, Rejoin
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from lmi_backend.errors import LmiError
     from lmi_backend.generation import Chunk
+    from lmi_backend.ipc.rejoining import ForKept
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +36,6 @@ KEPT_BYTES: Final = 4 << 20
 ALL_KEPT_BYTES: Final = 256 << 20
 """Of all answers of a model. Above it those without a front end are deleted, then the one that
 grows."""
-_EVENTS: Final = "text/event-stream"
 
 
 class KeptAnswers:
@@ -47,6 +48,7 @@ class KeptAnswers:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._kept: dict[str, KeptSink] = {}
+        self._aliases: dict[str, KeptSink] = {}
         self._size = 0
         self._closed = threading.Event()
         self._num_rejoined = 0
@@ -71,7 +73,7 @@ class KeptAnswers:
             client: its front end.
             number: the front end's for it.
             order: how it is to be kept.
-            is_rest: whether it resumes: the chunks before are not known, so none is kept.
+            is_rest: whether it resumes: none is kept if those before are not in the order.
         """
         if order is None or self._closed.is_set():
             return ClientSink(client, number)
@@ -79,7 +81,7 @@ class KeptAnswers:
             if (before := self._kept.get(order.name)) is not None:
                 # Its front end has lost its connection, and has it generated again.
                 self.end(before)
-            if is_rest:
+            if is_rest and order.before is None:
                 return ClientSink(client, number)
             sink = KeptSink(self, client, number, order)
             self._kept[order.name] = sink
@@ -88,6 +90,37 @@ class KeptAnswers:
             # It left before the sink was known.
             self.leave(client)
         return sink
+
+    def take(self, message: ForKept, client: ClientConnection) -> None:
+        """Do what a front end says of an answer that it has, or that another has begun."""
+        match message:
+            case Rejoin():
+                self.rejoin(message, client)
+            case Find():
+                client.put(self._found(message.alias))
+            case Forget() | Named() | Cancelled():
+                with self.lock:
+                    sink = self._kept.get(message.name)
+                    if sink is not None and sink.pid == client.pid:
+                        self._change(sink, message)
+
+    def _change(self, sink: KeptSink, message: Forget | Named | Cancelled) -> None:
+        """Do what the front end that has an answer says."""
+        match message:
+            case Forget():
+                self.end(sink)
+            case Named(alias=alias):
+                sink.order = replace(sink.order, alias=alias)
+                self._aliases[alias] = sink
+            case Cancelled():
+                sink.cancel()
+
+    def _found(self, alias: str) -> Found:
+        with self.lock:
+            sink = self._aliases.get(alias)
+            if sink is None or not sink.is_wanted:
+                return Found()
+            return Found(sink.order, sink.is_cancelled_by_client)
 
     def rejoin(self, asked: Rejoin, client: ClientConnection) -> None:
         """Send a front end all of an answer, and what follows."""
@@ -109,20 +142,12 @@ class KeptAnswers:
             # It left before it had the answer.
             self.leave(client)
 
-    def forget(self, name: str, client: ClientConnection) -> None:
-        """Keep an answer no longer, as the front end that has it says."""
-        with self.lock:
-            sink = self._kept.get(name)
-            if sink is not None and sink.pid == client.pid:
-                self.end(sink)
-
     def leave(self, client: ClientConnection) -> None:
         """Keep the answers of a client that has gone for as long as their clients may reconnect."""
         with self.lock:
             own = [sink for sink in self._kept.values() if sink.client is client]
             for sink in own:
-                # Without an event nobody knows its name.
-                if sink.chunks.is_empty or sink.is_gone or self._closed.is_set():
+                if not sink.is_wanted or self._closed.is_set():
                     self.drop(sink)
                     sink.is_gone = True
                 else:
@@ -130,16 +155,24 @@ class KeptAnswers:
             alone = [sink for sink in own if sink.is_alone]
         if alone:
             _log.info("%d answers are kept: their front end has gone", len(alone))
-            seconds = max(sink.order.seconds for sink in alone)
-            guarded_thread("lmi-kept", partial(self._expire, seconds, alone)).start()
+            guarded_thread("lmi-kept", partial(self._expire, alone)).start()
 
-    def _expire(self, seconds: float, sinks: Iterable[KeptSink]) -> None:
-        """Delete answers that no front end has requested within some seconds."""
-        self._closed.wait(seconds)
+    def _expire(self, sinks: Sequence[KeptSink]) -> None:
+        """Delete answers that no front end has requested when their time is over."""
+        while not self._closed.is_set() and (waits := self._end_late(sinks)):
+            self._closed.wait(min(waits))
+
+    def _end_late(self, sinks: Sequence[KeptSink]) -> list[float]:
+        """Delete the answers whose time is over; return the seconds until the others are due."""
+        now = time.monotonic()
         with self.lock:
-            for sink in sinks:
-                if sink.is_alone and sink.ends_at <= time.monotonic():
+            alone = [sink for sink in sinks if sink.is_alone and self._has(sink)]
+            for sink in alone:
+                if sink.ends_at <= now:
                     self.end(sink)
+        # The time of a lasting one that is not complete has not begun.
+        times = [(sink.ends_at - now, sink.order.seconds) for sink in alone]
+        return [min(each) for each in times if each[0] > 0]
 
     def close(self) -> None:
         """Keep nothing from now on."""
@@ -152,7 +185,7 @@ class KeptAnswers:
 
     def add(self, sink: KeptSink, chunks: Sequence[Chunk], *, is_last: bool) -> None:
         """Keep chunks of an answer, within the bounds; the caller has the lock."""
-        if self._kept.get(sink.order.name) is not sink:
+        if not self._has(sink):
             return
         if not sink.may_keep(chunks):
             self.drop(sink)
@@ -180,110 +213,11 @@ class KeptAnswers:
 
     def drop(self, sink: KeptSink) -> None:
         """Delete what is kept of an answer."""
-        if self._kept.get(sink.order.name) is sink:
+        if self._has(sink):
             del self._kept[sink.order.name]
+            self._aliases.pop(sink.order.alias, None)
             self._size -= sink.noted_size
             sink.chunks = KeptChunks()
 
-
-class KeptSink(ClientSink):
-    """Sends the chunks of one request to a client as `ClientSink` does, and has them kept.
-
-    Args:
-        kept: keeps them.
-        client: the front end.
-        request_id: the front end's number for the request.
-        order: how long they are kept, and for whom.
-    """
-
-    def __init__(
-        self, kept: KeptAnswers, client: ClientConnection, request_id: int, order: Keep
-    ) -> None:
-        super().__init__(client, request_id)
-        # An event that passes without a message of its own would not be kept.
-        self.takes_events = False
-        self._kept, self.order, self.pid = kept, order, client.pid
-        self.chunks = KeptChunks()
-        self.noted_size = self.chunks.size
-        """Bytes that are counted for it."""
-        self.ends_at = 0.0
-        """When it is deleted, if no front end has come; seconds of a monotonic clock."""
-        self._is_over = False
-        self._error: LmiError | None = None
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether it has no front end."""
-        return self.client is NOBODY
-
-    def may_keep(self, chunks: Sequence[Chunk]) -> bool:
-        """Tell whether these may be the next of a stream of events; others have no ids."""
-        headers = getattr(chunks[0], "headers", None) if chunks and self.chunks.is_empty else None
-        return headers is None or headers.get("content-type", "").startswith(_EVENTS)
-
-    def store(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        """Take chunks, which leave when the client is flushed."""
-        with self._kept.lock:
-            self._is_over = is_last
-            self._kept.add(self, chunks, is_last=is_last)
-            super().store(chunks, is_last=is_last)
-
-    def fail(self, error: LmiError) -> None:
-        """End the answer with an error, which is kept as a part of it."""
-        with self._kept.lock:
-            self._is_over, self._error = True, error
-            if self.is_gone or self.chunks.is_empty:
-                self._kept.drop(self)
-            client = self.client
-            client.leave(self.number)
-            if not self.is_gone:
-                client.store([failure_of(self.number, error)])
-        client.flush()
-
-    def is_cancelled(self) -> bool:
-        """Tell whether nobody wants the answer; a front end that has gone may come back."""
-        return self.is_gone
-
-    def be_alone(self) -> None:
-        """Continue without a front end."""
-        self.client.leave(self.number)
-        self.client = NOBODY
-        self.ends_at = time.monotonic() + self.order.seconds
-
-    def move(self, client: ClientConnection, request_id: int) -> None:
-        """Send all chunks to another client, and to that one what follows."""
-        if not self.is_alone:
-            before, number = self.client, self.number
-            before.leave(number)
-            error = MovedError("another front end has the answer")
-            before.store([failure_of(number, error)])
-        self.client, self.number, self.pid = client, request_id, client.pid
-        messages: list[msg.ToClient] = [Rejoined(request_id, self.chunks.blocks())]
-        if self._error is not None:
-            messages.append(failure_of(request_id, self._error))
-        if not self._is_over:
-            client.enter(self, request_id)
-        client.store(messages)
-
-
-class _Nobody(ClientConnection):
-    """Stands for the front end of an answer that has none."""
-
-    def __init__(self) -> None:
-        # It is never started.
-        self.is_gone, self.keeps_ids = False, True
-
-    def store(self, messages: Sequence[msg.ToClient]) -> None:
-        """Do nothing: the chunks are kept."""
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def leave(self, request_id: int) -> None:
-        """Do nothing."""
-
-
-NOBODY: Final = _Nobody()
+    def _has(self, sink: KeptSink) -> bool:
+        return self._kept.get(sink.order.name) is sink

@@ -19,7 +19,7 @@ from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.endpoint.kept import KeptAnswers
 from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.rejoining import Forget, Rejoin
+from lmi_backend.ipc.rejoining import Cancelled, Find, Forget, Found, Named, Rejoin
 from lmi_backend.ipc.versions import Refusals
 from lmi_backend.serving.management import FAULT, AdapterManagement
 from lmi_backend.threads import guarded_thread
@@ -40,6 +40,7 @@ _ANSWERS: Final[dict[type[msg.FromClient], msg.ToClient]] = {
     msg.AskState: msg.State({}),
     msg.Drain: msg.Drained(0),
     msg.RenewWorker: msg.Renewed(problem=FAULT),
+    Find: Found(),
 }
 """What a client is sent that waits for an answer which could not be made."""
 # An alias model looks for it every 0.2 s; the load of a model must not wait for one that hangs.
@@ -161,10 +162,8 @@ class Endpoint:
             case msg.Manage(id=request_id, body=body):
                 own = ClientSink(client, request_id)
                 self._try(own, lambda: self.management.take(body, own))
-            case Rejoin():
-                self.kept.rejoin(message, client)
-            case Forget(name=name):
-                self.kept.forget(name, client)
+            case Rejoin() | Forget() | Named() | Find() | Cancelled():
+                self.kept.take(message, client)
 
     def _check(self, hello: msg.Hello, client: ClientConnection) -> None:
         """Raise WorkerError, and tell the client why, if it is of another protocol."""

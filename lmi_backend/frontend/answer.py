@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
+from msgspec.structs import replace
+
 from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES
 from lmi_backend.errors import EngineError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.kept_chunks import chunks_in
-from lmi_backend.ipc.rejoining import Forget
+from lmi_backend.ipc.kept_chunks import chunks_before, chunks_in
+from lmi_backend.ipc.rejoining import Cancelled, Forget, Named
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lmi_backend.errors import LmiError
     from lmi_backend.frontend.connection import ModelConnection
-    from lmi_backend.generation import Chunk
+    from lmi_backend.generation import Chunk, Continuation
+    from lmi_backend.ipc.rejoining import Before, Rejoined
     from lmi_backend.resume.progress import Progress
+
+    _Submit = msg.Submit | msg.SubmitHttp
 
 ALL_UNREAD_BYTES: Final = 512 << 20
 
@@ -31,6 +34,21 @@ class Forward(Protocol):
         Args:
             is_event: whether it came as one, so that its data is all that it says.
         """
+        ...
+
+
+class Kept(Protocol):
+    """Keeps what comes of an answer for its client."""
+
+    name: str
+    """By which the model keeps it too."""
+
+    def moved(self) -> None:
+        """Note that another front end has the answer."""
+        ...
+
+    def before(self, where: Continuation) -> Before | None:
+        """Return what its client has got, where the model resumes it; None if that is not known."""
         ...
 
 
@@ -67,8 +85,8 @@ class Answer:
     """What has come of one request's answer and is not yet taken."""
 
     __slots__ = (
-        "_before", "_chunks", "_connection", "_error", "_unread", "_waiting", "awaited", "forward",
-        "is_over", "progress", "request_id",
+        "_before", "_chunks", "_connection", "_error", "_kept", "_unread", "_waiting", "awaited",
+        "forward", "is_over", "progress", "request_id",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +101,8 @@ class Answer:
         self._before: list[list[Chunk]] = []
         """These chunks, which are read first."""
         self._unread = connection.unread
+        self._kept: Kept | None = None
+        """How its client may get it again."""
         self._error: LmiError | None = None
         self.is_over = False
         """Whether it is finished, or its client has left."""
@@ -100,10 +120,11 @@ class Answer:
         if forward is None or not forward.take(chunk, is_event=is_event):
             self._keep(chunk)
 
-    def rejoin(self, blocks: Sequence[bytes]) -> None:
+    def rejoin(self, rejoined: Rejoined) -> None:
         """Take the chunks that another front end had."""
         try:
-            self._before = list(chunks_in(blocks))
+            before = chunks_before(rejoined.before) if rejoined.before else ()
+            self._before = [*before, *chunks_in(rejoined.blocks)]
         except Exception as error:  # noqa: BLE001  all answers come on this connection
             self.fail(EngineError(f"what is kept of the answer cannot be read: {error}"))
             self.abort()
@@ -156,10 +177,9 @@ class Answer:
             finally:
                 self._waiting = None
         if self._before:
-            chunks = self._before.pop(0)
             # There may be many, and others are to run too.
             await asyncio.sleep(0)
-            return chunks
+            return self._before.pop(0)
         if not self._chunks and self._error is not None:
             raise self._error
         return self._drop()
@@ -177,9 +197,31 @@ class Answer:
         self._connection.forget(self.request_id)
         self._connection.send(msg.Abort([self.request_id]))
 
-    def forget(self, name: str) -> None:
-        """Tell the model that the answer is kept no longer under a name."""
-        self._connection.send(Forget(name))
+    @property
+    def is_behind(self) -> bool:
+        """Whether not all is read that another front end had."""
+        return bool(self._before)
+
+    def keep(self, kept: Kept) -> None:
+        """Note how its client may get it again."""
+        self._kept = kept
+        self._connection.questions.when_moved[kept.name] = kept.moved
+
+    def call(self, alias: str) -> None:
+        """Tell the model by what it is to find the answer too."""
+        if self._kept is not None:
+            self._connection.send(Named(self._kept.name, alias))
+
+    def cancel(self) -> None:
+        """Tell the model that what there is of the answer is all."""
+        if self._kept is not None:
+            self._connection.send(Cancelled(self._kept.name))
+
+    def forget(self) -> None:
+        """Tell the model that the answer is kept no longer."""
+        if self._kept is not None:
+            self._connection.send(Forget(self._kept.name))
+            self._connection.questions.when_moved.pop(self._kept.name, None)
 
     def move(self, connection: ModelConnection, request_id: int) -> None:
         """Have another connection resume the answer."""
@@ -187,7 +229,19 @@ class Answer:
         if self.progress is not None:
             self.progress.times += 1
             self.progress.is_acknowledged = False
-            connection.send(self.progress.message(request_id))
+            connection.send(self._with_before(self.progress.message(request_id)))
+            if self._kept is not None:
+                connection.questions.when_moved[self._kept.name] = self._kept.moved
+
+    def _with_before(self, message: _Submit) -> _Submit:
+        """Add to a request that resumes what its client has got, if that is known."""
+        is_read = not self._before and not self._chunks
+        if self._kept is None or not is_read or not isinstance(message, msg.SubmitHttp):
+            return message
+        where, keep = message.request.continuation, message.keep
+        if where is None or keep is None:
+            return message
+        return replace(message, keep=replace(keep, before=self._kept.before(where)))
 
     def end(self) -> None:
         """Note that the last chunk has come."""

@@ -8,13 +8,15 @@ from lmi_backend.clients.dropped import DroppedParameters
 from lmi_backend.clients.form import EVENTS
 from lmi_backend.clients.lmi.handler_form import HandlerForm
 from lmi_backend.clients.reply import AdapterChange
-from lmi_backend.clients.responses.background import BackgroundForm
+from lmi_backend.clients.responses.background import PATH, BackgroundForm
 from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED
 from lmi_backend.clients.tracing import take_trace, with_trace
 from lmi_backend.frontend.adapters import manage
+from lmi_backend.frontend.at_model import AtModel
 from lmi_backend.frontend.background_answer import BackgroundAnswer
+from lmi_backend.frontend.found_responses import FoundResponses
 from lmi_backend.frontend.keeping import LAST_ID
-from lmi_backend.frontend.kept_responses import KeptResponses
+from lmi_backend.frontend.kept_responses import KeptResponses, is_by_id
 from lmi_backend.frontend.rejoining import Rejoining, owner_of
 from lmi_backend.frontend.relay import send_answer
 from lmi_backend.ipc.rejoining import Keep
@@ -48,6 +50,7 @@ class Answering:
         self._reading, self._limit, self._seconds = reading, limit, seconds
         self._keeping, self._responses = keeping, KeptResponses(keeping)
         self._rejoining = Rejoining(reading, keeping)
+        self._found = FoundResponses(reading.models, keeping, self._responses)
         self._dropped = DroppedParameters()
 
     async def __call__(self, path: Path, exchange: Exchange) -> None:
@@ -58,7 +61,8 @@ class Answering:
         if kept is not None:
             kept.request = await owner_of(exchange, data)
             if _may_be_events(asked):
-                keep = Keep(kept.name, kept.request, model.info.resume_window)
+                lasts = isinstance(kept, BackgroundAnswer)
+                keep = Keep(kept.name, kept.request, model.info.resume_window, is_lasting=lasts)
         await self._send(exchange, model, asked, kept, keep)
 
     def _kept(self, exchange: Exchange, model: Model, asked: Read) -> KeptAnswer | None:
@@ -68,21 +72,26 @@ class Answering:
             return self._keeping.in_background(exchange, model.info, is_stream=is_stream)
         return None if _is_own(asked) else self._keeping.open(exchange, model.info)
 
-    def is_back(self, exchange: Exchange) -> bool:
-        """Tell whether a request is about a kept answer, and starts no other."""
-        has_id = LAST_ID in exchange.headers and exchange.method == "POST"
-        return has_id or self._responses.find(exchange) is not None
+    async def come_back(self, path: Path, exchange: Exchange, key: ApiKey | None) -> bool:
+        """Answer a request about a kept answer; return false if it is about none.
 
-    async def come_back(self, path: Path, exchange: Exchange, key: ApiKey | None) -> None:
-        """Answer a client that reconnects; raises as `Rejoining` and `KeptResponses` do."""
+        Raises as `FoundResponses`, `Rejoining` and `KeptResponses` do.
+        """
+        if is_by_id(exchange):
+            kept = self._responses.find(exchange) or await self._found.find(exchange, key)
+            if kept is not None:
+                await exchange.text(self._limit, self._seconds)
+                await self._responses.answer(exchange, kept)
+            return bool(exchange.status)
+        if LAST_ID not in exchange.headers or exchange.method != "POST":
+            return False
         # The request was read when the answer began, unless another front end did so.
         data = await exchange.text(self._limit, self._seconds)
-        if (kept := self._responses.find(exchange)) is not None:
-            await self._responses.answer(exchange, kept)
-        elif self._keeping.has(exchange):
+        if self._keeping.has(exchange):
             await self._keeping.come_back(exchange, await owner_of(exchange, data))
         else:
             await self._rejoining(path, exchange, data, key)
+        return True
 
     async def generate(self, exchange: Exchange, path: TritonPath, body: Body, size: int) -> bool:
         """Answer a body of Triton's `generate`; return False where Triton is to answer it.
@@ -122,7 +131,9 @@ class Answering:
             await send_answer(exchange, answer, asked.form, failure)
         else:
             if keep is not None:
-                kept.follow_model(answer)
+                kept.at_model = AtModel(kept, answer, asked.form)
+                if exchange.path == PATH:
+                    kept.when_begun = self._responses.name
             sending = send_answer(kept, answer, asked.form, failure)
             if not isinstance(kept, BackgroundAnswer) or kept.is_stream:
                 await kept.serve(sending)

@@ -149,8 +149,8 @@ class FrontEnd:
         if key is not None:
             exchange.tenant, exchange.key_digest = key.name, key.digest
             exchange.has_token_limit = key.has_token_limit
-        if service.resumed is not None and self._answering.is_back(exchange):
-            await self._answering.come_back(service.resumed, exchange, key)
+        path = service.resumed
+        if path is not None and await self._answering.come_back(path, exchange, key):
             return
         if self._health.is_stopping:
             raise StoppingError(STOPPING)

@@ -22,20 +22,29 @@ class BackgroundAnswer(KeptAnswer):
         store: holds it while it is kept.
         exchange: its first request.
         window: seconds that it is kept after its end.
+        name: as `KeptAnswer`.
         is_stream: whether its first client reads its events.
     """
 
     def __init__(
-        self, store: Keeping, exchange: Exchange, window: float, *, is_stream: bool
+        self,
+        store: Keeping,
+        exchange: Exchange,
+        window: float,
+        name: str = "",
+        *,
+        is_stream: bool = False,
     ) -> None:
-        super().__init__(store, exchange, window)
+        super().__init__(store, exchange, window, name)
         self.is_stream = is_stream
         self.is_cancelled = False
 
     def cancel(self) -> None:
         """Stop to generate it; what there is stays for its window."""
         if not self.is_over:
-            self.is_cancelled = self._has_end = True
+            self.is_cancelled = True
+            if self.at_model is not None:
+                self.at_model.answer.cancel()
             self._leave()
 
     def touch(self) -> None:
@@ -47,6 +56,8 @@ class BackgroundAnswer(KeptAnswer):
             super()._start_window()
 
     def _end(self, task: asyncio.Task[None]) -> None:
+        # Of a cancelled one nothing follows, and nothing is missing.
+        self._has_end = self._has_end or self.is_cancelled
         super()._end(task)
         self._start_window()
 

@@ -84,8 +84,7 @@ class ModelConnection(asyncio.Protocol):
         """Greet the endpoint."""
         # uvloop's is not a subclass.
         self._transport = cast("asyncio.Transport", transport)
-        hello = msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True, release=__version__)
-        self.send(hello)
+        self.send(msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True, release=__version__))
 
     def data_received(self, data: bytes) -> None:
         """Hand each message to the request it belongs to."""
@@ -149,11 +148,12 @@ class ModelConnection(asyncio.Protocol):
                 check_characters(len(request.prompt), *bounds, field="prompt")
         return self._start(lambda number: msg.Submit(number, work, tenant, keep))
 
-    def rejoin(self, work: msg.Work, tenant: str, keep: Keep) -> Answer:
+    def rejoin(self, keep: Keep, work: msg.Work | None = None, tenant: str = "") -> Answer:
         """Request all of an answer that another front end had begun; raises like `submit`."""
         answer = self._start(lambda number: Rejoin(number, keep.name, keep.owner))
-        kind = msg.SubmitHttp if isinstance(work, HttpRequest) else msg.Submit
-        answer.awaited = self._progress(kind(answer.request_id, work, tenant, keep))  # type: ignore[arg-type]
+        if work is not None:
+            kind = msg.SubmitHttp if isinstance(work, HttpRequest) else msg.Submit
+            answer.awaited = self._progress(kind(0, work, tenant, keep))  # type: ignore[arg-type]
         return answer
 
     def resume(self, answer: Answer) -> None:
@@ -287,7 +287,7 @@ class ModelConnection(asyncio.Protocol):
                         self._fail(answer, error)
             case Rejoined():
                 if (answer := self._answers.get(message.id)) is not None:
-                    answer.rejoin(message.blocks)
+                    answer.rejoin(message)
             case msg.Failure():
                 if (answer := self._pop(message.id)) is not None:
                     answer.fail(error_of(message))

@@ -70,11 +70,14 @@ class Keeping:
         """Return what takes an answer whose client need not stay."""
         return BackgroundAnswer(self, exchange, model.resume_window, is_stream=is_stream)
 
-    def again(self, exchange: Exchange, model: ModelInfo, name: str) -> KeptAnswer | None:
+    def again(
+        self, exchange: Exchange, model: ModelInfo, name: str, *, is_lasting: bool = False
+    ) -> KeptAnswer | None:
         """Return what takes an answer of a name that another front end had; None as `open`."""
         if not model.resume_window:
             return None
-        return KeptAnswer(self, exchange, model.resume_window, name)
+        kind = BackgroundAnswer if is_lasting else KeptAnswer
+        return kind(self, exchange, model.resume_window, name)
 
     async def come_back(self, exchange: Exchange, owner: str) -> None:
         """Send a client the events after the one that it names.
@@ -107,8 +110,12 @@ class Keeping:
         if not kept.events.has(number):
             raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT)
         exchange.model = kept.model
-        self._counts[kept.model].resumed += 1
+        self.note_back(kept)
         await kept.follow(exchange, number)
+
+    def note_back(self, kept: KeptAnswer) -> None:
+        """Count that a client has reconnected."""
+        self._counts[kept.model].resumed += 1
 
     def of_path(self, key_digest: str, path: str) -> Iterator[KeptAnswer]:
         """Yield the answers that a client has begun on a path."""
@@ -119,7 +126,6 @@ class Keeping:
         """Begin to keep an answer."""
         self._kept[kept.name] = kept
         self._counts[kept.model].rejoined += kept.is_back
-        self._counts[kept.model].resumed += kept.is_back
         self.note_size(kept)
 
     def note_away(self, kept: KeptAnswer, *, is_away: bool) -> None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.clients.form import EVENTS
 from lmi_backend.endpoint.backlog import UNREAD
 from lmi_backend.errors import EngineError, HttpError, MovedError
+from lmi_backend.frontend.at_model import AtModel
+from lmi_backend.frontend.kept_direct import Direct
 from lmi_backend.frontend.kept_events import KeptEvents
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc.rejoining import NOT_KEPT
@@ -23,7 +25,6 @@ from lmi_backend.ipc.rejoining import NOT_KEPT
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-    from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.http.api_keys import ApiKey
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
@@ -66,22 +67,27 @@ class KeptAnswer:
         """Bytes that the store has counted for it."""
         self.created: dict[str, Any] | None = None
         """For `kept_responses`: the response that the first event has."""
-        self.direct = _Direct(self)
+        self.direct = Direct(self)
         """As `Exchange.direct`."""
         self.status, self.error = 0, ""
         self.num_tokens = self.num_prompt_tokens = 0
-        self.is_kept = self.is_over = self._has_end = self._is_forgotten = False
+        self.is_kept = self.is_over = self._has_end = self._is_forgotten = self._is_lost = False
         self._headers: Mapping[str, str] = {}
         self._key: ApiKey | None = None
         self._leave: Callable[[], object] = _nothing
-        self._release: Callable[[], object] = _nothing
+        self.at_model: AtModel | None = None
+        """The answer as the model keeps it, if it does."""
+        self.when_begun: Callable[[KeptAnswer], object] | None = None
+        """Called at the first event, before a client has it."""
         self._reader: Exchange | None = None
         self._news = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
-    def follow_model(self, answer: Answer) -> None:
-        """Have the model told when the answer is kept no longer."""
-        self._release = partial(answer.forget, self.name)
+    def lose(self) -> None:
+        """Delete the answer as soon as it is over: another front end has it."""
+        self._is_lost = True
+        if self.is_over:
+            self._store.forget(self)
 
     async def serve(self, sending: Coroutine[Any, Any, None], number: int = 0) -> None:
         """Send the answer here, and from here to its first client.
@@ -108,8 +114,7 @@ class KeptAnswer:
         task = self._task = asyncio.ensure_future(sending)
         task.add_done_callback(self._end)
         while not (self.is_over or (self.is_kept and self.events.count >= number)):
-            self._news.clear()
-            await self._news.wait()
+            await self.next()
         if self.is_kept:
             return True
         exchange.status, exchange.error = exchange.status or self.status, self.error
@@ -188,7 +193,11 @@ class KeptAnswer:
             self._timer.cancel()
         if not self.is_over:
             self._leave()
-        self._release()
+        self._forget_at_model()
+
+    def _forget_at_model(self) -> None:
+        if self.at_model is not None:
+            self.at_model.answer.forget()
 
     def _end(self, task: asyncio.Task[None]) -> None:
         """Note that the answer is over."""
@@ -202,9 +211,8 @@ class KeptAnswer:
             _log.error("an answer of model %s failed", self.model, exc_info=error)
             self.error = type(error).__name__
         if not self.is_kept:
-            self._release()
-        elif self.error == MovedError.__name__:
-            # Another front end has it.
+            self._forget_at_model()
+        elif self._is_lost or self.error == MovedError.__name__:
             self._store.forget(self)
         self._news.set()
 
@@ -212,7 +220,15 @@ class KeptAnswer:
         """Keep data, and wake what sends it to the client."""
         self.events.add(data)
         self._store.note_size(self)
+        if self.when_begun is not None and self.events.count:
+            begun, self.when_begun = self.when_begun, None
+            begun(self)
         self._news.set()
+
+    async def next(self) -> None:
+        """Wait until something has come, or it is over."""
+        self._news.clear()
+        await self._news.wait()
 
     # The interface that `relay` uses.
 
@@ -275,25 +291,6 @@ class KeptAnswer:
         self.when_known()
         self._attach(exchange)
         return True
-
-
-class _Direct:
-    """Takes the middle of an answer, as `Client` does."""
-
-    def __init__(self, kept: KeptAnswer) -> None:
-        self._kept = kept
-
-    @property
-    def is_free(self) -> bool:
-        """See `Client.is_free`."""
-        return self._kept.is_kept or self._kept.first.direct.is_free
-
-    def write(self, data: bytes) -> None:
-        """See `Client.write`."""
-        if self._kept.is_kept:
-            self._kept.put(data)
-        else:
-            self._kept.first.direct.write(data)
 
 
 def _nothing() -> None:

@@ -87,6 +87,12 @@ class KeptEvents:
         self.size -= sum(len(each.data) + _OBJECT_BYTES for each in old)
         return bool(old)
 
+    def all(self) -> tuple[list[bytes], bytes] | None:
+        """Return the events, compressed, and the beginning of the next; None if some are gone."""
+        self.compress()
+        blocks = [block.data for block in self._blocks]
+        return (blocks, bytes(self._rest)) if self._first == 0 else None
+
     def has(self, number: int) -> bool:
         """Tell whether all events after one are kept."""
         return self._first <= number <= self.count

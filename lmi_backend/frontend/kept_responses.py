@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +11,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from lmi_backend.clients.form import JSON
+from lmi_backend.clients.responses.background import PATH
 from lmi_backend.errors import EngineError, RequestError
 from lmi_backend.frontend.background_answer import BackgroundAnswer
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.keeping import Keeping
     from lmi_backend.frontend.kept_answer import KeptAnswer
 
-_PATH: Final = "/v1/responses"
 _TRUE: Final = ("true", "1")
 _RUNNING: Final = ("in_progress", "queued")
 
@@ -36,9 +37,7 @@ class KeptResponses:
     def find(self, exchange: Exchange) -> KeptAnswer | None:
         """Return the stream whose response a path names, for the client that began it."""
         name = exchange.parameters.get("id", "")
-        if not name or not exchange.path.startswith(f"{_PATH}/"):
-            return None
-        streams = self._keeping.of_path(exchange.key_digest, _PATH)
+        streams = self._keeping.of_path(exchange.key_digest, PATH)
         return next((each for each in streams if _created(each).get("id") == name), None)
 
     async def answer(self, exchange: Exchange, kept: KeptAnswer) -> None:
@@ -65,6 +64,12 @@ class KeptResponses:
             self._keeping.forget(kept)
         await exchange.respond(HTTPStatus.OK, msgspec.json.encode(response), {"content-type": JSON})
 
+    def name(self, kept: KeptAnswer) -> None:
+        """Tell the model the id of a response that has begun, so that others find it there."""
+        name = _created(kept).get("id")
+        if isinstance(name, str) and kept.at_model is not None:
+            kept.at_model.answer.call(alias_of(kept.owner[0], name))
+
     async def begin(self, exchange: Exchange, kept: BackgroundAnswer) -> None:
         """Answer the first request for a response in the background, which has begun.
 
@@ -75,6 +80,17 @@ class KeptResponses:
         if not (response := _latest(kept)):
             raise EngineError("the response failed before it began")
         await exchange.respond(HTTPStatus.OK, msgspec.json.encode(response), {"content-type": JSON})
+
+
+def is_by_id(exchange: Exchange) -> bool:
+    """Tell whether a request names a response by its id."""
+    return "id" in exchange.parameters and exchange.path.startswith(f"{PATH}/")
+
+
+def alias_of(key_digest: str, name: str) -> str:
+    """Return by what a model finds a response: its id, and the key that began it."""
+    text = f"{key_digest} {PATH}/\n{name}"
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _number(query: dict[str, str]) -> int:

@@ -65,7 +65,7 @@ class Reading:
     """Reads requests; each reader raises LmiError where one is wrong or its model is unknown."""
 
     def __init__(self, models: Models) -> None:
-        self._models = models
+        self.models = models
         self.actions: dict[str, _Reader] = {
             READ: self._object,
             RELAY: self._relayed,
@@ -83,7 +83,7 @@ class Reading:
         name = exchange.spec.model_named(body, exchange.headers)
         if self._is_no_name(name):
             name = ""
-        model = await self._models.of_body(exchange, name)
+        model = await self.models.of_body(exchange, name)
         if path.read is None:
             raise TypeError(path)
         return model, await aside(len(data), path.read, body, model.context_of(name))
@@ -96,10 +96,10 @@ class Reading:
         name = await model_of(data)
         target, adapter = exchange.headers.get(TARGET, ""), exchange.headers.get(ADAPTER, "")
         if is_unnamed := self._is_no_name(name):
-            model = await self._models.of_body(exchange, target)
+            model = await self.models.of_body(exchange, target)
             adapter = adapter or model.context_of(target).adapter
         else:
-            model = await self._models.of_body(exchange, name)
+            model = await self.models.of_body(exchange, name)
         if adapter or is_unnamed:
             asked = {"model": adapter or model.name}
             data = msgspec.json.encode(await read_object(data) | asked)
@@ -113,13 +113,13 @@ class Reading:
 
     def _is_no_name(self, name: str) -> bool:
         """Tell whether a client that names no model gave this as one."""
-        return (name in _NO_NAMES or _IS_URL(name) is not None) and self._models.find(name) is None
+        return (name in _NO_NAMES or _IS_URL(name) is not None) and self.models.find(name) is None
 
     async def _stored(self, _path: Path, exchange: Exchange, _data: bytes) -> tuple[Model, Read]:
         """Read a response of `/v1/responses` by its id, if one model can have it."""
         path = exchange.path + (f"?{exchange.query}" if exchange.query else "")
         headers = _engine_headers(exchange) | {":method": exchange.method}
-        model = await self._models.of_body(exchange, "")
+        model = await self.models.of_body(exchange, "")
         return model, Read(HttpRequest(path, b"", headers), exchange.spec.form())
 
     async def _invoked(self, path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
@@ -166,7 +166,7 @@ class Reading:
             raise HttpError(HTTPStatus.BAD_REQUEST, text)
         kind = "UPDATE_ADAPTER" if body.get("load_inplace") else "REGISTER_ADAPTER"
         change = AdapterChange({"requestType": kind, "name": name, "src": folder})
-        model = await self._models.of_body(exchange, str(body.get("model") or ""))
+        model = await self.models.of_body(exchange, str(body.get("model") or ""))
         return model, Read(change, DoneForm(f"LoRA adapter '{name}' added"))
 
     async def _unload_adapter(
@@ -178,14 +178,14 @@ class Reading:
             text = "'lora_name' needs to be provided to unload a adapter."
             raise HttpError(HTTPStatus.BAD_REQUEST, text)
         change = AdapterChange({"requestType": "UNREGISTER_ADAPTER", "name": name})
-        model = await self._models.of_body(exchange, str(body.get("model") or name))
+        model = await self.models.of_body(exchange, str(body.get("model") or name))
         return model, Read(change, DoneForm(f"LoRA adapter '{name}' removed"))
 
     async def generate(
         self, exchange: Exchange, path: TritonPath, body: Body, size: int
     ) -> tuple[Model, Read] | None:
         """Read a body of Triton's `generate`; return None where Triton is to answer it."""
-        model = await self._models.reach(exchange, path.model)
+        model = await self.models.reach(exchange, path.model)
         if model is None or model.name != path.model:
             return None
         version = model.info.triton_version
@@ -210,15 +210,15 @@ class Reading:
             return await self._named(exchange, name), name
         endpoint = exchange.parameters.get("endpoint", "")
         for name in (endpoint, ""):
-            if (model := await self._models.reach(exchange, name)) is not None:
+            if (model := await self.models.reach(exchange, name)) is not None:
                 return model, name
         # A name in the body is read with the rest of it.
         asked = await _model_named_in(data) or endpoint
-        return await self._models.of_body(exchange, asked), ""
+        return await self.models.of_body(exchange, asked), ""
 
     async def _named(self, exchange: Exchange, name: str) -> Model:
-        if (model := await self._models.reach(exchange, name)) is None:
-            raise self._models.unknown(name)
+        if (model := await self.models.reach(exchange, name)) is None:
+            raise self.models.unknown(name)
         return model
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.reply import AdapterChange
 from lmi_backend.errors import HttpError, LmiError, UnavailableError
+from lmi_backend.frontend.at_model import AtModel
 from lmi_backend.frontend.http.bodies import ClientGoneError, aside
 from lmi_backend.frontend.relay import send_answer
 from lmi_backend.ipc.rejoining import NOT_KEPT, Keep
@@ -85,10 +86,15 @@ class Rejoining:
             raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT)
         kept.request = await owner_of(exchange, data)
         keep = Keep(name, kept.request, model.info.resume_window)
-        answer = model.connection.rejoin(asked.work, exchange.tenant or asked.tenant, keep)
-        kept.follow_model(answer)
+        answer = model.connection.rejoin(keep, asked.work, exchange.tenant or asked.tenant)
+        kept.at_model = AtModel(kept, answer, asked.form)
         coming = self._coming[name]
-        kept.when_known = lambda: self._over(name, coming)
+
+        def known() -> None:
+            self._keeping.note_back(kept)
+            self._over(name, coming)
+
+        kept.when_known = known
         if key is not None:
             key.rejoin()
             exchange.key = key

@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.generation import Delta
+from lmi_backend.generation import Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
 
@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from lmi_backend.generation import Chunk
+    from lmi_backend.ipc.rejoining import Before
 
 _BLOCK_BYTES: Final = 8 << 10
 """Size of the chunks that are compressed together, about."""
 _FAST: Final = 1
+_END: Final = b"\n\n"
+"""Of an event."""
 _ANSWER_BYTES: Final = 2048
 """Memory of an answer without its chunks, about."""
 _OBJECT_BYTES: Final = 100
@@ -27,13 +30,18 @@ _OBJECT_BYTES: Final = 100
 
 
 class KeptChunks:
-    """Keeps chunks, in the order in which they came."""
+    """Keeps chunks, in the order in which they came.
 
-    def __init__(self) -> None:
+    Args:
+        before: what came before them from another process.
+    """
+
+    def __init__(self, before: Before | None = None) -> None:
+        self.before = before
         self._blocks: list[bytes] = []
         self._latest = bytearray()
-        self.is_empty = True
-        self.size = _ANSWER_BYTES
+        self.is_empty = before is None
+        self.size = _ANSWER_BYTES + (before.memory if before else 0)
         """Bytes of memory, about."""
 
     def add(self, chunks: Iterable[Chunk]) -> None:
@@ -79,3 +87,26 @@ def chunks_in(blocks: Sequence[bytes]) -> Iterator[list[Chunk]]:
             msg.Output | msg.HttpOutput, limit=LARGEST_FRAME
         )
         yield [message.chunk for message in decoder.feed(zlib.decompress(block))]
+
+
+def chunks_before(before: Before) -> Iterator[list[Chunk]]:
+    """Yield chunks whose data are the events of another process.
+
+    Raises:
+        ValueError: a client has got something else.
+        zlib.error: they are not what was agreed.
+    """
+    texts = [zlib.decompress(block) + _END for block in before.events]
+    texts.append(before.rest)
+    if not texts[0].startswith(before.head):
+        raise ValueError("its beginning is another")
+    if sum(text.count(b"\n") for text in texts) != before.num_lines:
+        raise ValueError("it has other lines")
+    # The first chunk is as it was: the model finds in it what names the answer.
+    texts[:1] = [before.head, texts[0][len(before.head) :]]
+    for number, text in enumerate(texts):
+        chunk = HttpChunk(text, headers=before.headers)
+        if not number:
+            chunk.ids, chunk.num_tokens = before.ids, before.num_tokens
+            chunk.num_prompt_tokens = before.num_prompt_tokens
+        yield [chunk]

@@ -20,10 +20,10 @@ from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpReques
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
-from lmi_backend.ipc.rejoining import Forget, Keep, Rejoin, Rejoined
+from lmi_backend.ipc.rejoining import ForKept, Keep, OfKept
 from lmi_backend.token_ids import ID_BYTES
 
-PROTOCOL: Final = 13
+PROTOCOL: Final = 14
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -289,12 +289,12 @@ class State(_Message, frozen=True):
 
 
 ToWorker = Challenge | Accepted | Start | Proceed | Submit | SubmitHttp | SetAdapter | Abort | Stop
-_ForRequests = Submit | SubmitHttp | Rejoin | Forget | Manage | Abort
+_ForRequests = Submit | SubmitHttp | ForKept | Manage | Abort
 FromClient = Hello | _ForRequests | Drain | RenewWorker | AskHealth | AskState
 FromWorker = (
     Hello | Prepared | Ready | StartFailed | Output | HttpOutput | Events | Failure | Heartbeat
 )
-_OfRequests = Rejoined | Output | HttpOutput | Events | Failure
+_OfRequests = OfKept | Output | HttpOutput | Events | Failure
 ToClient = Welcome | Refused | _OfRequests | Drained | Renewed | Health | State
 Work = tuple[GenerateRequest, ...] | HttpRequest
 """What a client's request comes to."""

@@ -1,11 +1,13 @@
 """Streams whose front end is killed: their clients reconnect to the next one, and lack nothing."""
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.chaos.test_front_end import CHATS, ECHO, RESUMABLE
 from tests.support.chaos_report import Report
@@ -26,9 +28,25 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server whose front end and stub may be killed; all are back when a test is over."""
+    folder = tmp_path_factory.mktemp("echo")
+    with serve([write_properties(folder / "echo", ECHO)], folder) as served:
+        yield served
+
+
 def _state(served: Served) -> dict[str, Any]:
     (model,) = json.loads(served.ask("/api/state")[2])["models"]
     return dict(model)
+
+
+def _num_kept(served: Served) -> int:
+    """Return how many answers a model keeps; none while it is not there."""
+    return sum(
+        model.get("kept", {}).get("kept", 0)
+        for model in json.loads(served.ask("/api/state")[2])["models"]
+    )
 
 
 def _tokens(served: Served) -> float:
@@ -57,7 +75,7 @@ def test_streams_outlive_their_front_end(echo: Served, report: Report) -> None:
         path: _lasting(path, follow(echo.port, path, json.dumps(body | {"model": "echo"}).encode()))
         for path, body in BODIES.items()
     }
-    before = _tokens(echo)
+    before, before_it = _tokens(echo), _state(echo)["kept"]["rejoined"]
     with CuttingProxy(echo.port).run() as proxy, ThreadPoolExecutor(STREAMS) as threads:
 
         def run(number: int) -> bool:
@@ -82,10 +100,42 @@ def test_streams_outlive_their_front_end(echo: Served, report: Report) -> None:
     assert state["front_end"]["rejoined"] >= STREAMS / 2
     # Nobody generated twice.
     wait_for(lambda: echo.metric("lmi_requests_open", "echo") == 0)
-    assert state["kept"]["rejoined"] == state["front_end"]["rejoined"]
+    assert state["kept"]["rejoined"] - before_it == state["front_end"]["rejoined"]
     report.note_front(
         f"the front end is killed, and with it {STREAMS} streams whose clients reconnect",
         f"the answers continue in the stub; their clients have the same text: {whole} of {STREAMS}",
+    )
+
+
+def test_streams_outlive_their_stub_and_then_their_front_end(echo: Served, report: Report) -> None:
+    count = 8
+    paths = list(BODIES)[:2]
+    wait_for(lambda: echo.ask("/ping")[0] == 200)
+    asked = {"model": "echo", "max_tokens": 200}
+    bodies = {path: json.dumps(BODIES[path] | asked).encode() for path in paths}
+    with ThreadPoolExecutor(count) as threads:
+        streams = threads.map(lambda path: follow(echo.port, path, bodies[path]), paths)
+        plain = {path: _lasting(path, got) for path, got in zip(paths, streams, strict=True)}
+        before = _tokens(echo)
+
+        def run(number: int) -> bool:
+            path = paths[number % len(paths)]
+            got = follow(echo.port, path, bodies[path], number % 3 / 4, **RESUMABLE)
+            return _lasting(path, got) == plain[path] and got.connections > 1
+
+        results = threads.map(run, range(count))
+        wait_for(lambda: _tokens(echo) > before + count * 20)
+        stub = next(each for each in echo.family() if "triton_python" in each.name())
+        stub.kill()
+        # The next one has all of them, from their beginning.
+        wait_for(lambda: _num_kept(echo) == count)
+        kill_front_end(echo)
+        whole = sum(results)
+    assert whole == count
+    assert _state(echo)["kept"]["rejoined"] == count
+    report.note_front(
+        f"a stub is killed under {count} streams of OpenAI's, and the front end when they resume",
+        f"their clients reconnect and have the same text: {whole} of {count}",
     )
 
 

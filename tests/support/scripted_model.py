@@ -18,7 +18,7 @@ from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.protocol import bounded_protocol
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
-from lmi_backend.ipc.rejoining import NOT_KEPT, Forget, Keep, Rejoin
+from lmi_backend.ipc.rejoining import NOT_KEPT, Find, Forget, Found, Keep, Rejoin
 from lmi_backend.private_folders import private_folder
 from tests.support.waiting import wait_for
 
@@ -89,6 +89,8 @@ class ScriptedModel:
                 self.keeps.append(message.keep)
         elif isinstance(message, Rejoin):
             messages = self.kept(message)
+        elif isinstance(message, Find):
+            messages = [Found()]
         elif isinstance(message, Forget):
             self.forgotten.append(message.name)
         for each in messages:

@@ -50,6 +50,7 @@ FOLDERS = {
     "endpoint/client": ("stub",),
     "endpoint/connection": ("stub",),
     "endpoint/kept": ("stub",),
+    "endpoint/kept_sink": ("stub",),
     "endpoint/server": ("stub",),
     "endpoint/state": ("stub",),
     "triton": ("stub",),

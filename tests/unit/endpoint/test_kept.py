@@ -2,11 +2,13 @@
 
 import os
 import socket
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from lmi_backend.endpoint import kept
 from lmi_backend.endpoint.server import Endpoint
@@ -15,7 +17,19 @@ from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpChu
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 from lmi_backend.ipc.kept_chunks import chunks_in
-from lmi_backend.ipc.rejoining import NOT_KEPT, Forget, Keep, Rejoin, Rejoined
+from lmi_backend.ipc.rejoining import (
+    NOT_KEPT,
+    Before,
+    Cancelled,
+    Find,
+    Forget,
+    Found,
+    Keep,
+    Moved,
+    Named,
+    Rejoin,
+    Rejoined,
+)
 from lmi_backend.token_ids import pack
 from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
@@ -61,6 +75,10 @@ class FrontEnd:
 
     def rejoin(self, number: int = 5, name: str = "name", owner: str = "owner") -> Any:
         self.send(Rejoin(number, name, owner))
+        return self.hear()
+
+    def find(self, alias: str = "alias") -> Any:
+        self.send(Find(alias))
         return self.hear()
 
 
@@ -219,6 +237,7 @@ def test_a_front_end_that_is_there_loses_the_answer_to_another(
     assert isinstance(other.rejoin(), Rejoined)
     message = front.hear()
     assert (message.id, message.kind) == (7, "moved")
+    assert front.hear() == Moved("name")
     # Nor may it forget what it has no more, or abort it.
     front.send(Forget("name"))
     front.send(msg.Abort([7]))
@@ -264,3 +283,87 @@ def test_a_model_that_is_unloaded_keeps_nothing(endpoint: Endpoint, front: Front
     endpoint.close()
     assert endpoint.kept.counts()["kept"] == 0
     wait_for(lambda: _open(endpoint) == 0)
+
+
+def test_an_answer_is_found_by_its_alias(endpoint: Endpoint, front: FrontEnd) -> None:
+    request = _begin(endpoint, front)
+    other = FrontEnd(endpoint, 2)
+    # Who does not have the answer cannot name it.
+    other.send(Named("name", "alias"))
+    assert other.find() == Found()
+    front.send(Named("name", "alias"))
+    # Nobody can know it before its first event.
+    assert front.find() == Found()
+    _say(endpoint, request, _chunk(0))
+    front.hear()
+    assert front.find() == Found(replace(KEEP, alias="alias"))
+    front.close()
+    wait_for(lambda: endpoint.kept.counts()["alone"] == 1)
+    assert other.find() == Found(replace(KEEP, alias="alias"))
+    assert other.find("") == Found()
+    assert isinstance(other.rejoin(), Rejoined)
+    other.send(Forget("name"))
+    assert other.find() == Found()
+    assert endpoint.kept._aliases == {}
+
+
+def test_what_a_client_cancels_is_kept_as_it_is(endpoint: Endpoint, front: FrontEnd) -> None:
+    request = _begin(endpoint, front)
+    _say(endpoint, request, _chunk(0))
+    front.send(Named("name", "alias"))
+    front.send(Cancelled("name"))
+    front.send(msg.Abort([7]))
+    # What comes until the worker knows is nobody's.
+    _say(endpoint, request, _chunk(1))
+    wait_for(lambda: _open(endpoint) == 0)
+    front.die()
+    back = FrontEnd(endpoint, 2)
+    assert back.find() == Found(replace(KEEP, alias="alias"), is_cancelled=True)
+    assert [chunk.data for chunk in _chunks(back.rejoin())] == [b"data: 0\n\n"]
+    assert back.hear().kind == "cancelled"
+    assert endpoint.kept.counts()["kept"] == 1
+
+
+def test_what_is_over_is_not_cancelled(endpoint: Endpoint, front: FrontEnd) -> None:
+    request = _begin(endpoint, front)
+    front.send(Named("name", "alias"))
+    _say(endpoint, request, _chunk(0), _chunk(1, is_last=True))
+    front.send(Cancelled("name"))
+    front.hear()
+    front.hear()
+    assert front.find() == Found(replace(KEEP, alias="alias"))
+
+
+def test_the_time_of_a_lasting_one_begins_at_its_end(endpoint: Endpoint, front: FrontEnd) -> None:
+    lasting = _begin(endpoint, front, Keep("lasting", "owner", 0.05, is_lasting=True))
+    other = _begin(endpoint, front, Keep("other", "owner", 0.5))
+    _say(endpoint, lasting, _chunk(0))
+    _say(endpoint, other, _chunk(0))
+    front.die()
+    wait_for(lambda: endpoint.kept.counts()["kept"] == 1)
+    assert list(endpoint.kept._kept) == ["lasting"]
+    assert _open(endpoint) == 1
+    _say(endpoint, lasting, _chunk(1, is_last=True))
+    wait_for(lambda: endpoint.kept.counts()["kept"] == 0)
+    assert _open(endpoint) == 0
+
+
+def test_the_rest_of_an_answer_is_kept_with_what_came_before(
+    endpoint: Endpoint, front: FrontEnd
+) -> None:
+    where = Continuation(pack([1]), 2, b"data: 0\n\n")
+    events = [zlib.compress(b"data: 0")]
+    before = Before(EVENTS, events, b"", where.ids, where.num_lines, where.head, 1, 3)
+    work = HttpRequest(CHAT.path, CHAT.body, {}, where)
+    front.send(msg.SubmitHttp(7, work, "", replace(KEEP, before=before)))
+    wait_for(lambda: _open(endpoint) == 1)
+    assert endpoint.kept.counts()["bytes"] > before.memory
+    # It was known to its client before anything comes.
+    front.die()
+    assert _open(endpoint) == 1
+    back = FrontEnd(endpoint, 2)
+    (request,) = endpoint._service._states
+    _say(endpoint, request, _chunk(1))
+    rejoined = back.rejoin()
+    assert rejoined.before == before
+    assert [chunk.data for chunk in _chunks(rejoined)] == [b"data: 1\n\n"]

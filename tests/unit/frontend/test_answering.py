@@ -30,9 +30,9 @@ async def test_a_parameter_that_changes_nothing_is_said_once(
 
     monkeypatch.setattr(module, "send_answer", send)
     exchange: Any = SimpleNamespace(
-        text=text, headers={}, tenant="", spec=SimpleNamespace(failure=None)
+        text=text, headers={}, tenant="", spec=SimpleNamespace(failure=None), path="/"
     )
-    reading: Any = SimpleNamespace(actions={"read": read})
+    reading: Any = SimpleNamespace(actions={"read": read}, models=None)
     answering = Answering(reading, Keeping(), 1, 1.0)
     path: Any = SimpleNamespace(action="read")
     for _ in range(2):

@@ -19,7 +19,18 @@ from lmi_backend.ipc.frames import (
     encode_request,
     receive,
 )
-from lmi_backend.ipc.rejoining import Forget, Keep, Rejoin, Rejoined
+from lmi_backend.ipc.rejoining import (
+    Before,
+    Cancelled,
+    Find,
+    Forget,
+    Found,
+    Keep,
+    Moved,
+    Named,
+    Rejoin,
+    Rejoined,
+)
 from lmi_backend.structures import StructureBounds
 
 CLIENTS = ClientSettings(dialect="legacy", tgi_compat=True, normalize=False)
@@ -47,11 +58,18 @@ TO_CLIENT: list[msg.ToClient] = [
     msg.Welcome(Context(CLIENTS, ["a"], is_custom=True), ModelInfo(name="m")),
     msg.Health(is_ready=True),
     Rejoined(7, [b"block", b""]),
+    Rejoined(7, [], Before({"a": "b"}, [b"c"], b"d", b"e", 2, b"f", 3, 4)),
+    Found(),
+    Found(Keep("name", "owner", 60, is_lasting=True, alias="alias"), is_cancelled=True),
+    Moved("name"),
 ]
 FROM_CLIENT: list[msg.FromClient] = [
     msg.Submit(7, (GenerateRequest("p"),), "tenant", Keep("name", "owner", 60)),
     msg.SubmitHttp(8, HttpRequest("/v1/models", b""), "", Keep("name", "owner", 0.5)),
     Rejoin(7, "name", "owner"),
+    Named("name", "alias"),
+    Find("alias"),
+    Cancelled("name"),
     Forget("name"),
 ]
 

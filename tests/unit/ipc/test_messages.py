@@ -21,8 +21,8 @@ def test_each_message_goes_one_way_and_none_is_forgotten() -> None:
         if isinstance(kind, type)
         and kind.__module__ == module.__name__
         and name[0] != "_"
-        # A part of others.
-        and kind is not rejoining.Keep
+        # Parts of others.
+        and kind not in (rejoining.Keep, rejoining.Before)
     }
     assert {*TO_WORKER, *FROM_WORKER, *FROM_CLIENT, *TO_CLIENT} == declared
     assert not set(TO_WORKER) & set(FROM_WORKER)
