@@ -312,9 +312,11 @@ def test_what_a_client_cancels_is_kept_as_it_is(endpoint: Endpoint, front: Front
     _say(endpoint, request, _chunk(0))
     front.send(Named("name", "alias"))
     front.send(Cancelled("name"))
-    front.send(msg.Abort([7]))
+    front.hear()
+    assert front.find().is_cancelled
     # What comes until the worker knows is nobody's.
     _say(endpoint, request, _chunk(1))
+    front.send(msg.Abort([7]))
     wait_for(lambda: _open(endpoint) == 0)
     front.die()
     back = FrontEnd(endpoint, 2)
