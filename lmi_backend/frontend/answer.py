@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
 from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES
-from lmi_backend.errors import EngineError
+from lmi_backend.errors import EngineError, UnavailableError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.kept_chunks import chunks_before, chunks_in
 from lmi_backend.ipc.rejoining import Cancelled, Forget, Named
@@ -207,10 +208,12 @@ class Answer:
         self._kept = kept
         self._connection.questions.when_moved[kept.name] = kept.moved
 
-    def call(self, alias: str) -> None:
-        """Tell the model by what it is to find the answer too."""
+    async def call(self, alias: str) -> None:
+        """Have the model know by what it is to find the answer too."""
         if self._kept is not None:
             self._connection.send(Named(self._kept.name, alias))
+            with contextlib.suppress(UnavailableError):
+                await self._connection.questions.find(alias)
 
     def cancel(self) -> None:
         """Tell the model that what there is of the answer is all."""

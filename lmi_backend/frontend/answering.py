@@ -78,7 +78,7 @@ class Answering:
         Raises as `FoundResponses`, `Rejoining` and `KeptResponses` do.
         """
         if is_by_id(exchange):
-            kept = self._responses.find(exchange) or await self._found.find(exchange, key)
+            kept = await self._found.find(exchange, key)
             if kept is not None:
                 await exchange.text(self._limit, self._seconds)
                 await self._responses.answer(exchange, kept)
@@ -132,10 +132,8 @@ class Answering:
         else:
             if keep is not None:
                 kept.at_model = AtModel(kept, answer, asked.form)
-                if exchange.path == PATH:
-                    kept.when_begun = self._responses.name
             sending = send_answer(kept, answer, asked.form, failure)
-            if not isinstance(kept, BackgroundAnswer) or kept.is_stream:
+            if exchange.path != PATH:
                 await kept.serve(sending)
             elif await kept.begin(sending, 1):
                 await self._responses.begin(exchange, kept)

@@ -77,8 +77,6 @@ class KeptAnswer:
         self._leave: Callable[[], object] = _nothing
         self.at_model: AtModel | None = None
         """The answer as the model keeps it, if it does."""
-        self.when_begun: Callable[[KeptAnswer], object] | None = None
-        """Called at the first event, before a client has it."""
         self._reader: Exchange | None = None
         self._news = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -220,9 +218,6 @@ class KeptAnswer:
         """Keep data, and wake what sends it to the client."""
         self.events.add(data)
         self._store.note_size(self)
-        if self.when_begun is not None and self.events.count:
-            begun, self.when_begun = self.when_begun, None
-            begun(self)
         self._news.set()
 
     async def next(self) -> None:

@@ -62,20 +62,27 @@ class KeptResponses:
             kept.touch()
         elif exchange.method != "GET":
             self._keeping.forget(kept)
+        if exchange.method != "GET":
+            # What the model was told before, it knows then, whoever is asked next.
+            await self.name(kept)
         await exchange.respond(HTTPStatus.OK, msgspec.json.encode(response), {"content-type": JSON})
 
-    def name(self, kept: KeptAnswer) -> None:
-        """Tell the model the id of a response that has begun, so that others find it there."""
+    async def name(self, kept: KeptAnswer) -> None:
+        """Have the model know the id of a response before its client does: others find it then."""
         name = _created(kept).get("id")
         if isinstance(name, str) and kept.at_model is not None:
-            kept.at_model.answer.call(alias_of(kept.owner[0], name))
+            await kept.at_model.answer.call(alias_of(kept.owner[0], name))
 
-    async def begin(self, exchange: Exchange, kept: BackgroundAnswer) -> None:
-        """Answer the first request for a response in the background, which has begun.
+    async def begin(self, exchange: Exchange, kept: KeptAnswer) -> None:
+        """Answer the first request for a response, which has begun.
 
         Raises:
             EngineError: it has failed before the engine said anything of it.
         """
+        await self.name(kept)
+        if not isinstance(kept, BackgroundAnswer) or kept.is_stream:
+            await kept.follow(exchange, 0)
+            return
         kept.detach(exchange)
         if not (response := _latest(kept)):
             raise EngineError("the response failed before it began")

@@ -344,7 +344,7 @@ def test_the_time_of_a_lasting_one_begins_at_its_end(endpoint: Endpoint, front: 
     front.die()
     wait_for(lambda: endpoint.kept.counts()["kept"] == 1)
     assert list(endpoint.kept._kept) == ["lasting"]
-    assert _open(endpoint) == 1
+    wait_for(lambda: _open(endpoint) == 1)
     _say(endpoint, lasting, _chunk(1, is_last=True))
     wait_for(lambda: endpoint.kept.counts()["kept"] == 0)
     assert _open(endpoint) == 0
@@ -362,7 +362,7 @@ def test_the_rest_of_an_answer_is_kept_with_what_came_before(
     assert endpoint.kept.counts()["bytes"] > before.memory
     # It was known to its client before anything comes.
     front.die()
-    assert _open(endpoint) == 1
+    wait_for(lambda: _open(endpoint) == 1)
     back = FrontEnd(endpoint, 2)
     (request,) = endpoint._service._states
     _say(endpoint, request, _chunk(1))
