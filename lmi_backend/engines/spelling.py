@@ -5,7 +5,7 @@ vLLM's server passes over them. What limits, selects or constrains an answer is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final
 
 from lmi_backend.clients.spelling import plain_name
@@ -23,8 +23,12 @@ _READ: Final = (
 _MEANT: Final = frozenset({*_READ, *foreign_names.NAMES}) - HARMLESS.keys()
 
 
-def check_spelling(names: Iterable[str]) -> None:
+def check_spelling(names: Collection[str]) -> None:
     """Raise RequestError for a name with capitals or hyphens that is another one without them."""
+    # Most bodies have plain names alone.
+    together = "".join(names)
+    if together.islower() and "-" not in together:
+        return
     for name in names:
         plain = plain_name(name)
         if plain != name and plain in _MEANT:
