@@ -41,6 +41,7 @@ class Raised:
 ROME = "The capital of Italy is Rome."
 CITY = {"city": "Rome"}
 ANSWER = ["The file says Rome."]
+REPLY, SUNNY = "It is Rome.", "It is sunny."
 EXPECTED: dict[str, dict[str, Any]] = {
     "pydantic_ai": {
         "chat": ROME,
@@ -164,6 +165,60 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "agent": "It is sunny.",
         "agent_streamed": "It is sunny.",
         "unknown_model": Raised("NotFoundError", "404"),
+    },
+    "llm": {
+        "streamed": [0, REPLY],
+        "whole": [0, REPLY],
+        "completion": [0, REPLY],
+        "structured": [0, '{"city": "Rome"}'],
+        "tool": [0, SUNNY],
+        "tool_whole": [0, SUNNY],
+    },
+    "haystack": {
+        "chat": REPLY,
+        "structured": '{"city": "Rome"}',
+        "agent": [SUNNY, True],
+        "agent_streamed": [SUNNY, True],
+        "responses": [SUNNY, True],
+        "responses_streamed": [SUNNY, True],
+        "messages": [SUNNY, True],
+        "messages_streamed": [SUNNY, True],
+    },
+    "agno": {
+        "chat": REPLY,
+        "agent": SUNNY,
+        "agent_streamed": SUNNY,
+        "structured": CITY,
+        "responses": SUNNY,
+        "responses_streamed": SUNNY,
+        "messages": SUNNY,
+        "messages_streamed": SUNNY,
+        "messages_structured": CITY,
+    },
+    "mirascope": {
+        "chat": REPLY,
+        "structured": CITY,
+        "tool": SUNNY,
+        "tool_streamed": SUNNY,
+        "responses": SUNNY,
+        "responses_streamed": SUNNY,
+        "messages": SUNNY,
+        "messages_streamed": SUNNY,
+    },
+    "semantic_kernel": {
+        "chat": REPLY,
+        "structured": '{"city": "Rome"}',
+        "tool": SUNNY,
+        "tool_streamed": SUNNY,
+    },
+    "inspect": {
+        "chat": 1.0,
+        "vllm": 1.0,
+        "tool": 1.0,
+        "tool_streamed": 1.0,
+        "tool_vllm": 1.0,
+        "responses": 1.0,
+        "messages": 1.0,
     },
 }
 CHOSEN = [name for name in os.environ.get(run_clients.CHOSEN, "").split(",") if name]

@@ -1,21 +1,15 @@
 """LlamaIndex's `OpenAILike`."""
 
 import asyncio
-import json
 from typing import Any, Literal
 
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.llms import ChatMessage
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike
+from orders import CHOSEN, LOOP, TEXT, weather_of
 from pydantic import BaseModel
 from results import KEY, MODEL, URL, run
-
-CALL = {"name": "weather", "arguments": {"city": "Rome"}}
-TURNS = [f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>", "It is sunny."]
-LOOP = f"SAY {json.dumps(TURNS)}"
-CHOSEN = f"SAY {json.dumps([json.dumps({'city': 'Rome'})])}"
-TEXT = f"SAY {json.dumps(['It is Rome.'])}"
 
 
 class City(BaseModel):
@@ -26,7 +20,7 @@ class City(BaseModel):
 
 def _weather(city: str) -> str:
     """Return the weather of a city."""
-    return f"{city} is sunny"
+    return weather_of(city)
 
 
 def _model(name: str = MODEL, *, is_chat: bool = True, **more: Any) -> OpenAILike:

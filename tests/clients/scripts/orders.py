@@ -1,0 +1,15 @@
+"""What the obedient model is told to say: a text, an object, and a call of a tool before a text."""
+
+import json
+
+REPLY = "It is Rome."
+CALL = {"name": "weather", "arguments": {"city": "Rome"}}
+TURNS = [f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>", "It is sunny."]
+LOOP = f"SAY {json.dumps(TURNS)}"
+CHOSEN = f"SAY {json.dumps([json.dumps({'city': 'Rome'})])}"
+TEXT = f"SAY {json.dumps([REPLY])}"
+
+
+def weather_of(city: str) -> str:
+    """Return what the tool answers."""
+    return f"{city} is sunny"

@@ -1,0 +1,86 @@
+"""Agno's agents, over chats, Responses and Anthropic's messages."""
+
+from typing import Any, Literal
+
+from agno.agent import Agent
+from agno.models.anthropic import Claude
+from agno.models.openai import OpenAIResponses
+from agno.models.openai.like import OpenAILike
+from agno.models.vllm import VLLM
+from agno.tools import tool
+from orders import CHOSEN, LOOP, TEXT, weather_of
+from pydantic import BaseModel
+from results import KEY, MODEL, URL, run
+
+
+class City(BaseModel):
+    """A city."""
+
+    city: Literal["Rome"]
+
+
+@tool(name="weather")
+def _weather(city: str) -> str:
+    """Return the weather of a city."""
+    return weather_of(city)
+
+
+OPENAI = {"id": MODEL, "base_url": f"{URL}/v1", "api_key": KEY}
+
+
+def _claude() -> Claude:
+    return Claude(id=MODEL, api_key=KEY, client_params={"base_url": URL}, max_tokens=200)
+
+
+def _agent(model: Any, **more: Any) -> Agent:
+    return Agent(model=model, telemetry=False, **more)
+
+
+def _looped(model: Any) -> Any:
+    return _agent(model, tools=[_weather]).run(LOOP).content
+
+
+def _streamed(model: Any) -> Any:
+    events = _agent(model, tools=[_weather]).run(LOOP, stream=True)
+    texts = (getattr(event, "content", None) for event in events)
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def chat() -> Any:
+    return _agent(OpenAILike(**OPENAI)).run(TEXT).content
+
+
+def agent() -> Any:
+    return _looped(OpenAILike(**OPENAI))
+
+
+def agent_streamed() -> Any:
+    return _streamed(OpenAILike(**OPENAI))
+
+
+def structured() -> Any:
+    return _agent(VLLM(**OPENAI), output_schema=City).run(CHOSEN).content.model_dump()
+
+
+def responses() -> Any:
+    return _looped(OpenAIResponses(**OPENAI))
+
+
+def responses_streamed() -> Any:
+    return _streamed(OpenAIResponses(**OPENAI))
+
+
+def messages() -> Any:
+    return _looped(_claude())
+
+
+def messages_streamed() -> Any:
+    return _streamed(_claude())
+
+
+def messages_structured() -> Any:
+    return _agent(_claude(), output_schema=City).run(CHOSEN).content.model_dump()
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,80 @@
+"""Haystack's generators and its agent, over chats, Responses and Anthropic's messages."""
+
+import os
+from typing import Any, Literal
+
+from haystack.components.agents import Agent
+from haystack.components.generators.chat import OpenAIChatGenerator, OpenAIResponsesChatGenerator
+from haystack.dataclasses import ChatMessage
+from haystack.tools import tool
+from haystack.utils import Secret
+from haystack_integrations.components.generators.anthropic import AnthropicChatGenerator
+from orders import CHOSEN, LOOP, TEXT, weather_of
+from pydantic import BaseModel
+from results import KEY, MODEL, URL, run
+
+os.environ["ANTHROPIC_BASE_URL"] = URL
+
+
+class City(BaseModel):
+    """A city."""
+
+    city: Literal["Rome"]
+
+
+def _weather(city: str) -> str:
+    """Return the weather of a city."""
+    return weather_of(city)
+
+
+TOOLS = [tool(_weather, name="weather")]
+
+
+def _generator(made: Any = OpenAIChatGenerator, **more: Any) -> Any:
+    key = Secret.from_token(KEY)
+    return made(api_key=key, model=MODEL, api_base_url=f"{URL}/v1", **more)
+
+
+def _looped(generator: Any, *, streams: bool) -> Any:
+    pieces: list[Any] = []
+    callback = pieces.append if streams else None
+    agent = Agent(chat_generator=generator, tools=TOOLS, streaming_callback=callback)
+    last = agent.run([ChatMessage.from_user(LOOP)])["messages"][-1].text
+    return [last, bool(pieces) is streams]
+
+
+def chat() -> Any:
+    return _generator().run([ChatMessage.from_user(TEXT)])["replies"][0].text
+
+
+def structured() -> Any:
+    generator = _generator(generation_kwargs={"response_format": City})
+    return generator.run([ChatMessage.from_user(CHOSEN)])["replies"][0].text
+
+
+def agent() -> Any:
+    return _looped(_generator(), streams=False)
+
+
+def agent_streamed() -> Any:
+    return _looped(_generator(), streams=True)
+
+
+def responses() -> Any:
+    return _looped(_generator(OpenAIResponsesChatGenerator), streams=False)
+
+
+def responses_streamed() -> Any:
+    return _looped(_generator(OpenAIResponsesChatGenerator), streams=True)
+
+
+def messages() -> Any:
+    return _looped(AnthropicChatGenerator(Secret.from_token(KEY), MODEL), streams=False)
+
+
+def messages_streamed() -> Any:
+    return _looped(AnthropicChatGenerator(Secret.from_token(KEY), MODEL), streams=True)
+
+
+if __name__ == "__main__":
+    run(globals())

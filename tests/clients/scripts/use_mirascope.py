@@ -1,0 +1,86 @@
+"""Mirascope's calls and their tools, over chats, Responses and Anthropic's messages."""
+
+import os
+from typing import Any, Literal
+
+from orders import CHOSEN, LOOP, TEXT, weather_of
+from pydantic import BaseModel
+from results import KEY, MODEL, URL, run
+
+# It reads them when it is imported.
+os.environ |= {
+    "OPENAI_API_KEY": KEY,
+    "OPENAI_BASE_URL": f"{URL}/v1",
+    "ANTHROPIC_API_KEY": KEY,
+    "ANTHROPIC_BASE_URL": URL,
+}
+from mirascope import llm
+
+CHATS, RESPONSES = f"openai/{MODEL}:completions", f"openai/{MODEL}:responses"
+MESSAGES = f"anthropic/{MODEL}"
+
+
+class City(BaseModel):
+    """A city."""
+
+    city: Literal["Rome"]
+
+
+class _Tools:
+    @staticmethod
+    @llm.tool
+    def weather(city: str) -> str:
+        """Return the weather of a city."""
+        return weather_of(city)
+
+
+def _looped(name: str) -> Any:
+    answer = llm.model(name).call(LOOP, tools=[_Tools.weather])
+    while answer.tool_calls:
+        answer = answer.resume(answer.execute_tools())
+    return answer.text()
+
+
+def _streamed(name: str) -> Any:
+    answer = llm.model(name).stream(LOOP, tools=[_Tools.weather])
+    answer.finish()
+    while answer.tool_calls:
+        answer = answer.resume(answer.execute_tools())
+        answer.finish()
+    return answer.text()
+
+
+def chat() -> Any:
+    return llm.model(CHATS).call(TEXT).text()
+
+
+def structured() -> Any:
+    return llm.model(CHATS).call(CHOSEN, format=City).parse().model_dump()
+
+
+def tool() -> Any:
+    return _looped(CHATS)
+
+
+def tool_streamed() -> Any:
+    return _streamed(CHATS)
+
+
+def responses() -> Any:
+    return _looped(RESPONSES)
+
+
+def responses_streamed() -> Any:
+    return _streamed(RESPONSES)
+
+
+def messages() -> Any:
+    return _looped(MESSAGES)
+
+
+def messages_streamed() -> Any:
+    return _streamed(MESSAGES)
+
+
+if __name__ == "__main__":
+    run(globals())
