@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.background_answer import BackgroundAnswer
-from lmi_backend.frontend.kept_answer import KeptAnswer
+from lmi_backend.frontend.kept_answer import WANTED, KeptAnswer
 from lmi_backend.ipc.rejoining import NOT_KEPT
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lmi_backend.engine_config import ModelInfo
     from lmi_backend.frontend.http.exchange import Exchange
 
-WANTED: Final = "x-lmi-resumable"
-"""Header of a request: 1 for ids of events, 0 for none where the model gives them."""
 LAST_ID: Final = "last-event-id"
 KEPT_BYTES: Final = 4 << 20
 """Of one answer. Above it the oldest events are deleted."""

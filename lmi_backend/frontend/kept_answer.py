@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+WANTED: Final = "x-lmi-resumable"
+"""Header of a request: 1 for ids of events, 0 for none where the model gives them."""
 _NAME_BYTES: Final = 12
 _PING: Final = b": ping\n"
 """Has no empty line: after an id, clients read one as an event without data."""
@@ -123,6 +125,9 @@ class KeptAnswer:
 
     async def follow(self, exchange: Exchange, number: int) -> None:
         """Send a client the events after one; an older connection of the client is closed."""
+        if exchange.headers.get(WANTED) == "0":
+            # Its client does not return once more.
+            self._window = 0.0
         counted = self.num_tokens if number else 0
         self._attach(exchange)
         try:

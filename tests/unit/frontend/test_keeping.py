@@ -401,3 +401,19 @@ def test_a_prompt_that_is_refused_late_counts_for_its_key_no_longer(keyed: Scrip
     headers = {WANTED: "1", "authorization": "Bearer a", TARGET: NAME}
     statuses = [keyed.ask("POST", "/generate_stream", body, **headers).status for _ in range(2)]
     assert statuses == [422, 422]
+
+
+def test_a_client_that_returns_for_good_leaves_nothing(scripted: Scripted) -> None:
+    """So it cancels a stream: the connection is closed, and nothing is kept."""
+    scripted.models[NAME].script = _script(ends=False)
+    found = scripted.front_end.models.find(NAME)
+    assert found is not None
+    before = _keeping(scripted)["kept"], found.connection.num_open
+    name = _leave(scripted)
+    assert found.connection.num_open == before[1] + 1
+    with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as connection:
+        lines = f"{LAST_ID}: {name}", f"{WANTED}: 0"
+        connection.sendall(request_of(CHATS, _body(), *lines))
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+    wait_for(lambda: (_keeping(scripted)["kept"], found.connection.num_open) == before)
+    assert scripted.ask("POST", CHATS, _body(), **{LAST_ID: name}).status == 404

@@ -1,6 +1,8 @@
 // Speaks to the server: the key, errors in words, event streams.
 
 const KEY = "lmi.key";
+const BETWEEN = 500;
+const PATIENCE = 45000;
 
 export const key = {
   get: () => sessionStorage.getItem(KEY) ?? "",
@@ -15,6 +17,9 @@ export class ApiError extends Error {
 
   // Nobody answered.
   get isAway() { return this.status === 0; }
+
+  // What is away may be there later, and so may be what starts.
+  get isPassing() { return this.isAway || this.status === 503; }
 
   get wantsKey() { return this.status === 401 || this.status === 403; }
 }
@@ -49,14 +54,45 @@ export async function getJson(path, options) {
   return (await request(path, { ...options, cache: "no-store" })).json();
 }
 
-// Yields the objects of a stream that a body asks for.
+// Yields the objects of a stream that a body asks for. Where its connection breaks, what follows comes on another.
 export async function* stream(path, body, signal) {
-  const response = await request(path, {
-    method: "POST",
-    body: JSON.stringify(body),
-    headers: { "content-type": "application/json", accept: "text/event-stream" },
-    signal,
-  });
+  const options = { method: "POST", body: JSON.stringify(body), signal };
+  const came = { id: "", isOver: false };
+  const leave = () => leaveAnswer(path, options.body, came);
+  addEventListener("pagehide", leave);
+  try {
+    for (let broke = 0; !came.isOver;) {
+      const before = came.id;
+      try {
+        yield* part(path, options, came);
+      } catch (error) {
+        const now = performance.now();
+        if (came.id !== before || !broke) broke = now;
+        if (came.id && error.status === 404) throw new ApiError("The answer broke off.");
+        if (!came.id || !error.isPassing || now - broke > PATIENCE) throw error;
+        await pause(signal);
+      }
+    }
+  } finally {
+    removeEventListener("pagehide", leave);
+    leave();
+  }
+}
+
+// Without this the answer goes on for its window, though nobody comes back for it.
+function leaveAnswer(path, body, came) {
+  if (!came.id || came.isOver) return;
+  came.isOver = true;
+  const stop = new AbortController();
+  const headers = { "last-event-id": came.id, "x-lmi-resumable": "0" };
+  const options = { method: "POST", body, headers, signal: stop.signal, keepalive: true };
+  request(path, options).catch(() => {}).finally(() => stop.abort());
+}
+
+async function* part(path, options, came) {
+  const headers = { "content-type": "application/json", accept: "text/event-stream", "x-lmi-resumable": "1" };
+  if (came.id) headers["last-event-id"] = came.id;
+  const response = await request(path, { ...options, headers });
   if (!(response.headers.get("content-type") ?? "").startsWith("text/event-stream")) {
     throw new ApiError("This model does not stream chats. Its engine needs option.openai=true, or use the LMI API.", 502);
   }
@@ -67,8 +103,10 @@ export async function* stream(path, body, signal) {
     for (;;) {
       const { done, value } = await read(reader);
       if (done) throw new ApiError("The answer broke off.");
-      for (const data of events.feed(decoder.decode(value, { stream: true }))) {
-        if (data === "[DONE]") return;
+      for (const { id, data } of events.feed(decoder.decode(value, { stream: true }))) {
+        came.id = id;
+        came.isOver = data === "[DONE]";
+        if (came.isOver) return;
         const chunk = JSON.parse(data);
         if (chunk.error) throw new ApiError(chunk.error.message ?? String(chunk.error), 500);
         yield chunk;
@@ -77,6 +115,12 @@ export async function* stream(path, body, signal) {
   } finally {
     reader.cancel().catch(() => {});
   }
+}
+
+function pause(signal) {
+  return new Promise((resolve, reject) => {
+    setTimeout(() => (signal.aborted ? reject(signal.reason) : resolve()), BETWEEN);
+  });
 }
 
 async function read(reader) {
@@ -92,6 +136,7 @@ async function read(reader) {
 export class EventParser {
   #rest = "";
   #data = [];
+  #id = "";
 
   feed(text) {
     const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/);
@@ -99,12 +144,18 @@ export class EventParser {
     const found = [];
     for (const line of lines) {
       if (line === "") {
-        if (this.#data.length) found.push(this.#data.join("\n"));
+        if (this.#data.length) found.push({ id: this.#id, data: this.#data.join("\n") });
         this.#data = [];
       } else if (line.startsWith("data:")) {
-        this.#data.push(line.slice(line[5] === " " ? 6 : 5));
+        this.#data.push(valueOf(line, 5));
+      } else if (line.startsWith("id:")) {
+        this.#id = valueOf(line, 3);
       }
     }
     return found;
   }
+}
+
+function valueOf(line, start) {
+  return line.slice(line[start] === " " ? start + 1 : start);
 }
