@@ -88,7 +88,7 @@ class KnownChats:
     """
 
     def __init__(self, engine: Any, *, sends_ids: bool) -> None:
-        self._engine, self._sends_ids = engine, sends_ids
+        self._sends_ids = sends_ids
         self._max_model_len = engine.model_config.max_model_len
         self._kinds: OrderedDict[Any, BodyKind] = OrderedDict()
         self._render: Any = None
@@ -102,10 +102,11 @@ class KnownChats:
         if getattr(server, "request_logger", None) is not None:
             why = "enable_log_requests has vLLM's server log each request"
             fast_paths.leave_out(NAME, why)
-        fast_paths.probe(NAME, "a renderer of chats that can be looked at", self._attach)
+        fast_paths.probe(
+            NAME, "a renderer of chats that can be looked at", lambda: self._attach(server.renderer)
+        )
 
-    def _attach(self) -> None:
-        renderer = self._engine.renderer
+    def _attach(self, renderer: Any) -> None:
         self._render = renderer.render_chat_async
         if not inspect.iscoroutinefunction(self._render):
             raise TypeError("render_chat_async is no coroutine")

@@ -70,7 +70,7 @@ PATHS: Final = (
         name="known_chats",
         purpose="plain chats like earlier ones, whose parameters and events are known from these",
         names=(
-            "AsyncLLM.renderer",
+            "OpenAIServingChat.renderer",
             "BaseRenderer.render_chat_async",
         ),
         public_way="vLLM's server reads each body, and writes its first and last events",

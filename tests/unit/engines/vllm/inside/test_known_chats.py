@@ -44,11 +44,9 @@ class Params(SimpleNamespace):
 
 
 def known_chats(renderer: Any = None) -> KnownChats:
-    engine = SimpleNamespace(
-        renderer=renderer or Renderer(), model_config=SimpleNamespace(max_model_len=LONGEST)
-    )
+    engine = SimpleNamespace(model_config=SimpleNamespace(max_model_len=LONGEST))
     found = KnownChats(engine, sends_ids=False)
-    found.attach(SimpleNamespace(request_logger=None))
+    found.attach(SimpleNamespace(request_logger=None, renderer=renderer or Renderer()))
     return found
 
 
@@ -325,7 +323,7 @@ def test_a_renderer_that_is_another_turns_it_off() -> None:
 
 
 def test_a_server_that_logs_requests_sees_them(chats: KnownChats) -> None:
-    chats.attach(SimpleNamespace(request_logger=object()))
+    chats.attach(SimpleNamespace(request_logger=object(), renderer=Renderer()))
     assert "enable_log_requests" in fast_paths.states()["known_chats"]
     assert read(chats, BODY) is None
 
