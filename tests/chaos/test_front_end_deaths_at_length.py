@@ -4,7 +4,8 @@ import json
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from tests.chaos.test_front_end import CHATS, RESUMABLE, text_of_chat
+from tests.chaos.test_front_end import CHATS, RESUMABLE
+from tests.chaos.test_front_end_death import BODIES as OF_ECHO
 from tests.chaos.test_front_end_death import kill_front_end
 from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import CuttingProxy, follow
@@ -31,43 +32,22 @@ BODIES: dict[str, dict[str, Any]] = {
         "parameters": PARAMETERS | {"output_formatter": "sse"},
     },
 }
-
-
-def test_streams_that_are_cut_while_their_front_ends_die(echo: Served, report: Report) -> None:
-    wait_for(lambda: echo.ask("/ping")[0] == 200)
-    chat = {"messages": [{"role": "user", "content": "a b c"}], "max_tokens": 30, "stream": True}
-    body = json.dumps(chat | {"model": "echo"}).encode()
-    deaths = 0
-    with CuttingProxy(echo.port).run() as proxy, ThreadPoolExecutor(AT_ONCE) as threads:
-        plain = text_of_chat(follow(echo.port, CHATS, body).events)
-        assert text_of_chat(follow(proxy.port, CHATS, body, **RESUMABLE).events) == plain != ""
-        size = proxy.passed
-
-        def cut(number: int) -> bool:
-            place, mark = number * (size - 5) // CUTS, f"cut-{number}."
-            proxy.cuts[mark.encode()] = place
-            got = follow(proxy.port, CHATS, body, 0.2 + number % 3 / 5, **RESUMABLE, mark=mark)
-            return text_of_chat(got.events) == plain and got.connections > 1
-
-        results = [threads.submit(cut, number) for number in range(CUTS)]
-        for number in range(EVERY, CUTS, EVERY):
-            wait_for(lambda number=number: sum(map(Future.done, results)) >= number, 300)  # type: ignore[misc]
-            kill_front_end(echo)
-            deaths += 1
-        whole = sum(each.result() for each in results)
-    assert whole == CUTS
-    report.note_front(
-        f"the connection of a stream is cut, at {CUTS} bytes of it in turn, and the front end is "
-        f"killed {deaths} times meanwhile",
-        f"its client reconnects and has the same text: {whole} of {CUTS}",
-    )
+FEW = {"max_new_tokens": 12, "do_sample": False, "ignore_eos_token": True}
+SHORT: dict[str, dict[str, Any]] = {
+    CHATS: {"max_tokens": 12},
+    "/v1/completions": {"max_tokens": 12},
+    "/v1/messages": {"max_tokens": 12},
+    "/v1/responses": {"max_output_tokens": 12},
+    "/invocations": {"parameters": FEW | {"output_formatter": "sse"}},
+}
+"""What makes a stream of each of them a short one."""
 
 
 def _text(events: list[bytes]) -> tuple[int, str]:
     """Return how many events a stream has, and the text in all of them."""
     texts = []
     for event in events:
-        line = event.partition(b"data: ")[2]
+        line = event.partition(b"data:")[2].lstrip()
         answer: Any = json.loads(line) if line.startswith(b"{") else {}
         for choice in answer.get("choices", ()):
             texts.append(choice.get("text") or choice.get("delta", {}).get("content") or "")
@@ -75,6 +55,72 @@ def _text(events: list[bytes]) -> tuple[int, str]:
         texts.append(delta if isinstance(delta, str) else delta.get("text") or "")
         texts.append(answer.get("token", {}).get("text") or "")
     return len(events), "".join(texts)
+
+
+def _cut_all(served: Served, bodies: dict[str, bytes]) -> tuple[int, int]:
+    """Cut streams of each path at each of their bytes; return how many are whole, and the deaths.
+
+    The front end is killed after every `EVERY` of them.
+    """
+    wait_for(lambda: served.ask("/ping")[0] == 200)
+    deaths, of_a_path = 0, CUTS // len(bodies)
+    with CuttingProxy(served.port).run() as proxy, ThreadPoolExecutor(AT_ONCE) as threads:
+        plain, sizes = {}, {}
+        for path, body in bodies.items():
+            plain[path] = _text(follow(served.port, path, body).events)[1]
+            got = follow(proxy.port, path, body, **RESUMABLE)
+            sizes[path] = proxy.passed
+            assert _text(got.events)[1] == plain[path] != "", path
+
+        def cut(number: int) -> bool:
+            path = list(bodies)[number % len(bodies)]
+            place, mark = number // len(bodies) * (sizes[path] - 5) // of_a_path, f"cut-{number}."
+            proxy.cuts[mark.encode()] = place
+            pause = 0.2 + number % 3 / 5
+            got = follow(proxy.port, path, bodies[path], pause, **RESUMABLE, mark=mark)
+            return _text(got.events)[1] == plain[path] and got.connections > 1
+
+        results = [threads.submit(cut, number) for number in range(CUTS)]
+        for number in range(EVERY, CUTS, EVERY):
+            wait_for(lambda number=number: sum(map(Future.done, results)) >= number, 300)  # type: ignore[misc]
+            kill_front_end(served)
+            deaths += 1
+        return sum(each.result() for each in results), deaths
+
+
+def _note(report: Report, what: str, whole: int, deaths: int) -> None:
+    report.note_front(
+        f"the connection of a stream is cut, at {CUTS} bytes of {what} in turn, and the front end "
+        f"is killed {deaths} times meanwhile",
+        f"its client reconnects and has the same text: {whole} of {CUTS}",
+    )
+
+
+def test_streams_that_are_cut_while_their_front_ends_die(echo: Served, report: Report) -> None:
+    few = {"max_new_tokens": 30}
+    bodies = {path: body | {"model": "echo"} for path, body in OF_ECHO.items()}
+    for body in bodies.values():
+        if "parameters" in body:
+            body["parameters"] = body["parameters"] | few
+        else:
+            body["max_tokens"] = 30
+    whole, deaths = _cut_all(
+        echo, {path: json.dumps(each).encode() for path, each in bodies.items()}
+    )
+    assert whole == CUTS
+    _note(report, f"{len(bodies)} dialects", whole, deaths)
+
+
+def test_streams_of_vllm_that_are_cut_while_their_front_ends_die(
+    served: Served, report: Report
+) -> None:
+    few = {"max_new_tokens": 12, "do_sample": False}
+    tgi = {"model": "tiny", "inputs": "Tell a story:", "parameters": few}
+    asked = {path: body | SHORT[path] for path, body in BODIES.items()} | {"/generate_stream": tgi}
+    bodies = {path: json.dumps(body).encode() for path, body in asked.items()}
+    whole, deaths = _cut_all(served, bodies)
+    assert whole == CUTS
+    _note(report, f"{len(bodies)} dialects of vLLM", whole, deaths)
 
 
 def test_streams_of_each_dialect_outlive_their_front_end(served: Served, report: Report) -> None:
