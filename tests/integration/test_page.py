@@ -522,7 +522,8 @@ def test_an_answer_goes_on_when_the_front_end_dies(
     # One that is stopped then is cancelled.
     put(page, "max_tokens", "20000")
     send(page, LONG)
-    page.wait(f"document.querySelectorAll('.answer').length === 2 && {RUNS}")
+    page.wait("document.querySelectorAll('.answer').length === 2")
+    page.wait("document.querySelector('.answer:last-child .markdown').innerText.includes('word')")
     page.press("Escape")
     wait_for(lambda: _is_ready(address) and state_of(address)["stats"]["open"] == 0)
 

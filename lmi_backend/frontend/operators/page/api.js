@@ -2,6 +2,7 @@
 
 const KEY = "lmi.key";
 const BETWEEN = 500;
+const GRACE = 300;
 const PATIENCE = 45000;
 
 export const key = {
@@ -56,8 +57,11 @@ export async function getJson(path, options) {
 
 // Yields the objects of a stream that a body asks for. Where its connection breaks, what follows comes on another.
 export async function* stream(path, body, signal) {
-  const options = { method: "POST", body: JSON.stringify(body), signal };
-  const came = { id: "", isOver: false };
+  const stop = new AbortController();
+  const options = { method: "POST", body: JSON.stringify(body), signal: stop.signal };
+  const came = { id: "", isOver: false, signal };
+  // The first id may be on its way; without it the answer could not be cancelled.
+  signal.addEventListener("abort", () => setTimeout(() => stop.abort(), came.id ? 0 : GRACE));
   const leave = () => leaveAnswer(path, options.body, came);
   addEventListener("pagehide", leave);
   try {
@@ -106,6 +110,7 @@ async function* part(path, options, came) {
       for (const { id, data } of events.feed(decoder.decode(value, { stream: true }))) {
         came.id = id;
         came.isOver = data === "[DONE]";
+        came.signal.throwIfAborted();
         if (came.isOver) return;
         const chunk = JSON.parse(data);
         if (chunk.error) throw new ApiError(chunk.error.message ?? String(chunk.error), 500);
