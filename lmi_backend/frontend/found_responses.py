@@ -108,7 +108,7 @@ class FoundResponses:
         sending = send_answer(kept, answer, form, exchange.spec.failure)
         if not await kept.begin(sending, 1):
             return None
-        while answer.is_behind and not kept.is_over:
+        while (answer.is_behind or answer.is_over) and not kept.is_over:
             await kept.next()
         kept.detach(exchange)
         return kept

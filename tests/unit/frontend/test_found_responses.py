@@ -188,6 +188,15 @@ def test_another_cancels_it(model: Model, fronts: tuple[Front, Front]) -> None:
         wait_for(lambda asked=asked: model.refuse(asked) == 404)  # type: ignore[misc]
 
 
+def test_another_does_not_cancel_what_is_over(model: Model, fronts: tuple[Front, Front]) -> None:
+    first, second = fronts
+    _, number = model.begin(lambda: first.ask("POST", PATH, BODY, **KEY))
+    model.end(number)
+    late = second.ask("POST", f"{OWN}/cancel", **KEY)
+    assert json.loads(late.data)["status"] == "completed"
+    assert _state(second)["status"] == "completed"
+
+
 def test_another_deletes_it(model: Model, fronts: tuple[Front, Front]) -> None:
     first, second = fronts
     _, number = model.begin(lambda: first.ask("POST", PATH, BODY, **KEY))
