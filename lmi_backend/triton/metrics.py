@@ -118,12 +118,12 @@ class MetricsPublisher:
 
     def _run(self) -> None:
         rounds = unchanged = 0
-        while not self._stopped.wait(
-            _IDLE_SECONDS if unchanged > _ROUNDS_A_HISTOGRAM else _SECONDS
-        ):
+        seconds = 0.0  # What is so from the start is known when the model is ready.
+        while not self._stopped.wait(seconds):
             has_changed = self._try_publishing(is_all=rounds % _ROUNDS_A_HISTOGRAM == 0)
             rounds += 1
             unchanged = 0 if has_changed else unchanged + 1
+            seconds = _IDLE_SECONDS if unchanged > _ROUNDS_A_HISTOGRAM else _SECONDS
         if not self._is_abandoned:
             # What has ended since the last round counts too.
             self._try_publishing(is_all=True)

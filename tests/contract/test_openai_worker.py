@@ -277,7 +277,8 @@ def test_an_answer_whose_prompt_is_computed_later_than_anothers_echoes_it_too(en
     """A step computes 2,048 tokens at most: the third prompt when the first answers go on."""
     prompt = [7 + number % 400 for number in range(900)]
     body = COMPLETION | {"prompt": prompt, "echo": True, "logprobs": 1, "ignore_eos": True}
-    body |= {"n": 3, "temperature": 1, "seed": 1, "stream": True}
+    # No seed: vLLM's core dies on a CPU if a seeded request's prompt takes more than one step.
+    body |= {"n": 3, "temperature": 1, "stream": True}
     sink = engine.submit(HttpRequest("/v1/completions", json.dumps(body).encode())).wait()
     assert sink.error is None
     text = b"".join(chunk.data for chunk in sink.deltas).decode()

@@ -37,7 +37,7 @@ def wanted(served: Served, model: str) -> float:
 
 
 def test_load_starts_a_worker_and_idleness_ends_it(server: Served) -> None:
-    assert (len(server.workers("scaled")), ready(server, "scaled")) == (1, 1)
+    wait_for(lambda: (len(server.workers("scaled")), ready(server, "scaled")) == (1, 1))
     with ThreadPoolExecutor(12) as clients:
         answers = [clients.submit(server.generate, "scaled", LONG) for _ in range(12)]
         wait_for(lambda: ready(server, "scaled") == 2)
