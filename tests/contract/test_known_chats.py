@@ -16,9 +16,9 @@ pytestmark = pytest.mark.parametrize("engine", ["vllm mpi"], indirect=True)
 
 CHATS = "/v1/chat/completions"
 THROUGH_SERVER = {"origin": "https://pages.example"}
-KINDS = 40
+KINDS = 20
 COMPARED = 3
-ROUNDS = 12
+ROUNDS = 6
 """In which every kind should be known. An engine that is fast beside its server hands over all
 tokens before the first event is written, and nothing is learnt of the middle of a stream."""
 SOME: tuple[dict[str, Any], ...] = (
