@@ -24,7 +24,7 @@ class UnknownEventError(Exception):
 
 
 class FailedOutputError(Exception):
-    """The engine has failed on a request, and told so by an output.
+    """The engine has failed on a request, and an output says so.
 
     Args:
         output: of the engine.
