@@ -40,6 +40,21 @@ def has_spare(engine: Harness) -> bool:
     return engine.service.snapshot().workers[0].has_spare
 
 
+def deaths(engine: Harness) -> int:
+    return engine.service.snapshot().workers[0].deaths
+
+
+def wait_for_next(engine: Harness, before: int) -> None:
+    """Wait until a worker's death was noticed, and the next one is ready.
+
+    Streams may end before that: then the dead one and its spare still count as they are.
+
+    Args:
+        before: deaths until then.
+    """
+    wait_for(lambda: deaths(engine) > before and engine.service.health().is_ready, 180)
+
+
 def oldest(engine: Harness) -> psutil.Process:
     """Return the oldest process that is alive: one that was killed may not be reaped yet."""
     return min(filter(is_alive, engine.workers), key=psutil.Process.create_time)
@@ -47,11 +62,13 @@ def oldest(engine: Harness) -> psutil.Process:
 
 def replaced(engine: Harness, worker: psutil.Process) -> psutil.Process:
     """Kill a worker under streams, which all go on, and return what took its place."""
+    before = deaths(engine)
     sinks = [engine.start(PROMPT, max_tokens=TOKENS).wait_first() for _ in range(4)]
     worker.send_signal(signal.SIGKILL)
     for sink in sinks:
         assert sink.wait().error is None
         assert sum(delta.num_tokens for delta in sink.deltas) == TOKENS
+    wait_for_next(engine, before)
     # The oldest: its own spare may have been begun.
     return oldest(engine)
 
@@ -102,9 +119,9 @@ def test_a_spare_is_not_used_if_workers_die_soon_again_and_again(start: Start) -
     with start(ECHO | {"option.die_on": "die", "option.migration_timeout": 0}) as echo:
         worker = echo.workers[0]
         for is_used in (True, False):
-            spare = spare_of(echo, worker)
+            spare, before = spare_of(echo, worker), deaths(echo)
             assert echo.ask("die").error is not None
-            wait_for(lambda: echo.service.health().is_ready)
+            wait_for_next(echo, before)
             worker = oldest(echo)
             assert (worker == spare) == is_used
 
@@ -123,6 +140,7 @@ def test_each_rank_of_vllm_waits_before_it_loads_its_part(
         worker.kill()
         assert stream.wait().error is None
         assert stream.text == whole
+        wait_for_next(vllm, 0)
         assert oldest(vllm) == spare
         spare_of(vllm, spare)
         family = spare.children(recursive=True)
