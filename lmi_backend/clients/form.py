@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lmi_backend.clients.reply import Reply, Response
     from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Chunk
+    from lmi_backend.generation import Chunk, Delta
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -47,6 +47,19 @@ class Form(Protocol):
 
     def failure(self, error: LmiError) -> Ending:
         """Return what is sent where an answer fails after it has begun."""
+        ...
+
+
+@runtime_checkable
+class Restorable(Form, Protocol):
+    """Makes events of tokens, and can continue those that another process has made."""
+
+    def taken(self) -> Delta | None:
+        """Return what it has got of its only answer, as one; None if it has several answers."""
+        ...
+
+    def restore(self, before: Delta, num_events: int) -> None:
+        """Take what another process has got, and has made so many events of."""
         ...
 
 

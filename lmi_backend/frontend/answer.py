@@ -239,9 +239,10 @@ class Answer:
     def _with_before(self, message: _Submit) -> _Submit:
         """Add to a request that resumes what its client has got, if that is known."""
         is_read = not self._before and not self._chunks
-        if self._kept is None or not is_read or not isinstance(message, msg.SubmitHttp):
+        if self._kept is None or not is_read:
             return message
-        where, keep = message.request.continuation, message.keep
+        work = message.requests[0] if isinstance(message, msg.Submit) else message.request
+        where, keep = work.continuation, message.keep
         if where is None or keep is None:
             return message
         return replace(message, keep=replace(keep, before=self._kept.before(where)))

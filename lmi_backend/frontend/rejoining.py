@@ -12,9 +12,10 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.clients.form import Restorable
 from lmi_backend.clients.reply import AdapterChange
 from lmi_backend.errors import HttpError, LmiError, UnavailableError
-from lmi_backend.frontend.at_model import AtModel
+from lmi_backend.frontend.at_model import AtModel, RestoredForm
 from lmi_backend.frontend.http.bodies import ClientGoneError, aside
 from lmi_backend.frontend.relay import send_answer
 from lmi_backend.ipc.rejoining import NOT_KEPT, Keep
@@ -88,6 +89,7 @@ class Rejoining:
         keep = Keep(name, kept.request, model.info.resume_window)
         answer = model.connection.rejoin(keep, asked.work, exchange.tenant or asked.tenant)
         kept.at_model = AtModel(kept, answer, asked.form)
+        form = RestoredForm(asked.form) if isinstance(asked.form, Restorable) else asked.form
         coming = self._coming[name]
 
         def known() -> None:
@@ -102,7 +104,7 @@ class Rejoining:
         def failure(error: LmiError) -> ErrorResponse:
             return (asked.failure or exchange.spec.failure)(error)
 
-        await kept.serve(send_answer(kept, answer, asked.form, failure), number)
+        await kept.serve(send_answer(kept, answer, form, failure), number)
 
     async def _read(self, path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
         """Read a request as the front end did that is gone."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from lmi_backend.generation import Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
@@ -92,12 +94,19 @@ def chunks_in(blocks: Sequence[bytes]) -> Iterator[list[Chunk]]:
 def chunks_before(before: Before) -> Iterator[list[Chunk]]:
     """Yield chunks whose data are the events of another process.
 
+    The last one is what the front end has made them of, if it makes them (`RestoredForm`).
+
     Raises:
         ValueError: a client has got something else.
         zlib.error: they are not what was agreed.
     """
     texts = [zlib.decompress(block) + _END for block in before.events]
     texts.append(before.rest)
+    if before.taken is not None:
+        for text in texts:
+            yield [HttpChunk(text, headers=before.headers)]
+        yield [replace(before.taken, ids=before.ids)]
+        return
     if not texts[0].startswith(before.head):
         raise ValueError("its beginning is another")
     if sum(text.count(b"\n") for text in texts) != before.num_lines:

@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from lmi_backend.generation import Delta
+
 NOT_KEPT: Final = (
     "nothing is kept for this last-event-id with this key, path and body: option.resume_window is "
     "over, or the id belongs to another request; send the request without it"
@@ -21,7 +23,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Before(msgspec.Struct, frozen=True, array_like=True):
-    """What a client has got of the answer of an HTTP application before its process died."""
+    """What a client has got of an answer before its model's process died."""
 
     headers: dict[str, str]
     events: list[bytes]
@@ -29,16 +31,20 @@ class Before(msgspec.Struct, frozen=True, array_like=True):
     rest: bytes
     """The beginning of an event."""
     ids: bytes
-    """Of its tokens, as a `Continuation` has them; so are the next two."""
+    """Of its tokens, as a `Continuation` has them; so are the next two, which do not count where
+    the front end makes the events."""
     num_lines: int
     head: bytes
     num_tokens: int
     num_prompt_tokens: int
+    taken: Delta | None = None
+    """What the front end has made the events of, as one, if it makes them."""
 
     @property
     def memory(self) -> int:
         """Bytes that it takes, about."""
-        return _BEFORE_BYTES + len(self.ids) + sum(map(len, self.events))
+        taken = self.taken.memory if self.taken is not None else 0
+        return _BEFORE_BYTES + len(self.ids) + sum(map(len, self.events)) + taken
 
 
 class Keep(msgspec.Struct, frozen=True, array_like=True):

@@ -36,9 +36,9 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-def _state(served: Served) -> dict[str, Any]:
-    (model,) = json.loads(served.ask("/api/state")[2])["models"]
-    return dict(model)
+def _state(served: Served, name: str = "echo") -> dict[str, Any]:
+    models = json.loads(served.ask("/api/state")[2])["models"]
+    return next(each for each in models if each["model"] == name)
 
 
 def _num_kept(served: Served) -> int:
@@ -108,11 +108,9 @@ def test_streams_outlive_their_front_end(echo: Served, report: Report) -> None:
 
 
 def test_streams_outlive_their_stub_and_then_their_front_end(echo: Served, report: Report) -> None:
-    count = 8
-    paths = list(BODIES)[:2]
+    count, paths = 12, list(BODIES)
     wait_for(lambda: echo.ask("/ping")[0] == 200)
-    asked = {"model": "echo", "max_tokens": 200}
-    bodies = {path: json.dumps(BODIES[path] | asked).encode() for path in paths}
+    bodies = {path: json.dumps(BODIES[path] | {"model": "echo"}).encode() for path in paths}
     with ThreadPoolExecutor(count) as threads:
         streams = threads.map(lambda path: follow(echo.port, path, bodies[path]), paths)
         plain = {path: _lasting(path, got) for path, got in zip(paths, streams, strict=True)}
@@ -134,7 +132,8 @@ def test_streams_outlive_their_stub_and_then_their_front_end(echo: Served, repor
     assert whole == count
     assert _state(echo)["kept"]["rejoined"] == count
     report.note_front(
-        f"a stub is killed under {count} streams of OpenAI's, and the front end when they resume",
+        f"a stub is killed under {count} streams of {len(paths)} dialects, and the front end when "
+        "they resume",
         f"their clients reconnect and have the same text: {whole} of {count}",
     )
 

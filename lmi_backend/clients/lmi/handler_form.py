@@ -14,6 +14,7 @@ from lmi_backend.clients.lmi.body_reply import (
     with_lmi_reasons,
 )
 from lmi_backend.clients.lmi.errors import lmi_failure
+from lmi_backend.clients.lmi.formats.forms import Lines
 from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.clients.openai.lines import LinesForm
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from lmi_backend.clients.form import Form
     from lmi_backend.clients.reply import Reply
     from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Chunk, GenerateRequest
+    from lmi_backend.generation import Chunk, Delta, GenerateRequest
 
 _EVENT_END: Final = b"\n\n"
 _FINISHED: Final = b'"finish_reason":"'
@@ -66,6 +67,11 @@ class LegacyChatForm(HttpForm):
         super().__init__()
         self._buffered = b""
 
+    @property
+    def has_each_line(self) -> bool:
+        """See `HttpForm`."""
+        return self.has_events and not self._buffered
+
     def write(self, chunks: list[Chunk]) -> bytes:
         """See `HttpForm`; a body is held until it is whole, and an event too."""
         data = self._buffered + super().write(chunks)
@@ -77,6 +83,29 @@ class LegacyChatForm(HttpForm):
         if self.status >= HTTP_ERROR or _FINISHED not in data:
             return data
         return with_lmi_reasons(data.decode()).encode()
+
+
+class LmiForm(ReplyForm):
+    """An answer in one of LMI's formats.
+
+    Args:
+        reply: writes it.
+        answers: answers that the request wants.
+    """
+
+    def __init__(self, reply: LmiBodyReply, answers: int) -> None:
+        super().__init__(reply, answers, reply.content_type, reply.in_the_middle)
+        body = getattr(reply.inner, "body", None)
+        self._lines = body if isinstance(body, Lines) else None
+
+    def taken(self) -> Delta | None:
+        """See `Restorable`."""
+        return self._lines.answers.taken() if self._lines is not None else None
+
+    def restore(self, before: Delta, num_events: int) -> None:
+        """See `Restorable`."""
+        if self._lines is not None:
+            self._lines.answers.restore(before)
 
 
 def streamed(work: tuple[GenerateRequest, ...], reply: Reply) -> tuple[GenerateRequest, ...]:
@@ -96,4 +125,4 @@ def form_of(work: tuple[GenerateRequest, ...] | HttpRequest, reply: Reply) -> Fo
         return LinesForm(form) if reply.has_lines else form
     if not isinstance(reply, LmiBodyReply):
         return HttpForm()
-    return ReplyForm(reply, answers_of(work), reply.content_type, reply.in_the_middle)
+    return LmiForm(reply, answers_of(work))

@@ -31,6 +31,11 @@ class HttpForm:
         self.headers: Mapping[str, str] = {}
         self.has_events = False
 
+    @property
+    def has_each_line(self) -> bool:
+        """Whether as many lines were written as came, so that the model can resume after them."""
+        return self.passes_events
+
     def write(self, chunks: list[Chunk]) -> bytes:
         """Return the application's bytes.
 

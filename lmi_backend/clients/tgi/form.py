@@ -58,6 +58,15 @@ class TgiForm:
             return events.encode()
         return dump([self._whole()] if self._is_list else self._whole()).encode()
 
+    def taken(self) -> Delta | None:
+        """See `Restorable`."""
+        return self._answers.taken()
+
+    def restore(self, before: Delta, num_events: int) -> None:
+        """See `Restorable`."""
+        self._answers.restore(before)
+        self._events = num_events
+
     def failure(self, error: LmiError) -> Ending:
         return Ending(_event(json.loads(tgi_failure(error).data)).encode(), is_end=True)
 

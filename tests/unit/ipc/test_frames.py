@@ -59,6 +59,7 @@ TO_CLIENT: list[msg.ToClient] = [
     msg.Health(is_ready=True),
     Rejoined(7, [b"block", b""]),
     Rejoined(7, [], Before({"a": "b"}, [b"c"], b"d", b"e", 2, b"f", 3, 4)),
+    Rejoined(7, [], Before({}, [b"c"], b"", b"e", 0, b"", 3, 4, Delta("t", 3))),
     Found(),
     Found(Keep("name", "owner", 60, is_lasting=True, alias="alias"), is_cancelled=True),
     Moved("name"),

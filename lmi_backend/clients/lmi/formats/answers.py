@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.generation import Delta
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lmi_backend.clients.lmi.formats.requested import RequestedAnswer
-    from lmi_backend.generation import Delta, Token
+    from lmi_backend.generation import Token
 
 Json = dict[str, Any]
 
@@ -45,6 +47,18 @@ class PartialAnswer:
         self.num_tokens += delta.num_tokens
         self.last = delta
 
+    def joined(self, *, with_tokens: bool) -> Delta:
+        """Return all of it as one chunk."""
+        last = self.last or Delta()
+        return Delta(
+            "".join(self.texts),
+            self.num_tokens,
+            num_prompt_tokens=last.num_prompt_tokens,
+            tokens=tuple(token for token, _ in self.tokens) if with_tokens else (),
+            prompt_tokens=self.prompt_tokens,
+            cumulative_logprob=last.cumulative_logprob,
+        )
+
 
 class Answers:
     """The answers to one body."""
@@ -60,6 +74,19 @@ class Answers:
     def are_complete(self) -> bool:
         """Whether each is finished."""
         return all(answer.last is not None and answer.last.is_last for answer in self._answers)
+
+    def taken(self) -> Delta | None:
+        """Return what has come of an only answer of a stream as one; None if there are several.
+
+        Its tokens are with it only if the end of the stream shows them again.
+        """
+        if len(self._answers) > 1:
+            return None
+        return self._answers[0].joined(with_tokens=self._requested.top_n_tokens > 0)
+
+    def restore(self, before: Delta) -> None:
+        """Take what has come of an only answer of a stream elsewhere (`taken`)."""
+        self._answers[0].add(before, [token.text for token in before.tokens])
 
     def whole(self) -> list[Json]:
         """Return an object for each prompt; its further answers are in the details."""

@@ -58,7 +58,7 @@ class Lines:
 
     def __init__(self, requested: RequestedAnswer) -> None:
         self._requested = requested
-        self._answers = Answers(requested)
+        self.answers = Answers(requested)
         self._has_index = requested.dialect == "async" or requested.answers > 1
         self._end = ', "generated_text": null, "details": null' * (requested.dialect == "async")
         """What an object of the middle has after its token."""
@@ -74,7 +74,7 @@ class Lines:
     def _texts(self, delta: Delta) -> list[str]:
         """Return the JSON for each token, and one for a text or an end without any."""
         requested, texts = self._requested, token_texts(delta)
-        self._answers[delta.index].add(delta, texts)
+        self.answers[delta.index].add(delta, texts)
         if delta.tokens and not delta.is_last:
             index = f'"index": {delta.index}, ' if self._has_index else ""
             return [
@@ -105,9 +105,9 @@ class Lines:
             item["index"] = delta.index
         item["token"] = token
         if is_last:
-            item["generated_text"] = self._answers.text(delta.index)
+            item["generated_text"] = self.answers.text(delta.index)
             if requested.details:
-                item["details"] = self._answers.details(delta.index, with_tokens=False)
+                item["details"] = self.answers.details(delta.index, with_tokens=False)
         if requested.dialect == "async":
             item = {"generated_text": None, "details": None} | item
             item = {name: item[name] for name in ("index", "token", "generated_text", "details")}
