@@ -1,6 +1,10 @@
-"""Streams that are cut at each of their bytes, while front ends are killed again and again."""
+"""Streams that are cut at each of their bytes, while front ends are killed again and again.
+
+LMI_BACKEND_TEST_PART=2/5 does the third of five parts of the cuts.
+"""
 
 import json
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -13,6 +17,8 @@ from tests.support.serving import Served
 from tests.support.waiting import wait_for
 
 CUTS = 1000
+PART, PARTS = map(int, os.environ.get("LMI_BACKEND_TEST_PART", "0/1").split("/"))
+NUMBERS = range(PART, CUTS, PARTS)
 AT_ONCE = 24
 EVERY = 40
 """Streams from one death to the next. A front end that dies more often is started ever later."""
@@ -80,8 +86,8 @@ def _cut_all(served: Served, bodies: dict[str, bytes]) -> tuple[int, int]:
             got = follow(proxy.port, path, bodies[path], pause, **RESUMABLE, mark=mark)
             return _text(got.events)[1] == plain[path] and got.connections > 1
 
-        results = [threads.submit(cut, number) for number in range(CUTS)]
-        for number in range(EVERY, CUTS, EVERY):
+        results = [threads.submit(cut, number) for number in NUMBERS]
+        for number in range(EVERY, len(NUMBERS), EVERY):
             wait_for(lambda number=number: sum(map(Future.done, results)) >= number, 300)  # type: ignore[misc]
             kill_front_end(served)
             deaths += 1
@@ -90,9 +96,9 @@ def _cut_all(served: Served, bodies: dict[str, bytes]) -> tuple[int, int]:
 
 def _note(report: Report, what: str, whole: int, deaths: int) -> None:
     report.note_front(
-        f"the connection of a stream is cut, at {CUTS} bytes of {what} in turn, and the front end "
-        f"is killed {deaths} times meanwhile",
-        f"its client reconnects and has the same text: {whole} of {CUTS}",
+        f"the connection of a stream is cut, at {len(NUMBERS)} bytes of {what} in turn, and the "
+        f"front end is killed {deaths} times meanwhile",
+        f"its client reconnects and has the same text: {whole} of {len(NUMBERS)}",
     )
 
 
@@ -107,7 +113,7 @@ def test_streams_that_are_cut_while_their_front_ends_die(echo: Served, report: R
     whole, deaths = _cut_all(
         echo, {path: json.dumps(each).encode() for path, each in bodies.items()}
     )
-    assert whole == CUTS
+    assert whole == len(NUMBERS)
     _note(report, f"{len(bodies)} dialects", whole, deaths)
 
 
@@ -119,7 +125,7 @@ def test_streams_of_vllm_that_are_cut_while_their_front_ends_die(
     asked = {path: body | SHORT[path] for path, body in BODIES.items()} | {"/generate_stream": tgi}
     bodies = {path: json.dumps(body).encode() for path, body in asked.items()}
     whole, deaths = _cut_all(served, bodies)
-    assert whole == CUTS
+    assert whole == len(NUMBERS)
     _note(report, f"{len(bodies)} dialects of vLLM", whole, deaths)
 
 
