@@ -17,7 +17,7 @@ RENAMED = (
     "get_num_unfinished_requests", "load_from_url_async", "sanitize_message",
     "get_diff_sampling_param", "PunicaWrapperCPU", "chat_completion_full_generator",
     "to_chat_completion_request", "convert_ids_list_to_tokens",
-    "render_chat_async",
+    "render_chat_async", "_bookkeeping_sync",
 )  # fmt: skip
 CHATS = "entrypoints/openai/chat_completion/api_router.py"
 CORE = "v1/engine/core.py"
@@ -70,10 +70,11 @@ def test_every_public_way_answers_the_same(
     assert set(changed.off) == {fast_path.name for fast_path in PATHS}
     assert not changed.is_silent
     differences = changed.differences(untouched)
-    # The dependency refuses a header, as it is there to do; and no answer is resumed.
-    assert set(differences) == {"marked", "resumed"}, differences
+    # The dependency refuses a header, as it is there to do; no answer is resumed, nor has a seed.
+    assert set(differences) == {"marked", "resumed", "two answers"}, differences
     assert changed.answers["marked"][0] == 418
     assert "cannot be resumed" in changed.answers["resumed"]
+    assert "seed may end the engine of all" in str(changed.answers["two answers"])
 
 
 def test_what_cannot_be_replaced_is_refused_by_its_name(
@@ -95,6 +96,7 @@ def test_a_core_that_dies_of_what_is_held_in_it_is_started_without(
     newer = write(tree, ENVIRONMENT, folder / "newer")
     changed = serve(tiny_properties, newer, folder / "work")
     assert changed.refused == ""
-    assert set(changed.off) == {"forced_tokens", "waits", "lora_rows", "single_process"}
+    core = {"forced_tokens", "waits", "lora_rows", "seeded_steps", "single_process"}
+    assert set(changed.off) == core
     assert not changed.is_silent
-    assert set(changed.differences(untouched)) <= {"resumed"}
+    assert set(changed.differences(untouched)) <= {"resumed", "two answers"}

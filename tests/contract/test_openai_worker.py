@@ -277,8 +277,7 @@ def test_an_answer_whose_prompt_is_computed_later_than_anothers_echoes_it_too(en
     """A step computes 2,048 tokens at most: the third prompt when the first answers go on."""
     prompt = [7 + number % 400 for number in range(900)]
     body = COMPLETION | {"prompt": prompt, "echo": True, "logprobs": 1, "ignore_eos": True}
-    # No seed: vLLM's core dies on a CPU if a seeded request's prompt takes more than one step.
-    body |= {"n": 3, "temperature": 1, "stream": True}
+    body |= {"n": 3, "temperature": 1, "seed": 1, "stream": True}
     sink = engine.submit(HttpRequest("/v1/completions", json.dumps(body).encode())).wait()
     assert sink.error is None
     text = b"".join(chunk.data for chunk in sink.deltas).decode()
@@ -296,6 +295,26 @@ def test_answers_of_one_seed_differ_and_come_again(engine: Any) -> None:
     texts = [choice["text"] for choice in first]
     assert len({*texts}) == 3
     assert [choice["text"] for choice in second] == texts
+
+
+def test_a_seed_gives_one_answer_in_however_many_steps_its_prompt_is_computed(engine: Any) -> None:
+    """A step computes 2,048 tokens at most: of prompts that come together some are cut."""
+    more = {"temperature": 2, "seed": 7, "max_tokens": 12, "ignore_eos": True, "stream": True}
+    prompts = [[7 + number * step % 400 for number in range(900)] for step in (1, 3, 7, 9, 11)]
+    bodies = [json.dumps(more | {"prompt": prompt}).encode() for prompt in prompts]
+
+    def text(sink: RecordingSink) -> str:
+        assert sink.wait().error is None
+        lines = b"".join(chunk.data for chunk in sink.deltas).decode().splitlines()
+        events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        return "".join(choice["text"] for event in events for choice in event["choices"])
+
+    with engine.whole_streams():
+        together = [engine.submit(HttpRequest("/v1/completions", body)) for body in bodies]
+        texts = [text(sink) for sink in together]
+    alone = [text(engine.submit(HttpRequest("/v1/completions", body))) for body in bodies]
+    assert texts == alone
+    assert len({*texts}) == len(texts)
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,10 @@ _FACTORIES: Final = (
 """Classes that are made or inherited from here, and nobody asks in vLLM's annotations."""
 _STOOD_IN_FOR: Final = (
     "AnthropicServingMessages.to_chat_completion_request", "AsyncMPClient.add_request_async",
-    "OpenAIServingChat.chat_completion_full_generator", "OpenAIServingModels.model_name",
-    "OutputProcessor.process_outputs", "PunicaWrapperCPU.add_lora_logits",
-    "RequestOutputCollector.put", "RequestState.make_request_output",
+    "GPUModelRunner._bookkeeping_sync", "OpenAIServingChat.chat_completion_full_generator",
+    "OpenAIServingModels.model_name", "OutputProcessor.process_outputs",
+    "PunicaWrapperCPU.add_lora_logits", "RequestOutputCollector.put",
+    "RequestState.make_request_output",
 )  # fmt: skip
 """Methods that others are put in the place of here."""
 _SOLE: Final = ("contextmanager", "property")

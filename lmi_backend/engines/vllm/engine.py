@@ -25,6 +25,7 @@ from lmi_backend.engines.vllm.inside import (
     names,
     needs,
     output_hook,
+    seeded_steps,
     server_compat,
     token_texts,
 )
@@ -228,6 +229,7 @@ class VllmEngine(Engine):
         check_sampling(request.sampling, bounds)
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         params = sampling_params(request, self._model_defaults, self._vocabulary)
+        seeded_steps.check(params)
         await self._grammars.check(params)
         return {
             "params": params,

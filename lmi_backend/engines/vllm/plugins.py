@@ -10,7 +10,11 @@ from typing import Final
 _FOLDER: Final = Path(__file__).parent / "plugin"
 _NAME: Final = "lmi-backend"
 """Of each entry point but those of `_OWN`."""
-_OWN: Final = {"gate": "lmi-backend-gate", "lora_rows": "lmi-backend-lora-rows"}
+_OWN: Final = {
+    "gate": "lmi-backend-gate",
+    "lora_rows": "lmi-backend-lora-rows",
+    "seeded_steps": "lmi-backend-seeded-steps",
+}
 """Names of plugins whose group has one already: vLLM loads one of each name."""
 
 

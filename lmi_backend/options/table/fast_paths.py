@@ -24,6 +24,7 @@ NAMES: Final = (
     "defaults",
     "waits",
     "lora_rows",
+    "seeded_steps",
     "single_process",
     "media",
     "short_errors",

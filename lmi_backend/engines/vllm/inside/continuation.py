@@ -216,6 +216,10 @@ class Continuations:
         count = min(len(ids), len(repeated))
         is_same = list(ids[:count]) == repeated[:count]
         if state is None or not is_same or (is_last and count < len(repeated)):
+            if not is_same and forced_ids.are_taken(self._engine):
+                # It was forced. A core that does not look at what is forced says nothing.
+                came = f"{list(ids[:count])} instead of {repeated[:count]}"
+                fast_paths.turn_off("forced_tokens", "the tokens that a core is to generate", came)
             message = "the answer cannot resume: it comes out otherwise on this worker"
             self._fail(output.request_id, EngineError(message))
             return False

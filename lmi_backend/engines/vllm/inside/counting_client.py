@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.vllm.inside import names
+from lmi_backend.engines.vllm.inside import names, seeded_steps
 from lmi_backend.engines.vllm.inside.answer import Generation, answers, known_outputs
 from lmi_backend.engines.vllm.inside.chat_lessons import lessons
 from lmi_backend.engines.vllm.inside.outputs import NOTHING_FITS
@@ -90,12 +90,13 @@ def _wrapped(bounds: StructureBounds) -> StructureBounds:
 
 
 async def _check(params: Any, bounds: StructureBounds, grammars: GrammarTrials) -> None:
-    """Check what will be compiled, made of any field of a body."""
+    """Check what may end the core, and what will be compiled, made of any field of a body."""
     structures = getattr(params, "structured_outputs", None)
-    if structures is None:
-        return
-    given = {name: value for name, value in vars(structures).items() if value is not None}
     try:
+        seeded_steps.check(params)
+        if structures is None:
+            return
+        given = {name: value for name, value in vars(structures).items() if value is not None}
         check_structures(given, bounds)
         await grammars.check(params)
     except RequestError as error:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from lmi_backend.engines.vllm.inside import fast_paths, names, output_hook
+from lmi_backend.engines.vllm.inside import fast_paths, names, output_hook, seeded_steps
 from lmi_backend.engines.vllm.inside.chat_lessons import BodyKind, Lesson, lessons
 from lmi_backend.engines.vllm.inside.continuation import resume_strategy_of
 from lmi_backend.engines.vllm.inside.streamed_chat import StreamedChat
@@ -193,7 +193,7 @@ class KnownChats:
         if not chat.kind.is_known or learnt is None or not fast_paths.is_on(NAME):
             return False
         prompt, params = await self._prompt(chat, learnt)
-        if prompt is None:
+        if prompt is None or seeded_steps.is_refused(params):
             return False
         answer_id = learnt.answer_id.prefix + (
             chat.request_id or secrets.token_hex(learnt.answer_id.digits)[: learnt.answer_id.digits]

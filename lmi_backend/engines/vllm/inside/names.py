@@ -91,6 +91,9 @@ NAMES: Final = {
     "OMPProcessManager": Name("vllm.utils.ompmultiprocessing"),  # 0.20
     "PunicaWrapperBase": Name("vllm.lora.punica_wrapper.punica_base"),
     "PunicaWrapperCPU": Name("vllm.lora.punica_wrapper.punica_cpu"),
+    # Its second runner's classes have the same names.
+    "GPUModelRunner": Name("vllm.v1.worker.gpu_model_runner", is_common=True),
+    "InputBatch": Name("vllm.v1.worker.gpu_input_batch", is_common=True),
     "async_tensor_h2d": Name("vllm.utils.torch_utils", instead=None),
     "ModelConfig": Name("vllm.config.model"),
     "ParallelConfig": Name("vllm.config.parallel"),

@@ -18,7 +18,10 @@ _REPLACED: Final = {
     "RequestState.make_request_output": "OutputProcessor",
 }
 """Methods that are replaced on their objects, and what calls them there."""
-_CALLED_IN: Final = {"PunicaWrapperCPU.add_lora_logits": "vllm.lora"}
+_CALLED_IN: Final = {
+    "GPUModelRunner._bookkeeping_sync": "vllm.v1.worker",
+    "PunicaWrapperCPU.add_lora_logits": "vllm.lora",
+}
 """Methods that are replaced in their class, for a core, and the package that calls them."""
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_IN_THE_CORE: Final = ("forced_tokens", "waits", "lora_rows", "single_process")
+_IN_THE_CORE: Final = ("forced_tokens", "waits", "lora_rows", "seeded_steps", "single_process")
 """Fast paths in the process of vLLM's engine core."""
 
 
@@ -47,7 +47,7 @@ def before_loading(config: EngineConfig, *needed: str) -> None:
             fast_paths.turn_off(name, "the names it stands on", f"missing: {', '.join(lacking)}")
     if fast_paths.probe("forced_tokens", "a class of logits processors", _make_forced_tokens):
         plugins.install("forced_tokens")
-    for name in ("waits", "lora_rows"):
+    for name in ("waits", "lora_rows", "seeded_steps"):
         if fast_paths.is_on(name):
             plugins.install(name)
 

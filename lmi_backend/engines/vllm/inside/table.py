@@ -151,6 +151,13 @@ PATHS: Final = (
         cost="on a CPU with LoRA: log probabilities of two prompts at once end the engine",
     ),
     FastPath(
+        name="seeded_steps",
+        purpose="seeded requests on a CPU, whose prompt may be computed in several steps",
+        names=("GPUModelRunner._bookkeeping_sync", "InputBatch.generators"),
+        public_way="such requests are refused, unless they are greedy",
+        cost="on a CPU: sampled requests with a seed are refused, as each may end the engine",
+    ),
+    FastPath(
         name="single_process",
         purpose="a core of one rank on a CPU that computes in its own process",
         names=(

@@ -19,6 +19,7 @@ def test_they_are_found_by_vllms_words() -> None:
     for name, group, entry in (
         ("waits", "vllm.general_plugins", "lmi-backend"),
         ("lora_rows", "vllm.general_plugins", "lmi-backend-lora-rows"),
+        ("seeded_steps", "vllm.general_plugins", "lmi-backend-seeded-steps"),
         ("forced_tokens", "vllm.logits_processors", "lmi-backend"),
     ):
         assert entry not in [each.name for each in entry_points(group=group)]

@@ -101,3 +101,24 @@ def test_tokens_that_are_repeated_may_come_in_any_sequence() -> None:
     continuations._process_others([output])
     assert processor.seen == [[output]]
     assert output.new_token_ids == (3,)
+
+
+def test_a_core_that_does_not_generate_what_is_forced_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+    errors: list[Exception] = []
+    processor = Processor()
+    processor.request_states["a"] = SimpleNamespace(queue=SimpleNamespace(put=errors.append))
+    engine = SimpleNamespace(
+        engine_core=Core(),
+        output_processor=processor,
+        vllm_config=SimpleNamespace(speculative_config=None),
+    )
+    continuations = Continuations(engine)
+    continuations._repeated["a"] = [1, 2, 3]
+    output = SimpleNamespace(request_id="a", new_token_ids=[1, 5], finish_reason=None)
+    continuations._process_others([output])
+    assert "comes out otherwise" in str(errors)
+    assert "[1, 5] instead of [1, 2]" in fast_paths.states()["forced_tokens"]
+    assert fast_paths.is_on("resumption")
