@@ -37,8 +37,10 @@ from tests.support.places import ENGINE_PYTHON, TINY
 _ENVIRONMENT: Final = ENGINE_PYTHON.parent.parent.resolve()
 _MOST: Final = 16
 """Changes in one copy."""
-_TURN_SECONDS: Final = 480
+_TURN_SECONDS: Final = 200
 _AWAY_SECONDS: Final = 2
+_OF_PLAIN_CHATS: Final = {"plain_stream", "known_chats"}
+"""Fast paths that no chat takes where the server parses tools."""
 _PROPERTIES: Final[dict[str, Any]] = {
     "option.rolling_batch": "vllm",
     "option.model_id": TINY / "llama",
@@ -107,27 +109,31 @@ def _start_all(
     os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1", NO_COMPILER: "1"}
     serve, turn = partial(mutated_engine.serve, _PROPERTIES), _Turn()
     turn.take()
-    untouched = serve(ENGINE_PYTHON, folder / "untouched")
-    if untouched.refused or untouched.off:
-        raise SystemExit(f"the untouched vLLM: {untouched.refused} {untouched.off}")
+    untouched = {}
+    for has_parser in (True, False):
+        as_it_is = serve(ENGINE_PYTHON, folder / "untouched", has_parser=has_parser)
+        if as_it_is.refused or as_it_is.off:
+            raise SystemExit(f"the untouched vLLM: {as_it_is.refused} {as_it_is.off}")
+        untouched[has_parser] = as_it_is
 
-    def start(group: Sequence[Mutation]) -> mutated_engine.Outcome:
+    def start(group: Sequence[Mutation]) -> tuple[mutated_engine.Outcome, mutated_engine.Outcome]:
         python = mutated_engine.mutate(group, _ENVIRONMENT, folder / "changed")
+        has_parser = not any(each.fast_paths & _OF_PLAIN_CHATS for each in group)
         turn.take()
-        outcome = serve(python, folder / "work")
+        outcome = serve(python, folder / "work", has_parser=has_parser)
         print(
             f"{outcome.seconds:.0f} s: {'; '.join(each.name for each in group)}\n"
             f"  {outcome.refused[:600] or 'served'}; off: {outcome.off}",
             flush=True,
         )
-        for name, difference in outcome.differences(untouched).items():
+        for name, difference in outcome.differences(untouched[has_parser]).items():
             if not outcome.refused:
                 print(f"  {name}: {difference[:400]}", flush=True)
         if outcome.refused and len(group) == 1:
             print(outcome.output[-3000:], flush=True)
-        return outcome
+        return outcome, untouched[has_parser]
 
-    mutation_runs.run(wanted, start, untouched, record, most)
+    mutation_runs.run(wanted, start, record, most)
 
 
 class _Turn:

@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any, Final
 
+from lmi_backend.engines.vllm.inside.known_chats import ENOUGH
 from lmi_backend.generation import Continuation, GenerateRequest, HttpRequest, Sampling
 from lmi_backend.token_ids import pack
 from tests.support.harness import Harness, RecordingSink
@@ -39,7 +40,10 @@ BODIES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "schema": (CHATS, _CHAT | {"response_format": _FORMAT, "ignore_eos": False}),
     "adapter": (TEXTS, _TEXT | {"model": "wrong"}),
     "two answers": (TEXTS, _TEXT | {"n": 2, "seed": 3, "temperature": 1.0}),
+    "known chat": (CHATS, _CHAT | _USAGE | {"messages": [{"role": "user", "content": "Who?"}]}),
 }
+_KNOWN: Final = "known chat"
+"""One of a kind that comes often enough to be known: see `inside/known_chats.py`."""
 _LONG: Final = Sampling(60, 0.0, ignore_eos=True)
 _VARYING: Final = ("id", "created", "system_fingerprint")
 
@@ -62,6 +66,8 @@ def answers(engine: Harness) -> dict[str, Any]:
     found = {name: _body(sink.wait()) for name, sink in sinks.items()}
     found |= {name: _tensors(sink.wait()) for name, sink in tensors.items()}
     found |= {f"cancelled {n}": type(sink.wait().error).__name__ for n, sink in enumerate(gone)}
+    for _ in range(ENOUGH):
+        found[_KNOWN] = _body(_send(engine, *BODIES[_KNOWN]).wait())
     found["marked"] = _body(_send(engine, CHATS, _CHAT, {"x-mutation": "1"}).wait())
     ids = [
         token.id

@@ -20,10 +20,10 @@ _OPTIONS: Final = {
     "option.hang_timeout": "25",
     "option.model_loading_timeout": "150",
     "option.migration_timeout": "40",
-    "option.enable_auto_tool_choice": "true",
-    "option.tool_call_parser": "hermes",
     "option.structured_outputs_config": '{"backend": "xgrammar", "disable_any_whitespace": true}',
 }
+_PARSER: Final = {"option.enable_auto_tool_choice": "true", "option.tool_call_parser": "hermes"}
+"""With which chats are not plain, and so none is known; without, no tool is called."""
 
 
 @dataclass
@@ -52,10 +52,17 @@ class Outcome:
         }
 
 
-def serve(properties: dict[str, Any], python: Path, folder: Path) -> Outcome:
-    """Serve the model with an interpreter; send it the battery."""
+def serve(
+    properties: dict[str, Any], python: Path, folder: Path, *, has_parser: bool = True
+) -> Outcome:
+    """Serve the model with an interpreter; send it the battery.
+
+    Args:
+        has_parser: whether its server parses tools.
+    """
     began, outcome = time.monotonic(), Outcome()
     given = properties | _OPTIONS | {"option.pythonExecutable": str(python)}
+    given |= _PARSER if has_parser else {}
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with started(given, folder) as engine:

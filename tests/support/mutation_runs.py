@@ -187,16 +187,19 @@ def _short(text: str, most: int = 300) -> str:
 
 def run(
     mutations: Sequence[Mutation],
-    serve: Callable[[Sequence[Mutation]], Outcome],
-    untouched: Outcome,
+    serve: Callable[[Sequence[Mutation]], tuple[Outcome, Outcome]],
     record: Record,
     most: int,
 ) -> None:
-    """Run what the record has not; a group whose outcome is not understood is halved."""
+    """Run what the record has not; a group whose outcome is not understood is halved.
+
+    Args:
+        serve: returns what came of a group, and what comes of the untouched vLLM.
+    """
     waiting = list(groups(mutations, most))
     while waiting:
         group = waiting.pop(0)
-        outcomes = judge(group, serve(group), untouched)
+        outcomes = judge(group, *serve(group))
         record.write(outcomes)
         left = [each for each in group if each.name not in outcomes]
         if left and not outcomes:

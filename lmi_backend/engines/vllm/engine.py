@@ -39,7 +39,7 @@ from lmi_backend.engines.vllm.inside.starting import attach, before_loading, tur
 from lmi_backend.engines.vllm.inside.stats import LastStats, capacity, read_stats
 from lmi_backend.engines.vllm.lora import LoraAdapters
 from lmi_backend.engines.vllm.newness import say_if_newer
-from lmi_backend.engines.vllm.sampling import sampling_params
+from lmi_backend.engines.vllm.sampling import check_parameters, sampling_params
 from lmi_backend.errors import (
     ConfigurationError,
     LmiError,
@@ -105,6 +105,9 @@ class VllmEngine(Engine):
     async def _start(self) -> Capabilities:
         before_loading(self._config, "engine", "server", *(["ranks"] if is_rank() else []))
         arguments = engine_args(self._config)
+        check_parameters()
+        if getattr(arguments, "enable_lora", False):
+            self._adapters.check()
         # The thread blocks until the engine core has loaded the model.
         loading = asyncio.create_task(asyncio.to_thread(self._create, arguments))
         try:

@@ -25,6 +25,17 @@ class LoraAdapters:
         number = next(self._ids)
         return names.LoRARequest(lora_name=name, lora_int_id=number, lora_path=folder)
 
+    def check(self) -> None:
+        """Look whether this vLLM's requests for adapters are made as they are here.
+
+        Raises:
+            ConfigurationError: they are not.
+        """
+        try:
+            names.LoRARequest(lora_name="a", lora_int_id=1, lora_path="a")
+        except TypeError as error:
+            raise needs.unservable(f"LoRARequest: {error}") from error
+
     def find(self, name: str) -> Any:
         """Return the LoRARequest of a name; None for the base model's, which is empty.
 

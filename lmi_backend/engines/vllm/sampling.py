@@ -6,7 +6,7 @@ import inspect
 from functools import lru_cache
 from typing import Any, Final
 
-from lmi_backend.engines.vllm.inside import names
+from lmi_backend.engines.vllm.inside import names, needs
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest
 
@@ -30,6 +30,10 @@ _NEUTRAL: Final[dict[str, Any]] = {
     "spaces_between_special_tokens": True,
 }
 """Values that change nothing, besides None and an empty list."""
+_NEEDED: Final = frozenset(
+    {"max_tokens", "output_kind", "seed", "stop", "temperature", "top_k", "top_p"}
+)
+"""What requests are made with: no engine starts without."""
 
 
 def sampling_params(
@@ -72,6 +76,17 @@ def sampling_params(
         )
     except (TypeError, ValueError, names.VLLMClientError) as error:
         raise RequestError(f"are refused by vLLM: {error}", field="sampling parameters") from error
+
+
+def check_parameters() -> None:
+    """Look whether this vLLM's parameters have the names that requests are made with.
+
+    Raises:
+        ConfigurationError: they have others.
+    """
+    taken = _parameters(names.SamplingParams)
+    if taken and (lacking := _NEEDED - taken):
+        raise needs.unservable(f"SamplingParams takes no {', '.join(sorted(lacking))}")
 
 
 def _without_neutral(wanted: dict[str, Any]) -> dict[str, Any]:

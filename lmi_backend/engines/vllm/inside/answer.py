@@ -9,6 +9,7 @@ from lmi_backend.clients.anthropic.errors import EVENT, in_known_words
 from lmi_backend.engines.vllm.inside import compat, fast_paths, images, names
 from lmi_backend.engines.vllm.inside.continuation import current, resume_strategy_of
 from lmi_backend.engines.vllm.inside.idle import PassedBy
+from lmi_backend.engines.vllm.inside.outputs import ids_of, length
 from lmi_backend.engines.vllm.inside.plain_stream import (
     Template,
     TemplatedEvents,
@@ -130,14 +131,15 @@ class Generation:
         if not self._has_prompt:
             self._has_prompt = True
             images.release()
-            self._answer.prompt_tokens += len(output.prompt_token_ids or ())
+            self._answer.prompt_tokens += length(output.prompt_token_ids)
         if self._templated is not None:
             self._counted[0] = self._templated.num_sent
         for answer in output.outputs:
-            given, counted = len(answer.token_ids), self._counted.get(answer.index, 0)
+            ids = ids_of(answer)
+            given, counted = len(ids), self._counted.get(answer.index, 0)
             self._answer.generated_tokens += given - counted
             if self._answer.sends_ids and not is_known:
-                self._answer.ids += pack(answer.token_ids[counted:])
+                self._answer.ids += pack(ids[counted:])
             if not self._is_delta:
                 self._counted[answer.index] = given
         if self._templated is not None and self._templated.is_over:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import inspect
 import re
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 import msgspec
 
-from lmi_backend.engines.vllm.inside import names
+from lmi_backend.engines.vllm.inside import compat, fast_paths, names
 from lmi_backend.engines.vllm.inside.event_layouts import ChatLayouts, TextOutput
+from lmi_backend.engines.vllm.inside.outputs import length
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+NAME: Final = "known_chats"
 _MOST_EVENTS: Final = 64
 """Of an answer that vLLM's server writes; a plain one has far fewer."""
 TRIES: Final = 64
@@ -28,6 +31,8 @@ _MADE_ID: Final = re.compile(r"(.*-)([0-9a-f]{8,})")
 """An answer's id where the request has none."""
 _NO_LIMIT: Final = 1
 """Stands in parameters for the limit of each request."""
+_EXPECTED: Final = "answers that can be looked at while they are made"
+_Given = ParamSpec("_Given")
 
 
 @dataclass(frozen=True)
@@ -75,11 +80,26 @@ class Learnt:
         return ours if _is_same(ours, theirs) else None
 
 
-def _is_same(ours: Learnt, theirs: Learnt) -> bool:
+def _is_same(ours: Any, theirs: Any) -> bool:
     try:
         return bool(ours == theirs)
     except Exception:  # noqa: BLE001  arguments that cannot be compared
         return False
+
+
+def _noting(
+    note: Callable[Concatenate[Lesson, _Given], None],
+) -> Callable[Concatenate[Lesson, _Given], None]:
+    """Have an answer continue where it cannot be looked at, and turn the path off."""
+
+    @functools.wraps(note)
+    def noted(lesson: Lesson, /, *given: _Given.args, **named: _Given.kwargs) -> None:
+        try:
+            note(lesson, *given, **named)
+        except Exception as error:  # noqa: BLE001  it is vLLM's server that answers
+            fast_paths.turn_off(NAME, _EXPECTED, f"{type(error).__name__}: {error}")
+
+    return noted
 
 
 class Lesson:
@@ -102,6 +122,9 @@ class Lesson:
         self._messages, self._request_id = messages, request_id
         self._limit, self._max_model_len = limit, max_model_len
         self._rendering: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._prompts: list[dict[str, Any]] = []
+        self._is_as_rendered = False
+        """Whether the engine got the prompt that was made of the messages, as it was made."""
         self._asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         self._params: Any = None
         self._outputs: list[TextOutput] = []
@@ -110,30 +133,44 @@ class Lesson:
         self.num_prompt_tokens = self._num_tokens = 0
         """Of the prompt, and of the answer."""
 
+    @_noting
     def note_rendering(self, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Note a call of vLLM's renderer."""
         is_ours = bool(given) and given[0] == [self._messages]
         self._rendering.append((given[1:] if is_ours else (), named))
 
+    @_noting
+    def note_prompts(self, rendered: Any) -> None:
+        """Note what the renderer has made, before the server may change it."""
+        _, prompts = rendered
+        self._prompts += [each | {_IDS: list(each[_IDS])} for each in prompts if _IDS in each]
+
+    @_noting
     def note_call(self, given: tuple[Any, ...], named: dict[str, Any], params: Any) -> None:
         """Note a call of the engine, before it changes any argument."""
         self._asked.append((given, named))
         self._params = copy(params)
+        got = named["prompt"] if "prompt" in named else given[0]
+        self._is_as_rendered = _is_same(self._prompts, [got])
 
+    @_noting
     def note_output(self, output: Any) -> None:
         """Note an output that vLLM's server gets."""
-        self.num_prompt_tokens = len(output.prompt_token_ids or ())
+        self.num_prompt_tokens = length(output.prompt_token_ids)
         for answer in output.outputs:
-            self._num_tokens += len(answer.token_ids)
-            is_begun = self._outputs or answer.text or answer.token_ids
+            num_new = length(answer.token_ids)
+            self._num_tokens += num_new
+            is_begun = self._outputs or answer.text or num_new
             if is_begun and len(self._outputs) < _MOST_EVENTS:
                 made = TextOutput(answer.text, answer.finish_reason, answer.stop_reason)
                 self._outputs.append(made)
 
+    @_noting
     def note_head(self, status: int, headers: Mapping[str, str]) -> None:
         """Note the head of the answer."""
         self._status, self._headers = status, dict(headers)
 
+    @_noting
     def note_event(self, event: bytes) -> None:
         """Note an event that vLLM's server writes."""
         if len(self._events) < _MOST_EVENTS:
@@ -148,7 +185,7 @@ class Lesson:
         stream = _stream_of(self._events)
         if not rendering or call is None or stream is None or not _is_plain(self._params):
             return None
-        if call["request_id"] != stream["id"]:
+        if call["request_id"] != stream["id"] or not self._is_as_rendered:
             return None
         rest = self._max_model_len - self.num_prompt_tokens
         if self._params.max_tokens != (rest if self._limit is None else self._limit):
@@ -158,8 +195,7 @@ class Lesson:
         layouts = ChatLayouts.of(self._events, self._outputs, stream, counts)
         if answer_id is None or layouts is None:
             return None
-        params = copy(self._params)
-        params.max_tokens = _NO_LIMIT
+        params = compat.replaced(copy(self._params), max_tokens=_NO_LIMIT)
         is_rest = self._limit is None
         return Learnt((rendering, named), params, is_rest, answer_id, self._headers, layouts)
 
@@ -173,6 +209,7 @@ def _call(given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any] | Non
 
 
 _USUAL: Final = {"prompt", "sampling_params", "request_id"}
+_IDS: Final = "prompt_token_ids"
 
 
 def _is_plain(params: Any) -> bool:
@@ -226,7 +263,11 @@ class BodyKind:
             needs_content: whether answers may have more than one event of text.
         """
         self._num_ended += 1
-        found = lesson.learnt()
+        try:
+            found = lesson.learnt()
+        except Exception as error:  # noqa: BLE001  its answer has been sent
+            fast_paths.turn_off(NAME, _EXPECTED, f"{type(error).__name__}: {error}")
+            return
         if found is None or self.is_known:
             return
         if self.learnt is None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, get_args
 
+import msgspec
+
 from lmi_backend.engines.vllm.inside import fast_paths, names, needs, single_process
 
 EXTERNAL_LAUNCHER = "external_launcher"
@@ -161,6 +163,17 @@ def argument_parser() -> argparse.ArgumentParser:
 def import_reasoning_parser(plugin: str) -> None:
     """Make the parsers of a user's file known, which vLLM does only in its own server."""
     names.ReasoningParserManager.import_reasoning_parser(plugin)
+
+
+def replaced(found: Any, **values: Any) -> Any:
+    """Return an object of vLLM's with other values: the same one, if it can be changed."""
+    try:
+        for name, value in values.items():
+            setattr(found, name, value)
+    except AttributeError:  # a release may freeze it
+        is_struct = isinstance(found, msgspec.Struct)
+        return (msgspec.structs.replace if is_struct else dataclasses.replace)(found, **values)
+    return found
 
 
 def prompt_of(ids: Sequence[int]) -> Any:

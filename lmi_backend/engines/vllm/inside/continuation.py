@@ -13,6 +13,7 @@ import contextvars
 import inspect
 from collections import deque
 from copy import copy
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -22,6 +23,8 @@ from lmi_backend.errors import EngineError
 from lmi_backend.token_ids import unpack
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lmi_backend.generation import Continuation
 
 ResumeStrategy = Literal["from the prompt", "from the start", ""]
@@ -33,6 +36,18 @@ _STATEFUL: Final = (
     "thinking_token_budget", "repetition_detection",
 )  # fmt: skip
 """Parameters for which vLLM tells tokens that were generated from those of the prompt."""
+_STATELESS: Final = frozenset(
+    {
+        "n", "temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty", "watermarking",
+        "stop", "stop_token_ids", "ignore_eos", "max_tokens", "min_tokens", "logit_bias",
+        "allowed_token_ids", "logprobs", "prompt_logprobs", "prompt_logprob_token_ids",
+        "prompt_logprob_start", "logprob_token_ids", "flat_logprobs", "detokenize", "skip_clone",
+        "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output",
+        "output_kind", "output_text_buffer_length", "stream_interval", "extra_args", "best_of",
+        "truncate_prompt_tokens", "skip_reading_prefix_cache", "routed_experts_prompt_start",
+    }
+)  # fmt: skip
+"""Parameters of the releases that were run for which it does not, or that are looked at here."""
 
 
 def resume_strategy_of(engine: Any, params: Any) -> ResumeStrategy:
@@ -43,7 +58,9 @@ def resume_strategy_of(engine: Any, params: Any) -> ResumeStrategy:
         return ""
     is_greedy = params.temperature < _GREEDY
     is_seeded = params.seed is not None and not is_greedy
-    is_stateful = any(getattr(params, name, None) for name in _STATEFUL)
+    is_stateful = any(getattr(params, name, None) for name in _STATEFUL) or any(
+        getattr(params, name) != default for name, default in _unknown(params.__class__)
+    )
     if not (is_seeded or is_stateful or _is_watermarked(engine, params)):
         custom = getattr(engine.model_config, "logits_processors", None)
         if not custom:
@@ -56,6 +73,17 @@ def _is_watermarked(engine: Any, params: Any) -> bool:
     """Tell whether vLLM marks an answer: where it is configured to, if the request does not say."""
     config = getattr(getattr(engine, "vllm_config", None), "watermark_config", None)
     return config is not None and getattr(params, "watermarking", None) is not False
+
+
+@lru_cache(maxsize=1)
+def _unknown(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """Return vLLM's newer parameters, each with its default: nothing is known of them."""
+    fields: Iterable[str] = getattr(kind, "__struct_fields__", ())
+    fields = fields or getattr(kind, "__dataclass_fields__", ())
+    known = _STATELESS.union(_STATEFUL)
+    found = [name for name in fields if name not in known and not name.startswith("_")]
+    usual = kind() if found else None
+    return tuple((name, getattr(usual, name)) for name in found)
 
 
 class Continued:
@@ -96,25 +124,27 @@ class Continued:
         if self._cumulative_logprob is not None:
             state.logprobs_processor.cumulative_logprob = self._cumulative_logprob
         ids = list(chain.from_iterable(self._groups))
-        changed, params = copy(request), request.sampling_params.clone()
-        changed.sampling_params = params
-        params.prompt_logprobs = None
+        params = compat.replaced(request.sampling_params.clone(), prompt_logprobs=None)
+        changed = compat.replaced(copy(request), sampling_params=params)
         has_prompt = request.prompt_token_ids and request.prompt_embeds is None
         if resume_strategy_of(engine, params) != "from the prompt" or not has_prompt:
             # Without the plugin a greedy or seeded request repeats them by itself.
             if forced_ids.are_taken(engine):
                 forced_ids.add(params, ids)
             return changed, ids
-        params.max_tokens -= len(ids)
-        params.min_tokens = max(0, params.min_tokens - len(ids))
-        changed.prompt_token_ids = [*request.prompt_token_ids, *ids]
-        return changed, []
+        params = compat.replaced(
+            params,
+            max_tokens=params.max_tokens - len(ids),
+            min_tokens=max(0, params.min_tokens - len(ids)),
+        )
+        prompt = [*request.prompt_token_ids, *ids]
+        return compat.replaced(changed, sampling_params=params, prompt_token_ids=prompt), []
 
     def _replay(self, engine: Any, state: Any, request_id: str, group: list[int]) -> None:
         output = names.EngineCoreOutput(request_id=request_id, new_token_ids=list(group))
         if getattr(state.logprobs_processor, "num_logprobs", None) is not None:
             # The client has the true ones. vLLM resumes from the texts of these tokens.
-            output.new_logprobs = compat.certain_logprobs(group)
+            output = compat.replaced(output, new_logprobs=compat.certain_logprobs(group))
         engine.output_processor.process_outputs([output])
         made = state.queue.get_nowait()
         if request_id not in engine.output_processor.request_states:
@@ -176,7 +206,8 @@ class Continuations:
         """Process outputs but for what they repeat; only there while something is repeated."""
         try:
             outputs = given[0] if given else named[self._parameter]
-            left = [output for output in outputs if self._is_new_alone(output)]
+            found = map(self._new_alone, outputs)
+            left = [output for output in found if output is not None]
         except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
             fast_paths.turn_off(
                 "resumption", "outputs in a list", f"{type(error).__name__}: {error}"
@@ -190,13 +221,13 @@ class Continuations:
             return self._process(left, *given[1:], **named)
         return self._process(**{**named, self._parameter: left})
 
-    def _is_new_alone(self, output: Any) -> bool:
-        """Take from an output what it repeats; what that raises fails its request alone."""
+    def _new_alone(self, output: Any) -> Any:
+        """Return what `_new_of` does; what that raises fails its request alone."""
         try:
-            return self._is_new(output)
+            return self._new_of(output)
         except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
             self._fail(output.request_id, error)
-            return False
+            return None
 
     def _fail(self, request_id: str, error: Exception) -> None:
         """End a request that repeats tokens."""
@@ -205,11 +236,11 @@ class Continuations:
         if state is not None:
             state.queue.put(error)
 
-    def _is_new(self, output: Any) -> bool:
-        """Take from an output what it repeats; tell whether anything is left."""
+    def _new_of(self, output: Any) -> Any:
+        """Return an output without what it repeats; None if nothing is left."""
         repeated = self._repeated.get(output.request_id)
         if repeated is None:
-            return True
+            return output
         state = self._engine.output_processor.request_states.get(output.request_id)
         ids = output.new_token_ids
         is_last = output.finish_reason is not None
@@ -222,15 +253,19 @@ class Continuations:
                 fast_paths.turn_off("forced_tokens", "the tokens that a core is to generate", came)
             message = "the answer cannot resume: it comes out otherwise on this worker"
             self._fail(output.request_id, EngineError(message))
-            return False
+            return None
         del repeated[:count]
         if not repeated:
             del self._repeated[output.request_id]
-        output.new_token_ids = ids[count:]
-        output.new_prompt_logprobs_tensors = None
-        if output.new_logprobs is not None:
-            output.new_logprobs = _logprobs_after(output.new_logprobs, count)
-        return bool(output.new_token_ids) or is_last
+        if not is_last and count == len(ids):
+            return None
+        lists = output.new_logprobs
+        return compat.replaced(
+            output,
+            new_token_ids=ids[count:],
+            new_prompt_logprobs_tensors=None,
+            new_logprobs=None if lists is None else _logprobs_after(lists, count),
+        )
 
 
 def _logprobs_after(lists: Any, count: int) -> Any:

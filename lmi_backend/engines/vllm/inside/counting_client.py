@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.engines.vllm.inside import names, seeded_steps
 from lmi_backend.engines.vllm.inside.answer import Generation, answers, known_outputs
 from lmi_backend.engines.vllm.inside.chat_lessons import lessons
-from lmi_backend.engines.vllm.inside.outputs import NOTHING_FITS
+from lmi_backend.engines.vllm.inside.outputs import NOTHING_FITS, length
 from lmi_backend.engines.vllm.inside.shown_prompt import ShownPrompt
 from lmi_backend.errors import RequestError
 from lmi_backend.structures import StructureBounds, check_structures
@@ -72,7 +72,7 @@ def _has_no_token(output: Any) -> bool:
     # vLLM hands on the token that it has refused.
     if any(each.finish_reason == "error" for each in answers_of_it):
         raise names.VLLMClientError(f"structured_outputs {NOTHING_FITS}")
-    return not any(each.token_ids for each in answers_of_it)
+    return not any(length(each.token_ids) for each in answers_of_it)
 
 
 def _params(args: Any, kwargs: Mapping[str, Any]) -> Any:

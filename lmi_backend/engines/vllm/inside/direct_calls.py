@@ -117,6 +117,8 @@ class DirectCalls:
         is_plain_chat = answer.may_be_plain and is_chat
         answer.buffers_role = is_chat and not is_plain_chat
         await _send(response, answer, has_role=is_plain_chat)
+        if (later := getattr(response, "background", None)) is not None:
+            await later()
         return True
 
     def _handler(self, error: Exception) -> Any:
@@ -128,7 +130,9 @@ class DirectCalls:
 def _is_response(found: Any) -> bool:
     """Tell whether what an endpoint gives is a response, and nothing to make one of."""
     has_head = hasattr(found, "status_code") and hasattr(found, "headers")
-    return has_head and (hasattr(found, "body_iterator") or isinstance(found.body, bytes))
+    if not has_head or server_compat.own_methods(type(found)):
+        return False
+    return hasattr(found, "body_iterator") or isinstance(found.body, bytes)
 
 
 def _kind(found: Any) -> str:

@@ -33,11 +33,11 @@ _SHOWN: Final = 800
 _SOME_TIME: Final = b'"created":0'
 _PLAIN: Final = {"stream": True, "max_tokens": TOKENS + 1, "temperature": 0}
 _MESSAGES: Final = {"messages": [{"role": "user", "content": "a"}]}
-_CHAT: Final = _PLAIN | _MESSAGES
+_USAGE: Final = {"stream_options": {"include_usage": True}}
 _COMPLETION: Final = {**_PLAIN, "prompt": "a"}
 _BODIES: Final = (
-    (CHATS, _CHAT),
-    (COMPLETIONS, _COMPLETION | {"stream_options": {"include_usage": True}}),
+    (CHATS, _PLAIN | _MESSAGES | _USAGE),
+    (COMPLETIONS, _COMPLETION | _USAGE),
     (COMPLETIONS, _COMPLETION | {"stream_interval": 3}),
 )
 _AS_KNOWN: Final = ("is_direct", "is_plain", "is_known")
@@ -138,7 +138,9 @@ class EventTrial:
         theirs, how = await self._events(request)
         again, _ = await self._events(request)
         if not theirs[0].startswith(b"data:") or b'"error"' in theirs[0]:
-            return  # this model does not answer such bodies
+            if again == theirs:
+                await attempt("direct_calls", theirs, lambda: self._refusal(request, theirs))
+            return
         if not how.is_generated:
             raise needs.unservable(f"its {path} generates by other means than AsyncLLM.generate")
         self._check_name(theirs[0])
@@ -181,6 +183,15 @@ class EventTrial:
         is_plain = fast_paths.is_on("direct_calls") and fast_paths.is_on("plain_stream")
         if is_plain and path == CHATS and path in self._plain_paths:
             await attempt("known_chats", theirs, as_known)
+
+    async def _refusal(self, request: HttpRequest, theirs: list[bytes]) -> list[bytes]:
+        """Return what a body that is refused is answered without the application.
+
+        Args:
+            theirs: what the application says, which is returned if it must.
+        """
+        ours, how = await self._events(request, "is_direct")
+        return ours if how.is_direct else theirs
 
     def _check_name(self, event: bytes) -> None:
         """Turn off the model's name in answers, if an event has another one than the body."""

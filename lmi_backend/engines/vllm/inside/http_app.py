@@ -71,7 +71,7 @@ class HttpApp:
         self._calls, self._adapters = DirectCalls(app, config.front_end), adapters
         tool_calls.attach(app)
         prefill.attach(app)
-        self._asked = AskedName(app.state.openai_serving_models, app.state.args.served_model_name)
+        self._asked = AskedName(server_compat.models(app), app.state.args.served_model_name)
         self._chats = KnownChats(engine, sends_ids=config.sends_ids)
         if CHATS in self._calls.plain_paths:
             self._chats.attach(server_compat.answering(app, CHATS))
@@ -127,7 +127,7 @@ class HttpApp:
             raise ConfigurationError(f"vLLM's server refuses its options: {error}") from error
         # In place of uvicorn's: an error handler of vLLM's sets it, and a worker stops itself.
         app.state.server = SimpleNamespace(should_exit=False)
-        table = AdapterTable(app.state.openai_serving_models, adapters.known)
+        table = AdapterTable(server_compat.models(app), adapters.known)
         return cls(app, engine, config, longest_token, table)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:

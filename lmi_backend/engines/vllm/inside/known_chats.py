@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from lmi_backend.engines.vllm.inside import fast_paths, names, output_hook, seeded_steps
-from lmi_backend.engines.vllm.inside.chat_lessons import BodyKind, Lesson, lessons
+from lmi_backend.engines.vllm.inside import compat, fast_paths, names, output_hook, seeded_steps
+from lmi_backend.engines.vllm.inside.chat_lessons import NAME, BodyKind, Lesson, lessons
 from lmi_backend.engines.vllm.inside.continuation import resume_strategy_of
 from lmi_backend.engines.vllm.inside.streamed_chat import StreamedChat
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from lmi_backend.generation import HttpRequest
     from lmi_backend.outline import Outline
 
-NAME: Final = "known_chats"
 _MOST_KINDS: Final = 256
 """Of bodies that are remembered."""
 _MOST_BYTES: Final = 4096
@@ -117,7 +116,10 @@ class KnownChats:
     async def _rendering(self, *given: Any, **named: Any) -> Any:
         if (lesson := lessons.get()) is not None:
             lesson.note_rendering(given, named)
-        return await self._render(*given, **named)
+        rendered = await self._render(*given, **named)
+        if lesson is not None:
+            lesson.note_prompts(rendered)
+        return rendered
 
     def read(self, request: HttpRequest, outlined: Outline) -> Chat | None:
         """Return a body if it is of a kind that can be known, else None.
@@ -223,11 +225,10 @@ class KnownChats:
             return None, None
         room = self._max_model_len - num_tokens
         limit = room if learnt.is_rest else chat.limit
-        params = copy(learnt.params)
+        params = learnt.params
         if limit is None or not max(1, params.min_tokens) <= limit <= min(room, _most(num_tokens)):
             return None, None
-        params.max_tokens = limit
-        return prompt, params
+        return prompt, compat.replaced(copy(params), max_tokens=limit)
 
 
 def _most(num_prompt_tokens: int) -> int:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import EngineError, RequestError
-from lmi_backend.generation import Delta, GenerateRequest, Token
+from lmi_backend.generation import Delta, FinishReason, GenerateRequest, Token
 from lmi_backend.token_ids import pack
 
 if TYPE_CHECKING:
     from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs, Position
 
+_log = logging.getLogger(__name__)
+
 NOTHING_FITS = "fit no text of this model, or could not be compiled"
 """Structured outputs with which vLLM fails before it has a token."""
+_REASONS: Final[dict[str, FinishReason]] = {
+    "stop": "stop",
+    "length": "length",
+    "abort": "abort",
+    "error": "error",
+    # vLLM also ends answers it finds repetitive; clients know that as a stop.
+    "repetition": "stop",
+}
 
 
 class OutputReader:
@@ -47,27 +59,26 @@ class OutputReader:
             EngineError: vLLM has failed on the request, as its own server reports it.
             RequestError: it has no token that fits the request's structured outputs.
         """
-        num_prompt_tokens = self._num_prompt_tokens = len(output.prompt_token_ids or ())
+        num_prompt_tokens = self._num_prompt_tokens = length(output.prompt_token_ids)
         for answer in output.outputs:
-            reason = answer.finish_reason
+            reason, ids = _reason(answer.finish_reason), ids_of(answer)
             if reason == "error":
                 if self._may_fit_nothing:
                     raise RequestError(NOTHING_FITS, field="structured_outputs")
                 raise EngineError("vLLM failed on the request; its log says why")
-            self._may_fit_nothing = self._may_fit_nothing and not answer.token_ids
+            self._may_fit_nothing = self._may_fit_nothing and not ids
             delta = Delta(
-                text=answer.text,
-                num_tokens=len(answer.token_ids),
-                # vLLM also ends answers it finds repetitive; clients know that as a stop.
-                finish_reason="stop" if reason == "repetition" else reason,
+                text=answer.text or "",
+                num_tokens=len(ids),
+                finish_reason=reason,
                 stop_reason=answer.stop_reason,
                 num_prompt_tokens=num_prompt_tokens,
-                index=answer.index,
+                index=int(answer.index),
             )
             if self.sends_ids:
-                delta.ids = pack(answer.token_ids)
+                delta.ids = pack(ids)
             if self.wants_tokens:
-                self._add_tokens(delta, answer)
+                self._add_tokens(delta, answer, ids)
             if self._prompt_alternatives is not None and output.prompt_logprobs:
                 delta.prompt_tokens = self._prompt_tokens(output)
             yield delta
@@ -99,12 +110,12 @@ class OutputReader:
             self._sums[0] += sum(each.logprob or 0.0 for each in delta.tokens)
         return delta
 
-    def _add_tokens(self, delta: Delta, answer: Any) -> None:
-        if answer.logprobs is None and answer.token_ids:
+    def _add_tokens(self, delta: Delta, answer: Any, ids: Sequence[int]) -> None:
+        if answer.logprobs is None and ids:
             raise EngineError("vLLM gives no log probabilities with its tokens")
         delta.tokens = tuple(
             self._token(token_id, logprobs, self._alternatives)
-            for token_id, logprobs in zip(answer.token_ids, answer.logprobs or (), strict=False)
+            for token_id, logprobs in zip(ids, _plain(answer.logprobs or ()), strict=False)
         )
         # A release that leaves it out leaves its sum to us.
         self._sums[answer.index] += sum(each.logprob or 0.0 for each in delta.tokens)
@@ -146,3 +157,46 @@ class OutputReader:
                 for other, logprob in best
             ),
         )
+
+
+def ids_of(answer: Any) -> list[int]:
+    """Return the ids of an answer's tokens; a release may have arrays there."""
+    ids = answer.token_ids
+    is_plain = type(ids) is list and (not ids or type(ids[0]) is int)
+    return ids if is_plain else [int(each) for each in ids]
+
+
+def length(ids: Any) -> int:
+    """Return how many ids there are; vLLM has none, a list, or what a later release has."""
+    return 0 if ids is None else len(ids)
+
+
+def _reason(found: Any) -> FinishReason | None:
+    """Return why an answer is finished.
+
+    Raises:
+        EngineError: what vLLM gives is no name of a reason.
+    """
+    if found is None:
+        return None
+    word = str(found)
+    if word not in _REASONS:
+        if not word.isidentifier():
+            raise EngineError(f"vLLM gives no reason why an answer is finished: {found!r}")
+        _log.warning("vLLM has finished an answer for a reason that is not known: %s", word)
+    return _REASONS.get(word, "stop")
+
+
+def _plain(positions: Any) -> Any:
+    """Return candidates whose numbers are of Python's own kinds."""
+    first = next(iter(positions), None) or {}
+    if all(type(each.logprob) is float for each in first.values()):
+        return positions
+    return [{key: _plain_candidate(each) for key, each in found.items()} for found in positions]
+
+
+def _plain_candidate(found: Any) -> Any:
+    rank = None if found.rank is None else int(found.rank)
+    return SimpleNamespace(
+        logprob=float(found.logprob), rank=rank, decoded_token=found.decoded_token
+    )

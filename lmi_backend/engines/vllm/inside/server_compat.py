@@ -35,8 +35,17 @@ _NOT_NEEDED = {"CORSMiddleware", _COUNTING, "ScalingMiddleware"}
 nobody reads the counts, and the engine is not scaled through this server."""
 
 MESSAGES: Final = "/v1/messages"
-_PARTS: Final = {CHATS: "openai_serving_chat", MESSAGES: "anthropic_serving_messages"}
-"""Paths, and the members of the application's state that answer them."""
+_PARTS: Final = {
+    CHATS: ("openai_serving_chat", "OpenAIServingChat"),
+    MESSAGES: ("anthropic_serving_messages", "AnthropicServingMessages"),
+}
+"""Paths, and the members of the application's state that answer them, with their classes."""
+
+_FRAMEWORK: Final = ("fastapi", "starlette")
+_ANSWERING: Final = (
+    "__call__", "app", "build_middleware_stack", "get_route_handler", "handle", "stream_response"
+)  # fmt: skip
+"""Methods of an application, its router, its routes and responses, through which an answer goes."""
 
 _HIDDEN: Final = ("VLLM_API_KEY", "CUSTOM_SCRIPT_FILENAME")
 """What the environment must not say to vLLM's server.
@@ -112,7 +121,23 @@ def watchers(app: Any) -> list[str]:
     """Return the options and the middleware that look at each response of vLLM's application."""
     options = [name for name in _WATCHING if getattr(app.state.args, name, None)]
     middleware = {each.cls.__name__ for each in app.user_middleware}
-    return options + sorted(middleware - _NOT_NEEDED)
+    kinds = [type(app), type(getattr(app, "router", app))]
+    own = [name for kind in kinds for name in own_methods(kind)]
+    return options + sorted(middleware - _NOT_NEEDED) + own
+
+
+def own_methods(kind: type) -> list[str]:
+    """Return the methods of a class through which an answer goes that are not FastAPI's own."""
+    found = {name: _definer(kind, name) for name in _ANSWERING}
+    return [
+        f"{kind.__name__}.{name}"
+        for name, owner in found.items()
+        if owner is not None and owner.__module__.partition(".")[0] not in (*_FRAMEWORK, "builtins")
+    ]
+
+
+def _definer(kind: type, name: str) -> type | None:
+    return next((each for each in kind.__mro__ if name in vars(each)), None)
 
 
 def endpoints(app: Any) -> dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]]:
@@ -129,8 +154,11 @@ def endpoints(app: Any) -> dict[str, tuple[Callable[..., Any], Callable[[Any], A
 def _endpoint(route: Any) -> Callable[..., Any] | None:
     """Return the function that answers a route, without what is around it.
 
-    None if what is around it may change an answer: a decorator or a dependency that is not known.
+    None if what is around it may change an answer: a decorator, a dependency or a class of routes
+    that is not known.
     """
+    if own_methods(type(route)):
+        return None
     endpoint: Callable[..., Any] = inspect.unwrap(route.endpoint)
     try:
         dependencies = {each.dependency.__name__ for each in route.dependencies}
@@ -178,10 +206,33 @@ def answering(app: Any, path: str) -> Any:
     Raises:
         LookupError: there is a route, and the application's state does not have the part.
     """
-    name = _PARTS[path]
-    if not hasattr(app.state, name) and path in {getattr(each, "path", "") for each in app.routes}:
-        raise LookupError(f"the application's state has no {name}")
-    return getattr(app.state, name, None)
+    found = _part(app, *_PARTS[path])
+    if found is None and path in {getattr(each, "path", "") for each in app.routes}:
+        name = _PARTS[path][0]
+        if not hasattr(app.state, name):
+            raise LookupError(f"the application's state has no {name}")
+    return found
+
+
+def models(app: Any) -> Any:
+    """Return the part of vLLM's server that knows the names of its model and of its adapters.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    found = _part(app, "openai_serving_models", "OpenAIServingModels")
+    if found is None:
+        raise needs.unservable("the application's state has no openai_serving_models")
+    return found
+
+
+def _part(app: Any, name: str, kind: str) -> Any:
+    """Return a member of an application's state, by its name or else by its class."""
+    if hasattr(app.state, name):
+        return getattr(app.state, name)
+    state = vars(app.state)
+    members = state.get("_state", state).values()
+    return next((each for each in members if type(each).__name__ == kind), None)
 
 
 def plain_paths(app: Any) -> set[str]:
@@ -203,6 +254,8 @@ def plain_paths(app: Any) -> set[str]:
     ]
     if not parsers:
         raise LookupError("it has none of the known members for them")
+    if strange := [type(each).__name__ for each in parsers if each and not isinstance(each, type)]:
+        raise LookupError(f"a parser is no class: {', '.join(strange)}")
     return {COMPLETIONS} if any(parsers) else {COMPLETIONS, CHATS}
 
 

@@ -59,9 +59,10 @@ class LastStats:
         )
         return [self.logger] if is_on else []
 
-    def logger(self, vllm_config: Any, engine_index: int = 0) -> Any:
-        """Return a stat logger that reports here."""
-        return _logger_class()(self._copies, engine_index)
+    def logger(self, *given: Any, **named: Any) -> Any:
+        """Return a stat logger that reports here, of a copy that vLLM names by its number."""
+        numbers = [each for each in (*given, *named.values()) if isinstance(each, int)]
+        return _logger_class()(self._copies, *numbers[:1] or [0])
 
 
 def is_ours(logger: Any) -> bool:
@@ -201,4 +202,7 @@ def _logger_class() -> type:
     parameters = inspect.signature(names.StatLoggerBase.record).parameters
     if list(parameters)[1:2] != ["scheduler_stats"]:
         raise TypeError(f"its loggers record ({', '.join(parameters)})")
-    return type("_VllmsLogger", (_Logger, names.StatLoggerBase), {})
+    made = type("_VllmsLogger", (_Logger, names.StatLoggerBase), {})
+    if wanted := getattr(made, "__abstractmethods__", ()):
+        raise TypeError(f"its loggers must have {', '.join(sorted(wanted))}")
+    return made

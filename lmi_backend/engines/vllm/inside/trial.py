@@ -51,6 +51,8 @@ _TEXT: Final = "Once there was a small robot who lived by the sea, and it was ha
 _TRIED: Final = (
     "output_hook", "new_tokens", "resumption", "direct_calls", "plain_stream", "known_chats",
 )  # fmt: skip
+_FIRST_SECONDS: Final = 120.0
+"""For a token of a core that has started: much more than any takes."""
 _KNOWN: Final = 4
 """Tokens that a resumed answer has already."""
 
@@ -104,10 +106,13 @@ class Trial:
         Raises:
             ConfigurationError: it does not work, either.
         """
-        arguments = self._arguments()
-        arguments["params"].max_tokens = 1
+        arguments = self._arguments(most=1)
+        generating = output_hook.generate_publicly(self._engine, arguments, _reader(), PlayedSink())
         try:
-            await output_hook.generate_publicly(self._engine, arguments, _reader(), PlayedSink())
+            await asyncio.wait_for(generating, _FIRST_SECONDS)
+        except asyncio.TimeoutError as error:
+            what = f"AsyncLLM.generate gives no token in {_FIRST_SECONDS:.0f} s"
+            raise needs.unservable(what) from error
         except Exception as error:
             what = f"AsyncLLM.generate raises {type(error).__name__}: {error}"
             raise needs.unservable(what) from error
@@ -181,9 +186,9 @@ class Trial:
         await together(asyncio.ensure_future(resume()), play(engine, self._ids, skipped))
         return _comparable(sink.chunks)
 
-    def _arguments(self, logprobs: int | None = None) -> dict[str, Any]:
+    def _arguments(self, logprobs: int | None = None, most: int = 2 * TOKENS) -> dict[str, Any]:
         kind = names.RequestOutputKind.DELTA
-        params = names.SamplingParams(max_tokens=2 * TOKENS, output_kind=kind, logprobs=logprobs)
+        params = names.SamplingParams(max_tokens=most, output_kind=kind, logprobs=logprobs)
         prompt = compat.prompt_of(list(self._ids))
         return {"request_id": "trial", "prompt": prompt, "params": params}
 

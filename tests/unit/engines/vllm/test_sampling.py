@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from lmi_backend.engines.vllm.inside import names
-from lmi_backend.engines.vllm.sampling import sampling_params
-from lmi_backend.errors import RequestError
+from lmi_backend.engines.vllm.sampling import check_parameters, sampling_params
+from lmi_backend.errors import ConfigurationError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 
 
@@ -55,3 +55,11 @@ def test_what_changes_the_answer_is_refused_by_its_name(sampling: Sampling, name
 def test_a_function_that_takes_anything_is_given_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(vars(names), "SamplingParams", Anything)
     assert made(Sampling(3)).keys() > {"n", "stop", "bad_words", "spaces_between_special_tokens"}
+
+
+def test_parameters_by_other_names_are_refused_by_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(names), "vllm_version", "0.99")
+    with pytest.raises(ConfigurationError, match="SamplingParams takes no seed, stop, temp"):
+        check_parameters()
+    monkeypatch.setitem(vars(names), "SamplingParams", Anything)
+    check_parameters()

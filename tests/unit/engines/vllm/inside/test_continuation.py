@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from lmi_backend.engines.vllm.inside import fast_paths, names
@@ -122,3 +123,50 @@ def test_a_core_that_does_not_generate_what_is_forced_is_found(
     assert "comes out otherwise" in str(errors)
     assert "[1, 5] instead of [1, 2]" in fast_paths.states()["forced_tokens"]
     assert fast_paths.is_on("resumption")
+
+
+class Params(msgspec.Struct):
+    """Has what vLLM's have, and what no release had that was run."""
+
+    n: int = 1
+    output_kind: str = "delta"
+    temperature: float = 1.0
+    seed: int | None = None
+    dry_multiplier: float = 0.0
+    _eos_token_id: int | None = None
+
+
+@pytest.mark.parametrize(
+    ("params", "resumes"),
+    [
+        (Params(), "from the prompt"),
+        (Params(_eos_token_id=2), "from the prompt"),
+        (Params(dry_multiplier=0.8), ""),
+        (Params(dry_multiplier=0.8, seed=7), "from the start"),
+    ],
+)
+def test_an_unknown_parameter_may_tell_generated_tokens_from_a_prompt(
+    params: Params, resumes: str
+) -> None:
+    engine = SimpleNamespace(vllm_config=None, model_config=SimpleNamespace())
+    assert resume_strategy_of(engine, params) == resumes
+
+
+class Frozen(msgspec.Struct, frozen=True):
+    """An output of a release that lets nobody change it."""
+
+    request_id: str
+    new_token_ids: list[int]
+    new_logprobs: Any = None
+    new_prompt_logprobs_tensors: Any = None
+    finish_reason: Any = None
+
+
+def test_what_is_repeated_is_taken_from_an_output_that_cannot_be_changed() -> None:
+    processor = Processor()
+    processor.request_states["a"] = SimpleNamespace(queue=None)
+    continuations = Continuations(SimpleNamespace(engine_core=Core(), output_processor=processor))
+    continuations._repeated["a"] = [1, 2]
+    continuations._process_others([Frozen("a", [1])])
+    continuations._process_others([Frozen("a", [2, 3])])
+    assert processor.seen == [[], [Frozen("a", [3])]]

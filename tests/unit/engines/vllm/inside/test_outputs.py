@@ -1,12 +1,17 @@
 """What vLLM's outputs become."""
 
+from array import array
+from enum import Enum
 from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
 
 from lmi_backend.engines.vllm.inside.outputs import OutputReader
 from lmi_backend.errors import EngineError
-from lmi_backend.generation import GenerateRequest
+from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.token_ids import unpack
 
 
 def test_an_answer_that_vllm_ends_with_an_error_is_none() -> None:
@@ -62,3 +67,66 @@ def test_log_probabilities_that_are_elsewhere_fail_the_request() -> None:
     output = SimpleNamespace(prompt_token_ids=(1,), outputs=[answer])
     with pytest.raises(EngineError, match="vLLM gives no log probabilities with its tokens"):
         list(reader.deltas(output))
+
+
+def test_ids_that_come_in_an_array_are_numbers() -> None:
+    answer = SimpleNamespace(
+        finish_reason=None, text="b", token_ids=array("i", [5, 6]), stop_reason=None, index=0
+    )
+    reader = OutputReader(None, GenerateRequest("a"))
+    reader.sends_ids = True
+    (delta,) = reader.deltas(SimpleNamespace(prompt_token_ids=(1,), outputs=[answer]))
+    assert (delta.num_tokens, unpack(delta.ids)) == (2, [[5, 6]])
+
+
+def ended(reason: object) -> list[Any]:
+    answer = SimpleNamespace(
+        finish_reason=reason, text=None, token_ids=[], stop_reason=None, index="0"
+    )
+    reader = OutputReader(None, GenerateRequest("a"))
+    return list(reader.deltas(SimpleNamespace(prompt_token_ids=None, outputs=[answer])))
+
+
+class Reason(str, Enum):
+    """As a release may have it."""
+
+    LENGTH = "length"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+def test_what_the_stub_could_not_read_is_never_sent(caplog: pytest.LogCaptureFixture) -> None:
+    """It would take the worker for broken, with all of its streams."""
+    (delta,) = ended(Reason.LENGTH)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(delta), type=Delta) == Delta(
+        finish_reason="length"
+    )
+    assert not caplog.records
+    (delta,) = ended("out_of_budget")
+    assert delta.finish_reason == "stop"
+    assert "out_of_budget" in caplog.text
+    with pytest.raises(EngineError, match="no reason why an answer is finished: 1"):
+        ended(1)
+
+
+class Half(float):
+    """A number of another library's."""
+
+
+def test_log_probabilities_are_plain_numbers() -> None:
+    reader = OutputReader(None, GenerateRequest("a", logprobs=1))
+    token = SimpleNamespace(logprob=Half(-0.5), rank=True, decoded_token="b")
+    answer = SimpleNamespace(
+        finish_reason=None,
+        text="b",
+        token_ids=[5],
+        stop_reason=None,
+        index=0,
+        logprobs=[{5: token}],
+    )
+    (delta,) = reader.deltas(SimpleNamespace(prompt_token_ids=[1], outputs=[answer]))
+    (first,) = delta.tokens
+    assert [type(each) for each in (first.logprob, first.rank, first.top[0].logprob)] == [
+        float, int, float
+    ]  # fmt: skip

@@ -3,11 +3,12 @@
 import asyncio
 import sys
 from argparse import ArgumentParser
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from starlette.datastructures import State
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
@@ -91,3 +92,20 @@ async def test_an_application_answers_though_nothing_can_count_its_requests(
     chunks: list[HttpChunk] = []
     await respond(app, HttpRequest("/", b"{}"), chunks.append)
     assert [(each.status, each.data) for each in chunks] == [(200, b"yes")]
+
+
+class OpenAIServingModels:
+    """A part of the application's state, which vLLM has by this class."""
+
+
+@pytest.mark.parametrize("name", ["openai_serving_models", "model_registry"])
+def test_a_part_of_the_server_is_found_by_its_name_or_its_class(name: str) -> None:
+    part = OpenAIServingModels()
+    app = SimpleNamespace(state=State({"args": None, name: part}))
+    assert server_compat.models(app) is part
+
+
+def test_a_server_without_a_part_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(names), "vllm_version", "0.99")
+    with pytest.raises(ConfigurationError, match="no openai_serving_models"):
+        server_compat.models(SimpleNamespace(state=State({"args": None})))
