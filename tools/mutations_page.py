@@ -34,7 +34,9 @@ _ABOUT: Final = """\
 vLLM promises none of the names that this package uses inside it. Each is changed here as a release
 might change it, in a copy of the Python files of vLLM {version}. The tiny model is started with
 the copy and answers one request of each kind. There are chats, completions and tensors; tools,
-schemas, adapters and log probabilities; several answers, cancelled and resumed streams.
+schemas, adapters and log probabilities; several answers, cancelled and resumed streams. Where a
+change touches `plain_stream` or `known_chats`, the server parses no tools: with a parser no chat is
+plain.
 
 `make compat COMPAT=--mutations` runs what the record (`tests/data/mutations.json`) does not have.
 Several changes that touch different fast paths are in one copy. Where the outcome does not
