@@ -98,6 +98,14 @@ class LmiForm(ReplyForm):
         body = getattr(reply.inner, "body", None)
         self._lines = body if isinstance(body, Lines) else None
 
+    def write(self, chunks: list[Chunk]) -> bytes:
+        """See `Form`; most of a stream is one token in the middle of an only answer."""
+        if self._lines is not None and len(chunks) == 1:
+            line = self._lines.line(chunks[0])  # type: ignore[arg-type]  # of generated answers
+            if line is not None:
+                return line
+        return super().write(chunks)
+
     def taken(self) -> Delta | None:
         """See `Restorable`."""
         return self._lines.answers.taken() if self._lines is not None else None

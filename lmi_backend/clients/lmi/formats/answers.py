@@ -28,6 +28,7 @@ class PartialAnswer:
     """All of one answer so far."""
 
     index: int
+    keeps_tokens: bool = True
     texts: list[str] = field(default_factory=list)
     tokens: list[tuple[Token, str]] = field(default_factory=list)
     prompt_tokens: tuple[Token, ...] = ()
@@ -42,7 +43,8 @@ class PartialAnswer:
             texts: of its tokens (`token_texts`).
         """
         self.texts.append(delta.text)
-        self.tokens += zip(delta.tokens, texts, strict=False)
+        if self.keeps_tokens:
+            self.tokens += zip(delta.tokens, texts, strict=False)
         self.prompt_tokens += delta.prompt_tokens
         self.num_tokens += delta.num_tokens
         self.last = delta
@@ -61,11 +63,15 @@ class PartialAnswer:
 
 
 class Answers:
-    """The answers to one body."""
+    """The answers to one body.
 
-    def __init__(self, requested: RequestedAnswer) -> None:
+    Args:
+        keeps_tokens: whether any object shows the tokens of a whole answer.
+    """
+
+    def __init__(self, requested: RequestedAnswer, *, keeps_tokens: bool = True) -> None:
         self._requested = requested
-        self._answers = [PartialAnswer(index) for index in range(requested.answers)]
+        self._answers = [PartialAnswer(each, keeps_tokens) for each in range(requested.answers)]
 
     def __getitem__(self, index: int) -> PartialAnswer:
         return self._answers[index]

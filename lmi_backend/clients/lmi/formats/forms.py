@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.lmi.formats.answers import (
     Answers,
     Json,
     dump,
+    log,
     sendable,
     token_json,
     token_object,
@@ -58,10 +60,16 @@ class Lines:
 
     def __init__(self, requested: RequestedAnswer) -> None:
         self._requested = requested
-        self.answers = Answers(requested)
-        self._has_index = requested.dialect == "async" or requested.answers > 1
+        self.answers = Answers(requested, keeps_tokens=requested.top_n_tokens > 0)
+        self._has_others = requested.answers > 1
+        self._has_index = requested.dialect == "async" or self._has_others
         self._end = ', "generated_text": null, "details": null' * (requested.dialect == "async")
         """What an object of the middle has after its token."""
+        before, after = self._frame
+        index = '"index": 0, ' * self._has_index
+        self._head = f'{before}{{{index}"token": {{"id": '
+        self._number = f', "{"logprob" if self._is_tgi else "log_prob"}": '
+        self._tail = f"}}{self._end}}}{after}"
 
     def write(self, deltas: Sequence[Delta]) -> str:
         before, after = self._frame
@@ -82,6 +90,21 @@ class Lines:
                 for token, text in zip(delta.tokens, texts, strict=False)
             ]
         return [dump(item) for item in self._objects(delta, texts)]
+
+    def line(self, delta: Delta) -> bytes | None:
+        """Return what `write` makes of a token in the middle of an only answer; else None.
+
+        Most of a stream is that, and this takes a third of the time.
+        """
+        if len(delta.tokens) != 1 or delta.finish_reason is not None or self._has_others:
+            return None
+        (token,) = delta.tokens
+        if token.is_special or token.logprob is None:
+            return None
+        self.answers[0].add(delta, (delta.text,))
+        text, number = encode_basestring(delta.text), log(token)
+        line = f'{self._head}{token.id}, "text": {text}{self._number}{number!r}{self._tail}'
+        return line.encode("utf-8", "replace")
 
     def _objects(self, delta: Delta, texts: Sequence[str]) -> Iterator[Json]:
         tokens = [

@@ -66,6 +66,36 @@ def test_a_token_of_a_line_is_that_of_a_whole_answer(
     assert token_json(token, text, requested) == dump(token_object(token, text, requested))
 
 
+@given(
+    token=st.builds(
+        Token, st.integers(0), st.text(), st.none() | st.floats(), is_special=st.booleans()
+    ),
+    text=st.text(st.characters()),
+    requested=st.builds(
+        RequestedAnswer,
+        st.sampled_from([("p",), ("p", "q")]),
+        stream=st.just(True),
+        top_n_tokens=st.integers(0, 1),
+        tgi_compat=st.booleans(),
+        dialect=st.sampled_from(["legacy", "async"]),
+    ),
+    end=st.sampled_from([None, "stop"]),
+    name=st.sampled_from(["jsonlines", "sse"]),
+)
+def test_a_line_by_itself_is_that_of_any_chunk(
+    token: Token, text: str, requested: RequestedAnswer, end: Any, name: str
+) -> None:
+    """And the end of the answer has what it had."""
+    delta, last = Delta(text, 1, end, tokens=(token,)), Delta(" x", 1, "stop")
+    forms = [make_format(name, requested) for _ in range(2)]
+    line, expected = forms[0].line(delta), forms[1].write([delta])  # type: ignore[attr-defined]
+    if line is None:
+        assert end or len(requested.prompts) > 1 or token.is_special or token.logprob is None
+        return
+    assert line == expected.encode()
+    assert forms[0].write([last]) == forms[1].write([last])
+
+
 @given(texts=TEXTS, whole=st.text(st.characters(exclude_categories=["Cs"]), max_size=12))
 def test_the_texts_of_a_stream_are_the_text(texts: list[str], whole: str) -> None:
     """Also where the text is not that of the tokens, as when a character takes two."""
