@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES
 from lmi_backend.errors import EngineError, UnavailableError
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.events import chunk_of
 from lmi_backend.ipc.kept_chunks import chunks_before, chunks_in
 from lmi_backend.ipc.rejoining import Cancelled, Forget, Named
+from lmi_backend.token_ids import ID_BYTES
 
 if TYPE_CHECKING:
     from lmi_backend.errors import LmiError
@@ -29,11 +31,15 @@ ALL_UNREAD_BYTES: Final = 512 << 20
 class Forward(Protocol):
     """Takes to a client at once what comes of the middle of an answer."""
 
-    def take(self, chunk: Chunk, *, is_event: bool) -> bool:
-        """Take a chunk, or return False: `Answer.read` is to return it.
+    def take(self, chunk: Chunk) -> bool:
+        """Take a chunk, or return False: `Answer.read` is to return it."""
+        ...
+
+    def pass_event(self, data: bytes, num_tokens: int, now: float) -> bool:
+        """Take an event, whose data is all that it says, or return False: `take` may take it.
 
         Args:
-            is_event: whether it came as one, so that its data is all that it says.
+            now: time of the monotonic clock.
         """
         ...
 
@@ -111,14 +117,22 @@ class Answer:
         self.forward: Forward | None = None
         """What takes chunks to the client at once, while nothing waits to be read."""
 
-    def put(self, chunk: Chunk, *, is_event: bool = False) -> None:
+    def pass_event(self, data: bytes, ids: bytes, now: float) -> None:
+        """Take an event from the connection: what `put` does of its chunk, without making one."""
+        forward = self.forward if self._waiting is not None else None
+        if forward is None or not forward.pass_event(data, len(ids) // ID_BYTES, now):
+            self.put(chunk_of(data, ids))
+        elif self.progress is not None and self.progress.pass_event(data, ids):
+            self._connection.acknowledged(self)
+
+    def put(self, chunk: Chunk) -> None:
         """Take a chunk from the connection."""
         if chunk.is_last:
             self.progress = None
         elif self.progress is not None and self.progress.add(chunk):
             self._connection.acknowledged(self)
         forward = self.forward if self._waiting is not None else None
-        if forward is None or not forward.take(chunk, is_event=is_event):
+        if forward is None or not forward.take(chunk):
             self._keep(chunk)
 
     def rejoin(self, rejoined: Rejoined) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import os
+import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
 
@@ -24,7 +25,6 @@ from lmi_backend.frontend.questions import Questions
 from lmi_backend.frontend.side import Side, write
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import chunks_of
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import (
     LARGEST_FRAME,
@@ -177,8 +177,7 @@ class ModelConnection(asyncio.Protocol):
             if not answer.is_over:
                 self._move_here(answer)
                 return
-            # Its client has left.
-            self._resumption.release(answer)
+            self._resumption.release(answer)  # Its client has left.
 
     def _move_here(self, answer: Answer) -> None:
         number = next(self._ids)
@@ -264,10 +263,11 @@ class ModelConnection(asyncio.Protocol):
         return progress
 
     def _take_events(self, events: msg.Events) -> None:
-        for number, chunk in chunks_of(events):
+        now, columns = time.monotonic(), zip(events.ids, events.data, events.token_ids, strict=True)
+        for number, data, ids in columns:
             if (answer := self._answers.get(number)) is not None:
                 try:
-                    answer.put(chunk, is_event=True)
+                    answer.pass_event(data, ids, now)
                 except Exception as error:  # noqa: BLE001  all answers come on this connection
                     self._fail(answer, error)
 

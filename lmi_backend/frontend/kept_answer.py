@@ -273,10 +273,11 @@ class KeptAnswer:
         else:
             await self.first.write(data, is_last=is_last)
 
-    def has_written(self) -> None:
-        """See `Exchange.has_written`."""
+    def has_passed(self, num_tokens: int, now: float) -> None:
+        """See `Exchange.has_passed`."""
+        self.num_tokens += num_tokens
         if not self.is_kept:
-            self.first.has_written()
+            self.first.has_passed(0, now)
 
     def _keeps(self, status: int, headers: Mapping[str, str]) -> bool:
         """Begin to keep a stream of events; return whether the response is one."""

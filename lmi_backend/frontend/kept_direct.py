@@ -19,6 +19,13 @@ class Direct:
         """See `Client.is_free`."""
         return self._kept.is_kept or self._kept.first.direct.is_free
 
+    def pass_on(self, data: bytes) -> bool:
+        """See `Client.pass_on`."""
+        is_free = self.is_free
+        if is_free:
+            self.write(data)
+        return is_free
+
     def write(self, data: bytes) -> None:
         """See `Client.write`."""
         if self._kept.is_kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -99,24 +100,28 @@ class _Forward:
             await _send_part(self._exchange, form, data)
             self._answer.forward = self
 
-    def take(self, chunk: Chunk, *, is_event: bool) -> bool:
+    def pass_event(self, data: bytes, num_tokens: int, now: float) -> bool:
+        if not (self._takes_events and data and self._client.pass_on(data)):
+            return False
+        self._exchange.has_passed(num_tokens, now)
+        return True
+
+    def take(self, chunk: Chunk) -> bool:
         if chunk.is_last or not self._client.is_free:
             return False
-        if is_event and self._takes_events:
-            self._client.write(chunk.data)  # type: ignore[union-attr]
-            self._exchange.num_tokens += chunk.num_tokens
-            self._exchange.has_written()
-            return True
         try:
             data = self._form.write([chunk])
         except LmiError as error:
             self._answer.fail(error)
             self._answer.abort()
             return True
-        _count(self._exchange, (chunk,))
+        exchange = self._exchange
+        exchange.num_prompt_tokens = max(exchange.num_prompt_tokens, chunk.num_prompt_tokens)
         if data:
             self._client.write(data)
-            self._exchange.has_written()
+            exchange.has_passed(chunk.num_tokens, time.monotonic())
+        else:
+            exchange.num_tokens += chunk.num_tokens
         return True
 
 

@@ -43,10 +43,13 @@ def append_event(messages: list[Any], request_id: int, event: HttpChunk) -> None
 
 def chunks_of(events: Events) -> list[tuple[int, HttpChunk]]:
     """Return the request id and the chunk of each event."""
-    return [
-        (number, HttpChunk(data, num_tokens=len(token_ids) // ID_BYTES, ids=token_ids))
-        for number, data, token_ids in zip(events.ids, events.data, events.token_ids, strict=True)
-    ]
+    columns = zip(events.ids, events.data, events.token_ids, strict=True)
+    return [(number, chunk_of(data, token_ids)) for number, data, token_ids in columns]
+
+
+def chunk_of(data: bytes, token_ids: bytes) -> HttpChunk:
+    """Return the chunk of an event."""
+    return HttpChunk(data, num_tokens=len(token_ids) // ID_BYTES, ids=token_ids)
 
 
 def outputs_of(events: Events) -> Iterator[HttpOutput]:

@@ -116,11 +116,20 @@ class Progress:
             self._cumulative_logprob = chunk.cumulative_logprob
         else:
             self._num_lines += chunk.data.count(b"\n")  # type: ignore[union-attr]
-        # The rest is for the first chunk from a worker only.
         if self.is_acknowledged:
             return False
-        if chunk.__class__ is not Delta and not self.has_begun:
-            self._head = chunk.data[:_HEAD_BYTES]  # type: ignore[union-attr]
+        return self._begin(b"" if chunk.__class__ is Delta else chunk.data)  # type: ignore[union-attr]
+
+    def pass_event(self, data: bytes, ids: bytes) -> bool:
+        """Keep the same of an event, whose ids are handed on by who calls; return as `add` does."""
+        self._ids += ids
+        self._num_lines += data.count(b"\n")
+        return not self.is_acknowledged and self._begin(data)
+
+    def _begin(self, data: bytes) -> bool:
+        """Note the first chunk from a worker."""
+        if not self.has_begun:
+            self._head = data[:_HEAD_BYTES]
         self.has_begun = self.is_acknowledged = True
         return True
 

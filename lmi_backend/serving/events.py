@@ -7,9 +7,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, get_args
 
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import append_event, chunks_of
+from lmi_backend.ipc.events import chunk_of
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.serving.request_state import outcome_of
+from lmi_backend.token_ids import ID_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -107,34 +108,43 @@ class Incoming:
 
     def _pass(self, events: msg.Events, clients: set[DirectClient]) -> Iterator[msg.HttpOutput]:
         now = time.monotonic()
-        passed: defaultdict[DirectClient, list[msg.ToClient]] = defaultdict(list)
-        for number, chunk in chunks_of(events):
+        passed: defaultdict[DirectClient, msg.Events] = defaultdict(_no_events)
+        gaps: defaultdict[tuple[float, int], int] = defaultdict(int)
+        for number, data, ids in zip(events.ids, events.data, events.token_ids, strict=True):
             state = self._states.get(number)
             sink = state.event_sink if state is not None else None
             if state is None or sink is None:
-                yield msg.HttpOutput(number, chunk)
+                yield msg.HttpOutput(number, chunk_of(data, ids))
                 continue
             try:
-                if state.progress is not None and state.progress.add(chunk):
+                if state.progress is not None and state.progress.pass_event(data, ids):
                     self._acknowledged(state)
-                append_event(passed[sink.client], sink.number, chunk)
-                self._stats.sent(state, (chunk,), now)
+                own = passed[sink.client]
+                own.ids.append(sink.number)
+                own.data.append(data)
+                own.token_ids.append(ids)
+                num_tokens = len(ids) // ID_BYTES
+                gaps[state.sent_at, num_tokens] += 1
+                state.note_event(num_tokens, now)
             except Exception:  # noqa: BLE001  the others' events are passed on
                 self._fail(state)
+        self._stats.passed(gaps, now)
         # After what was yielded: of no request did an event come before its chunk here.
         for client, own in passed.items():
             clients.add(client)
             try:
-                client.store(own)
+                client.store([own])
             except Exception:  # noqa: BLE001  other clients get theirs
                 self._fail_all(client, own)
 
-    def _fail_all(self, client: DirectClient, messages: Iterable[msg.ToClient]) -> None:
+    def _fail_all(self, client: DirectClient, events: msg.Events) -> None:
         """Fail the requests of a client that could not be handed their events."""
-        lost = {
-            each for message in messages if isinstance(message, msg.Events) for each in message.ids
-        }
+        lost = set(events.ids)
         for state in list(self._states.values()):
             sink = state.direct
             if sink is not None and sink.client is client and sink.number in lost:
                 self._fail(state)
+
+
+def _no_events() -> msg.Events:
+    return msg.Events([], [], [])

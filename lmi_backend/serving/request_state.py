@@ -210,6 +210,12 @@ class RequestState:
         self._pending.clear()
         return chunks, self.error
 
+    def note_event(self, num_tokens: int, now: float) -> None:
+        """Note for the stats that an event was passed on."""
+        self.sent_at = now
+        self.num_sent += 1
+        self.num_tokens += num_tokens
+
     def drop(self) -> None:
         """Forget the chunks that wait to be sent."""
         self._pending.clear()

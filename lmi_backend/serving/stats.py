@@ -18,7 +18,7 @@ from lmi_backend.errors import EngineError, LmiError
 from lmi_backend.printable import cut, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lmi_backend.generation import Chunk
     from lmi_backend.pool.rank_group import WorkerStats
@@ -163,6 +163,19 @@ class RequestStats:
         state.sent_at = now
         state.num_sent += bool(chunks)
         state.num_tokens += num_tokens
+
+    def passed(self, gaps: Mapping[tuple[float, int], int], now: float) -> None:
+        """Note the events of a step, whose streams' latest ones came together as a rule.
+
+        Args:
+            gaps: how many there are whose stream had its latest one at some time, by that time and
+                the tokens of the event.
+            now: time of the monotonic clock.
+        """
+        for (sent_at, num_tokens), count in gaps.items():
+            self._responses += count
+            self._generation_tokens += num_tokens * count
+            self._token.observe((now - sent_at) / num_tokens, num_tokens * count)
 
     def refused(self, error: LmiError) -> None:
         """Note a request that never started."""

@@ -48,7 +48,7 @@ STREAMS = 64
 STEPS = 60
 MARGIN = 1.1
 PROMPT = (GenerateRequest("x"),)
-EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT, LMI_EVENT = 13.5, 13.3, 28.2, 51.3
+EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT, LMI_EVENT = 10.9, 11.4, 28.3, 26.3
 """Calls of functions that an event of a chat costs."""
 BODY_CHECK = 250
 """Calls that a look at the members of a plain chat costs, however many members there may be."""

@@ -63,6 +63,20 @@ class Client:
         """Have the response written to another transport."""
         self._cycle.transport = transport  # type: ignore[assignment]
 
+    def pass_on(self, data: bytes) -> bool:
+        """Write a part of one byte or more if `is_free`; return whether that was so."""
+        cycle = self._cycle
+        if not cycle.chunked_encoding or not cycle.response_started:
+            # The latter is seldom so, and the former is HTTP/1.0, or a response with a length.
+            is_free = self.is_free
+            if is_free:
+                self.write(data)
+            return is_free
+        if cycle.response_complete or cycle.disconnected or cycle.flow.write_paused:
+            return False
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return True
+
     def write(self, data: bytes) -> None:
         """Write a part of one byte or more, where `is_free`."""
         framed = data if self._ends_at_close else b"%x\r\n%b\r\n" % (len(data), data)

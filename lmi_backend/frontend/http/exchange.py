@@ -247,9 +247,10 @@ class Exchange:
             self._client.announce(len(data))
         await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
 
-    def has_written(self) -> None:
-        """Note that `direct` has just written."""
-        self._written_at = time.monotonic()
+    def has_passed(self, num_tokens: int, now: float) -> None:
+        """Note that `direct` has just written what some tokens make."""
+        self.num_tokens += num_tokens
+        self._written_at = now
 
     async def respond(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
         """Send a whole response."""

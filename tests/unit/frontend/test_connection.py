@@ -57,11 +57,15 @@ class Client:
         self._is_bad = is_bad
         self.taken: list[Any] = []
 
-    def take(self, data: Any, *, is_event: bool) -> bool:
+    def take(self, data: Any) -> bool:
         if self._is_bad:
             raise RuntimeError("unable to perform operation on <TCPTransport closed=True>")
         self.taken.append(data)
         return True
+
+    def pass_event(self, data: bytes, num_tokens: int, now: float) -> bool:
+        assert (num_tokens, now > 0) == (1, True)
+        return self.take(data)
 
 
 def _wait(answer: Answer, client: Client) -> Any:

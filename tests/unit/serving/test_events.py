@@ -164,7 +164,7 @@ def test_who_has_left_gets_nothing() -> None:
 @pytest.mark.parametrize(
     ("kind", "owner", "name"),
     [
-        (FRONT_END, Progress, "add"),
+        (FRONT_END, Progress, "pass_event"),
         (FRONT_END, ClientSink, "store"),
         (ALIAS, Progress, "add"),
         (ALIAS, ClientSink, "store"),
