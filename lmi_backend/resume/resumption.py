@@ -143,8 +143,10 @@ class Resumption(Generic[_Request]):
 
     def release(self, request: _Request) -> bool:
         """Forget a request that has answered or finished; return whether another may start."""
-        with contextlib.suppress(ValueError):
-            self._quarantine.remove(request)
+        # Seldom so, and what is raised for each request costs as much as a token.
+        if self._quarantine:
+            with contextlib.suppress(ValueError):
+                self._quarantine.remove(request)
         if request is not self._alone:
             return False
         self._alone = None

@@ -70,7 +70,7 @@ class Bodies:
             ClientGoneError: the client left in the middle.
         """
         arrival = _Arrival()
-        timer = asyncio.get_running_loop().call_later(seconds, arrival.stop, _too_slow(seconds))
+        timer = asyncio.get_running_loop().call_later(seconds, _stop_slow, arrival, seconds)
         self._arriving.add(arrival)
         # Its bytes are not copied once more in the end.
         data = io.BytesIO()
@@ -171,8 +171,9 @@ def too_large(limit: int) -> HttpError:
     )
 
 
-def _too_slow(seconds: float) -> HttpError:
-    return HttpError(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {seconds:.0f} s")
+def _stop_slow(arrival: _Arrival, seconds: float) -> None:
+    text = f"the body did not come within {seconds:.0f} s"
+    arrival.stop(HttpError(HTTPStatus.REQUEST_TIMEOUT, text))
 
 
 def _full(limit: int) -> HttpError:
