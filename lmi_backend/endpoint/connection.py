@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import select
 import socket
 import threading
 import time
@@ -185,8 +186,12 @@ class ClientConnection:
 
     def _read(self) -> None:
         decoder: FrameDecoder[msg.FromClient] = FrameDecoder(msg.FromClient, limit=LARGEST_FRAME)
+        # The system wakes who waits in recv() each time that the other end has read something.
+        comes = select.poll()
+        comes.register(self._socket, select.POLLIN)
         try:
             while True:
+                comes.poll()
                 for message in receive(self._socket, decoder):
                     self._handle(message, self)
         except (WorkerError, OSError) as error:

@@ -59,7 +59,7 @@ class Models:
         self._unread = Unread()
         self._refusals: set[str] = set()
         self._seen = 0
-        self._has_looked = False
+        self._has_looked = self._knows_all = False
 
     async def run(self) -> None:
         """Look for endpoints until cancelled."""
@@ -189,9 +189,9 @@ class Models:
         except FileNotFoundError:
             return
         # A model that is being started has made its socket and does not listen yet.
-        if changed == self._seen and all(path in self._known for path in self._sockets()):
+        if changed == self._seen and self._knows_all:
             return
-        self._seen = changed
+        self._seen, self._knows_all = changed, False
         try:
             private_folder(self._folder)
         except ConfigurationError as error:
@@ -199,6 +199,7 @@ class Models:
             return
         for path in self._sockets():
             await self._connect(path)
+        self._knows_all = all(path in self._known for path in self._sockets())
 
     def _sockets(self) -> Iterator[Path]:
         return self._folder.glob("*.sock")
@@ -260,6 +261,7 @@ class Models:
     def _forget(self, path: Path, connection: ModelConnection) -> None:
         if (known := self._known.get(path)) and known[1] is connection:
             del self._known[path]
+            self._knows_all = False
 
     def _index(self) -> None:
         own = {model.name: model for model in self.all()}

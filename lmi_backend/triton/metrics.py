@@ -36,11 +36,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SECONDS: Final = 0.25
+_SECONDS: Final = 0.5
 """Between two rounds. Each takes as much CPU as ten tokens of a stream, and scrapes are rarer."""
-_ROUNDS_A_HISTOGRAM: Final = 4
-_IDLE_SECONDS: Final = 0.5
-"""Between two looks at a model whose stats have not changed for a second."""
+_ROUNDS_A_HISTOGRAM: Final = 2
 
 
 @dataclass
@@ -117,33 +115,26 @@ class MetricsPublisher:
         self._stopped.set()
 
     def _run(self) -> None:
-        rounds = unchanged = 0
-        seconds = 0.0  # What is so from the start is known when the model is ready.
+        rounds, seconds = 0, 0.0  # What is so from the start is known when the model is ready.
         while not self._stopped.wait(seconds):
-            has_changed = self._try_publishing(is_all=rounds % _ROUNDS_A_HISTOGRAM == 0)
+            self._try_publishing(is_all=rounds % _ROUNDS_A_HISTOGRAM == 0)
             rounds += 1
-            unchanged = 0 if has_changed else unchanged + 1
-            seconds = _IDLE_SECONDS if unchanged > _ROUNDS_A_HISTOGRAM else _SECONDS
+            seconds = _SECONDS
         if not self._is_abandoned:
             # What has ended since the last round counts too.
             self._try_publishing(is_all=True)
 
-    def _try_publishing(self, *, is_all: bool) -> bool:
-        """Publish what has changed; return whether anything has, or may have."""
+    def _try_publishing(self, *, is_all: bool) -> None:
         try:
-            return self._publish_changes(is_all=is_all)
+            self._publish_changes(is_all=is_all)
         except Exception:  # noqa: BLE001  the next round may do
             _log.exception("%s: its metrics cannot be published", self._model)
-            return True
 
-    def _publish_changes(self, *, is_all: bool) -> bool:
-        """Publish what has changed; return whether anything has."""
+    def _publish_changes(self, *, is_all: bool) -> None:
         now = self._snapshot()
-        has_changed = any(now != self._last.get(kind) for kind in (is_all, False))
-        if has_changed:
+        if any(now != self._last.get(kind) for kind in (is_all, False)):
             self._publish(self._series(now, is_all=is_all))
             self._last |= dict.fromkeys((is_all, False), now)
-        return has_changed
 
     def _series(self, now: StatsSnapshot, *, is_all: bool) -> Series:
         series = gauges_and_counters(self._model, now)

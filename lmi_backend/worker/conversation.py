@@ -38,7 +38,10 @@ from lmi_backend.worker.spare import Spare
 _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 18
-_STATS_SECONDS = 0.05
+_STATS_SECONDS = 0.25
+"""Each heartbeat wakes two processes, and what is made of the stats is looked at no more often."""
+_LAST_SECONDS = 0.05
+"""For an engine that has died to tell the requests."""
 PAUSE_BYTES: Final = 8 << 20
 """Bytes that the stub has not read, above which answers that can wait are paused."""
 
@@ -171,7 +174,7 @@ class Conversation:
         self.stop(1)
 
     async def _send_heartbeats(self, engine: Rank, hang_detector: HangDetector) -> None:
-        """Send the engine's stats once a second, and when they change, at most every 50 ms.
+        """Send the engine's stats once a second, and when they change, at most four times a second.
 
         An engine that has nothing to do is looked at once a second.
         """
@@ -262,7 +265,7 @@ class Conversation:
     def _die(self, reason: str) -> None:
         """End soon; the engine tells the other requests first."""
         self._death = reason
-        asyncio.get_running_loop().call_later(_STATS_SECONDS, self.stop, 1)
+        asyncio.get_running_loop().call_later(_LAST_SECONDS, self.stop, 1)
 
     def _fail_open_requests(self) -> None:
         for request_id, task in list(self._tasks.items()):

@@ -25,6 +25,7 @@ from lmi_backend.listening import BACKLOG, listen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from lmi_backend.front_end_settings import Settings
     from lmi_backend.frontend.http.certificate import Certificate
@@ -120,10 +121,12 @@ class _Server(uvicorn.Server):
         self._front_end, self._certificate = front_end, certificate
         self._heartbeat = heartbeat
         self._listeners: list[socket.socket] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._exits = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and begin to beat."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         self._listeners = sockets or []
         loop.add_signal_handler(signal.SIGUSR1, self._front_end.drain)
         loop.add_signal_handler(signal.SIGUSR2, self._leave)
@@ -137,6 +140,21 @@ class _Server(uvicorn.Server):
             await self._startup_tls(self._certificate)
         if self._heartbeat >= 0 and self.started:
             self._tell(SERVES)
+
+    async def main_loop(self) -> None:
+        """Renew the date of responses each second until this is to exit.
+
+        uvicorn's own loop wakes ten times a second to look whether it is.
+        """
+        while not await self.on_tick(0):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._exits.wait(), _LOOK_SECONDS)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Exit soon; called amid anything else."""
+        super().handle_exit(sig, frame)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._exits.set)
 
     async def _startup_tls(self, certificate: Certificate) -> None:
         """Listen; uvicorn would let a handshake take a minute."""
@@ -169,6 +187,7 @@ class _Server(uvicorn.Server):
 
     def _end(self) -> None:
         self.should_exit = True
+        self._exits.set()
 
     async def _bound_unread(self) -> None:
         while True:
@@ -193,7 +212,7 @@ class _Server(uvicorn.Server):
             pass  # Who reads it stands still, and is not for us to watch.
         except BrokenPipeError:
             _log.warning("the process that started this front end has died: it stops")
-            self.should_exit = True
+            self._end()
             return False
         return True
 

@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -149,25 +148,3 @@ def test_a_series_ends_with_its_state(metrics: ModuleType, monkeypatch: pytest.M
     paths.append(("waits", "", ""))
     assert shown() == {("waits", "private"): 1}
     assert publisher._families["lmi_worker_ready"] is ready
-
-
-def test_an_idle_model_is_looked_at_less_often(
-    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stats, looks = RequestStats("echo"), 0
-
-    def snapshot() -> StatsSnapshot:
-        nonlocal looks
-        looks += 1
-        return stats.snapshot(0, [])
-
-    monkeypatch.setattr(metrics, "_SECONDS", 0.001)
-    monkeypatch.setattr(metrics, "_IDLE_SECONDS", 600.0)
-    publisher = metrics.MetricsPublisher("echo", "1", snapshot)
-    publisher.start()
-    # The first finds something; the fifth after it that finds nothing is the last.
-    wait_for(lambda: looks == 6)
-    time.sleep(0.2)
-    assert looks == 6
-    publisher.stop()
-    assert not publisher._thread.is_alive()
