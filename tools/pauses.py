@@ -1,9 +1,11 @@
 """Kill vLLM's worker or its core under 32 streams, again and again, and time the pauses.
 
-    python tools/pauses.py --kills 100 --report docs/reliability.md    about half an hour
+    python tools/pauses.py --kills 100 --report docs/reliability.md            about half an hour
+    python tools/pauses.py --server --kills 10 --report docs/reliability.md    about five minutes
 
-Kills are at random times, each after the worker has a spare again. The row in the page is
-replaced; `make chaos` keeps it.
+Kills are at random times, those of a worker after it has a spare again. With --server the stub and
+tritonserver are killed in turn, and the worker outlives them. The row in the page is replaced;
+`make chaos` keeps it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,6 @@ _PROPERTIES = {
     "option.max_rolling_batch_size": 64,
     "option.enforce_eager": "true",
     "option.env": "VLLM_CPU_KVCACHE_SPACE=1",
-    "option.spare_workers": 1,
     # Deaths that follow each other for half an hour are no reason to give up here.
     "retry_threshold": 1_000_000,
 }
@@ -41,6 +42,7 @@ def main() -> None:
     """Measure, and write the row."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--kills", type=int, default=100, help="how many (100)")
+    parser.add_argument("--server", action="store_true", help="kill the stub and tritonserver")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of victims and times")
     parser.add_argument("--report", type=Path, help="the page whose row is to be replaced")
     parser.add_argument("--folder", type=Path, help="keep the server's log here")
@@ -48,9 +50,11 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with tempfile.TemporaryDirectory(prefix="pauses-") as own:
         folder = options.folder or Path(own)
-        model = write_properties(folder / pauses.MODEL, _PROPERTIES)
+        kill = pauses.kill_the_server if options.server else pauses.kill_again_and_again
+        spares = {"option.spare_workers": int(not options.server)}
+        model = write_properties(folder / pauses.MODEL, _PROPERTIES | spares)
         with serve([model], folder) as served:
-            seen = pauses.kill_again_and_again(served, options.kills, _say, options.seed)
+            seen = kill(served, options.kills, _say, options.seed)
     _say(" | ".join(seen.row()))
     if options.report:
         replace_pauses(options.report, seen.row())

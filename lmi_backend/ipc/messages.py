@@ -5,8 +5,8 @@ A conversation: the worker connects, and both prove that they know the token of 
 `StartFailed`. A spare says `Prepared` and waits for `Proceed` in between. Then `Submit`,
 `SubmitHttp`, `SetAdapter` and `Abort` go in. `Output`, `HttpOutput`, `Events` and `Failure` come
 out, any number of them in one frame, and a `Heartbeat` every second.
-`Stop` or the end of the socket stops the worker. Of a group of MPI ranks each holds such a
-conversation; all but the leader, rank 0, only beat.
+`Stop` stops the worker, and so does the end of the socket, unless it may return to the next stub
+(`Start.return_to`). Of MPI ranks each holds such a conversation; all but rank 0 only beat.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class Start(_Message, frozen=True):
     """Whether to do only what takes no memory of a device, and to wait for `Proceed` then."""
     loads: bool = False
     """Whether such a spare is to load the engine before it waits: that takes no device."""
+    return_to: str = ""
+    """Where the next stub finds the worker if this one dies (`ipc/survivor.py`); empty: nowhere."""
 
 
 class Proceed(_Message, frozen=True):
@@ -128,8 +130,7 @@ class Hello(_Message, frozen=True):
     proof: bytes = b""
     """That the stub started it."""
     keeps_ids: bool = False
-    """Whether a client wants the ids of tokens with their chunks, so that another model can
-    resume."""
+    """Whether a client wants the ids of tokens with their chunks, to resume elsewhere."""
     release: str = ""
     """Of the sender's package; for people, who know no protocol's number."""
 
@@ -212,10 +213,7 @@ class Welcome(_Message, frozen=True):
 
 
 class Refused(_Message, frozen=True):
-    """The answer to a `Hello` of another protocol, before the endpoint closes the connection.
-
-    As of `Hello`, every release must be able to read it.
-    """
+    """The answer to a `Hello` of another protocol. Every release must be able to read it."""
 
     reason: str
 

@@ -23,7 +23,7 @@ from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.pool.connection import POLL_SECONDS, Connection
 from lmi_backend.pool.diagnosis import likely_cause, with_root_cause
 from lmi_backend.pool.load_failure import LAST_LINES, LIKELY
-from lmi_backend.pool.process import WorkerProcess, describe_exit
+from lmi_backend.pool.process import describe_exit
 from lmi_backend.pool.rank_group import RankGroup, Worker
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lmi_backend.plan import EnginePlan
+    from lmi_backend.pool.session import WorkerSession
 
 _log = logging.getLogger(__name__)
 
@@ -44,19 +45,24 @@ class StartingWorker:
         name: of the worker.
         start: what it is to load.
         is_cancelled: polled; True cancels the start.
+        seconds: for it to be ready; None for the plan's.
     """
 
     def __init__(
         self,
         plan: EnginePlan,
         name: str,
-        process: WorkerProcess,
+        process: WorkerSession,
         start: msg.Start,
         is_cancelled: Callable[[], bool],
+        seconds: float | None = None,
     ) -> None:
         self._plan, self._name, self._process = plan, name, process
         self._start, self._is_cancelled = start, is_cancelled
-        self._end = time.monotonic() + plan.launch.load_timeout
+        self._seconds = plan.launch.load_timeout if seconds is None else seconds
+        self._end = time.monotonic() + self._seconds
+        self.token = self.folder = ""
+        """What it and the stub prove to know, and its private folder."""
         self._connections: dict[int, Connection] = {}
         self._proceed: msg.Proceed | None = None
         """What a spare waits for."""
@@ -67,6 +73,16 @@ class StartingWorker:
     def pid(self) -> int:
         """Process id, mpirun's for a group of ranks."""
         return self._process.pid
+
+    @property
+    def shared(self) -> list[str]:
+        """Files in shared memory that its engine uses, once it is ready."""
+        return sorted(map(str, self._process.shared))
+
+    @property
+    def may_return(self) -> bool:
+        """Whether it can serve another stub when this one has died."""
+        return bool(self._start.return_to)
 
     def _send(self, message: msg.ToWorker) -> None:
         """Send a message to every rank."""
@@ -112,7 +128,7 @@ class StartingWorker:
             WorkerStartError: it exited or was not ready in time; quotes its last lines.
         """
         try:
-            self._end = time.monotonic() + self._plan.launch.load_timeout
+            self._end = time.monotonic() + self._seconds
             self._send(self._proceed or self._start)
             answers = self._await(msg.Ready)
             self._process.note_shared_memory()
@@ -128,6 +144,7 @@ class StartingWorker:
 
     def accept(self, listener: socket.socket, token: str) -> None:
         """Wait until every rank has connected."""
+        self.token = token
         connections, count = self._connections, self._plan.parallel.processes
         with Handshakes(listener, token, count) as handshakes:
             while len(connections) < count:
@@ -176,8 +193,9 @@ class StartingWorker:
         if (status := self._process.poll()) is not None:
             problem = f"the worker {describe_exit(status)} before it was ready"
         elif time.monotonic() > self._end:
-            seconds = self._plan.launch.load_timeout
-            problem = f"the worker was not ready within {seconds} s (option.model_loading_timeout)"
+            problem = f"the worker was not ready within {self._seconds} s"
+            if self._seconds == self._plan.launch.load_timeout:
+                problem += " (option.model_loading_timeout)"
         elif self._is_cancelled():
             raise WorkerStartError("the start was cancelled: the server is stopping")
         else:

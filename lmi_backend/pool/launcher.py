@@ -30,7 +30,7 @@ _numbers = itertools.count()
 """Of the launches of this process."""
 
 
-def launch(
+def launch(  # noqa: PLR0913  settings by name
     plan: EnginePlan,
     index: int,
     *,
@@ -38,6 +38,7 @@ def launch(
     folder: Path,
     on_line: Callable[[str], None],
     is_cancelled: Callable[[], bool] = lambda: False,
+    return_to: str = "",
 ) -> StartingWorker:
     """Start the process, or the ranks, of worker `index` of a plan, which loads nothing yet.
 
@@ -45,6 +46,7 @@ def launch(
         folder: private folder for its socket, with the package in it (`link_package`).
         on_line: gets each line it prints.
         is_cancelled: polled; True cancels the start.
+        return_to: where the next stub finds it if this one dies; empty if none may.
 
     Raises:
         ConfigurationError: a cache is somebody else's.
@@ -54,13 +56,14 @@ def launch(
     with ExitStack() as stack:
         number = next(_numbers)
         socket_file = folder / f"{index}-{number}.sock"
-        listener, address = stack.enter_context(_listen(plan, socket_file))
+        listener, address = stack.enter_context(listen(plan, socket_file))
         port = stack.enter_context(_kept_port(is_needed=plan.parallel.processes > 1))
         context = LaunchContext(index, folder, address, token, port, number)
         command = worker_command(plan, context, os.environ)
         secure_caches(command.environment, _default_caches(plan, command.environment))
-        start = _start_message(plan, name.rpartition("/")[0], index)
+        start = start_message(plan, name, index, return_to)
         launched = StartingWorker(plan, name, WorkerProcess(command, on_line), start, is_cancelled)
+        launched.folder = str(folder)
         try:
             launched.accept(listener, token)
         except BaseException:
@@ -78,7 +81,7 @@ def _default_caches(plan: EnginePlan, environment: Mapping[str, str]) -> dict[st
 
 
 @contextmanager
-def _listen(plan: EnginePlan, path: Path) -> Iterator[tuple[socket.socket, str]]:
+def listen(plan: EnginePlan, path: Path) -> Iterator[tuple[socket.socket, str]]:
     """Listen where all ranks can connect; give the address as `--connect` takes it."""
     if plan.parallel.hosts:
         with socket.create_server((plan.parallel.hosts[0], 0), backlog=BACKLOG) as listener:
@@ -111,14 +114,16 @@ def _kept_port(*, is_needed: bool) -> Iterator[int]:
         yield keeper.getsockname()[1]
 
 
-def _start_message(plan: EnginePlan, model: str, index: int) -> msg.Start:
+def start_message(plan: EnginePlan, name: str, index: int, return_to: str) -> msg.Start:
+    """Return what a worker of some name and number is told to load; the rest as `launch` has it."""
     return msg.Start(
         plan.engine,
-        own_ports(replace(plan.config, name=model), index),
+        own_ports(replace(plan.config, name=name.rpartition("/")[0]), index),
         _flush_policy(plan),
         hang_seconds=plan.launch.hang_timeout,
         largest_frame=plan.limits.max_message_size,
         load_seconds=plan.launch.load_timeout,
+        return_to=return_to,
     )
 
 

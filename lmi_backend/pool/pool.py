@@ -24,6 +24,7 @@ from lmi_backend.pool.reader import Reader
 from lmi_backend.pool.scaling import Scaler
 from lmi_backend.pool.slot import Slot, SlotState, health_of, least_busy, slots_of
 from lmi_backend.pool.spares import Spares
+from lmi_backend.pool.survivors import Survivors
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Pool:
         """What the longest start of a worker took."""
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
         link_package(self._folder)
+        self._survivors = Survivors.of(plan, name, self._folder)
 
     def start(self, listener: Listener) -> Capabilities:
         """Start the workers that always run; `listener` gets the messages of all.
@@ -75,6 +77,9 @@ class Pool:
         always = [slot for slot in self._slots if slot.is_wanted]
         at_once = len(always) if self._plan.launch.parallel_loading else 1
         try:
+            self._survivors.sort_out(self._current_config(), [slot.index for slot in always])
+            # First what waits to be taken over, and not for ever.
+            always.sort(key=lambda slot: not self._survivors.has(slot.index))
             with ThreadPoolExecutor(at_once) as executor:
                 list(executor.map(self._start_slot, always))
         except BaseException:
@@ -172,6 +177,7 @@ class Pool:
     def close(self) -> None:
         """Stop every worker and remove all traces; may be called twice."""
         self._closing.set()
+        self._survivors.forget()
         self._spares.close()
         if self._scaler is not None:
             self._scaler.stop()
@@ -185,23 +191,30 @@ class Pool:
         for slot in self._slots:
             if slot.reader is not None:
                 slot.reader.join(_STOP_SECONDS)
+        self._survivors.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> None:
-        """End every worker at once."""
+        """End every worker at once, but leave those that the next stub may take over."""
         self._closing.set()
         with self._lock:
             # One that was filled in before `_closing` was set; later none is.
             workers = [slot.worker for slot in self._slots if slot.worker is not None]
+        ends = self._survivors.run is None
         for worker in workers:
-            worker.kill()
+            if ends:
+                worker.kill()
+            else:
+                worker.leave()
         self._spares.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if ends:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start_slot(self, slot: Slot) -> None:
         began, config = time.monotonic(), self._current_config()
         _log.info("worker %s starts: %s", slot.name, self._plan.what)
-        worker = (self._spares.take(slot) or self._launch(slot, config)).ready()
+        files = self._survivors.files(config)
+        launched, worker = self._ready(slot, config)
         try:
             self.on_start(worker, config)
             with self._lock:
@@ -213,10 +226,21 @@ class Pool:
         if not is_used:
             worker.kill()
             return
+        self._survivors.note(slot, launched, files)
         seconds = time.monotonic() - began
         self.start_seconds = max(self.start_seconds, seconds)
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
         self._spares.replenish(slot)
+
+    def _ready(self, slot: Slot, config: EngineConfig) -> tuple[StartingWorker, Worker]:
+        """Return a worker for a slot that is ready, and how it was started."""
+        on_line, stops = partial(self._on_line, slot.name), self._closing.is_set
+        adopted = self._survivors.adopt(slot, config, on_line, stops)
+        slot.is_taken_over = adopted is not None
+        if adopted is not None:
+            return adopted
+        launched = self._spares.take(slot) or self._launch(slot, config)
+        return launched, launched.ready()
 
     def _current_config(self) -> EngineConfig:
         return replace(self._plan.config, adapters=dict(self.adapters))
@@ -225,7 +249,13 @@ class Pool:
         plan, stops = replace(self._plan, config=config), self._closing.is_set
         on_line, folder = partial(self._on_line, slot.name), self._folder
         return launch(
-            plan, slot.index, name=slot.name, folder=folder, on_line=on_line, is_cancelled=stops
+            plan,
+            slot.index,
+            name=slot.name,
+            folder=folder,
+            on_line=on_line,
+            is_cancelled=stops,
+            return_to=self._survivors.place(slot.index),
         )
 
     def _run_slot(self, slot: Slot, listener: Listener) -> None:

@@ -19,7 +19,8 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.frames import Frame, encode
 from lmi_backend.pool.connection import POLL_SECONDS, SILENCE_SECONDS, UNSENT_BYTES, Connection
-from lmi_backend.pool.process import WorkerProcess, describe_exit
+from lmi_backend.pool.process import describe_exit
+from lmi_backend.pool.session import WorkerSession
 
 # Rank 0 may miss a killed rank before its socket is seen to close.
 _CAUSE_SECONDS: Final = 0.3
@@ -47,11 +48,12 @@ class Worker:
     """A worker that is ready. `StartingWorker.ready` makes one."""
 
     def __init__(
-        self, name: str, process: WorkerProcess, ranks: RankGroup, capabilities: Capabilities
+        self, name: str, process: WorkerSession, ranks: RankGroup, capabilities: Capabilities
     ) -> None:
         self.name = name
         self.capabilities = capabilities
         self._process, self._ranks = process, ranks
+        self._is_left = False
         self.identity = Identity()
         """What its answers depend on."""
 
@@ -115,13 +117,19 @@ class Worker:
             self.kill()
 
     def kill(self) -> None:
-        """End it and all it started, at once."""
-        self._process.kill()
+        """End it and all it started, at once; not if it was left to the next stub."""
+        if not self._is_left:
+            self._process.kill()
+        self._ranks.close()
+
+    def leave(self) -> None:
+        """Leave it to the next stub."""
+        self._is_left = True
         self._ranks.close()
 
     def reap(self, error: WorkerError) -> str:
         """End what is left of a dead worker; return how it died, which began with `error`."""
-        status = self._process.wait(POLL_SECONDS)
+        status = self._process.wait(0 if self._is_left else POLL_SECONDS)
         self.kill()
         if isinstance(error, ConnectionLostError):
             return describe_exit(status)

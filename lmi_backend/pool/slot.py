@@ -68,6 +68,8 @@ class Slot:
     """Time at which its last request finished."""
     has_spare: bool = False
     """Whether a process waits to replace its worker."""
+    is_taken_over: bool = False
+    """Whether its worker is one that a dead stub has left."""
     problem: str = "it is not started"
     stats: EngineStats = field(default_factory=EngineStats)
 

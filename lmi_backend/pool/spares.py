@@ -7,19 +7,17 @@ CPU it has loaded the model, if there is memory for a second one.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import WorkerStartError
-from lmi_backend.fetch.hub import folder_of
 from lmi_backend.plan.host_memory import host_memory
+from lmi_backend.pool.model_files import files_of
 from lmi_backend.threads import guarded_thread
 from lmi_backend.units import GIB
 
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lmi_backend.engine_config import EngineConfig
+    from lmi_backend.ipc.survivor import Files
     from lmi_backend.plan import EnginePlan
     from lmi_backend.pool.launch import StartingWorker
     from lmi_backend.pool.slot import Slot
@@ -42,14 +41,11 @@ _END_SECONDS: Final = 5.0
 _MOST_FAILURES: Final = 2
 """Spares of a slot that failed, after which it gets no more."""
 
-_Files = tuple[tuple[str, int, int], ...]
-"""Path, time of change and bytes of each."""
-
 
 @dataclass(frozen=True)
 class _Spare:
     launch: StartingWorker
-    files: _Files
+    files: Files
     """Those of the model when it was made."""
 
 
@@ -118,7 +114,7 @@ class Spares:
                 return None
             self._remove(slot)
         reason = "its worker died soon after its start, again" if slot.fails_again else ""
-        if not reason and spare.files != _files_of(config, self._environment):
+        if not reason and spare.files != files_of(config, self._environment):
             reason = "the model's files have changed"
         if reason:
             _log.info("worker %s: its spare is not used: %s", slot.name, reason)
@@ -141,7 +137,7 @@ class Spares:
     def _keep(self, slot: Slot) -> None:
         """Make a spare, and watch it until it is used."""
         spare = None
-        if slot.deaths and self._closing.wait(_SETTLE_SECONDS):
+        if (slot.deaths or slot.is_taken_over) and self._closing.wait(_SETTLE_SECONDS):
             return
         try:
             spare = self._make(slot)
@@ -165,7 +161,7 @@ class Spares:
                 "are wanted (option.spare_workers)"
             )
         began, config = time.monotonic(), self._config()
-        files, launched = _files_of(config, self._environment), self._launch(slot, config)
+        files, launched = files_of(config, self._environment), self._launch(slot, config)
         spare = _Spare(launched, files)
         # What failed once may have failed because of it.
         loaded = self._loaded_bytes * self._number
@@ -204,27 +200,3 @@ class Spares:
         """
         while not self._closing.wait(_WATCH_SECONDS) and self._spares.get(slot.index) is spare:
             spare.launch.check_process()
-
-
-def _files_of(config: EngineConfig, environment: Mapping[str, str]) -> _Files:
-    """Return the files of a model, its tokenizer and its chat template."""
-    settings: dict[str, Any] = {**config.front_end, **config.passthrough, **config.arguments}
-    revision = str(settings.get("revision") or "")
-    of_tokenizer = str(settings.get("tokenizer_revision") or revision)
-    found: list[Path] = []
-    for name, its_revision in (
-        (config.model, revision),
-        (str(settings.get("tokenizer") or ""), of_tokenizer),
-    ):
-        if folder := folder_of(name, its_revision, environment):
-            with contextlib.suppress(OSError):
-                found += sorted(folder.iterdir())
-    found.append(Path(str(settings.get("chat_template") or "")))
-    files: list[tuple[str, int, int]] = []
-    for each in found:
-        # A template may be no file.
-        with contextlib.suppress(OSError, ValueError):
-            if each.is_file():
-                stat = each.stat()
-                files.append((str(each), stat.st_mtime_ns, stat.st_size))
-    return tuple(files)

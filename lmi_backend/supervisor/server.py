@@ -139,10 +139,16 @@ class RunningServer:
             return Problem(f"tritonserver {describe_exit(status)}")
         return Problem(health.problem) if health.problem else None
 
-    def drain(self, seconds: float, is_over: Callable[[], bool]) -> int:
+    def drain(self, seconds: float, is_over: Callable[[], bool], *, unloads: bool) -> int:
         """Refuse new requests and wait for the running ones; end those that take longer.
 
-        Returns how many did.
+        Args:
+            seconds: time for them.
+            is_over: polled; True stops the wait.
+            unloads: whether workers stop too; otherwise the next server may adopt them.
+
+        Returns:
+            How many took longer.
         """
         endpoints = find_endpoints(self._process.pid, self._setup.traces.run)
         if not endpoints:
@@ -151,14 +157,18 @@ class RunningServer:
         draining = Draining(endpoints, seconds)
         while not draining.is_over and not is_over() and self._process.poll() is None:
             time.sleep(_POLL_SECONDS)
-        # Not before: of a model that is being unloaded Triton says that it does not exist.
+        if unloads:
+            self._unload(is_over)
+        return draining.cut
+
+    def _unload(self, is_over: Callable[[], bool]) -> None:
+        # Not sooner: of a model that is being unloaded Triton says that it does not exist.
         stubs = stubs_of(self._process.pid)
         for name in self._setup.names:
             # Triton waits seconds for a stub that is dead.
             if name in stubs:
                 self.client.unload(name)
         self._wait_until_unloaded(is_over)
-        return draining.cut
 
     def _wait_until_unloaded(self, is_over: Callable[[], bool]) -> None:
         """Let stubs stop their workers: a worker that `stop` stops is started again by its stub.
@@ -175,14 +185,16 @@ class RunningServer:
         """End the server, its stubs and workers, and remove their shared memory.
 
         Requests that still run get an error: their workers are told to stop first. A server in
-        problem is not waited for, and none when it `is_urgent`. Returns the exit status a shell
-        should see.
+        problem is not waited for, and none when it `is_urgent`; what the next one may take over of
+        its workers stays. Returns the exit status a shell should see.
         """
         traces = self._setup.traces
-        family = traces.processes()
+        left = [] if gently else traces.survivors()
+        family = [each for each in traces.processes() if each not in left]
         for worker in traces.workers():
-            with contextlib.suppress(psutil.Error):
-                worker.terminate()
+            if worker not in left:
+                with contextlib.suppress(psutil.Error):
+                    worker.terminate()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM if gently else signal.SIGKILL)
         is_cut = not self._wait_for_end(is_urgent)

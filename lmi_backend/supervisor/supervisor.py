@@ -140,7 +140,7 @@ class Supervisor:
         else:
             say(f"{problem.text}: waiting for running requests", "ERROR")
         is_over = self._is_urgent if problem is None else self._is_requested
-        if cut := server.drain(self._drain_seconds, is_over):
+        if cut := server.drain(self._drain_seconds, is_over, unloads=problem is None):
             say(f"{cut} requests took longer than --drain-timeout and got an error", "WARNING")
 
     def _is_requested(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
+from lmi_backend.ipc.survivor import places
 from lmi_backend.supervisor.beating_process import PROGRAM
 from lmi_backend.supervisor.installation import STUB
 from lmi_backend.supervisor.processes import running, with_children
@@ -47,6 +48,12 @@ class Traces:
     def workers(self) -> list[psutil.Process]:
         """Return the workers of all models."""
         return running((_WORKER_MODULE,), str(self.run))
+
+    def survivors(self) -> list[psutil.Process]:
+        """Return the workers that the next stub may take over, and all below them."""
+        records = [place.read() for place in places(self.run)]
+        left = {each.worker.pid for each in records if each is not None and each.worker.lives}
+        return with_children(each for each in self.workers() if each.pid in left)
 
     def remove_shared_memory(self) -> None:
         """Remove what a killed stub or server left in /dev/shm."""

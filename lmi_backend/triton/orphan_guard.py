@@ -3,8 +3,9 @@
 A stub that loses its server calls exit() of C. While Python threads wait inside a send, that exit
 hangs. It was seen on 24.10 after the server died of a signal, and after it stopped waiting for
 open connections. Workers live as long as the sockets of their stub. So a thread waits for the
-server's death and kills them all. If another thread waits for the dead server and holds the
-interpreter, that thread cannot run. Then a process outside of the stub does it.
+server's death and kills them all, but those that the next stub may adopt. If another thread waits
+for the dead server and holds the interpreter, that thread cannot run. Then a process outside of the
+stub does it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,6 +25,7 @@ from lmi_backend.plan.hardware import detect_hardware
 from lmi_backend.plan.reservations import Reservations
 from lmi_backend.plan.shown import without_secrets
 from lmi_backend.pool.pool import Pool
+from lmi_backend.pool.survivors import end_left_behind, memory_left_behind
 from lmi_backend.redaction import Redactor
 from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.variants import CLIENTS, MAIN
@@ -116,6 +117,7 @@ def start_workers(
     try:
         plan, devices = _planned(options, name, loading)
     except BaseException:
+        end_left_behind(name)
         loading.close()
         raise
     try:
@@ -128,6 +130,7 @@ def start_workers(
         with devices.loading(lambda: _log.info("%s: waits while another model loads", name)):
             return _start(plan, name, _version(args, parameters), hear, devices)
     except BaseException as error:
+        end_left_behind(name)
         devices.close()
         if isinstance(error, OptionError):
             raise options.locate(error) from error
@@ -175,7 +178,12 @@ def _planned(
 
     # Every stub is a child of tritonserver.
     server = os.environ.get(RUN_DIR_VARIABLE) or str(os.getppid())
-    made, devices = Reservations(server).plan(name, detect_hardware(os.environ), plan)
+    hardware = detect_hardware(os.environ)
+    if hardware.host_memory:
+        # A worker that is left is adopted, or killed before another is launched.
+        left = memory_left_behind(name)
+        hardware = replace(hardware, host_memory=hardware.host_memory + left)
+    made, devices = Reservations(server).plan(name, hardware, plan)
     loading.say("")
     for note in made.notes:
         _log.warning("%s: %s", name, note)

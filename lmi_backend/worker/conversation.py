@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import time
 from functools import partial
 from typing import Final
 
@@ -18,12 +16,12 @@ from lmi_backend.errors import (
     EngineDeadError,
     LmiError,
     OptionError,
+    UnavailableError,
     WorkerError,
 )
 from lmi_backend.garbage import spare_collections
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder
 from lmi_backend.options.engine_spec import CUSTOM
@@ -31,17 +29,18 @@ from lmi_backend.worker.built_engine import build_engine
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.continuation import ContinuedSink
 from lmi_backend.worker.hang import HangDetector
+from lmi_backend.worker.heartbeats import Heartbeats
 from lmi_backend.worker.logs import log_tracebacks_once, restore_logs
 from lmi_backend.worker.outgoing import Outgoing
 from lmi_backend.worker.spare import Spare
+from lmi_backend.worker.started_engine import StartedEngine
 
 _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 18
-_STATS_SECONDS = 0.25
-"""Each heartbeat wakes two processes, and what is made of the stats is looked at no more often."""
 _LAST_SECONDS = 0.05
 """For an engine that has died to tell the requests."""
+_ABORT_SECONDS = 5.0
 PAUSE_BYTES: Final = 8 << 20
 """Bytes that the stub has not read, above which answers that can wait are paused."""
 
@@ -49,26 +48,36 @@ _Work = msg.Submit | msg.SubmitHttp | msg.SetAdapter
 
 
 class Conversation:
-    """Serves one connection with one engine, or with one rank of it."""
+    """Serves one connection with one engine, or with one rank of it.
+
+    Args:
+        loaded: the engine, if it has started for another stub.
+    """
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rank: int = 0
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        rank: int = 0,
+        loaded: StartedEngine | None = None,
     ) -> None:
         self._reader, self._writer, self._rank = reader, writer, rank
         self._decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=LARGEST_FRAME)
-        self._local: Rank | None = None
+        self.loaded = loaded
+        """The engine, once it has started."""
+        self._local: Rank | None = loaded.rank if loaded else None
         """What runs in this process."""
-        self._engine: Engine | None = None
+        self._engine: Engine | None = loaded.engine if loaded else None
         """The same, where it takes requests."""
+        self._is_lost = False
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._has_work = asyncio.Event()
         self._heartbeats: asyncio.Task[None] | None = None
         writer.transport.set_write_buffer_limits(high=PAUSE_BYTES)
         self._outgoing = Outgoing(
-            writer.write, writer.transport.get_write_buffer_size, on_refused=self._abort
+            self._write, writer.transport.get_write_buffer_size, on_refused=self._abort
         )
         self._coalescer = Coalescer(self._outgoing, is_follower=rank > 0)
-        self._complaints: set[str] = set()
         self._stopping = asyncio.Event()
         self._proceed = asyncio.get_running_loop().create_future()
         self._status = 0
@@ -79,11 +88,28 @@ class Conversation:
         incoming = asyncio.create_task(self._receive())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({incoming, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        self._fail_open_requests()
+        ended = self._fail_open_requests()
         for task in (incoming, stopping):
             task.cancel()
-        await self._drain()
+        if not self._is_lost:
+            await self._drain()
+        elif self.is_orphan and ended:
+            # The next stub's must not meet them.
+            _, left = await asyncio.wait(ended, timeout=_ABORT_SECONDS)
+            if left:
+                _log.error("%d requests could not be aborted; stopping", len(left))
+                self.stop(1)
         return self._status
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether its stub has died, and left it an engine that may serve the next one."""
+        is_stopped = self._stopping.is_set() or self._status
+        return self._is_lost and not is_stopped and self.loaded is not None
+
+    def hang_up(self) -> None:
+        """Close the socket."""
+        self._writer.close()
 
     def stop(self, status: int = 0) -> None:
         """End `run` soon; every open request is failed."""
@@ -101,10 +127,10 @@ class Conversation:
             while True:
                 for message in self._decoder.feed(await self._reader.read(_READ_BYTES)):
                     self._handle_alone(message)
-        except ConnectionLostError:
-            _log.info("the stub is gone; stopping")
-            self.stop()
-        except (WorkerError, OSError):
+        except (ConnectionLostError, OSError):
+            _log.info("the stub is gone")
+            self._is_lost = True
+        except WorkerError:
             _log.exception("the stub cannot be understood; stopping")
             self.stop(1)
         finally:
@@ -142,19 +168,10 @@ class Conversation:
         self._coalescer.set_flush_policy(start.flush_policy)
         self._outgoing.largest_frame = start.largest_frame
         try:
-            is_follower = bool(self._rank) or is_further_node(start.config)
-            if is_follower and start.engine != CUSTOM:
-                self._local = create_follower(start.engine, start.config)
+            if self.loaded is None:
+                self.loaded = await self._load(start)
             else:
-                self._local = self._engine = build_engine(start)
-            if start.is_spare:
-                spare = Spare(self._local, self._engine, loads=start.loads)
-                await spare.prepare()
-                self._outgoing.send(msg.Prepared())
-                capabilities = await spare.start(self._proceed)
-            else:
-                capabilities = await self._local.start()
-            restore_logs()
+                await self.loaded.start_again(start)
         except OptionError as error:
             self._refuse(error.problem, error.option)
         except ConfigurationError as error:
@@ -163,59 +180,44 @@ class Conversation:
             _log.exception("engine %s failed to start", start.engine)
             self._refuse(f"engine {start.engine} failed to start: {type(error).__name__}: {error}")
         else:
-            log_tracebacks_once()
-            spare_collections()
-            self._outgoing.send(msg.Ready(capabilities))
-            hang_detector = HangDetector(start.hang_seconds, start.load_seconds)
-            await self._send_heartbeats(self._local, hang_detector)
+            self._outgoing.send(msg.Ready(self.loaded.capabilities))
+            await self._beat(self.loaded.rank, start)
+
+    async def _load(self, start: msg.Start) -> StartedEngine:
+        is_follower = bool(self._rank) or is_further_node(start.config)
+        adapters = start.config.adapters
+        if is_follower and start.engine != CUSTOM:
+            self._local = create_follower(start.engine, start.config)
+        else:
+            self._local = self._engine = build_engine(start)
+        if start.is_spare:
+            spare = Spare(self._local, self._engine, loads=start.loads)
+            await spare.prepare()
+            self._outgoing.send(msg.Prepared())
+            capabilities = await spare.start(self._proceed)
+            adapters = self._proceed.result()
+        else:
+            capabilities = await self._local.start()
+        restore_logs()
+        log_tracebacks_once()
+        spare_collections()
+        return StartedEngine(
+            start, self._local, self._engine, capabilities, adapters=dict(adapters)
+        )
+
+    async def _beat(self, rank: Rank, start: msg.Start) -> None:
+        hang_detector = HangDetector(start.hang_seconds, start.load_seconds)
+        send, has_requests = self._outgoing.send, lambda: bool(self._tasks)
+        await Heartbeats(rank, hang_detector, send, has_requests, self._has_work, self._die).run()
 
     def _refuse(self, message: str, option: str = "") -> None:
         self._outgoing.send(msg.StartFailed(message, option))
         self.stop(1)
 
-    async def _send_heartbeats(self, engine: Rank, hang_detector: HangDetector) -> None:
-        """Send the engine's stats once a second, and when they change, at most four times a second.
-
-        An engine that has nothing to do is looked at once a second.
-        """
-        sent, sent_at = EngineStats(), -msg.HEARTBEAT_SECONDS
-        while True:
-            stats, now = self._stats(engine, sent), time.monotonic()
-            if stats != sent or now - sent_at >= msg.HEARTBEAT_SECONDS:
-                self._outgoing.send(msg.Heartbeat(stats))
-                sent, sent_at = stats, now
-                await self._check(engine, hang_detector, stats)
-            if self._tasks or stats.running or stats.waiting:
-                await asyncio.sleep(_STATS_SECONDS)
-            else:
-                self._has_work.clear()
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._has_work.wait(), msg.HEARTBEAT_SECONDS)
-
-    def _stats(self, engine: Rank, before: EngineStats) -> EngineStats:
-        """Return the engine's stats, or those before where it cannot tell."""
-        try:
-            return engine.stats()
-        except Exception as error:  # noqa: BLE001  without heartbeats all requests would end
-            self._complain("the engine's stats cannot be had", error)
-            return before
-
-    async def _check(self, engine: Rank, hang_detector: HangDetector, stats: EngineStats) -> None:
-        """Stop the worker if its engine is dead or hangs."""
-        try:
-            hang_detector.check(stats, time.monotonic())
-            await engine.check_health()
-        except EngineDeadError as error:
-            _log.error("%s", error)
-            self._die(str(error))
-        except Exception as error:  # noqa: BLE001  as above
-            self._complain("the engine's health cannot be had", error)
-
-    def _complain(self, problem: str, error: Exception) -> None:
-        """Log what goes wrong with each heartbeat, once."""
-        if problem not in self._complaints:
-            self._complaints.add(problem)
-            _log.error("%s: %s: %s", problem, type(error).__name__, error)
+    def _write(self, frame: bytes) -> None:
+        # uvloop raises where a stub that has gone can be written nothing.
+        if not (self._is_lost or self._writer.transport.is_closing()):
+            self._writer.write(frame)
 
     def _abort(self, request_id: int) -> None:
         task = self._tasks.pop(request_id, None)
@@ -254,7 +256,9 @@ class Conversation:
                     answer = ContinuedSink(answer, message.request.continuation)
                 await engine.respond(message.request, answer)
             case msg.SetAdapter():
-                await _set_adapter(message, engine)
+                if self.loaded is None:
+                    raise UnavailableError("the engine is not started")
+                await self.loaded.set_adapter(engine, message)
                 self._coalescer.add(message.id, HttpChunk(is_last=True))
 
     async def _drained(self) -> None:
@@ -267,7 +271,9 @@ class Conversation:
         self._death = reason
         asyncio.get_running_loop().call_later(_LAST_SECONDS, self.stop, 1)
 
-    def _fail_open_requests(self) -> None:
+    def _fail_open_requests(self) -> set[asyncio.Task[None]]:
+        """Fail all that runs; return the tasks, which are cancelled."""
+        ended = set(self._tasks.values())
         for request_id, task in list(self._tasks.items()):
             if self._status:
                 self._fail(request_id, "dead", self._death)
@@ -275,6 +281,7 @@ class Conversation:
                 self._fail(request_id, "stopping", "the server is stopping")
             task.cancel()
         self._tasks.clear()
+        return ended
 
     def _fail(self, request_id: int, kind: msg.FailureKind, text: str) -> None:
         self._coalescer.fail(msg.Failure(request_id, kind, text))
@@ -286,12 +293,3 @@ class Conversation:
         await asyncio.wait({draining}, timeout=1.0)
         if draining.done() and draining.exception() is not None:
             _log.info("the last messages did not reach the stub: %s", draining.exception())
-
-
-async def _set_adapter(message: msg.SetAdapter, engine: Engine) -> None:
-    if message.folder:
-        await engine.load_adapter(
-            message.name, message.folder, preload=message.preload, pin=message.pin
-        )
-    else:
-        await engine.unload_adapter(message.name)

@@ -25,6 +25,7 @@ from lmi_backend.private_folders import secure_caches
 from lmi_backend.worker.conversation import Conversation
 from lmi_backend.worker.logs import configure_logs
 from lmi_backend.worker.rank_environment import network_variables, torch_variables
+from lmi_backend.worker.survival import Survival
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ _CLOSE_SECONDS = 8.0
 
 
 def main() -> None:
-    """Serve until told to stop or until the stub is gone."""
+    """Serve until told to stop or until the stub is gone, and no other takes its place."""
     parser = argparse.ArgumentParser(description="Worker process of lmi-backend.")
     parser.add_argument(
         "--connect", required=True, metavar="ADDRESS", help="the stub's: a Unix socket or host:port"
@@ -84,15 +85,24 @@ async def _serve(address: str, token: str, rank: int) -> int:
     except (WorkerError, OSError) as error:
         _log.error("%s", error)
         return 1
+    survival = Survival(token, rank)
     conversation = Conversation(reader, writer, rank)
-    loop = asyncio.get_running_loop()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, conversation.stop)
     try:
-        return await conversation.run()
+        status = await _converse(conversation)
+        while streams := await survival.next_stub(conversation):
+            conversation = Conversation(*streams, rank, conversation.loaded)
+            status = await _converse(conversation)
+        return status
     finally:
         closing = asyncio.create_task(conversation.close())
         await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
+
+
+async def _converse(conversation: Conversation) -> int:
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, conversation.stop)
+    return await conversation.run()
 
 
 def _leave(status: int) -> None:

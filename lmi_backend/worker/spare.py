@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.garbage import spare_collections
+from lmi_backend.worker.adapters import change_adapters
 
 if TYPE_CHECKING:
     from lmi_backend.engines.protocol import Engine, Rank
@@ -58,15 +59,5 @@ class Spare:
             await asyncio.wait({proceed}, timeout=LOOK_SECONDS)
             await self._rank.check_health()
         if self._engine is not None:
-            await _change_adapters(self._engine, proceed.result())
+            await change_adapters(self._engine, self._engine.adapters, proceed.result())
         return self._capabilities
-
-
-async def _change_adapters(engine: Engine, adapters: dict[str, str]) -> None:
-    """Let an engine that has started know these adapters, name to folder, and no others."""
-    before = engine.adapters
-    for name in before.keys() - adapters.keys():
-        await engine.unload_adapter(name)
-    for name, folder in adapters.items():
-        if before.get(name) != folder:
-            await engine.load_adapter(name, folder, preload=False, pin=False)

@@ -190,10 +190,13 @@ def test_an_engines_process(
 def test_tritonserver_under_chats(
     served: Served, report: Report, undisturbed: dict[str, set[str]]
 ) -> None:
+    """vLLM goes on, and the next stub takes it over."""
+    worker, since = _worker(served), len(served.log().encode())
     chats = MixedChats.running(served)
     _named("tritonserver")(served).kill()
     note_chats(report, "tritonserver is killed", chats, undisturbed)
     wait_for(Probe(served, "tiny").is_serving, 120)
+    assert served.logged(r"worker tiny/0 is ready after .* pid (\d+)", since)[1] == str(worker.pid)
 
 
 @pytest.mark.parametrize(
@@ -436,4 +439,5 @@ def _break_a_server(
     streams, _ = _break(served, "echo", fault, _named(name), number, report)
     # All that were running; one may have been whole by then.
     assert streams.outcomes["error"] + streams.outcomes["cut"] >= STREAMS // 2
-    assert not [each for each in before if lives(each)], "left over from before"
+    # Nothing is left from before but the worker, which the next stub has adopted.
+    assert [each for each in before if lives(each)] == served.workers("echo")

@@ -99,11 +99,14 @@ def test_stopping_during_the_start_leaves_nothing(tmp_path: Path, number: int) -
     _assert_nothing_left(family, memory)
 
 
-def test_a_crashed_server_takes_stub_and_workers_along_and_comes_back(tmp_path: Path) -> None:
+def test_a_crashed_server_takes_its_stub_along_and_comes_back(tmp_path: Path) -> None:
+    """Its worker stays, without a request, and serves the next one."""
     folder = write_properties(tmp_path / "echo", ECHO)
     with serve([folder], tmp_path) as served:
         family = served.family(with_front_end=False)
         (server,) = (p for p in family if p.name() == "tritonserver")
+        (worker,) = served.workers("echo")
+        family.remove(worker)
         threads = [_stream(served, "echo", 4000)[0] for _ in range(16)]
         server.send_signal(signal.SIGSEGV)
         wait_for(lambda: not any(process.is_running() for process in family))
@@ -113,6 +116,9 @@ def test_a_crashed_server_takes_stub_and_workers_along_and_comes_back(tmp_path: 
         wait_for(lambda: served.is_up() and served.is_ready("echo"))
         body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}}
         assert served.generate("echo", body)[1]["generated_text"] == "a ba"
+        assert served.metric("lmi_engine_requests_running", "echo") == 0
+        assert served.workers("echo") == [worker]
+    assert not is_alive(worker)
 
 
 def _assert_nothing_left(family: list[psutil.Process], memory: list[Path]) -> None:

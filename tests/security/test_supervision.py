@@ -18,7 +18,7 @@ import pytest
 from tritonclient import grpc
 
 from tests.support.attackers import ECHO
-from tests.support.processes import memory_of_server
+from tests.support.processes import is_alive, memory_of_server
 from tests.support.serving import Served, serve, write_properties
 from tests.support.triton_bodies import inference
 from tests.support.waiting import wait_for
@@ -211,6 +211,21 @@ def test_killed_it_takes_everything_along(echo: Served) -> None:
     wait_for(lambda: not any(each.is_running() for each in traces.family))
     wait_for(lambda: not traces.run.exists())
     traces.assert_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_outlives_its_server_does_not_outlive_serve(
+    echo: Served, number: signal.Signals
+) -> None:
+    (worker,) = echo.workers("echo")
+    traces, server = _Traces(echo), _server(echo)
+    assert server is not None
+    # The worker waits for the next stub then.
+    server.kill()
+    echo.process.send_signal(number)
+    echo.process.wait(30)
+    wait_for(lambda: not is_alive(worker))
+    wait_for(lambda: not traces.run.exists())
 
 
 class _Traces:

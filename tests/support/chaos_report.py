@@ -98,6 +98,8 @@ of MPI ranks. The metric `lmi_worker_spare` and `/api/state` tell whether it is 
   4 GiB are left then. An engine that died while it waited is noticed, and its spare is not used.
 - It is not used if the files of the model, its tokenizer or its chat template have changed. Nor is it if the
   workers before it died within 10 s of their start. The next worker is then started as without one.
+- It stops with its stub. After a crash of the server [the worker stays](#when-the-server-itself-crashes), and gets a
+  new spare.
 - Code of the user's runs in no spare, and a worker of several machines has none.
 - vLLM's own `preload` (0.31 and later) is not used. It keeps the weights of a GPU in another process, and knows
   them by the headers of their files: it cannot tell them from another checkpoint of the same shape (vllm#59647).
@@ -108,6 +110,17 @@ of MPI ranks. The metric `lmi_worker_spare` and `/api/state` tell whether it is 
 The front end survives a crash of a stub or of tritonserver. It keeps its clients' connections, and requests the
 rest of their answers from the restarted model. The same rules and options apply; the default wait is 30 s longer
 because the whole server restarts.
+
+The worker survives it, too: it cancels the requests that it had, and keeps the model loaded. It waits up to 60 s for
+the next stub, which adopts it, on a GPU as on a CPU. So the pause does not depend on the model's size.
+
+- This holds under `lmi-backend serve`, for workers of one process, also those of vLLM that start further processes
+  on this machine. A worker of MPI ranks, of several machines, or with code of the user's stops with its stub.
+- A worker is killed, and another one started, if an option, the environment, the engine or a file of the model has
+  changed. The same holds if its engine died meanwhile, or if it does not answer within 10 s. If the next stub dies
+  within 10 s as well, the worker stops: it may have been the cause.
+- It stops as soon as its `serve` does, also if that is killed.
+- Adapters that were registered while the server ran are unknown to the restarted model, as before.
 
 New requests wait too, as many as the model accepts at once (`option.max_rolling_batch_size` and
 `job_queue_size`). More get 503 with `Retry-After`. So do all requests for a model that was unloaded, or is not
@@ -283,7 +296,11 @@ _TAIL_END = """
 - A front end that hangs for 30 s is killed and restarted, as tritonserver and stubs are.
 """
 
-_PAUSES = "| vLLM's worker or its engine core is killed, "
+_PAUSES = (
+    "| vLLM's worker or its engine core is killed, ",
+    "| the stub of vLLM or tritonserver is killed, ",
+)
+"""How rows of `tools/pauses.py` begin."""
 
 
 @dataclass(frozen=True)
@@ -336,21 +353,25 @@ class Report:
 
 
 def replace_pauses(path: Path, note: tuple[str, str]) -> None:
-    """Replace the row of `tools/pauses.py` in the page, which the chaos suite keeps."""
+    """Replace a row of `tools/pauses.py` in the page, which the chaos suite keeps."""
     text = path.read_text(encoding="utf-8")
-    before = kept_pauses(text)
     after = _row(note)
-    if before:
-        text = text.replace(before, after)
-    else:
-        head, table, tail = text.partition(_FRONT)
-        text = f"{head}{table}{after}{tail}"
-    path.write_text(text, encoding="utf-8")
+    start = next(each for each in _PAUSES if after.startswith(each))
+    rows = [row for row in kept_pauses(text).splitlines(True) if not row.startswith(start)]
+    for row in kept_pauses(text).splitlines(True):
+        text = text.replace(row, "")
+    head, table, tail = text.partition(_FRONT)
+    kept = "".join(sorted([*rows, after], key=_order))
+    path.write_text(f"{head}{table}{kept}{tail}", encoding="utf-8")
 
 
 def kept_pauses(text: str) -> str:
-    """Return the row of `tools/pauses.py` in a page; nothing if there is none."""
-    return next((line for line in text.splitlines(True) if line.startswith(_PAUSES)), "")
+    """Return the rows of `tools/pauses.py` in a page; nothing if there are none."""
+    return "".join(line for line in text.splitlines(True) if line.startswith(_PAUSES))
+
+
+def _order(row: str) -> int:
+    return [row.startswith(each) for each in _PAUSES].index(True)
 
 
 def _row(note: tuple[str, str]) -> str:

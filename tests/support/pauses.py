@@ -1,4 +1,4 @@
-"""Kill a worker of vLLM, or its core, again and again under streams, and time their pauses."""
+"""Kill a process of vLLM's server again and again under streams, and time their pauses."""
 
 import http.client
 import json
@@ -19,6 +19,8 @@ from tests.support.serving import Served
 from tests.support.waiting import wait_for
 
 STREAMS = 32
+WORKER = "vLLM's worker or its engine core"
+SERVER = "the stub of vLLM or tritonserver"
 TOKENS = 400
 MODEL = "tiny"
 _WORDS = ("France", "Italy", "Spain", "Norway", "Japan", "Chile", "Kenya", "Peru")
@@ -99,6 +101,8 @@ class Pauses:
     errors: Counter[str] = field(default_factory=Counter)
     mib: int = 0
     """Memory of the last spare."""
+    what: str = WORKER
+    """What is killed."""
 
     def take(self, streams: list[TimedStream], undisturbed: list[str]) -> None:
         """Compare streams that a worker was killed under with what they say without."""
@@ -116,14 +120,17 @@ class Pauses:
     def row(self) -> tuple[str, str]:
         """Return the row of docs/reliability.md."""
         kills, counts = len(self.longest), self.counts
-        fault = f"vLLM's worker or its engine core is killed, {kills} times, with a spare"
+        more = ", with a spare" if self.what == WORKER else ""
+        fault = f"{self.what} is killed, {kills} times{more}"
         seen = (
             f"{kills * STREAMS} greedy streams, {STREAMS} at each kill: {counts['failed']} failed, "
             f"{counts['lost']} lost text, {counts['doubled']} repeated some, {counts['changed']} "
             f"changed it. The longest pause was {max(self.longest):.1f} s, the median of the "
-            f"longest at each kill {median(self.longest):.1f} s. The spare takes {self.mib} MiB"
+            f"longest at each kill {median(self.longest):.1f} s. "
         )
-        return fault, seen
+        if self.what == WORKER:
+            return fault, f"{seen}The spare takes {self.mib} MiB"
+        return fault, f"{seen}The worker goes on, and is taken over each time"
 
 
 def ask(served: Served) -> list[TimedStream]:
@@ -178,6 +185,34 @@ def kill_again_and_again(
         )
         # Its spare was used, and no other start.
         wait_for(lambda: [each.pid for each in served.workers(MODEL)] == [spare])  # noqa: B023
+    return seen
+
+
+def kill_the_server(
+    served: Served, kills: int, say: Callable[[str], None], seed: int = 0
+) -> Pauses:
+    """Kill the stub or tritonserver under streams, in turn; the worker must stay."""
+    seen, chance = Pauses(what=SERVER), random.Random(seed)
+    undisturbed, seconds = whole(served)
+    say(f"undisturbed streams take {seconds:.1f} s")
+    (worker,) = served.workers(MODEL)
+    for number in range(1, kills + 1):
+        streams = ask(served)
+        time.sleep(chance.uniform(0, seconds / 2))
+        name = ("triton_python_backend_stub", "tritonserver")[number % 2]
+        (victim,) = served.named(name)
+        victim.kill()
+        for stream in streams:
+            stream.wait()
+        taken_at = time.monotonic()
+        seen.take(streams, undisturbed)
+        say(
+            f"{number}: {name} killed: pause {seen.longest[-1]:.2f} s, "
+            f"load {psutil.getloadavg()[0]:.1f}; "
+            f"{dict(seen.counts) or 'nothing lost, repeated or changed'} {dict(seen.errors) or ''}"
+        )
+        assert served.workers(MODEL) == [worker], "the worker did not outlive it"
+        wait_for(lambda: time.monotonic() - taken_at > _LIFE_SECONDS)  # noqa: B023
     return seen
 
 

@@ -190,7 +190,8 @@ class Served:
         """Return the worker processes of a model, found by the log line that names their pid."""
         pids = re.findall(rf"worker {model}/\d+ is ready after \S+ s, pid (\d+)", self.log())
         found: list[psutil.Process] = []
-        for pid in pids:
+        # One that outlives its stub is ready again.
+        for pid in dict.fromkeys(pids):
             with contextlib.suppress(psutil.NoSuchProcess):
                 found.append(psutil.Process(int(pid)))
         return [each for each in found if lives(each)]

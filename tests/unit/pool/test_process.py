@@ -10,8 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lmi_backend.ipc.survivor import OneProcess
 from lmi_backend.pool.command import WorkerCommand
-from lmi_backend.pool.process import WorkerProcess, describe_exit, kill_session
+from lmi_backend.pool.process import AdoptedProcess, WorkerProcess, describe_exit
+from lmi_backend.pool.session import kill_session
 from tests.support.waiting import wait_for
 
 # Makes shared memory, says its names, and starts a child that outlives it.
@@ -73,7 +75,7 @@ def test_who_dies_while_it_ends_a_session_leaves_none_stopped(
         sent.append((" ".join(psutil.Process(pid).cmdline()), number))
         os.kill(pid, number)
 
-    monkeypatch.setattr("lmi_backend.pool.process._send", send)
+    monkeypatch.setattr("lmi_backend.pool.session._send", send)
     lines: list[str] = []
     process = WorkerProcess(WorkerCommand((sys.executable, "-c", PROGRAM), {}), lines.append)
     wait_for(lambda: lines)
@@ -107,8 +109,8 @@ def test_a_group_that_is_gone_is_no_error() -> None:
 def test_one_that_hangs_in_the_kernel_is_not_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lmi_backend.pool.process._send", lambda *_: None)
-    monkeypatch.setattr("lmi_backend.pool.process._END_SECONDS", 0.1)
+    monkeypatch.setattr("lmi_backend.pool.session._send", lambda *_: None)
+    monkeypatch.setattr("lmi_backend.pool.session._END_SECONDS", 0.1)
     code = "import time; time.sleep(600)"
     process = WorkerProcess(WorkerCommand((sys.executable, "-c", code), {}), print)
     process.kill()
@@ -148,3 +150,46 @@ def test_a_line_that_cannot_be_logged_does_not_keep_the_next(
     wait_for(lambda: lines == ["good", "last"])
     process.kill()
     assert "TypeError: a bug" in caplog.text
+
+
+# Prints a line whenever it gets a signal, and holds its own pipe open for reading, as workers do.
+PRINTER = """
+import os, signal
+end = os.open("/proc/self/fd/1", os.O_RDONLY | os.O_NONBLOCK)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print("ready", flush=True)
+while signal.sigwait([signal.SIGUSR1]):
+    print("a line with " + os.environ["API_KEY"], flush=True)
+"""
+
+
+def test_what_another_process_has_started_is_taken_over() -> None:
+    """Its output, without its secrets, its end, and all that it has started."""
+    environment = {"API_KEY": "0123456789-key"}
+    with subprocess.Popen(
+        [sys.executable, "-c", PRINTER],
+        stdout=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    ) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == b"ready\n"
+        started.stdout.close()
+        lines: list[str] = []
+        command = WorkerCommand((), environment)
+        process = AdoptedProcess(OneProcess.of(started.pid), [], command, lines.append)
+        started.send_signal(signal.SIGUSR1)
+        wait_for(lambda: lines == ["a line with ***"])
+        assert process.poll() is None
+        process.kill()
+        assert describe_exit(process.wait(60)) == "ended"
+        assert process.last_lines() == "a line with ***"
+
+
+def test_a_later_process_of_the_same_number_is_not_taken_over() -> None:
+    own = OneProcess.of(os.getpid())
+    earlier = OneProcess(own.pid, own.started - 1)
+    assert (own.lives, own.is_replaced) == (True, False)
+    assert (earlier.lives, earlier.is_replaced) == (False, True)
+    with pytest.raises(ProcessLookupError):
+        AdoptedProcess(earlier, [], WorkerCommand((), {}), print)

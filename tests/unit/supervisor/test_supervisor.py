@@ -64,7 +64,7 @@ class Bench:
             def wait_for_problem(self, _: Any, *, reloads: Any) -> Any:
                 return self._live()
 
-            def drain(self, _: float, is_over: Callable[[], bool]) -> int:
+            def drain(self, _: float, is_over: Callable[[], bool], *, unloads: bool) -> int:
                 bench.when_draining()
                 bench.drained.append(is_over())
                 return 0

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.support.chaos_report import Report, replace_pauses
-from tests.support.pauses import TOKENS, Pauses
+from tests.support.pauses import SERVER, TOKENS, WORKER, Pauses
 
 
 def _stream(text: str, times: list[float], tokens: int = TOKENS, **more: Any) -> Any:
@@ -33,6 +33,20 @@ def test_each_stream_that_differs_from_an_undisturbed_one_counts() -> None:
     fault, result = seen.row()
     assert "2 times" in fault
     assert "The longest pause was 3.0 s, the median of the longest at each kill 2.0 s" in result
+
+
+def test_its_rows_are_kept_side_by_side(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    Report().write(page, 2)
+    rows = []
+    for what in (SERVER, WORKER, SERVER):
+        seen = Pauses(what=what)
+        seen.take([_stream("a b c", [0.0, 1.0 + len(rows)])], ["a b c"])
+        rows.append(seen.row())
+        replace_pauses(page, rows[-1])
+    last = [f"| {fault} | {result} |" for fault, result in (rows[1], rows[2])]
+    starts = tuple(f"| {what} is killed, " for what in (WORKER, SERVER))
+    assert [line for line in page.read_text().splitlines() if line.startswith(starts)] == last
 
 
 def test_its_row_is_replaced_and_stays_when_the_page_is_written(tmp_path: Path) -> None:

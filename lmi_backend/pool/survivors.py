@@ -1,0 +1,276 @@
+"""Workers that outlive their stub: written down by it, and taken over by the next one.
+
+Only under `lmi-backend serve`, which starts a server again, and stops what is left of one. A worker
+that does not fit is killed before another is launched: it holds the device's memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import lmi_backend
+from lmi_backend.errors import LmiError
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.ipc.survivor import OneProcess, Place, SurvivorRecord, places
+from lmi_backend.options.engine_spec import CUSTOM
+from lmi_backend.pool.command import LaunchContext, worker_command
+from lmi_backend.pool.launch import StartingWorker
+from lmi_backend.pool.launcher import listen, start_message
+from lmi_backend.pool.load_failure import LAST_LINES
+from lmi_backend.pool.model_files import files_of, files_of_adapters
+from lmi_backend.pool.process import AdoptedProcess
+from lmi_backend.pool.session import kill_session, members
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from lmi_backend.engine_config import EngineConfig
+    from lmi_backend.ipc.survivor import Files
+    from lmi_backend.plan import EnginePlan
+    from lmi_backend.pool.rank_group import Worker
+    from lmi_backend.pool.slot import Slot
+
+_log = logging.getLogger(__name__)
+
+_SECONDS: Final = 10.0
+"""For a worker to return, which tries every 50 ms."""
+
+
+@dataclass
+class Survivors:
+    """Those of one model.
+
+    Args:
+        folder: the private folder of this stub's workers.
+        run: the folder of the `serve`; None where workers end with their stub.
+    """
+
+    plan: EnginePlan
+    model: str
+    folder: Path
+    run: Path | None
+    _found: dict[int, SurvivorRecord] = field(default_factory=dict)
+    """Those that a dead stub has left, and that fit."""
+    _folders: set[str] = field(default_factory=set)
+    """Private folders of those that this stub has taken over, or has tried to."""
+
+    @classmethod
+    def of(cls, plan: EnginePlan, model: str, folder: Path) -> Survivors:
+        """Return those of a model that is served as a plan says."""
+        run = os.environ.get(RUN_DIR_VARIABLE)
+        return cls(plan, model, folder, Path(run) if run and _may_survive(plan) else None)
+
+    def place(self, index: int) -> str:
+        """Return where a worker comes back to; empty if it stops with its stub."""
+        return Place.of(self.run, self.model, index).text if self.run else ""
+
+    def sort_out(self, config: EngineConfig, wanted: Collection[int]) -> None:
+        """Keep what a dead stub has left and fits, and kill the rest.
+
+        Args:
+            config: what a worker would be started with now.
+            wanted: the numbers of the workers that are to run.
+        """
+        files, folders = self.files(config), set[str]()
+        for place, record in left_behind(self.model):
+            folders |= {record.folder, record.pool}
+            if problem := self._misfit(place.index, record, files, wanted):
+                _log.info("worker %s/%d is not adopted: %s", self.model, place.index, problem)
+                end(place, record)
+            else:
+                self._found[place.index] = record
+        for each in folders - {record.folder for record in self._found.values()}:
+            shutil.rmtree(each, ignore_errors=True)
+
+    def has(self, index: int) -> bool:
+        """Tell whether a dead stub has left the worker of a number."""
+        return index in self._found
+
+    def _misfit(
+        self, index: int, record: SurvivorRecord, files: Files, wanted: Collection[int]
+    ) -> str:
+        if not record.worker.lives:
+            return "it is gone"
+        if not self.run or index not in wanted:
+            return "it is not wanted any more"
+        if record.key != self._key(index):
+            return "an option, its environment or its engine has changed"
+        if record.files != files:
+            return "the files of the model or of an adapter have changed"
+        return ""
+
+    def adopt(
+        self,
+        slot: Slot,
+        config: EngineConfig,
+        on_line: Callable[[str], None],
+        is_cancelled: Callable[[], bool],
+    ) -> tuple[StartingWorker, Worker] | None:
+        """Take over what a dead stub has left of a slot; None if there is nothing, or it fails.
+
+        It is dead then.
+        """
+        record = self._found.pop(slot.index, None)
+        if record is None or self.run is None:
+            return None
+        place = Place.of(self.run, self.model, slot.index)
+        self._folders.add(record.folder)
+        try:
+            launched = self._accept(slot, place, record, config, on_line, is_cancelled)
+            worker = launched.ready()
+        except (LmiError, OSError) as error:
+            words = str(error).partition(LAST_LINES)[0]
+            _log.warning("worker %s is not adopted: %s", slot.name, words)
+            end(place, record)
+            return None
+        _log.info("worker %s is adopted: its stub has died", slot.name)
+        return launched, worker
+
+    def _accept(
+        self,
+        slot: Slot,
+        place: Place,
+        record: SurvivorRecord,
+        config: EngineConfig,
+        on_line: Callable[[str], None],
+        is_cancelled: Callable[[], bool],
+    ) -> StartingWorker:
+        plan = replace(self.plan, config=config)
+        command = worker_command(plan, self._context(slot.index), os.environ)
+        process = AdoptedProcess(record.worker, record.shared, command, on_line)
+        start = start_message(plan, slot.name, slot.index, place.text)
+        launched = StartingWorker(plan, slot.name, process, start, is_cancelled, _SECONDS)
+        launched.folder = record.folder
+        with listen(plan, place.socket) as (listener, _):
+            launched.accept(listener, record.token)
+        return launched
+
+    def note(self, slot: Slot, launched: StartingWorker, files: Files) -> None:
+        """Write down a worker that is ready.
+
+        Args:
+            files: those of the model when it was loaded.
+        """
+        if self.run is None or not launched.may_return:
+            return
+        place = Place.of(self.run, self.model, slot.index)
+        # A model that is nowhere here may change while nobody sees it.
+        if not files and self.plan.config.model:
+            place.clear()
+            return
+        record = SurvivorRecord(
+            OneProcess.of(launched.pid),
+            OneProcess.of(os.getpid()),
+            launched.token,
+            self._key(slot.index),
+            files,
+            launched.shared,
+            launched.folder,
+            str(self.folder),
+        )
+        try:
+            place.write(record)
+        except OSError as error:
+            _log.warning("worker %s would not outlive its stub: %s", slot.name, error)
+
+    def files(self, config: EngineConfig) -> Files:
+        """Return the files that a worker would be loaded from now."""
+        environment = {**os.environ, **self.plan.launch.environment}
+        return files_of(config, environment) + files_of_adapters(config)
+
+    def forget(self) -> None:
+        """Let none of this stub's workers outlive it: they are to end."""
+        own = OneProcess.of(os.getpid())
+        for place in places(self.run, self.model) if self.run else ():
+            if (record := place.read()) and record.stub == own:
+                place.clear()
+
+    def close(self) -> None:
+        """Kill what was not taken over, and remove what was taken over with the others."""
+        for index, record in self._found.items():
+            end(Place.of(self.run or Path(), self.model, index), record)
+        self._found.clear()
+        for each in self._folders:
+            shutil.rmtree(each, ignore_errors=True)
+
+    def _context(self, index: int) -> LaunchContext:
+        """Return where a worker is started, the same for all stubs."""
+        return LaunchContext(index, Path(os.sep), "", "")
+
+    def _key(self, index: int) -> str:
+        """Return what changes with all that a worker is started with, but the model's files."""
+        plan = self.plan
+        command = worker_command(plan, self._context(index), os.environ)
+        config = replace(plan.config, adapters={})
+        package = Path(lmi_backend.__file__).parent
+        what = (
+            lmi_backend.__version__,
+            max(each.stat().st_mtime_ns for each in package.rglob("*.py")),
+            command.argv,
+            sorted(command.environment.items()),
+            plan.engine,
+            config,
+            plan.parallel,
+            _libraries(Path(plan.launch.python)),
+        )
+        return hashlib.sha256(repr(what).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def left_behind(model: str) -> Iterator[tuple[Place, SurvivorRecord]]:
+    """Yield the workers of a model that a dead stub of the same `serve` has left."""
+    run = os.environ.get(RUN_DIR_VARIABLE)
+    for place in places(Path(run), model) if run else ():
+        if (record := place.read()) and not record.stub.lives:
+            yield place, record
+
+
+def memory_left_behind(model: str) -> int:
+    """Return the bytes of memory of workers of a model whose stub has died."""
+    return sum(
+        _memory_of(pid)
+        for _, record in left_behind(model)
+        if record.worker.lives
+        for pid in members(record.worker.pid)
+    )
+
+
+def end_left_behind(model: str) -> None:
+    """Kill the workers of a model whose stub has died."""
+    for place, record in left_behind(model):
+        end(place, record)
+
+
+def end(place: Place, record: SurvivorRecord) -> None:
+    """Kill a worker whose stub has died, with all that its engine has started."""
+    if not record.worker.is_replaced:
+        kill_session(record.worker.pid, set(map(Path, record.shared)))
+    place.clear()
+
+
+def _may_survive(plan: EnginePlan) -> bool:
+    """Tell whether a worker is one process of this machine, without code of the user's."""
+    is_one = plan.parallel.mode == "python" and plan.parallel.nodes == 1
+    is_one = is_one and "nnodes" not in plan.config.arguments
+    return is_one and plan.engine != CUSTOM and not plan.config.runs_code
+
+
+def _libraries(python: Path) -> list[tuple[str, int]]:
+    """Return the folders of an interpreter's packages, and when one was installed there last."""
+    folders = sorted(python.parent.parent.glob("lib/python3*/*-packages"))
+    return [(str(each), each.stat().st_mtime_ns) for each in folders]
+
+
+def _memory_of(pid: int) -> int:
+    """Return what only this process has in memory, which is what its end frees."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
+    except OSError:
+        return 0
+    sizes = (line.split() for line in text.splitlines() if line.startswith("RssAnon:"))
+    return sum(int(size) << 10 for _, size, _ in sizes)

@@ -1,0 +1,205 @@
+"""A worker outlives its stub, and the next stub of the same `serve` takes it over.
+
+The chaos suite has it with vLLM and real servers.
+"""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lmi_backend.ipc.survivor import places
+from lmi_backend.pool.survivors import memory_left_behind
+from tests.support.harness import Harness, started
+from tests.support.places import ROOT
+from tests.support.processes import is_alive
+from tests.support.waiting import wait_for
+
+ECHO: dict[str, Any] = {
+    "option.rolling_batch": "echo",
+    "option.token_seconds": 0.02,
+}
+# Serves until it is killed, with a request that takes minutes.
+STUB = """
+import json, sys
+from pathlib import Path
+from tests.support.harness import started
+with started(json.loads(sys.argv[1]), Path(sys.argv[2])) as engine:
+    endless = engine.start("a b c", max_tokens=4000, ignore_eos=True).wait_first()
+    print("serves", flush=True)
+    endless.wait()
+"""
+
+
+class Stubs:
+    """The stubs of one model under one `serve`, one after the other."""
+
+    def __init__(self, folder: Path, run: Path) -> None:
+        self.folder, self.run = folder, run
+        self.lock = os.open(run, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self.lock, fcntl.LOCK_SH)
+        self.family: list[psutil.Process] = []
+
+    def end_serve(self) -> None:
+        """Do as if `serve` was killed, with its guard."""
+        os.close(self.lock)
+        self.lock = -1
+
+    def killed(self) -> psutil.Process:
+        """Start a stub and kill it under a request; return the worker that it leaves."""
+        with subprocess.Popen(
+            [sys.executable, "-c", STUB, json.dumps(ECHO), str(self.folder)],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            # Not what a library has put into this process's own beside Python.
+            env=dict(os.environ),
+        ) as stub:
+            self.family.append(psutil.Process(stub.pid))
+            assert stub.stdout is not None
+            assert stub.stdout.readline() == b"serves\n"
+            (place,) = places(self.run)
+            record = place.read()
+            assert record is not None
+            worker = psutil.Process(record.worker.pid)
+            self.family.append(worker)
+            stub.kill()
+        return worker
+
+    @contextmanager
+    def next(self, **more: Any) -> Iterator[Harness]:
+        """Start the next one here."""
+        with started(ECHO | more, self.folder) as engine:
+            self.family += engine.workers
+            assert engine.ask("one two", max_tokens=2).error is None
+            yield engine
+
+
+@pytest.fixture
+def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubs]:
+    run, folder = tmp_path / "run", tmp_path / "model"
+    run.mkdir(mode=0o700)
+    folder.mkdir()
+    monkeypatch.setenv("LMI_BACKEND_RUN_DIR", str(run))
+    made = Stubs(folder, run)
+    yield made
+    for each in made.family:
+        if is_alive(each):
+            each.kill()
+    if made.lock >= 0:
+        os.close(made.lock)
+
+
+def pid_of(engine: Harness) -> int:
+    (slot,) = engine.service._workers._slots  # type: ignore[attr-defined]
+    assert slot.worker is not None
+    return int(slot.worker.pid)
+
+
+def test_the_next_stub_takes_over_what_a_dead_one_has_left(stubs: Stubs) -> None:
+    left = stubs.killed()
+    # A plan counts on it: the worker is adopted, or killed before another is launched.
+    assert memory_left_behind("model") > 1 << 20
+    with stubs.next() as engine:
+        assert pid_of(engine) == left.pid
+        assert memory_left_behind("model") == 0
+        # What the dead one had asked for has ended.
+        wait_for(lambda: engine.running() == 0)
+        # What it prints is read again.
+        assert any("for the next stub" in line for line in engine.output)
+        assert not engine.workers
+    # In order all of it ends.
+    assert not is_alive(left)
+    assert not [*stubs.run.iterdir()]
+
+
+def _edit(_: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The echo engine has no files; which there are of others is known from spares."""
+    monkeypatch.setattr("lmi_backend.pool.survivors.files_of", lambda *_: (("a", 1, 1),))
+
+
+def _nothing(_: psutil.Process, __: pytest.MonkeyPatch) -> None:
+    pass
+
+
+def _kill(worker: psutil.Process, _: pytest.MonkeyPatch) -> None:
+    worker.kill()
+    wait_for(lambda: not is_alive(worker))
+
+
+def _stop(worker: psutil.Process, _: pytest.MonkeyPatch) -> None:
+    worker.suspend()
+
+
+@pytest.mark.parametrize(
+    ("change", "more"),
+    [
+        (_edit, {}),
+        (_nothing, {"option.max_rolling_batch_size": 100}),
+        (_kill, {}),
+        (_stop, {}),
+    ],
+    ids=["a file", "an option", "it died", "it hangs"],
+)
+def test_what_does_not_fit_any_more_is_killed_and_another_is_started(
+    stubs: Stubs,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[psutil.Process, pytest.MonkeyPatch], None],
+    more: dict[str, Any],
+) -> None:
+    monkeypatch.setattr("lmi_backend.pool.survivors._SECONDS", 1.0)
+    left = stubs.killed()
+    change(left, monkeypatch)
+    with stubs.next(**more) as engine:
+        assert pid_of(engine) != left.pid
+        assert not is_alive(left)
+    assert not [*stubs.run.iterdir()]
+
+
+@pytest.mark.parametrize("how", ["its serve has ended", "a signal"])
+def test_what_nobody_takes_over_ends(stubs: Stubs, how: str) -> None:
+    left = stubs.killed()
+    wait_for(lambda: not _has_stub(left))
+    assert is_alive(left)
+    if how == "a signal":
+        left.send_signal(signal.SIGTERM)
+    else:
+        stubs.end_serve()
+    wait_for(lambda: not is_alive(left), 20)
+
+
+def _has_stub(worker: psutil.Process) -> bool:
+    return any(each.raddr for each in worker.net_connections("unix"))
+
+
+def test_one_whose_stubs_die_one_soon_after_the_other_is_taken_over_once(stubs: Stubs) -> None:
+    left = stubs.killed()
+    assert stubs.killed() == left
+    wait_for(lambda: not is_alive(left), 20)
+    with stubs.next() as engine:
+        assert pid_of(engine) != left.pid
+
+
+def test_a_worker_ends_with_its_stub_where_there_is_no_serve(
+    stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LMI_BACKEND_RUN_DIR")
+    with subprocess.Popen(
+        [sys.executable, "-c", STUB, json.dumps(ECHO), str(stubs.folder)],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+    ) as stub:
+        assert stub.stdout is not None
+        assert stub.stdout.readline() == "serves\n"
+        (worker,) = psutil.Process(stub.pid).children()
+        stub.kill()
+    wait_for(lambda: not is_alive(worker), 20)
