@@ -86,7 +86,9 @@ class Coalescer:
 
     def __init__(self, outgoing: Outgoing, *, is_follower: bool = False) -> None:
         self._outgoing, self._is_follower = outgoing, is_follower
+        self._send = outgoing.send_chunk
         self._flush_policy = FlushPolicy()
+        self._min_tokens = self._flush_policy.min_tokens
         self._interval = 0.0
         self._tokens_per_second = math.inf
         """Of all requests together; infinite before it was measured."""
@@ -99,7 +101,7 @@ class Coalescer:
 
     def set_flush_policy(self, policy: FlushPolicy) -> None:
         """Hold chunks as a policy says from now on; until then none is held."""
-        self._flush_policy = policy
+        self._flush_policy, self._min_tokens = policy, policy.min_tokens
 
     def open(self, request_id: int) -> None:
         """Expect chunks of a request."""
@@ -138,10 +140,10 @@ class Coalescer:
 
     def defer(self, request_id: int, flush: Callable[[], None], num_tokens: int) -> bool:
         """Tell whether an engine may keep the new tokens of a request. See `DeltaSink.defer`."""
+        if not self._interval and num_tokens >= self._min_tokens:
+            return False
         request = self._requests.get(request_id)
         if request is None or not request.has_begun:
-            return False
-        if not self._interval and num_tokens >= self._flush_policy.min_tokens:
             return False
         request.deferred.add(flush)
         if self._interval and not self._is_ticking:
@@ -153,8 +155,17 @@ class Coalescer:
         request = self._requests.get(request_id)
         if request is None:
             return
-        if not self._interval and self._goes_alone(request, chunk):
-            self._send_chunk(request_id, chunk)
+        # A chunk of the middle leaves at once, and is most of what comes where nothing is held.
+        if (
+            not self._interval
+            and request.has_begun
+            and not request.unsent
+            and not 0 < chunk.num_tokens < self._min_tokens
+        ):
+            # As `_send_chunk`.
+            self._num_tokens += chunk.num_tokens or 1
+            if not self._is_follower:
+                self._send(request_id, chunk)
             return
         unsent = request.unsent.get(chunk.index)
         if unsent is None:
@@ -218,11 +229,7 @@ class Coalescer:
 
         A chunk that counts no tokens always has: some do not know how many they hold.
         """
-        return not 0 < chunk.num_tokens < self._flush_policy.min_tokens
-
-    def _goes_alone(self, request: _Request, chunk: Chunk) -> bool:
-        """Tell whether a chunk of the middle leaves at once; most do where nothing is held."""
-        return request.has_begun and not request.unsent and self._has_min_tokens(chunk)
+        return not 0 < chunk.num_tokens < self._min_tokens
 
     def _send_chunks(self, request_id: int, request: _Request) -> None:
         for chunk in request.unsent.values():
@@ -233,4 +240,4 @@ class Coalescer:
         # A chunk that counts none has some.
         self._num_tokens += chunk.num_tokens or 1
         if not self._is_follower:
-            self._outgoing.send_chunk(request_id, chunk)
+            self._send(request_id, chunk)

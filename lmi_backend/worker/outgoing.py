@@ -57,9 +57,11 @@ class Outgoing:
 
     def send_chunk(self, request_id: int, chunk: Chunk) -> None:
         """Send a chunk of an answer in the same way."""
-        self._flush_soon()
+        messages = self._messages
+        if not messages:
+            self._flush_soon()
         if is_event(chunk):
-            append_event(self._messages, request_id, chunk)
+            append_event(messages, request_id, chunk)
         elif isinstance(chunk, Delta):
             self._messages.append(msg.Output(request_id, chunk))
         else:

@@ -86,9 +86,9 @@ def _chunk(step: int) -> HttpChunk:
 @pytest.mark.parametrize(
     ("make", "together", "calls_a_token", "frames_a_step"),
     [
-        pytest.param(_delta, 1, 11.3, 1, id="each token alone"),
+        pytest.param(_delta, 1, 6.5, 1, id="each token alone"),
         pytest.param(_delta, 10, 6.0, 0.12, id="ten together"),
-        pytest.param(_chunk, 1, 12.3, 1, id="an event of a chat"),
+        pytest.param(_chunk, 1, 9.6, 1, id="an event of a chat"),
     ],
 )
 async def test_what_a_token_costs_the_worker(

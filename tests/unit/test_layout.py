@@ -14,6 +14,7 @@ OF_SEVERAL = {
     "test_cost.py": "what a token costs: worker, ipc, serving and triton",
     "test_docs_for_contributors.py": "pages of docs/ for contributors: what they name",
     "test_dockerfile.py": "Dockerfile, and what of the package it names",
+    "test_engine_token_cost.py": "what a token costs from vLLM on: the vLLM engine and worker",
     "test_expressions.py": "every regular expression of the package",
     "test_failed_answers.py": "how an answer that fails ends: every path of the front end",
     "test_fuzz.py": "hostile bodies through schema and into frames",

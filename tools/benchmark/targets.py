@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -36,6 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 _MODEL = ROOT / ".cache" / "tiny" / "llama"
 _ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
 _STOP_SECONDS = 30
+_SPARE_SECONDS = 60
 _LMI_KINDS = {
     "tritonserver": "tritonserver",
     "triton_python_backend_stub": "stub",
@@ -170,7 +173,23 @@ def _lmi(properties: dict[str, Any]) -> Iterator[tuple[int, str, str, str]]:
     # Triton opens its port when all models are loaded; the front end has its own before that.
     ready = f"http://127.0.0.1:{port}/ping", f"http://127.0.0.1:{http}/v2/health/ready"
     with process(command, *ready) as started:
+        if properties["option.rolling_batch"] == "vllm":
+            _await_spare(f"http://127.0.0.1:{metrics}/metrics")
         yield started.pid, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", f"127.0.0.1:{port}"
+
+
+def _await_spare(url: str) -> None:
+    """Wait until the worker has its spare, whose start takes seconds of CPU once.
+
+    Where memory is left for none, there is none after this wait either.
+    """
+    end = time.monotonic() + _SPARE_SECONDS
+    while time.monotonic() < end:
+        with urllib.request.urlopen(url, timeout=5) as page:  # noqa: S310  its own server
+            lines = page.read().decode().splitlines()
+        if any(line.startswith("lmi_worker_spare{") and line.endswith(" 1") for line in lines):
+            return
+        time.sleep(0.2)
 
 
 def vllm_server(*more: str, asked: Mapping[str, Any] = MappingProxyType({})) -> Target:

@@ -56,7 +56,7 @@ class TokenReader:
         self._prepare = prepare
         self.settle = settle or self.decode
         """Called before vLLM gets an output: all that was taken comes before it."""
-        self._undecoded: list[int] = []
+        self._undecoded: Sequence[int] = ()
         self.num_passed = 0
         """Outputs of its middle that were left to vLLM."""
         self.noted: Any = self
@@ -72,7 +72,8 @@ class TokenReader:
         if self._prepare is not None:
             self._prepare()
         if self.logprobs is None:
-            self._undecoded.extend(ids)
+            # Most have none before: what is taken is decoded at once, then.
+            self._undecoded = [*self._undecoded, *ids] if self._undecoded else ids
             self._take(ids)
             return True
         try:
@@ -82,7 +83,7 @@ class TokenReader:
             return False
         if positions is None:
             return False
-        self._undecoded.extend(ids)
+        self._undecoded = [*self._undecoded, *ids]
         self._take(ids, positions)
         return True
 
@@ -93,7 +94,7 @@ class TokenReader:
         """
         if not self._undecoded:
             return
-        ids, self._undecoded = self._undecoded, []
+        ids, self._undecoded = self._undecoded, ()
         try:
             self._state.detokenizer.update(ids, False)
         except Exception as error:  # noqa: BLE001  it must not end the other requests
@@ -154,6 +155,8 @@ class NewTokens:
         self.first_parameters = {self._process_others.__name__: self._parameter}
         self._usual = {self._parameter, "engine_core_timestamp", "iteration_stats"}
         self._of_prompt = [name for name in _OF_PROMPT if hasattr(plain, name)]
+        self._noted: Any = None
+        """What came with the outputs before."""
         self.num_taken = self._num_before = 0
         """Outputs that vLLM has not seen; and how many it had not at the last look."""
         self._passed = idle.PassedBy("new_tokens", _ALONE)
@@ -177,6 +180,10 @@ class NewTokens:
             outputs = given[0] if given else named[self._parameter]
             # The version of the weights, by any name.
             noted = given[3:], {name: named[name] for name in named if name not in self._usual}
+            # The same object for as long as it is the same: it is compared with each output.
+            if noted == self._noted:
+                noted = self._noted
+            self._noted = noted
             left = self._left(outputs, noted)
         except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
             fast_paths.turn_off(
@@ -234,7 +241,8 @@ class NewTokens:
             plain.new_logprobs = lists
             for name in self._of_prompt:
                 setattr(plain, name, getattr(output, name))
-            is_plain = output == plain and noted == reader.noted
+            is_same = noted is reader.noted or noted == reader.noted
+            is_plain = is_same and output == plain
             return bool(is_plain) and fast_paths.is_on("new_tokens")
         except ValueError:  # it has an array where the other one has none
             return False

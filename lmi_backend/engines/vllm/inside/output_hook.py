@@ -146,7 +146,7 @@ class _OutputHook:
         self._reader, self._take, self._defer = reader, sink.take, sink.defer
         self._deferred_ids: list[int] = []
         """Tokens for an output that vLLM will make."""
-        self._read_ids: list[int] = []
+        self._read_ids: Sequence[int] = ()
         """Later tokens, which vLLM makes no output for; one of both lists is empty."""
         self._positions: list[Position] = []
         self._logprobs: NewLogprobs | None = None
@@ -233,17 +233,23 @@ class _OutputHook:
 
     def _add_read(self, new_token_ids: Sequence[int], positions: Sequence[Position] = ()) -> None:
         """Take new tokens of the middle of a stream, which vLLM will not see again."""
-        self._read_ids.extend(new_token_ids)
-        self._positions.extend(positions)
-        if not self._defer(self._flush, len(self._read_ids)):
+        # Most have none before: they are handed over at once, then.
+        if self._read_ids:
+            new_token_ids = [*self._read_ids, *new_token_ids]
+        self._read_ids = new_token_ids
+        if positions:
+            self._positions.extend(positions)
+        if not self._defer(self._flush, len(new_token_ids)):
             self._hand_over()
 
     def _hand_over(self) -> None:
         """Make a delta of the tokens that vLLM makes no output of."""
         if not self._read_ids:
             return
-        ids, self._read_ids = self._read_ids, []
-        positions, self._positions = self._positions, []
+        ids, self._read_ids = self._read_ids, ()
+        positions = self._positions
+        if positions:
+            self._positions = []
         self._decode()
         if self.ended.done():
             return

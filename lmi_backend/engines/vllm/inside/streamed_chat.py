@@ -91,7 +91,17 @@ class StreamedChat:
         self, text: str, ids: Sequence[int], _positions: Sequence[Any], _logprobs: Any
     ) -> HttpChunk:
         """Return the chunk of new tokens in the middle of a stream."""
-        return self._chunk(self._event(text), ids)
+        if self._content is None or not self.is_begun:
+            return self._chunk(self._event(text), ids)
+        # Most chunks are made here, so nothing is called that can be said in a line.
+        self.num_tokens += len(ids)
+        before, after = self._content
+        return HttpChunk(
+            before + _encode(text) + after,
+            num_tokens=len(ids),
+            num_prompt_tokens=self._num_prompt_tokens,
+            ids=pack(ids) if self._sends_ids else b"",
+        )
 
     def _event(self, text: str) -> bytes:
         if self._content is None:
