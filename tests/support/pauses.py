@@ -130,7 +130,7 @@ class Pauses:
         )
         if self.what == WORKER:
             return fault, f"{seen}The spare takes {self.mib} MiB"
-        return fault, f"{seen}The worker goes on, and is taken over each time"
+        return fault, f"{seen}The worker stays, and the next stub adopts it each time"
 
 
 def ask(served: Served) -> list[TimedStream]:
