@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.anthropic.errors import EVENT, in_known_words
 from lmi_backend.engines.vllm.inside import compat, fast_paths, images, names
-from lmi_backend.engines.vllm.inside.continuation import current, resume_strategy_of
+from lmi_backend.engines.vllm.inside.continuation import (
+    check_begun,
+    current,
+    resume_strategy_of,
+)
 from lmi_backend.engines.vllm.inside.idle import PassedBy
 from lmi_backend.engines.vllm.inside.outputs import ids_of, length
 from lmi_backend.engines.vllm.inside.plain_stream import (
@@ -175,7 +179,12 @@ class Generation:
 
 
 def known_outputs(generation: Generation | None) -> Iterator[Any]:
-    """Yield the outputs of what the client of a request that resumes has, once."""
+    """Yield the outputs of what the client of a request that resumes has, once.
+
+    Raises:
+        EngineError: it does not resume.
+    """
+    check_begun()
     continued = current.get()
     while continued is not None and continued.outputs:
         output = continued.outputs.popleft()

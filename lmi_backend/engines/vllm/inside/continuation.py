@@ -157,6 +157,19 @@ current: contextvars.ContextVar[Continued | None] = contextvars.ContextVar("curr
 """What resumes in this task."""
 
 
+def check_begun() -> None:
+    """Look whether a request of this task that resumes was seen on its way to the core.
+
+    Raises:
+        EngineError: it was not, and its answer starts again.
+    """
+    continued = current.get()
+    if continued is not None and not continued.is_begun:
+        expected = "each request to be seen on its way to the core"
+        fast_paths.turn_off("resumption", expected, "one was not")
+        raise EngineError("the answer cannot resume: this vLLM's inside is not as expected")
+
+
 class Continuations:
     """Stands between an AsyncLLM and its core, for requests that resume. `attach` puts it there."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lmi_backend.engines.protocol import Deferring
 from lmi_backend.engines.vllm.inside import compat, fast_paths, idle
+from lmi_backend.engines.vllm.inside.continuation import check_begun
 from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
 from lmi_backend.engines.vllm.inside.new_tokens import read_tokens
 
@@ -85,6 +86,7 @@ async def generate(
     hook, queue = _OutputHook(reader, sink), None
     try:
         queue = await engine.add_request(**arguments)
+        check_begun()
         if _attach(hook, engine, queue, arguments["request_id"]):
             arguments.pop("prompt", None)
             # What came while the request was still being added.
@@ -131,6 +133,7 @@ async def generate_publicly(
     async with aclosing(engine.generate(**given)) as outputs:
         del given
         async for output in outputs:
+            check_begun()
             await on_added()
             for delta in reader.deltas(output):
                 sink.take(delta)

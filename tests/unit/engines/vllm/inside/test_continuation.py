@@ -7,7 +7,15 @@ import msgspec
 import pytest
 
 from lmi_backend.engines.vllm.inside import fast_paths, names
-from lmi_backend.engines.vllm.inside.continuation import Continuations, resume_strategy_of
+from lmi_backend.engines.vllm.inside.continuation import (
+    Continuations,
+    Continued,
+    check_begun,
+    current,
+    resume_strategy_of,
+)
+from lmi_backend.errors import EngineError
+from lmi_backend.generation import Continuation
 
 SAMPLED: dict[str, Any] = {"n": 1, "output_kind": "delta", "temperature": 1.0, "seed": None}
 
@@ -170,3 +178,18 @@ def test_what_is_repeated_is_taken_from_an_output_that_cannot_be_changed() -> No
     continuations._process_others([Frozen("a", [1])])
     continuations._process_others([Frozen("a", [2, 3])])
     assert processor.seen == [[], [Frozen("a", [3])]]
+
+
+def test_a_request_that_was_not_seen_on_its_way_begins_anew_and_fails() -> None:
+    """A core's client may be another object each time that it is asked for."""
+    check_begun()
+    continued = Continued(Continuation(b""))
+    token = current.set(continued)
+    try:
+        with pytest.raises(EngineError, match="cannot resume"):
+            check_begun()
+        assert not fast_paths.is_on("resumption")
+        continued.is_begun = True
+        check_begun()
+    finally:
+        current.reset(token)
