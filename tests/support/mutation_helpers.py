@@ -253,7 +253,11 @@ def frozen(cls):
     def __setattr__(self, name, value):
         if _is_from_outside():
             raise AttributeError(f"cannot assign to field {name!r}")
-        own(self, name, value)
+        if hasattr(cls, "__struct_fields__"):
+            # Python lets nobody call what msgspec has for it.
+            getattr(cls, name).__set__(self, value)
+        else:
+            own(self, name, value)
 
     cls.__setattr__ = __setattr__
     return cls

@@ -28,7 +28,9 @@ class ShownPrompt:
         """
         if self._has_several and hasattr(output, "prompt_logprobs"):
             self._logprobs = self._logprobs or output.prompt_logprobs
-            output.prompt_logprobs = self._logprobs
+            # Most have none, and a release may let nobody change an output.
+            if output.prompt_logprobs is not self._logprobs:
+                output.prompt_logprobs = self._logprobs
         if self._is_all:
             for each in output.outputs:
                 each.text, each.token_ids = "", []
