@@ -130,8 +130,8 @@ class Continued:
         if resume_strategy_of(engine, params) != "from the prompt" or not has_prompt:
             # Without the plugin a greedy or seeded request repeats them by itself.
             if forced_ids.are_taken(engine):
-                forced_ids.add(params, ids)
-            return changed, ids
+                params = compat.replaced(params, extra_args=forced_ids.extra_args(params, ids))
+            return compat.replaced(changed, sampling_params=params), ids
         params = compat.replaced(
             params,
             max_tokens=params.max_tokens - len(ids),

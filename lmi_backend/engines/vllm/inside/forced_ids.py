@@ -37,7 +37,12 @@ def check(engine: Any) -> None:
 
 def add(params: Any, ids: Sequence[int]) -> None:
     """Have a request generate these tokens first; they must be in the vocabulary."""
-    params.extra_args = {**(params.extra_args or {}), _IDS: list(ids)}
+    params.extra_args = extra_args(params, ids)
+
+
+def extra_args(params: Any, ids: Sequence[int]) -> dict[str, Any]:
+    """Return what `add` sets."""
+    return {**(params.extra_args or {}), _IDS: list(ids)}
 
 
 def remove(params: Any) -> None:
