@@ -53,6 +53,17 @@ def _tokens(served: Served) -> float:
     return served.metric("lmi_generation_tokens_total", "echo")
 
 
+def short_bodies(tokens: int) -> dict[str, bytes]:
+    """Return a body of `echo` for each path, whose stream has so many tokens."""
+    found = {}
+    for path, body in BODIES.items():
+        short: dict[str, Any] = {"max_tokens": tokens}
+        if "parameters" in body:
+            short = {"parameters": body["parameters"] | {"max_new_tokens": tokens}}
+        found[path] = json.dumps(body | {"model": "echo"} | short).encode()
+    return found
+
+
 def kill_front_end(served: Served) -> psutil.Process:
     """Kill the front end; return it."""
     (process,) = served.front_ends()
@@ -141,8 +152,7 @@ def test_streams_outlive_their_stub_and_then_their_front_end(echo: Served, repor
 def test_each_process_of_the_front_end_has_what_another_began(
     tmp_path: Path, report: Report
 ) -> None:
-    count = 24
-    body = json.dumps(CHAT | {"model": "echo", "max_tokens": 60}).encode()
+    count, bodies = 24, short_bodies(60)
     folder = write_properties(tmp_path / "echo", ECHO)
     with (
         serve([folder], tmp_path, "--frontend-processes", "3") as served,
@@ -150,13 +160,15 @@ def test_each_process_of_the_front_end_has_what_another_began(
         ThreadPoolExecutor(count) as threads,
     ):
         wait_for(lambda: served.ask("/ping")[0] == 200)
-        plain = _lasting(CHATS, follow(served.port, CHATS, body))
+        plain = {
+            path: _lasting(path, follow(served.port, path, body)) for path, body in bodies.items()
+        }
 
         def run(number: int) -> bool:
-            mark = f"cut-{number}."
-            proxy.cuts[mark.encode()] = 1000 + number * 300
-            got = follow(proxy.port, CHATS, body, number % 3 / 4, **RESUMABLE, mark=mark)
-            return _lasting(CHATS, got) == plain and got.connections > 1
+            path, mark = list(bodies)[number % len(bodies)], f"cut-{number}."
+            proxy.cuts[mark.encode()] = 1000 + number * 150
+            got = follow(proxy.port, path, bodies[path], number % 3 / 4, **RESUMABLE, mark=mark)
+            return _lasting(path, got) == plain[path] and got.connections > 1
 
         results = threads.map(run, range(count))
         wait_for(lambda: not proxy.cuts)

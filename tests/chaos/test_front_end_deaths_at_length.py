@@ -9,8 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from tests.chaos.test_front_end import CHATS, RESUMABLE
-from tests.chaos.test_front_end_death import BODIES as OF_ECHO
-from tests.chaos.test_front_end_death import kill_front_end
+from tests.chaos.test_front_end_death import kill_front_end, short_bodies
 from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import CuttingProxy, follow
 from tests.support.serving import Served
@@ -103,16 +102,8 @@ def _note(report: Report, what: str, whole: int, deaths: int) -> None:
 
 
 def test_streams_that_are_cut_while_their_front_ends_die(echo: Served, report: Report) -> None:
-    few = {"max_new_tokens": 30}
-    bodies = {path: body | {"model": "echo"} for path, body in OF_ECHO.items()}
-    for body in bodies.values():
-        if "parameters" in body:
-            body["parameters"] = body["parameters"] | few
-        else:
-            body["max_tokens"] = 30
-    whole, deaths = _cut_all(
-        echo, {path: json.dumps(each).encode() for path, each in bodies.items()}
-    )
+    bodies = short_bodies(30)
+    whole, deaths = _cut_all(echo, bodies)
     assert whole == len(NUMBERS)
     _note(report, f"{len(bodies)} dialects", whole, deaths)
 
