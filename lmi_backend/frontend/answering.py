@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.dropped import DroppedParameters
@@ -11,6 +12,7 @@ from lmi_backend.clients.reply import AdapterChange
 from lmi_backend.clients.responses.background import PATH, BackgroundForm
 from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED
 from lmi_backend.clients.tracing import take_trace, with_trace
+from lmi_backend.errors import HttpError
 from lmi_backend.frontend.adapters import manage
 from lmi_backend.frontend.at_model import AtModel
 from lmi_backend.frontend.background_answer import BackgroundAnswer
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.kept_answer import KeptAnswer
     from lmi_backend.frontend.model import Model
     from lmi_backend.frontend.reading import Reading
+
+_NO_RESPONSE: Final = "no response of this id is kept for this key (option.resume_window)"
 
 
 class Answering:
@@ -75,13 +79,19 @@ class Answering:
     async def come_back(self, path: Path, exchange: Exchange, key: ApiKey | None) -> bool:
         """Answer a request about a kept answer; return false if it is about none.
 
-        Raises as `FoundResponses`, `Rejoining` and `KeptResponses` do.
+        Raises:
+            HttpError: no response of an id is kept, and there are several models (404).
+
+        It raises as `FoundResponses`, `Rejoining` and `KeptResponses` do, too.
         """
         if is_by_id(exchange):
             kept = await self._found.find(exchange, key)
             if kept is not None:
                 await exchange.text(self._limit, self._seconds)
                 await self._responses.answer(exchange, kept)
+            elif not exchange.status and len(self._reading.models.all()) > 1:
+                # No model is named on these paths: none of several is asked.
+                raise HttpError(HTTPStatus.NOT_FOUND, _NO_RESPONSE)
             return bool(exchange.status)
         if LAST_ID not in exchange.headers or exchange.method != "POST":
             return False

@@ -174,6 +174,14 @@ def test_an_id_that_is_not_kept_gets_404_and_begins_nothing(scripted: Scripted, 
     assert "option.resume_window" in json.loads(answer.data)["error"]["message"]
 
 
+@pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
+def test_of_several_models_none_is_asked_for_a_response(scripted: Scripted, method: str) -> None:
+    path = "/v1/responses/resp_none" + "/cancel" * (method == "POST")
+    answer = scripted.ask(method, path)
+    assert answer.status == 404
+    assert "no response of this id is kept" in json.loads(answer.data)["error"]["message"]
+
+
 def test_another_path_or_key_gets_404(keyed: Scripted) -> None:
     keyed.models[NAME].script = _script()
     first = _leave(keyed, authorization="Bearer a")
@@ -390,8 +398,7 @@ def test_a_response_of_another_key_is_not_found_here(keyed: Scripted) -> None:
     for method, more in (("GET", ""), ("GET", "?stream=true"), ("POST", "/cancel"), ("DELETE", "")):
         answer = keyed.ask(method, f"{path}/resp_1{more}", authorization="Bearer b")
         statuses[method, more] = answer.status
-    # Two models are served, and the request names none.
-    assert set(statuses.values()) == {400}
+    assert set(statuses.values()) == {404}
     answer = keyed.ask("DELETE", f"{path}/resp_1", authorization="Bearer a")
     assert json.loads(answer.data) == {"id": "resp_1", "object": "response", "deleted": True}
 
