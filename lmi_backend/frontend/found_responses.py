@@ -19,6 +19,7 @@ from lmi_backend.frontend.kept_responses import alias_of
 from lmi_backend.frontend.relay import send_answer
 
 if TYPE_CHECKING:
+    from lmi_backend.frontend.connection import ModelConnection
     from lmi_backend.frontend.http.api_keys import ApiKey
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from lmi_backend.ipc.rejoining import Keep
 
 _WAIT_SECONDS: Final = 5.0
-"""Time in which a front end that starts finds a model."""
+"""Time in which a front end that starts finds the models."""
 _LOOK_SECONDS: Final = 0.1
 
 
@@ -75,18 +76,21 @@ class FoundResponses:
     async def _ask(self, alias: str) -> tuple[Model, Keep, bool] | None:
         """Return the model that keeps an answer, how, and whether its client has cancelled it."""
         end = time.monotonic() + _WAIT_SECONDS
-        while not self._models.all() and time.monotonic() < end:  # noqa: ASYNC110  it looks too
+        asked: list[ModelConnection] = []
+        while True:
+            for model in self._models.all():
+                if model.connection in asked or not model.info.resume_window:
+                    continue
+                asked.append(model.connection)
+                try:
+                    found = await model.connection.questions.find(alias)
+                except UnavailableError:
+                    continue
+                if found.keep is not None:
+                    return model, found.keep, found.is_cancelled
+            if (self._models.are_complete and self._models.all()) or time.monotonic() > end:
+                return None
             await asyncio.sleep(_LOOK_SECONDS)
-        for model in self._models.all():
-            if not model.info.resume_window:
-                continue
-            try:
-                found = await model.connection.questions.find(alias)
-            except UnavailableError:
-                continue
-            if found.keep is not None:
-                return model, found.keep, found.is_cancelled
-        return None
 
     async def _take(
         self, exchange: Exchange, key: ApiKey | None, model: Model, keep: Keep, is_cancelled: bool

@@ -116,8 +116,9 @@ class Rejoining:
                 if time.monotonic() > end:
                     raise
             except LmiError as error:
-                # Its answer would not have begun.
-                raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT) from error
+                # Its answer would not have begun, if this front end knows its model.
+                if self._reading.models.are_complete or time.monotonic() > end:
+                    raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT) from error
             await asyncio.sleep(_LOOK_SECONDS)
 
 

@@ -249,3 +249,22 @@ def test_a_model_that_is_gone_keeps_nothing(
     model.endpoint.close()
     wait_for(lambda: not second.front_end.models.all())
     assert _get(second).status in (404, 503)
+
+
+def test_a_model_that_a_new_front_end_does_not_know_yet_is_asked_too(
+    model: Model, fronts: tuple[Front, Front]
+) -> None:
+    """It is so for a moment, after another model is known."""
+    first, second = fronts
+    _, number = model.begin(lambda: first.ask("POST", PATH, BODY, **KEY))
+    models = second.front_end.models
+    path, own = models._models.popitem()
+    other: Any = SimpleNamespace(name="x", info=SimpleNamespace(resume_window=0), connection=None)
+    models._models[Path("x")] = other
+    with ThreadPoolExecutor(1) as thread:
+        state = thread.submit(_get, second)
+        wait_for(lambda: second.front_end._answering._found._coming)
+        del models._models[Path("x")]
+        models._models[path] = own
+        assert state.result().status == 200
+    model.end(number)
