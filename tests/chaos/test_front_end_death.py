@@ -1,8 +1,13 @@
 """Streams whose front end is killed: their clients reconnect to the next one, and lack nothing."""
 
+import http.client
 import json
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,7 @@ import pytest
 from tests.chaos.test_front_end import CHATS, ECHO, RESUMABLE
 from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import CuttingProxy, Stream, follow
+from tests.support.ports import free_ports, listens
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -26,6 +32,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/invocations": {"inputs": PROMPT, "stream": True, "parameters": PARAMETERS},
     "/generate_stream": {"inputs": PROMPT, "parameters": {"max_new_tokens": TOKENS}},
 }
+RESPONSES = "/v1/responses"
+STORY = {"model": "tiny", "input": "Tell a story:", "temperature": 0}
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +42,22 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("echo")
     with serve([write_properties(folder / "echo", ECHO)], folder) as served:
         yield served
+
+
+@pytest.fixture
+def both(served: Served) -> Iterator[Served]:
+    """A second front end of the server with vLLM; it has two processes."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", "--port", str(port)]
+    command += ["--run-folder", str(served.run_folder()), "--frontend-processes", "2"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True) as process:
+        front = replace(served, process=process, port=port)
+        try:
+            wait_for(lambda: len(front.front_ends()) == 2 and listens(port))
+            wait_for(lambda: front.ask("/ping")[0] == 200)
+            yield front
+        finally:
+            process.terminate()
 
 
 def _state(served: Served, name: str = "echo") -> dict[str, Any]:
@@ -181,4 +205,67 @@ def test_each_process_of_the_front_end_has_what_another_began(
         "are cut",
         "each client reconnects, most of them to another process, and has the same text: "
         f"{whole} of {count}",
+    )
+
+
+def response_of(served: Served, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    """Return the answer to a request, which is sent again while there is no front end."""
+    found: dict[str, Any] = {}
+
+    def has_answered() -> bool:
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            status, _, text = served.ask(path, data, method=method)
+        except (OSError, http.client.HTTPException):
+            return False
+        assert status == 200, text
+        found.update(json.loads(text))
+        return True
+
+    wait_for(has_answered)
+    return found
+
+
+def text_of(response: dict[str, Any]) -> str:
+    """Return all texts of a response."""
+    parts = [part for item in response["output"] for part in item.get("content") or ()]
+    return "".join(part["text"] for part in parts)
+
+
+def test_each_process_has_the_responses_in_the_background(both: Served, report: Report) -> None:
+    count = 6
+    plain = text_of(response_of(both, "POST", RESPONSES, STORY))
+    assert len(plain) > 100
+
+    def state(path: str) -> tuple[str, str]:
+        response = response_of(both, "GET", path)
+        return response["status"], text_of(response)
+
+    def rejoined() -> int:
+        return int(_state(both, "tiny")["kept"]["rejoined"])
+
+    asked = STORY | {"background": True}
+    begun = [response_of(both, "POST", RESPONSES, asked) for _ in range(count)]
+    *others, last = (f"{RESPONSES}/{each['id']}" for each in begun)
+    first = rejoined()
+    # Until another process than the one before has answered.
+    wait_for(lambda: state(others[0])[0] and rejoined() > first)
+    both.front_ends()[0].kill()
+    cancelled = response_of(both, "POST", f"{last}/cancel")["status"]
+    assert cancelled in ("cancelled", "completed")
+    for path in others:
+        wait_for(lambda path=path: state(path)[0] == "completed")  # type: ignore[misc]
+        first = rejoined()
+        wait_for(lambda path=path, n=first: state(path)[0] and rejoined() > n)  # type: ignore[misc]
+        assert state(path)[1] == plain
+    seen = Counter(state(last)[0] for _ in range(8))
+    assert seen == {cancelled: 8}
+    for path in (*others, last):
+        assert response_of(both, "DELETE", path)["deleted"] is True
+        assert {both.ask(path)[0] for _ in range(8)} == {404}
+    report.note_front(
+        f"one of 2 processes of the front end is killed amid {count} responses of vLLM in the "
+        "background",
+        "each process finds each of them by its id, cancels and deletes it: "
+        f"{len(others)} of {len(others)} whole",
     )
