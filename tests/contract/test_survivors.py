@@ -114,7 +114,7 @@ def test_the_next_stub_takes_over_what_a_dead_one_has_left(stubs: Stubs) -> None
         # What the dead one had asked for has ended.
         wait_for(lambda: engine.running() == 0)
         # What it prints is read again.
-        assert any("for the next stub" in line for line in engine.output)
+        wait_for(lambda: any("for the next stub" in line for line in engine.output))
         assert not engine.workers
     # In order all of it ends.
     assert not is_alive(left)
