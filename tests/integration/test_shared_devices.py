@@ -125,11 +125,14 @@ def _check_the_dead(served: Served, folder: Path) -> None:
     held = lambda: {each.model for each in Reservations("", folder).held()}  # noqa: E731
     wait_for(lambda: "first" not in held())
     (server,) = served.named("tritonserver")
+    kept = served.workers("other") + served.workers("half")
     stubs_of(server.pid)["other"].kill()
     wait_for(lambda: "other" not in held())
     # The server is started again, and all have what they had.
     wait_for(lambda: held() == {"open", "first", "half", "other"}, 60)
     wait_for(lambda: _all_ready(served))
+    # With their workers, which the next stubs have adopted.
+    assert served.workers("other") + served.workers("half") == kept
     assert masks(served, "other") == ["2"]
 
 

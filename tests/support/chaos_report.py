@@ -120,6 +120,7 @@ the next stub, which adopts it, on a GPU as on a CPU. So the pause does not depe
   changed. The same holds if its engine died meanwhile, or if it does not answer within 10 s. If the next stub dies
   within 10 s as well, the worker stops: it may have been the cause.
 - It stops as soon as its `serve` does, also if that is killed.
+- The workers of the server's other models stay, too. Their requests have `--drain-timeout` to finish first.
 - Adapters that were registered while the server ran are unknown to the restarted model, as before.
 
 New requests wait too, as many as the model accepts at once (`option.max_rolling_batch_size` and
