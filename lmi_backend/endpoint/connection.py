@@ -64,14 +64,15 @@ class ClientConnection:
         """Held by the thread that writes; who does not get it leaves its messages to that one."""
         self._rest = b""
         """What the socket did not take at once; the writing thread's, until it is gone."""
+        self._has_writer = False
+        """Whether that thread was started: few clients are ever behind, and each costs two."""
         self.is_gone = self.keeps_ids = False
         self.pid = 0
         """The client's process; 0 until it is known."""
 
     def start(self) -> None:
         """Begin to read."""
-        for work in (self._read, self._write):
-            guarded_thread("lmi-client", work).start()
+        guarded_thread("lmi-client", self._read).start()
 
     @property
     def is_busy(self) -> bool:
@@ -127,6 +128,16 @@ class ClientConnection:
                 self._rest = frame[sent:]
                 self._end_unread(self._backlog.messages)
                 self._has_work.notify()
+                is_first, self._has_writer = not self._has_writer, True
+            if is_first:
+                self._start_writer()
+
+    def _start_writer(self) -> None:
+        try:
+            guarded_thread("lmi-client", self._write).start()
+        except RuntimeError:
+            _log.exception("a client is behind, and no thread can be had to write to it")
+            self.close()
 
     def _packed(self, messages: Sequence[msg.ToClient]) -> bytes:
         """Return the frame of messages; a part that cannot be packed fails its request only."""

@@ -63,6 +63,7 @@ class Starting:
     ) -> None:
         self._names, self._index = set(names), index
         self._is_known = bool(names)
+        self._has_lost = asyncio.Event()
         self.failed: dict[str, str] = {}
         """Models that could not be loaded, and why; they are tried again."""
 
@@ -80,6 +81,7 @@ class Starting:
         """Note that a model has died: the next start of its server loads it again."""
         if self._is_known:
             self._names.add(name)
+            self._has_lost.set()
 
     async def run(self) -> None:
         """Follow the models that are awaited, until cancelled."""
@@ -89,6 +91,9 @@ class Starting:
             except Exception:  # noqa: BLE001  without this loop a model that failed is awaited for ever
                 _log.exception("looking at the models that are loaded failed")
             await asyncio.sleep(_LOOK_SECONDS)
+            if not (self._names or self.failed):
+                self._has_lost.clear()
+                await self._has_lost.wait()
 
     async def look(self) -> None:
         """Await no more what was unloaded, or has failed; that is awaited again when it loads."""

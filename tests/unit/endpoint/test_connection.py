@@ -25,12 +25,12 @@ def pair() -> Iterator[Pair]:
     ours, theirs = socket.socketpair()
     theirs.settimeout(30)
     client = ClientConnection(ours, _nothing, _nothing)
-    writing = threading.Thread(target=client._write)
-    writing.start()
+    others = set(threading.enumerate())
     yield client, theirs
     client.close()
-    writing.join(10)
-    assert not writing.is_alive()
+    for writing in set(threading.enumerate()) - others:
+        writing.join(10)
+        assert not writing.is_alive()
     ours.close()
     theirs.close()
 
@@ -77,6 +77,17 @@ def test_a_client_that_reads_costs_no_other_thread(
         client.put(msg.HttpOutput(0, HttpChunk(b"at once")))
         (message,) = receive(theirs, decoder)
     assert message.chunk.data == b"at once"
+
+
+def test_a_client_for_which_no_thread_can_be_had_is_let_go(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    while not pair[0].is_gone:
+        pair[0].put(msg.HttpOutput(0, HttpChunk(b"x" * SIZE)))
 
 
 def test_one_that_has_left_is_let_go(pair: Pair) -> None:
