@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import fast_paths, names
+from lmi_backend.engines.vllm.inside import fast_paths, names, seeded_steps
 from lmi_backend.engines.vllm.inside.chat_lessons import (
     AT_ONCE,
     TRIES,
@@ -295,6 +295,15 @@ async def test_what_the_server_may_refuse_is_left_to_it(
 ) -> None:
     chat = read(chats, body)
     chat.kind.learnt, chat.kind.is_known = found, True
+    assert not await chats.respond(chat, cast(Any, None), None)
+
+
+async def test_a_seed_that_may_end_the_engine_is_left_to_the_server(
+    chats: KnownChats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seeded_steps, "is_refused", lambda params: True)
+    chat = read(chats, BODY)
+    chat.kind.learnt, chat.kind.is_known = learnt(), True
     assert not await chats.respond(chat, cast(Any, None), None)
 
 
