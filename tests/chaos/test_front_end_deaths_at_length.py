@@ -104,7 +104,7 @@ def _cut_all(served: Served, bodies: dict[str, bytes]) -> tuple[int, int]:
 def _note(report: Report, what: str, whole: int, deaths: int) -> None:
     report.note_front(
         f"the connection of a stream is cut, at {len(NUMBERS)} bytes of {what} in turn, and the "
-        f"front end is killed {deaths} times meanwhile",
+        f"front end is killed {deaths} times",
         f"its client reconnects and has the same text: {whole} of {len(NUMBERS)}",
     )
 
