@@ -19,6 +19,7 @@ from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
 from lmi_backend.engines.vllm.chat_ids import chat_ids
 from lmi_backend.engines.vllm.inside import (
     compat,
+    extra_arguments,
     fast_paths,
     gate,
     images,
@@ -232,6 +233,7 @@ class VllmEngine(Engine):
         check_sampling(request.sampling, bounds)
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         params = sampling_params(request, self._model_defaults, self._vocabulary)
+        extra_arguments.check(params)
         seeded_steps.check(params)
         await self._grammars.check(params)
         return {

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.vllm.inside import names, seeded_steps
+from lmi_backend.engines.vllm.inside import extra_arguments, names, seeded_steps
 from lmi_backend.engines.vllm.inside.answer import Generation, answers, known_outputs
 from lmi_backend.engines.vllm.inside.chat_lessons import lessons
 from lmi_backend.engines.vllm.inside.outputs import NOTHING_FITS, length
@@ -93,6 +93,7 @@ async def _check(params: Any, bounds: StructureBounds, grammars: GrammarTrials) 
     """Check what may end the core, and what will be compiled, made of any field of a body."""
     structures = getattr(params, "structured_outputs", None)
     try:
+        extra_arguments.check(params)
         seeded_steps.check(params)
         if structures is None:
             return
