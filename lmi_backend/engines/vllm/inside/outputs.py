@@ -27,6 +27,7 @@ _REASONS: Final[dict[str, FinishReason]] = {
     # vLLM also ends answers it finds repetitive; clients know that as a stop.
     "repetition": "stop",
 }
+"""The reasons of vLLM, as clients know them; an unknown one is added when it is first seen."""
 
 
 class OutputReader:
@@ -183,8 +184,9 @@ def _reason(found: Any) -> FinishReason | None:
     if word not in _REASONS:
         if not word.isidentifier():
             raise EngineError(f"vLLM gives no reason why an answer is finished: {found!r}")
-        _log.warning("vLLM has finished an answer for a reason that is not known: %s", word)
-    return _REASONS.get(word, "stop")
+        _log.warning("vLLM finishes answers for a reason that is not known: %s", word)
+        _REASONS[word] = "stop"
+    return _REASONS[word]
 
 
 def _plain(positions: Any) -> Any:
