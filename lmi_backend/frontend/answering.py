@@ -76,8 +76,16 @@ class Answering:
             return self._keeping.in_background(exchange, model.info, is_stream=is_stream)
         return None if _is_own(asked) else self._keeping.open(exchange, model.info)
 
-    async def come_back(self, path: Path, exchange: Exchange, key: ApiKey | None) -> bool:
+    async def come_back(
+        self, path: Path, exchange: Exchange, key: ApiKey | None, *, is_stopping: bool
+    ) -> bool:
         """Answer a request about a kept answer; return false if it is about none.
+
+        Args:
+            path: its.
+            exchange: it.
+            key: its.
+            is_stopping: whether the server takes no others: another one may have what this has not.
 
         Raises:
             HttpError: no response of an id is kept, and there are several models (404).
@@ -89,7 +97,7 @@ class Answering:
             if kept is not None:
                 await exchange.text(self._limit, self._seconds)
                 await self._responses.answer(exchange, kept)
-            elif not exchange.status and len(self._reading.models.all()) > 1:
+            elif not (exchange.status or is_stopping) and len(self._reading.models.all()) > 1:
                 # No model is named on these paths: none of several is asked.
                 raise HttpError(HTTPStatus.NOT_FOUND, _NO_RESPONSE)
             return bool(exchange.status)
