@@ -58,7 +58,14 @@ class Answering:
         self._dropped = DroppedParameters()
 
     async def __call__(self, path: Path, exchange: Exchange) -> None:
-        """Answer a request that came to a path of one of the reader's actions."""
+        """Answer a request that came to a path of one of the reader's actions.
+
+        Raises:
+            HttpError: it names a response that is not kept, and there are several models (404).
+        """
+        if is_by_id(exchange) and len(self._reading.models.all()) > 1:
+            # No model is named on these paths: none of several is asked.
+            raise HttpError(HTTPStatus.NOT_FOUND, _NO_RESPONSE)
         data = await exchange.text(self._limit, self._seconds)
         model, asked = await self._reading.actions[path.action](path, exchange, data)
         keep, kept = None, self._kept(exchange, model, asked)
@@ -76,30 +83,16 @@ class Answering:
             return self._keeping.in_background(exchange, model.info, is_stream=is_stream)
         return None if _is_own(asked) else self._keeping.open(exchange, model.info)
 
-    async def come_back(
-        self, path: Path, exchange: Exchange, key: ApiKey | None, *, is_stopping: bool
-    ) -> bool:
+    async def come_back(self, path: Path, exchange: Exchange, key: ApiKey | None) -> bool:
         """Answer a request about a kept answer; return false if it is about none.
 
-        Args:
-            path: its.
-            exchange: it.
-            key: its.
-            is_stopping: whether the server takes no others: another one may have what this has not.
-
-        Raises:
-            HttpError: no response of an id is kept, and there are several models (404).
-
-        It raises as `FoundResponses`, `Rejoining` and `KeptResponses` do, too.
+        Raises as `FoundResponses`, `Rejoining` and `KeptResponses` do.
         """
         if is_by_id(exchange):
             kept = await self._found.find(exchange, key)
             if kept is not None:
                 await exchange.text(self._limit, self._seconds)
                 await self._responses.answer(exchange, kept)
-            elif not (exchange.status or is_stopping) and len(self._reading.models.all()) > 1:
-                # No model is named on these paths: none of several is asked.
-                raise HttpError(HTTPStatus.NOT_FOUND, _NO_RESPONSE)
             return bool(exchange.status)
         if LAST_ID not in exchange.headers or exchange.method != "POST":
             return False

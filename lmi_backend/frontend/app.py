@@ -149,12 +149,10 @@ class FrontEnd:
         if key is not None:
             exchange.tenant, exchange.key_digest = key.name, key.digest
             exchange.has_token_limit = key.has_token_limit
-        path, health = service.resumed, self._health
-        if path is not None and await self._answering.come_back(
-            path, exchange, key, is_stopping=health.is_stopping
-        ):
+        path = service.resumed
+        if path is not None and await self._answering.come_back(path, exchange, key):
             return
-        if health.is_stopping:
+        if self._health.is_stopping:
             raise StoppingError(STOPPING)
         if key is not None:
             key.enter()
