@@ -29,8 +29,9 @@ async def test_a_parameter_that_changes_nothing_is_said_once(
         return b""
 
     monkeypatch.setattr(module, "send_answer", send)
+    spec = SimpleNamespace(failure=None)
     exchange: Any = SimpleNamespace(
-        text=text, headers={}, tenant="", spec=SimpleNamespace(failure=None), path="/"
+        text=text, headers={}, parameters={}, tenant="", spec=spec, path="/"
     )
     reading: Any = SimpleNamespace(actions={"read": read}, models=None)
     answering = Answering(reading, Keeping(), 1, 1.0)
