@@ -76,6 +76,8 @@ class SurvivorRecord(msgspec.Struct, frozen=True, array_like=True):
     """Its private folder."""
     pool: str
     """The private folder of the stub's other workers."""
+    start_seconds: float = 0.0
+    """What the longest start of a worker of its model took: an adoption tells nothing of that."""
 
 
 class Place:

@@ -226,9 +226,9 @@ class Pool:
         if not is_used:
             worker.kill()
             return
-        self._survivors.note(slot, launched, files)
         seconds = time.monotonic() - began
-        self.start_seconds = max(self.start_seconds, seconds)
+        self.start_seconds = max(self.start_seconds, seconds, self._survivors.start_seconds)
+        self._survivors.note(slot, launched, files, self.start_seconds)
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
         self._spares.replenish(slot)
 

@@ -55,6 +55,8 @@ class Survivors:
     model: str
     folder: Path
     run: Path | None
+    start_seconds: float = 0.0
+    """What the longest start took of those that a dead stub has left, and that fit."""
     _found: dict[int, SurvivorRecord] = field(default_factory=dict)
     """Those that a dead stub has left, and that fit."""
     _folders: set[str] = field(default_factory=set)
@@ -85,6 +87,7 @@ class Survivors:
                 end(place, record)
             else:
                 self._found[place.index] = record
+                self.start_seconds = max(self.start_seconds, record.start_seconds)
         for each in folders - {record.folder for record in self._found.values()}:
             shutil.rmtree(each, ignore_errors=True)
 
@@ -151,11 +154,16 @@ class Survivors:
             launched.accept(listener, record.token)
         return launched
 
-    def note(self, slot: Slot, launched: StartingWorker, files: Files) -> None:
+    def note(
+        self, slot: Slot, launched: StartingWorker, files: Files, start_seconds: float
+    ) -> None:
         """Write down a worker that is ready.
 
         Args:
+            slot: its.
+            launched: how it was started.
             files: those of the model when it was loaded.
+            start_seconds: what the longest start of a worker took.
         """
         if self.run is None or not launched.may_return:
             return
@@ -173,6 +181,7 @@ class Survivors:
             launched.shared,
             launched.folder,
             str(self.folder),
+            start_seconds,
         )
         try:
             place.write(record)

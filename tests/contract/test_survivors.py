@@ -108,9 +108,16 @@ def test_the_next_stub_takes_over_what_a_dead_one_has_left(stubs: Stubs) -> None
     left = stubs.killed()
     # A plan counts on it: the worker is adopted, or killed before another is launched.
     assert memory_left_behind("model") > 1 << 20
+    (place,) = places(stubs.run)
+    before = place.read()
     with stubs.next() as engine:
         assert pid_of(engine) == left.pid
         assert memory_left_behind("model") == 0
+        # Requests wait for a start as long as one takes, and not as long as this.
+        after = place.read()
+        assert before is not None and after is not None
+        assert after.start_seconds >= before.start_seconds > 0
+        assert after.start_seconds == engine.service._workers.start_seconds  # type: ignore[attr-defined]
         # What the dead one had asked for has ended.
         wait_for(lambda: engine.running() == 0)
         # What it prints is read again.
