@@ -79,6 +79,8 @@ export async function* stream(path, body, signal) {
     }
   } finally {
     removeEventListener("pagehide", leave);
+    // First: else the model's end of it may come as a broken connection.
+    stop.abort();
     leave();
   }
 }
