@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmark import targets
 from benchmark.http_client import LINE, completion_body, lmi_body, triton_body
+from benchmark.nvidia_dynamo import dynamo
 from benchmark.servers import PROMPT
 from benchmark.targets import Target
 
@@ -52,6 +53,7 @@ TARGETS: dict[str, Target] = {
     "vLLM's server, 8 tokens": targets.vllm_server("--stream-interval", "8"),
     "vLLM's Rust front end": targets.vllm_rust_server(),
     "vLLM's Rust front end, 8 tokens": targets.vllm_rust_server("--stream-interval", "8"),
+    "Dynamo": dynamo,
     **{
         f"vLLM's server, chat with {name}": targets.vllm_server(*_TOOL_WORDS, asked=asked)
         for name, asked in _ASKED.items()
