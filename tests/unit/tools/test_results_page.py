@@ -40,6 +40,11 @@ def test_the_rust_front_end_costs_less_and_begins_earlier() -> None:
     assert ours < python
 
 
+def test_dynamo_costs_more_than_twice_as_much() -> None:
+    ours, dynamo = medians("dynamo", 256, (OURS, "Dynamo"), beside)
+    assert 2 * ours < dynamo
+
+
 def test_one_stream_alone_costs_more() -> None:
     ours, theirs = medians("quick", 1, (OURS, THEIRS), beside)
     assert ours > theirs
