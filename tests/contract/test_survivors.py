@@ -115,7 +115,8 @@ def test_the_next_stub_takes_over_what_a_dead_one_has_left(stubs: Stubs) -> None
         assert memory_left_behind("model") == 0
         # Requests wait for a start as long as one takes, and not as long as this.
         after = place.read()
-        assert before is not None and after is not None
+        assert before is not None
+        assert after is not None
         assert after.start_seconds >= before.start_seconds > 0
         assert after.start_seconds == engine.service._workers.start_seconds  # type: ignore[attr-defined]
         # What the dead one had asked for has ended.
