@@ -91,6 +91,7 @@ def test_llama_index(llama_index: Any) -> None:
 
 def test_llama_index_stops_a_request(llama_index: Any) -> None:
     first, more = llama_index["stopped"]
-    assert first == "a"
+    # Tokens that came together are one piece.
+    assert first.startswith("a")
     # Of 3000.
     assert more < 1000
