@@ -107,7 +107,7 @@ class Conversation:
         is_stopped = self._stopping.is_set() or self._status
         return self._is_lost and not is_stopped and self.loaded is not None
 
-    def hang_up(self) -> None:
+    def close_connection(self) -> None:
         """Close the socket."""
         self._writer.close()
 

@@ -55,7 +55,7 @@ class Survival:
         loaded = conversation.loaded
         if not conversation.is_orphan or loaded is None or not loaded.start.return_to:
             return None
-        conversation.hang_up()
+        conversation.close_connection()
         place = Place(loaded.start.return_to)
         if problem := self._problem(place, loaded):
             _log.info("it does not wait for the next stub: %s", problem)

@@ -29,7 +29,7 @@ class Conversation:
         self.loaded = loaded
         self.is_open = True
 
-    def hang_up(self) -> None:
+    def close_connection(self) -> None:
         self.is_open = False
 
 

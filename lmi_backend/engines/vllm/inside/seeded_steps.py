@@ -92,7 +92,7 @@ def _replace_in(runner: Any) -> None:
             drawn = batch.generators
             if drawn:
                 batch.generators = states.stand_ins(drawn)
-        except Exception as error:  # noqa: BLE001  vLLM goes on as it would
+        except Exception as error:  # noqa: BLE001  vLLM continues as it would
             turn_off(error)
             return own(self, *args, **kwargs)
         if not drawn:
