@@ -174,10 +174,14 @@ class Pool:
         """Return the stats of each worker."""
         return [slot.worker_stats() for slot in self._slots]
 
+    def end_with_stub(self) -> None:
+        """Have no worker outlive this stub: the model is unloaded."""
+        self._survivors.forget()
+
     def close(self) -> None:
         """Stop every worker and remove all traces; may be called twice."""
         self._closing.set()
-        self._survivors.forget()
+        self.end_with_stub()
         self._spares.close()
         if self._scaler is not None:
             self._scaler.stop()

@@ -57,6 +57,8 @@ class Survivors:
     run: Path | None
     start_seconds: float = 0.0
     """What the longest start took of those that a dead stub has left, and that fit."""
+    _is_over: bool = False
+    """Whether all workers are to end with this stub."""
     _found: dict[int, SurvivorRecord] = field(default_factory=dict)
     """Those that a dead stub has left, and that fit."""
     _folders: set[str] = field(default_factory=set)
@@ -165,7 +167,7 @@ class Survivors:
             files: those of the model when it was loaded.
             start_seconds: what the longest start of a worker took.
         """
-        if self.run is None or not launched.may_return:
+        if self.run is None or self._is_over or not launched.may_return:
             return
         place = Place.of(self.run, self.model, slot.index)
         # A model that is nowhere here may change while nobody sees it.
@@ -195,6 +197,7 @@ class Survivors:
 
     def forget(self) -> None:
         """Let none of this stub's workers outlive it: they are to end."""
+        self._is_over = True
         own = OneProcess.of(os.getpid())
         for place in places(self.run, self.model) if self.run else ():
             if (record := place.read()) and record.stub == own:

@@ -71,6 +71,7 @@ class _Model:
     clients: Context
     endpoint: Endpoint
     devices: Reservation
+    pool: Pool
 
     def context(self) -> Context:
         return self.clients
@@ -79,6 +80,8 @@ class _Model:
         self.endpoint.management.take(body, sink)
 
     def close(self) -> None:
+        # First: Triton kills a stub that takes long.
+        self.pool.end_with_stub()
         # Triton has waited for its own requests, and knows nothing of the endpoint's.
         self.service.drain(_DRAIN_SECONDS)
         self.endpoint.close()
@@ -238,7 +241,7 @@ def _start(
     renewal = Renewal(service, pool, plan.launch.load_timeout)
     endpoint = Endpoint(model, service, lora_manager, context, state, renewal)
     endpoint.open()
-    return _Model(service, lora_manager, context, endpoint, devices)
+    return _Model(service, lora_manager, context, endpoint, devices, pool)
 
 
 def _model_info(

@@ -1,5 +1,6 @@
 """Streams whose front end is killed: their clients reconnect to the next one, and lack nothing."""
 
+import contextlib
 import http.client
 import json
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+from lmi_backend.ipc.survivor import places
+from lmi_backend.supervisor.processes import lives
 from tests.chaos.test_front_end import CHATS, ECHO, RESUMABLE
 from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import CuttingProxy, Stream, follow
@@ -171,6 +174,26 @@ def test_streams_outlive_their_stub_and_then_their_front_end(echo: Served, repor
         "they resume",
         f"their clients reconnect and have the same text: {whole} of {count}",
     )
+
+
+def test_a_stub_that_is_killed_as_its_model_is_unloaded_leaves_no_worker(echo: Served) -> None:
+    wait_for(lambda: echo.ask("/ping")[0] == 200)
+    (place,) = places(echo.run_folder(), "echo")
+    (worker,) = echo.workers("echo")
+    connection = http.client.HTTPConnection(echo.front_end, timeout=60)
+    with contextlib.closing(connection), ThreadPoolExecutor(1) as threads:
+        connection.request("POST", CHATS, json.dumps(CHAT | {"model": "echo", "max_tokens": 4000}))
+        response = connection.getresponse()
+        assert response.readline()
+        unloading = threads.submit(echo.ask, "/models/echo", method="DELETE")
+        # Its requests have 30 s to end.
+        wait_for(lambda: place.read() is None, 20)
+        assert worker.is_running()
+        next(each for each in echo.family() if "triton_python" in each.name()).kill()
+        wait_for(lambda: not lives(worker), 20)
+        response.close()
+        assert unloading.result()[0] == 200
+    response_of(echo, "POST", "/models?url=echo")
 
 
 def test_each_process_of_the_front_end_has_what_another_began(
