@@ -45,9 +45,6 @@ class StateCollector:
         """
         asked = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
         models, held = self._models.all(), self._models.outage_counts()
-        states = await asyncio.gather(
-            *(_state(model, _number(asked.get(f"log_after.{model.name}"))) for model in models)
-        )
         away = [{"model": name, "error": AWAY} for name in self._models.awaited]
         failed = [{"model": name, "error": reason} for name, reason in self._models.failed.items()]
         loads = [
@@ -55,6 +52,10 @@ class StateCollector:
             for name, loading in self._models.progress().items()
             if name not in self._models.awaited
         ]
+        # Last: one that goes meanwhile has one row, not two.
+        states = await asyncio.gather(
+            *(_state(model, _number(asked.get(f"log_after.{model.name}"))) for model in models)
+        )
         rows = (*states, *away, *failed, *loads)
         shown = [{**each, "front_end": self._counts(each["model"], held)} for each in rows]
         body = {"version": __version__, "models": shown}
