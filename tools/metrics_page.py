@@ -156,6 +156,7 @@ QUESTIONS = (
             "{{model}}/{{worker}} ready": "lmi_worker_ready",
             "{{model}}/{{worker}} wanted": "lmi_worker_wanted",
             "{{model}}/{{worker}} spare": "lmi_worker_spare",
+            "{{model}}/{{worker}} adopted": "lmi_worker_adopted",
             "{{model}}/{{worker}} deaths": "increase(lmi_worker_deaths_total[1h])",
         },
     ),

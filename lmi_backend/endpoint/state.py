@@ -101,6 +101,7 @@ class StateView:
             "is_ready": worker.is_ready,
             "is_wanted": worker.is_wanted,
             "has_spare": worker.has_spare,
+            "is_adopted": worker.is_adopted,
             **self._problem("" if worker.is_ready else worker.problem),
             "assigned": worker.assigned,
             "deaths": worker.deaths,

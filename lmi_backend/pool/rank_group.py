@@ -42,6 +42,8 @@ class WorkerStats:
     """Whether a process waits to replace it."""
     is_wanted: bool = True
     """Whether it has to run now; the load starts and stops those above minWorkers."""
+    is_adopted: bool = False
+    """Whether another stub has started it, which has died."""
 
 
 class Worker:

@@ -191,6 +191,7 @@ class Slot:
             self.problem,
             has_spare=self.has_spare,
             is_wanted=self.is_wanted,
+            is_adopted=self.is_taken_over and self.worker is not None,
         )
 
 

@@ -71,6 +71,10 @@ FAMILIES: Final = {
         "Whether a worker is to run: 0 for one that the load does not need",
     ),
     "lmi_worker_spare": (GAUGE, "Whether a process waits to replace a worker, 0 or 1"),
+    "lmi_worker_adopted": (
+        GAUGE,
+        "Whether a worker has outlived the stub that started it, 0 or 1",
+    ),
     "lmi_worker_requests_total": (COUNTER, "Answers that a worker had to make"),
     "lmi_worker_deaths_total": (COUNTER, "Times a worker died"),
 }
@@ -161,6 +165,7 @@ def _of_worker(worker: WorkerStats) -> Iterator[tuple[str, float]]:
     yield "lmi_worker_ready", worker.is_ready
     yield "lmi_worker_wanted", worker.is_wanted
     yield "lmi_worker_spare", worker.has_spare
+    yield "lmi_worker_adopted", worker.is_adopted
     yield "lmi_worker_requests_total", worker.assigned
     yield "lmi_worker_deaths_total", worker.deaths
 

@@ -30,6 +30,8 @@ _STUB: Final = "logs.py"
 _ENGINE_LINE: Final = re.compile(r"\[([\w.-]+)/\d+\] ")
 _MODEL: Final = re.compile(r"(?:worker |request model=)?([\w.-]+)[/: ]")
 _REQUEST: Final = "request model="
+_ADOPTION: Final = re.compile(r"worker \S+ is (not )?adopted")
+"""What a stub says of a worker that has outlived the stub before it."""
 _NO_GPU: Final = re.compile(
     r"Unable to allocate pinned system memory|CudaDriverHelper has not been initialized"
     r"|DCGM unable to start|Failed to initialize NVML"
@@ -62,6 +64,8 @@ class Line(NamedTuple):
     def is_for_screens(self) -> bool:
         """Whether the line is shown without `--verbose`."""
         if self.part == FRONT_END or self.text.startswith(_REQUEST):
+            return True
+        if self.part == MODEL and _ADOPTION.match(self.text):
             return True
         if self.part == TRITON and (_NO_GPU.search(self.text) or _FAILED_LOAD.match(self.text)):
             return False

@@ -441,3 +441,4 @@ def _break_a_server(
     assert streams.outcomes["error"] + streams.outcomes["cut"] >= STREAMS // 2
     # Nothing is left from before but the worker, which the next stub has adopted.
     assert [each for each in before if lives(each)] == served.workers("echo")
+    wait_for(lambda: served.metric("lmi_worker_adopted", "echo") == 1)

@@ -35,6 +35,8 @@ from pathlib import Path
 from tests.support.harness import started
 with started(json.loads(sys.argv[1]), Path(sys.argv[2])) as engine:
     endless = engine.start("a b c", max_tokens=4000, ignore_eos=True).wait_first()
+    if sys.argv[3:] == ["unloads"]:
+        engine.service._workers.end_with_stub()
     print("serves", flush=True)
     endless.wait()
 """
@@ -112,6 +114,7 @@ def test_the_next_stub_takes_over_what_a_dead_one_has_left(stubs: Stubs) -> None
     before = place.read()
     with stubs.next() as engine:
         assert pid_of(engine) == left.pid
+        assert engine.service.snapshot().workers[0].is_adopted
         assert memory_left_behind("model") == 0
         # Requests wait for a start as long as one takes, and not as long as this.
         after = place.read()
@@ -169,6 +172,7 @@ def test_what_does_not_fit_any_more_is_killed_and_another_is_started(
     with stubs.next(**more) as engine:
         assert pid_of(engine) != left.pid
         assert not is_alive(left)
+        assert not engine.service.snapshot().workers[0].is_adopted
     assert not [*stubs.run.iterdir()]
 
 
@@ -200,8 +204,17 @@ def test_a_worker_ends_with_its_stub_where_there_is_no_serve(
     stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LMI_BACKEND_RUN_DIR")
+    _ends_with_its_stub(stubs)
+
+
+def test_a_worker_ends_with_a_stub_that_is_killed_as_its_model_is_unloaded(stubs: Stubs) -> None:
+    _ends_with_its_stub(stubs, "unloads")
+    assert not [*places(stubs.run)]
+
+
+def _ends_with_its_stub(stubs: Stubs, *more: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", STUB, json.dumps(ECHO), str(stubs.folder)],
+        [sys.executable, "-c", STUB, json.dumps(ECHO), str(stubs.folder), *more],
         stdout=subprocess.PIPE,
         cwd=ROOT,
         text=True,

@@ -528,6 +528,27 @@ def test_an_answer_goes_on_when_the_front_end_dies(
     wait_for(lambda: _is_ready(address) and state_of(address)["stats"]["open"] == 0)
 
 
+def test_the_live_view_tells_a_worker_that_was_adopted(
+    chromium: Browser, server: tuple[Served, str]
+) -> None:
+    served, address = server
+    (stub,) = served.named("triton_python_b")
+    stub.kill()
+    wait_for(lambda: _is_adopted(address))
+    page = opened(chromium.page(), address)
+    page.click("#to-live")
+    page.wait(
+        "document.querySelector('.workers')?.innerText.includes('ready, adopted after a crash')"
+    )
+    assert page.errors == []
+
+
+def _is_adopted(address: str) -> bool:
+    # Its front end tells of a model that is away, too.
+    workers = state_of(address).get("workers", ())
+    return any(each["is_adopted"] and each["has_spare"] for each in workers)
+
+
 def test_keys_are_asked_for_and_forgotten_with_the_tab(
     chromium: Browser, server: tuple[Served, str], tmp_path: Path
 ) -> None:

@@ -112,7 +112,8 @@ rest of their answers from the restarted model. The same rules and options apply
 because the whole server restarts.
 
 The worker survives it, too: it cancels the requests that it had, and keeps the model loaded. It waits up to 60 s for
-the next stub, which adopts it, on a GPU as on a CPU. So the pause does not depend on the model's size.
+the next stub, which adopts it, on a GPU as on a CPU. So the pause does not depend on the model's size. The log of
+`serve`, `/api/state` (`is_adopted`), the page and the metric `lmi_worker_adopted` tell it.
 
 - This holds under `lmi-backend serve`, for workers of one process, also those of vLLM that start further processes
   on this machine. A worker of MPI ranks, of several machines, or with code of the user's stops with its stub.

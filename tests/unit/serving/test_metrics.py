@@ -34,6 +34,7 @@ WORKERS = [
         7,
         1,
         is_ready=True,
+        is_adopted=True,
     ),
     WorkerStats(EngineStats(prompt_tokens_looked_up=9, tokens_drafted=3), 4, 0, is_ready=False),
 ]
@@ -67,6 +68,7 @@ def test_a_worker_has_its_number() -> None:
     series = gauges_and_counters("m", snapshot())
     first, second = ((("model", "m"), ("worker", worker)) for worker in "01")
     assert (series["lmi_worker_ready", first], series["lmi_worker_ready", second]) == (1, 0)
+    assert (series["lmi_worker_adopted", first], series["lmi_worker_adopted", second]) == (1, 0)
     assert series["lmi_worker_requests_total", first] == 7
     assert series["lmi_worker_deaths_total", first] == 1
     assert series["lmi_engine_kv_cache_usage_ratio", first] == 0.5

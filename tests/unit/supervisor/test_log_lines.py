@@ -55,6 +55,16 @@ def test_a_screen_shows_warnings_errors_and_requests() -> None:
     assert all(any(head.startswith(shown) for shown in SHOWN) for head in heads if head)
 
 
+def test_a_screen_shows_what_became_of_a_worker_whose_stub_has_died() -> None:
+    for text in ("adopted: its stub has died", "not adopted: it is gone"):
+        (line,) = formatted(TEXT, f'I{HEAD} logs.py:9] "worker tiny/0 is {text}"', shows_all=False)
+        assert line.endswith(f" INFO    tiny: worker tiny/0 is {text}")
+    # An engine may print the same.
+    assert not formatted(
+        TEXT, f'I{HEAD} logs.py:9] "[tiny/0] worker tiny/0 is adopted"', shows_all=False
+    )
+
+
 @pytest.mark.parametrize("is_shown", [True, False])
 def test_lines_without_a_head_go_with_the_line_before(*, is_shown: bool) -> None:
     first = f"{'E' if is_shown else 'I'}{HEAD} server.cc:631] "

@@ -193,14 +193,15 @@ function workerTable(body) {
   return h("table", { class: "workers" }, h("thead", {}, h("tr", {}, ...names)), body);
 }
 
-function workerRow({ is_ready, is_wanted, has_spare, problem, assigned, deaths, stats }, index) {
+function workerRow({ is_ready, is_wanted, has_spare, is_adopted, problem, assigned, deaths, stats }, index) {
   const share = (part, whole) => (whole ? percent(part / whole) : "–");
   const cells = [
     count(stats.running), count(stats.waiting), hasCache(stats) ? percent(stats.kv_cache_usage) : "–", count(assigned), count(deaths),
     share(stats.prompt_tokens_cached, stats.prompt_tokens_looked_up), share(stats.tokens_accepted, stats.tokens_drafted),
   ];
+  const notes = [is_adopted ? ", adopted after a crash" : "", has_spare ? " and a spare" : ""].join("");
   return h("tr", {},
     h("th", { scope: "row" }, String(index)),
-    h("td", {}, h("span", { class: `state ${is_ready ? "ready" : is_wanted ? "starting" : ""}` }, is_ready ? "ready" : problem), has_spare ? h("span", { class: "note" }, " and a spare") : ""),
+    h("td", {}, h("span", { class: `state ${is_ready ? "ready" : is_wanted ? "starting" : ""}` }, is_ready ? "ready" : problem), notes ? h("span", { class: "note" }, notes) : ""),
     ...cells.map((cell) => h("td", {}, cell)));
 }

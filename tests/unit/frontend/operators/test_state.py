@@ -32,7 +32,7 @@ class Workers(IdleWorkers):
         paths = (("waits", "", ""), ("media", "no hidden name", "no URLs"))
         busy = EngineStats(running=3, kv_cache_usage=0.5, fast_paths=paths)
         return [
-            WorkerStats(busy, assigned=9, deaths=0, is_ready=True),
+            WorkerStats(busy, assigned=9, deaths=0, is_ready=True, is_adopted=True),
             WorkerStats(EngineStats(), assigned=1, deaths=2, is_ready=False, problem="it: hidden"),
         ]
 
@@ -53,7 +53,9 @@ def endpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint
     monkeypatch.setenv(RUN_DIR_VARIABLE, str(folder))
     service = Service(Workers(), limits_of(8, 8))
     lora = LoraManager({"fine": "/adapters/fine"}, (), is_enabled=True)
-    model = ModelInfo(name="some model", engine="echo", version="1", max_model_len=100)
+    model = ModelInfo(
+        name="some model", engine="echo", version="1", max_model_len=100, return_seconds=5
+    )
     view = StateView(
         model=model,
         service=service,
@@ -107,6 +109,7 @@ async def test_it_has_what_people_and_monitors_look_at(endpoint: Endpoint, folde
     assert state["plan"] == {"engine": "echo", "reasons": ["because"]}
     assert state["adapters"] == {"fine": "/adapters/fine"}
     assert [worker["deaths"] for worker in state["workers"]] == [0, 2]
+    assert [worker["is_adopted"] for worker in state["workers"]] == [True, False]
     assert state["workers"][0]["stats"]["running"] == 3
     assert set(state["workers"][0]["stats"]) == set(EngineStats.__struct_fields__)
     assert state["workers"][0]["stats"]["fast_paths"] == [
@@ -129,4 +132,15 @@ async def test_a_model_that_does_not_answer_is_named(
 ) -> None:
     monkeypatch.setattr("lmi_backend.frontend.operators.state._ASK_SECONDS", 0.1)
     monkeypatch.setattr(StateView, "values", lambda *_, **__: (_ for _ in ()).throw(OSError))
+    assert (await ask(folder, ""))["error"]
+
+
+async def test_a_model_that_goes_as_it_is_asked_is_there_once(
+    endpoint: Endpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def go(*_: Any, **__: Any) -> dict[str, Any]:
+        endpoint.abort()
+        return {}
+
+    monkeypatch.setattr(StateView, "values", go)
     assert (await ask(folder, ""))["error"]
