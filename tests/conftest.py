@@ -27,14 +27,9 @@ ORDER = (
     "unit", "contract", "compat", "integration", "clients", "security", "fleet", "chaos", "soak",
     "gpu",
 )  # fmt: skip
-LONGEST = (
-    "tests served",
-    "tests/clients served",
-    "test_a_server_that_is_started_and_stopped_leaves_nothing",
-    "tests ensemble_server",
-)
-"""Groups and a test that begin first where tests run side by side: at the end the others would
-wait for them."""
+LONGEST = ("tests served", "tests/clients served", "tests ensemble_server")
+"""Groups that begin first where tests run side by side: at the end the others would wait for
+them."""
 WAITING = ("chaos", "soak", "fleet", "security")
 """Folders whose tests mostly wait, for a worker to come back or a time to pass. Side by side they
 begin among the others, which compute; those of half a minute first, that none is waited for at the

@@ -24,6 +24,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.fixture(scope="session")
+def is_long(request: pytest.FixtureRequest) -> bool:
+    """Whether what is done many times is done as often as `make chaos` does it.
+
+    `make test` does the same less often, and judges it by the same bounds.
+    """
+    return bool(request.config.getoption("--report"))
+
+
+@pytest.fixture(scope="session")
 def report(request: pytest.FixtureRequest) -> Iterator[Report]:
     report = Report()
     yield report

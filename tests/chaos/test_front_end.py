@@ -34,7 +34,7 @@ from tests.support.waiting import wait_for
 
 CLIENT_SECONDS = 3
 IDLE_SECONDS = 4
-LEAVERS = 10_000
+LEAVERS, LONG_LEAVERS = 3_000, 10_000
 AT_ONCE = 250
 IDLE = 1_000
 ECHO = {"option.rolling_batch": "echo", "option.openai": "true", "option.token_seconds": 0.02}
@@ -354,27 +354,30 @@ def _logged(front: Served) -> int:
     return sum(log.count(f"POST {body_of(kind, 'echo', 1)[0]} ") for kind in KINDS)
 
 
-def test_ten_thousand_leavers(front: Served, process: psutil.Process, report: Report) -> None:
+def test_thousands_of_leavers(
+    front: Served, process: psutil.Process, report: Report, is_long: bool
+) -> None:
+    count = LONG_LEAVERS if is_long else LEAVERS
     asyncio.run(_leave_often(front, 500))
     wait_until_quiet(front)
     fds, rss = descriptors(front, process), process.memory_info().rss
     logged, counted = _logged(front), front.settled("lmi_requests_total", "echo")
     began = time.monotonic()
-    left = asyncio.run(_leave_often(front, LEAVERS))
+    left = asyncio.run(_leave_often(front, count))
     wait_until_quiet(front)
     wait_for(lambda: descriptors(front, process) <= fds)
     seconds = time.monotonic() - began
     # Each is logged once. What was never whole, and it alone, never reached the model; of those
     # that left before an answer some were gone before they were read.
-    wait_for(lambda: _logged(front) == logged + LEAVERS)
+    wait_for(lambda: _logged(front) == logged + count)
     whole = left["in the middle"] + left["at the end"]
     reached = front.settled("lmi_requests_total", "echo") - counted
-    assert whole <= reached <= LEAVERS - left["in the body"]
+    assert whole <= reached <= count - left["in the body"]
     grown = process.memory_info().rss - rss
     assert grown < 10 * 2**20
     assert _processor_seconds(process, 1.0) < 0.5
     report.note_front(
-        f"{LEAVERS} clients of the front end leave: in the body, before an answer, in the middle, "
+        f"{count} clients of the front end leave: in the body, before an answer, in the middle, "
         "at the end",
         f"after {seconds:.0f} s none is open, running or waiting, each is logged once, no "
         f"descriptor is left and the front end grew by {grown / 2**20:.1f} MiB",

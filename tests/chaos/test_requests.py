@@ -27,12 +27,14 @@ from tests.support.streams import Streams
 from tests.support.waiting import wait_for
 
 STREAMS = 32
-CANCELLED = 10_000
-MANY = 30_000
+CANCELLED, LONG_CANCELLED = 2_500, 10_000
+MANY, LONG_MANY = 12_000, 30_000
+ROUNDS, LONG_ROUNDS = 8, 20
+"""Starts and stops of a server."""
 WAVE = 500
 MORE = 200
 """Requests than fit: on a busy machine they take 10 s, in which the streams must not end."""
-ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
+ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
 
 
 def _streams(served: Served, model: str, tokens: int = 300) -> Streams:
@@ -42,6 +44,15 @@ def _streams(served: Served, model: str, tokens: int = 300) -> Streams:
 def _assert_whole(streams: Streams) -> None:
     streams.wait()
     assert streams.outcomes == {"whole": STREAMS}, streams.errors
+
+
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that nothing here breaks."""
+    folder = tmp_path_factory.mktemp("calm")
+    own = {"option.openai": "true", "option.fail_on": "fail", "option.max_rolling_batch_size": 64}
+    with serve([write_properties(folder / "echo", ECHO | own)], folder) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +196,9 @@ async def _ask_and_leave(served: Served) -> None:
     await client.close()
 
 
-def test_ten_thousand_cancelled_requests(echo: Served, report: Report) -> None:
-    began = time.monotonic()
-    for _ in range(CANCELLED // WAVE):
+def test_thousands_of_cancelled_requests(echo: Served, report: Report, is_long: bool) -> None:
+    began, count = time.monotonic(), LONG_CANCELLED if is_long else CANCELLED
+    for _ in range(count // WAVE):
         asyncio.run(_ask_and_leave(echo))
     wait_for(lambda: echo.metric("lmi_requests_open", "echo") == 0)
     wait_for(lambda: echo.metric("lmi_engine_requests_running", "echo") == 0)
@@ -195,7 +206,7 @@ def test_ten_thousand_cancelled_requests(echo: Served, report: Report) -> None:
     assert echo.generate("echo", {"text_input": "a", "max_tokens": 2})[0] == 200
     seconds = time.monotonic() - began
     report.note(
-        f"{CANCELLED} requests whose clients disconnect",
+        f"{count} requests whose clients disconnect",
         f"after {seconds:.0f} s none is open, running or waiting",
     )
 
@@ -224,21 +235,22 @@ async def _ask_many(served: Served, count: int) -> int:
     return num_answers
 
 
-def test_memory_after_thirty_thousand_requests(tmp_path: Path, report: Report) -> None:
+def test_memory_after_thousands_of_requests(tmp_path: Path, report: Report, is_long: bool) -> None:
+    count = LONG_MANY if is_long else MANY
     folder = write_properties(tmp_path / "echo", {"option.rolling_batch": "echo"})
     with serve([folder], tmp_path) as served:
         family = served.family()
         asyncio.run(_ask_many(served, 3_000))
         before = {each: each.memory_info().rss for each in family}
-        assert asyncio.run(_ask_many(served, MANY)) == MANY
+        assert asyncio.run(_ask_many(served, count)) == count
         grown = {each: each.memory_info().rss / was - 1 for each, was in before.items()}
         names = {each: each.name() for each in family}
         assert all(share < 0.05 for share in grown.values()), {
             names[each]: share for each, share in grown.items()
         }
-        wait_for(lambda: served.metric("lmi_requests_total", "echo") == MANY + 3_000)
+        wait_for(lambda: served.metric("lmi_requests_total", "echo") == count + 3_000)
     shares = ", ".join(f"{names[each]} {share:+.1%}" for each, share in grown.items())
-    report.note(f"{MANY} requests", f"each answered once; memory after the first 3,000: {shares}")
+    report.note(f"{count} requests", f"each answered once; memory after the first 3,000: {shares}")
 
 
 def test_a_clock_that_jumps(
@@ -269,10 +281,10 @@ def test_a_clock_that_jumps(
 
 
 def test_a_server_that_is_started_and_stopped_leaves_nothing(
-    tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch, is_long: bool
 ) -> None:
     folder = write_properties(tmp_path / "echo", ECHO)
-    rounds = 20
+    rounds = LONG_ROUNDS if is_long else ROUNDS
     # A short name, for sockets.
     with tempfile.TemporaryDirectory(prefix="own-") as own:
         monkeypatch.setenv("TMPDIR", own)
@@ -283,7 +295,7 @@ def test_a_server_that_is_started_and_stopped_leaves_nothing(
                 )
                 stream.start()
                 # At different moments of the request.
-                time.sleep(number * 0.05)
+                time.sleep(number / rounds)
                 family = served.family()
                 memory = memory_of_server(family)
                 assert os.listdir(own)

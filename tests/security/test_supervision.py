@@ -179,10 +179,10 @@ def test_a_model_that_is_required_ends_the_start(tmp_path: Path) -> None:
         pass
 
 
-def test_the_only_model_needs_no_name(echo: Served) -> None:
-    wait_for(lambda: echo.ask("/ping")[0] == 200)
+def test_the_only_model_needs_no_name(attacked: Served) -> None:
+    wait_for(lambda: attacked.ask("/ping")[0] == 200)
     command = [sys.executable, "-m", "lmi_backend.cli.main", "generate", "a b"]
-    for url in (f"http://{echo.http}", f"http://{echo.front_end}"):
+    for url in (f"http://{attacked.http}", f"http://{attacked.front_end}"):
         done = subprocess.run(
             [*command, "--max-new-tokens", "3", "--url", url],
             check=False,
@@ -192,8 +192,8 @@ def test_the_only_model_needs_no_name(echo: Served) -> None:
         assert done.stdout == "a ba\n", done.stderr
 
 
-def test_it_is_said_once_what_the_server_is_open_to(echo: Served) -> None:
-    assert len(re.findall(r"serve: Triton .+ \(\d+\.\d+\.\d+\)", echo.greeting, re.M)) == 1
+def test_it_is_said_once_what_the_server_is_open_to(attacked: Served) -> None:
+    assert len(re.findall(r"serve: Triton .+ \(\d+\.\d+\.\d+\)", attacked.greeting, re.M)) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT])

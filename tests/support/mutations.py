@@ -200,7 +200,10 @@ def _in_all(
         for one in calls(module, target.word):
             call(one)
 
-    for path in SCOPES.get(target.key) or tree.with_word(target.word):
+    # What makes an object is called by the name of its class, and its word is that of each class.
+    is_maker = target.word.startswith("__")
+    alone = [target.path] if is_maker else []
+    for path in SCOPES.get(target.key) or alone or tree.with_word(target.word):
         parsed(path, tree, change)
 
 
