@@ -176,8 +176,26 @@ def test_streams_outlive_their_stub_and_then_their_front_end(echo: Served, repor
     )
 
 
-def test_a_stub_that_is_killed_as_its_model_is_unloaded_leaves_no_worker(echo: Served) -> None:
+def test_a_front_end_that_starts_while_the_model_is_away_says_so(echo: Served) -> None:
     wait_for(lambda: echo.ask("/ping")[0] == 200)
+    next(each for each in echo.family() if "triton_python" in each.name()).kill()
+    kill_front_end(echo)
+    seen: list[tuple[int, bool]] = []
+
+    def is_back() -> bool:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            status, headers, _ = echo.ask(CHATS, {**CHAT, "model": "echo", "max_tokens": 1})
+            seen.append((status, "retry-after" in headers))
+        return bool(seen) and seen[-1][0] == 200
+
+    wait_for(is_back)
+    # No client is told that there is no such model.
+    assert set(seen) <= {(503, True), (200, False)}
+
+
+def test_a_stub_that_is_killed_as_its_model_is_unloaded_leaves_no_worker(echo: Served) -> None:
+    # Triton unloads it, whose port opens last.
+    wait_for(lambda: echo.is_up() and echo.is_ready("echo") and echo.ask("/ping")[0] == 200)
     (place,) = places(echo.run_folder(), "echo")
     (worker,) = echo.workers("echo")
     connection = http.client.HTTPConnection(echo.front_end, timeout=60)
