@@ -14,7 +14,7 @@ import msgspec
 
 from lmi_backend.engines.vllm.inside import compat, fast_paths, names
 from lmi_backend.engines.vllm.inside.event_layouts import ChatLayouts, TextOutput
-from lmi_backend.engines.vllm.inside.outputs import length
+from lmi_backend.engines.vllm.inside.outputs import length, prompt_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -156,7 +156,7 @@ class Lesson:
     @_noting
     def note_output(self, output: Any) -> None:
         """Note an output that vLLM's server gets."""
-        self.num_prompt_tokens = length(output.prompt_token_ids)
+        self.num_prompt_tokens = prompt_length(output, self.num_prompt_tokens)
         for answer in output.outputs:
             num_new = length(answer.token_ids)
             self._num_tokens += num_new

@@ -18,8 +18,30 @@ class MissingNameError(ImportError):
     """This vLLM lacks a name."""
 
 
+_NO_SHARE: Final = 7.0
+"""Of all tokens, which no release takes as `top_p`."""
+_WITH_BASE: Final = 2
+"""Classes that an error is at least of: its own, and the base of all."""
+
+
 class NeverRaised(Exception):
     """Stands in for an exception that this vLLM does not have."""
+
+
+def shown_by_vllm(key: str) -> type[Exception]:
+    """Return the class of the errors by which vLLM refuses a value; it may have any name.
+
+    Args:
+        key: `VLLMClientError` for the one that those of all refusals have in common.
+    """
+    try:
+        _find("SamplingParams", NAMES["SamplingParams"])(top_p=_NO_SHARE)
+    except Exception as error:  # noqa: BLE001  it is what is looked for
+        kinds = [each for each in type(error).__mro__ if each.__module__.startswith("vllm.")]
+        # The last is the base of all errors of vLLM's, its own faults among them.
+        has_base = key == "VLLMClientError" and len(kinds) > _WITH_BASE
+        return kinds[1 if has_base else 0] if kinds else ValueError
+    return ValueError
 
 
 @dataclass(frozen=True)
@@ -35,7 +57,7 @@ class Name:
     is_common: bool = False
     """Whether other modules have other things of this name: it is looked for in its own alone."""
     instead: Any = ...
-    """What serves where there is none; an ellipsis if nothing does."""
+    """What serves where there is none, or a function that finds it; an ellipsis if nothing does."""
     since: str = ""
     """A release that has it, where the releases before that lack it and have no need of it."""
 
@@ -50,8 +72,8 @@ NAMES: Final = {
     "EngineDeadError": Name("vllm.v1.engine.exceptions", instead=NeverRaised),
     "EngineGenerateError": Name("vllm.v1.engine.exceptions", instead=NeverRaised),
     # ValueError before some release between 0.20 and 0.32
-    "VLLMClientError": Name("vllm.exceptions", instead=ValueError),
-    "VLLMValidationError": Name("vllm.exceptions", instead=ValueError),
+    "VLLMClientError": Name("vllm.exceptions", instead=shown_by_vllm),
+    "VLLMValidationError": Name("vllm.exceptions", instead=shown_by_vllm),
     # Requests.
     "SamplingParams": Name("vllm.sampling_params"),
     "RequestOutputKind": Name("vllm.sampling_params"),
@@ -147,14 +169,15 @@ def __getattr__(key: str) -> Any:
 def homes(key: str) -> list[tuple[str, str]]:
     """Return the modules and names under which a name of the table can be imported here."""
     entry = NAMES[key]
+    place = installed().place(entry.module)
     if entry.name == "*":
-        return [(entry.module, "*")] if installed().has_module(entry.module) else []
+        return [(place, "*")] if installed().has_module(place) else []
     spellings = [each for each in (entry.name or key, entry.older) if each]
-    found = [(installed().home(each, entry.module), each) for each in spellings]
+    found = [(installed().home(each, place), each) for each in spellings]
     return [
         (module, name)
         for module, name in found
-        if module is not None and (module == entry.module or not entry.is_common)
+        if module is not None and (module == place or not entry.is_common)
     ]
 
 
@@ -170,6 +193,8 @@ def _find(key: str, entry: Name) -> Any:
             return _import(module, name)
         except Exception as error:  # noqa: BLE001
             failed = error
+    if entry.instead is shown_by_vllm:
+        return shown_by_vllm(key)
     if entry.instead is not ...:
         return entry.instead
     name = entry.name or key

@@ -60,7 +60,8 @@ class OutputReader:
             EngineError: vLLM has failed on the request, as its own server reports it.
             RequestError: it has no token that fits the request's structured outputs.
         """
-        num_prompt_tokens = self._num_prompt_tokens = length(output.prompt_token_ids)
+        num_prompt_tokens = prompt_length(output, self._num_prompt_tokens)
+        self._num_prompt_tokens = num_prompt_tokens
         for answer in output.outputs:
             reason, ids = _reason(answer.finish_reason), ids_of(answer)
             if reason == "error":
@@ -170,6 +171,16 @@ def ids_of(answer: Any) -> list[int]:
 def length(ids: Any) -> int:
     """Return how many ids there are; vLLM has none, a list, or what a later release has."""
     return 0 if ids is None else len(ids)
+
+
+def prompt_length(output: Any, known: int) -> int:
+    """Return how many tokens a prompt has; a release may tell it with the first output alone.
+
+    Args:
+        output: of the request.
+        known: what the outputs before have told.
+    """
+    return known if output.prompt_token_ids is None else len(output.prompt_token_ids)
 
 
 def _reason(found: Any) -> FinishReason | None:

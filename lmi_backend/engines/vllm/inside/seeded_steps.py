@@ -40,10 +40,11 @@ def install() -> None:
 
     The runner's module is waited for: vLLM prepares torch before it imports it.
     """
-    if _RUNNER in sys.modules:
-        _replace(sys.modules[_RUNNER])
+    module = installed().place(_RUNNER)
+    if module in sys.modules:
+        _replace(sys.modules[module])
     else:
-        sys.meta_path.insert(0, _Waiting(_RUNNER, _replace))
+        sys.meta_path.insert(0, _Waiting(module, _replace))
 
 
 class _Waiting(MetaPathFinder):

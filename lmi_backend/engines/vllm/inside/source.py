@@ -41,6 +41,13 @@ class Source:
         """Tell whether a module is there."""
         return self.path(name) is not None
 
+    @cache  # noqa: B019
+    def place(self, module: str) -> str:
+        """Return where a module is, also if its package, `vllm.v1` for one, has another name."""
+        below = module.split(".")[2:]
+        found = (each for each in self._files if each.split(".")[2:] == below and below[1:])
+        return module if self.has_module(module) else next(found, module)
+
     def path(self, name: str) -> Path | None:
         """Return the file of a module."""
         path = self.folder.parent.joinpath(*name.split("."))
@@ -92,10 +99,11 @@ class Source:
         return any(imports in _bytes(path) for path in near)
 
     def calls(self, package: str, method: str) -> bool:
-        """Tell whether a module of a package calls a method."""
+        """Tell whether a package calls a method, or any does where that has another name."""
         called = re.compile(rf"\.{re.escape(method)}\(".encode())
-        modules = (path for name, path in self._files.items() if name.startswith(f"{package}."))
-        return any(called.search(_bytes(path)) for path in modules)
+        start = f"{package}." if self.has_module(package) else ""
+        found = (path for name, path in self._files.items() if name.startswith(start))
+        return any(called.search(_bytes(path)) for path in found)
 
     def definition(self, module: str, name: str) -> ast.stmt | None:
         """Return the statement that defines a name in a module, through what it imports."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lmi_backend.engines.vllm.inside.event_layouts import DONE
-from lmi_backend.engines.vllm.inside.outputs import ids_of, length
+from lmi_backend.engines.vllm.inside.outputs import ids_of, prompt_length
 from lmi_backend.generation import HttpChunk
 from lmi_backend.token_ids import pack
 
@@ -71,7 +71,7 @@ class StreamedChat:
         (answer,) = output.outputs
         if answer.finish_reason == "error":
             raise FailedOutputError(output)
-        self._num_prompt_tokens = length(output.prompt_token_ids)
+        self._num_prompt_tokens = prompt_length(output, self._num_prompt_tokens)
         ids = ids_of(answer)
         if not self.is_begun and not answer.text and not ids:
             if answer.finish_reason is not None:

@@ -88,7 +88,7 @@ class Trial:
 
         Raises:
             ConfigurationError: the engine does not generate by its public way, either, or its
-                server's answers cannot be counted.
+                answers, or its server's, cannot be counted.
         """
         try:
             await self._run()
@@ -119,6 +119,8 @@ class Trial:
 
     async def _run(self) -> None:
         theirs = await self._deltas(attach_nothing, is_hooked=False)
+        if not any(ids for _text, ids, *_ in theirs):
+            raise needs.unservable("the outputs of AsyncLLM.generate have no ids of their tokens")
         await attempt("output_hook", theirs, lambda: self._deltas(attach_nothing))
         idle.turn_off_unused("output_hook")
         await attempt("new_tokens", theirs, self._taken)
@@ -201,6 +203,9 @@ def _reader(logprobs: int | None = None) -> OutputReader:
 
 def _comparable(deltas: Sequence[Delta]) -> list[tuple[Any, ...]]:
     return [
-        (each.text, each.ids, each.finish_reason, each.tokens, each.cumulative_logprob)
+        (
+            *(each.text, each.ids, each.finish_reason, each.tokens, each.cumulative_logprob),
+            each.num_prompt_tokens,
+        )
         for each in deltas
     ]

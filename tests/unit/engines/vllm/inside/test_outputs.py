@@ -135,3 +135,16 @@ def test_log_probabilities_are_plain_numbers() -> None:
     assert [type(each) for each in (first.logprob, first.rank, first.top[0].logprob)] == [
         float, int, float
     ]  # fmt: skip
+
+
+def test_a_prompt_that_comes_once_is_counted_in_each_delta() -> None:
+    """A release may leave it out of later outputs; the last delta has the counts of the answer."""
+    reader = OutputReader(None, GenerateRequest("a"))
+    counts = []
+    for prompt in ((1, 2), None):
+        answer = SimpleNamespace(
+            finish_reason=None, text="b", token_ids=[5], stop_reason=None, index=0
+        )
+        output = SimpleNamespace(prompt_token_ids=prompt, outputs=[answer])
+        counts += [each.num_prompt_tokens for each in reader.deltas(output)]
+    assert counts == [2, 2]

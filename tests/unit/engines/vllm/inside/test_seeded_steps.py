@@ -62,12 +62,20 @@ class Runner:
                 generator.set_offset(generator.get_offset() - 4)
 
 
+class _Installed:
+    """The source of a vLLM whose modules are where they were."""
+
+    def place(self, module: str) -> str:
+        return module
+
+
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The class of a runner, with what is put into it, on a CPU."""
     monkeypatch.setattr(fast_paths, "_off", {})
     platform = SimpleNamespace(is_cpu=lambda: True)
     monkeypatch.setitem(vars(names), "current_platform", platform)
+    monkeypatch.setattr(seeded_steps, "installed", _Installed)
     module: Any = ModuleType(RUNNER)
     module.GPUModelRunner = type("Runner", (Runner,), dict(vars(Runner)))
     monkeypatch.setitem(sys.modules, RUNNER, module)
@@ -154,6 +162,7 @@ def test_the_module_is_waited_for(
     monkeypatch.setattr(fast_paths, "_off", {})
     platform = SimpleNamespace(is_cpu=lambda: is_cpu)
     monkeypatch.setitem(vars(names), "current_platform", platform)
+    monkeypatch.setattr(seeded_steps, "installed", _Installed)
     monkeypatch.setattr(sys, "meta_path", [_Finder(), *sys.meta_path])
     parents = [RUNNER.rsplit(".", count)[0] for count in range(1, RUNNER.count(".") + 1)]
     for parent in parents:

@@ -73,3 +73,44 @@ def test_how_a_function_can_be_called(definition: str, arguments: str, problem: 
     found = problem_of_call(function, arguments.split())
     assert found.startswith(problem)
     assert bool(found) == bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("files", "module", "place"),
+    [
+        (
+            ["v1/engine/core.py", "older/engine/core.py"],
+            "vllm.v1.engine.core",
+            "vllm.v1.engine.core",
+        ),
+        (["engines/engine/core.py"], "vllm.v1.engine.core", "vllm.engines.engine.core"),
+        # One word tells nothing: every package may have it.
+        (["engines/utils.py"], "vllm.v1.utils", "vllm.v1.utils"),
+        (["engines/core.py"], "vllm.v1.engine.core", "vllm.v1.engine.core"),
+    ],
+)
+def test_a_module_is_found_whose_package_has_another_name(
+    tmp_path: Path, files: list[str], module: str, place: str
+) -> None:
+    for name in files:
+        path = tmp_path / "vllm" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("", encoding="utf-8")
+    assert Source(tmp_path / "vllm").place(module) == place
+
+
+@pytest.mark.parametrize(
+    ("file", "calls"),
+    [("v1/worker/runner.py", True), ("v1/engine/core.py", False), ("next/runner.py", True)],
+)
+def test_calls_in_a_package_that_has_another_name_are_found(
+    tmp_path: Path, file: str, calls: bool
+) -> None:
+    """Else a fault of vLLM's would look as if a release had mended it."""
+    path = tmp_path / "vllm" / file
+    path.parent.mkdir(parents=True)
+    path.write_text("generator.set_offset(4)", encoding="utf-8")
+    if file.startswith("v1"):
+        (tmp_path / "vllm" / "v1" / "worker").mkdir(exist_ok=True)
+        (tmp_path / "vllm" / "v1" / "worker" / "__init__.py").touch()
+    assert Source(tmp_path / "vllm").calls("vllm.v1.worker", "set_offset") is calls

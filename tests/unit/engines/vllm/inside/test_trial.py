@@ -1,11 +1,13 @@
-"""What the trial says where a user's option puts something into each event."""
+"""What the trial says of events with more in them, and of outputs with less."""
 
 from typing import Any, cast
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import fast_paths
+from lmi_backend.engines.vllm.inside import fast_paths, names
 from lmi_backend.engines.vllm.inside.event_trial import EventTrial
+from lmi_backend.engines.vllm.inside.trial import Trial
+from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.engine import fast_path_state
 
 
@@ -42,3 +44,16 @@ def test_an_answer_by_another_name_than_its_bodys_is_said(
     monkeypatch.setattr(fast_paths, "_off", {})
     EventTrial(None, [1, 2], cast(Any, None), (), (), "mine")._check_name(event)
     assert fast_path_state(fast_paths.states()["asked_name"]) == state
+
+
+async def test_outputs_without_ids_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each count of tokens would be 0, and no stream could resume."""
+
+    async def deltas(*_: object, **__: object) -> list[tuple[Any, ...]]:
+        return [("Once", b"", "length", (), None)]
+
+    monkeypatch.setitem(vars(names), "vllm_version", "0.99")
+    trial = Trial(None, None, cast(Any, None), ())
+    monkeypatch.setattr(trial, "_deltas", deltas)
+    with pytest.raises(ConfigurationError, match=r"AsyncLLM\.generate have no ids"):
+        await trial.run()
