@@ -78,7 +78,7 @@ class Trial:
         options: Collection[str] = (),
         model: str = "",
     ) -> None:
-        self._engine = engine
+        self._engine, self._has_texts = engine, tokenizer is not None
         ids = tokenizer.encode(_TEXT) if tokenizer is not None else range(TOKENS)
         self._ids = list(ids)[-TOKENS:]
         self._events = EventTrial(engine, self._ids, answer, plain_paths, options, model)
@@ -121,6 +121,8 @@ class Trial:
         theirs = await self._deltas(attach_nothing, is_hooked=False)
         if not any(ids for _text, ids, *_ in theirs):
             raise needs.unservable("the outputs of AsyncLLM.generate have no ids of their tokens")
+        if self._has_texts and not any(text for text, *_ in theirs):
+            raise needs.unservable("the outputs of AsyncLLM.generate have no text")
         await attempt("output_hook", theirs, lambda: self._deltas(attach_nothing))
         idle.turn_off_unused("output_hook")
         await attempt("new_tokens", theirs, self._taken)

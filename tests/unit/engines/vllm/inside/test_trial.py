@@ -46,14 +46,25 @@ def test_an_answer_by_another_name_than_its_bodys_is_said(
     assert fast_path_state(fast_paths.states()["asked_name"]) == state
 
 
-async def test_outputs_without_ids_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each count of tokens would be 0, and no stream could resume."""
+class _Tokenizer:
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "lacking"),
+    [("Once", b"", "ids of their tokens"), ("", b"\1\0\0\0", "text")],
+)
+async def test_outputs_that_lack_what_an_answer_is_made_of_are_refused_by_name(
+    text: str, ids: bytes, lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each count of tokens would be 0, or each answer to LMI's clients empty."""
 
     async def deltas(*_: object, **__: object) -> list[tuple[Any, ...]]:
-        return [("Once", b"", "length", (), None)]
+        return [(text, ids, "length", (), None, 1)]
 
     monkeypatch.setitem(vars(names), "vllm_version", "0.99")
-    trial = Trial(None, None, cast(Any, None), ())
+    trial = Trial(None, _Tokenizer(), cast(Any, None), ())
     monkeypatch.setattr(trial, "_deltas", deltas)
-    with pytest.raises(ConfigurationError, match=r"AsyncLLM\.generate have no ids"):
+    with pytest.raises(ConfigurationError, match=rf"AsyncLLM\.generate have no {lacking}"):
         await trial.run()
