@@ -34,9 +34,9 @@ _ABOUT: Final = """\
 vLLM promises none of the names that this package uses inside it. Each is changed here as a release
 might change it, in a copy of the Python files of vLLM {version}. The tiny model is started with
 the copy and answers one request of each kind. There are chats, completions and tensors; tools,
-schemas, adapters and log probabilities; several answers, cancelled and resumed streams. Where a
-change touches `plain_stream` or `known_chats`, the server parses no tools: with a parser no chat is
-plain.
+schemas, adapters and log probabilities; several answers, cancelled and resumed streams, and a
+request that vLLM refuses. Where a change touches `plain_stream` or `known_chats`, the server parses
+no tools: with a parser no chat is plain.
 
 `make compat COMPAT=--mutations` runs what the record (`tests/data/mutations.json`) does not have.
 Several changes that touch different fast paths are in one copy. Where the outcome does not
@@ -45,10 +45,10 @@ several machines are looked for in the source alone. `--sources` does that for a
 its fast paths were not started.
 
 Some changes are seen only by callers outside vLLM: `a tuple`, `a coroutine`, `no coroutine`,
-`positional only`, `a property`, `a method`, `unreadable`, `frozen`, `__slots__`, `another default`.
-So vLLM itself works, however others call the function. What stands in for a function of vLLM's
-hands on what vLLM gives it and what it gets: vLLM's own callers know what they get then, and that
-call is not one from outside.
+`positional only`, `a property`, `a method`, `unreadable`, `frozen`, `__slots__`, `another default`,
+`a prompt given once`. So vLLM itself works, however others call the function. What stands in for a
+function of vLLM's hands on what vLLM gives it and what it gets: vLLM's own callers know what they
+get then, and that call is not one from outside.
 """
 
 

@@ -45,6 +45,8 @@ BODIES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 _KNOWN: Final = "known chat"
 """One of a kind that comes often enough to be known: see `inside/known_chats.py`."""
 _LONG: Final = Sampling(60, 0.0, ignore_eos=True)
+_REFUSED: Final = Sampling(9, 0.0, extra={"allowed_token_ids": [10**6]})
+"""With a token that no vocabulary has: a client's mistake, by whatever name vLLM has for it."""
 _VARYING: Final = ("id", "created", "system_fingerprint")
 
 
@@ -60,6 +62,7 @@ def answers(engine: Harness) -> dict[str, Any]:
         "tensors with log probabilities": engine.submit(
             [GenerateRequest("Tell a story:", _LONG, logprobs=2)]
         ),
+        "refused tensors": engine.submit([GenerateRequest("Tell a story:", _REFUSED)]),
     }
     gone = [_send(engine, CHATS, _CHAT | _USAGE | {"max_tokens": 900}), _gone(engine)]
     gone[0].is_gone = True

@@ -21,8 +21,8 @@ from tests.support.mutations import (
 )
 
 _FROZEN: Final = (
-    "AsyncLLM", "OpenAIServingModels", "OutputProcessor", "ParallelConfig",
-    "RequestOutputCollector", "RequestState",
+    "AsyncLLM", "EngineCoreOutput", "OpenAIServingModels", "OutputProcessor", "ParallelConfig",
+    "RequestOutputCollector", "RequestState", "SamplingParams",
 )  # fmt: skip
 """Classes whose objects are changed here."""
 _RENUMBERED: Final = ("RequestOutputKind", "UsageContext")

@@ -117,6 +117,59 @@ def guarded_routes() -> Mutation:
     return Mutation("a dependency", "APIRoute.dependencies", apply)
 
 
+def routes_of_another_class() -> Mutation:
+    """Have routes of a class of their own, which refuses some requests."""
+    own = f"APIRouter(route_class={HELPER}.refusing_routes())"
+
+    def apply(tree: Tree) -> None:
+        assert tree.replace(r"\bAPIRouter\(\)", own, _ROUTERS)
+
+    return Mutation("another class", "APIRoute.endpoint", apply)
+
+
+def application_of_another_class() -> Mutation:
+    """Have an application of a class of its own, which refuses some requests."""
+
+    def apply(tree: Tree) -> None:
+        path = tree.path_of("vllm.entrypoints.launchers.app")
+        assert tree.replace(r"\bFastAPI\(", f"{HELPER}.refusing_application()(", [path])
+
+    return Mutation("another class", "build_app", apply)
+
+
+def package_of_another_name() -> Mutation:
+    """Give the package of the engine another name."""
+    old, new = "v1", f"v1_{NEW}"
+
+    def apply(tree: Tree) -> None:
+        assert tree.replace(rf"\bvllm\.{old}\b", f"vllm.{new}")
+        tree.moved[old] = new
+
+    return Mutation("a package renamed", "AsyncLLM.from_vllm_config", apply)
+
+
+def errors_of_other_names() -> Mutation:
+    """Give the errors by which requests are refused other names."""
+
+    def apply(tree: Tree) -> None:
+        for name in ("VLLMError", "VLLMClientError", "VLLMValidationError"):
+            assert tree.replace(rf"\b{name}\b", f"{name}_{NEW}")
+
+    return Mutation("other errors", "SamplingParams", apply)
+
+
+def prompt_given_once() -> Mutation:
+    """Have others get the ids of a prompt with its first output alone."""
+
+    def change(module: ast.Module) -> None:
+        decorator = ast.parse(f"{HELPER}.given_once", mode="eval").body
+        class_of(module, "RequestOutput").decorator_list.insert(0, decorator)
+
+    return Mutation(
+        "a prompt given once", "AsyncLLM.generate", lambda tree: parsed("outputs.py", tree, change)
+    )
+
+
 def server_generates_otherwise() -> Mutation:
     """Have the server generate by another method of the engine."""
 
@@ -207,6 +260,11 @@ def mutations(folder: Path) -> list[Mutation]:
         other_booleans(),
         wrapped_endpoints(),
         guarded_routes(),
+        routes_of_another_class(),
+        application_of_another_class(),
+        package_of_another_name(),
+        errors_of_other_names(),
+        prompt_given_once(),
         rekeyed(),
         server_generates_otherwise(),
         counted_from_zero(),

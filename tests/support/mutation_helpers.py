@@ -233,6 +233,25 @@ def seen(name, how):
     return decorate
 
 
+def given_once(cls):
+    """Have others see a request's prompt with its first output alone."""
+    begun, own = set(), cls.__getattribute__
+
+    def __getattribute__(self, name):
+        value = own(self, name)
+        if name != "prompt_token_ids" or not _is_from_outside():
+            return value
+        request_id = own(self, "request_id")
+        is_first = vars(self).setdefault("_is_first", request_id not in begun)
+        begun.add(request_id)
+        if own(self, "finished"):
+            begun.discard(request_id)  # others may have the same later
+        return value if is_first else None
+
+    cls.__getattribute__ = __getattribute__
+    return cls
+
+
 def slots(cls):
     """Let nobody outside vLLM set a member that an object has not, or hide one of its class."""
     own = cls.__setattr__
@@ -314,3 +333,37 @@ def refusing():
             raise HTTPException(418, "refused by a dependency")
 
     return Depends(refuse)
+
+
+def refusing_routes():
+    """Return a class of routes that refuse a request with a header."""
+    from fastapi import HTTPException  # noqa: PLC0415
+    from fastapi.routing import APIRoute  # noqa: PLC0415
+
+    class Refusing(APIRoute):
+        def get_route_handler(self):
+            handle = super().get_route_handler()
+
+            async def answer(request):
+                if "x-mutation" in request.headers:
+                    raise HTTPException(418, "refused by a route")
+                return await handle(request)
+
+            return answer
+
+    return Refusing
+
+
+def refusing_application():
+    """Return a class of applications that refuse a request with a header."""
+    from fastapi import FastAPI  # noqa: PLC0415
+    from fastapi.responses import JSONResponse  # noqa: PLC0415
+
+    class Refusing(FastAPI):
+        async def __call__(self, scope, receive, send):
+            if any(name == b"x-mutation" for name, _ in scope.get("headers", ())):
+                await JSONResponse({"detail": "refused"}, 418)(scope, receive, send)
+            else:
+                await super().__call__(scope, receive, send)
+
+    return Refusing

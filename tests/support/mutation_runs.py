@@ -131,7 +131,7 @@ def _meant(mutations: Sequence[Mutation], outcome: Outcome, untouched: Outcome) 
     if "a decorator" in kinds:
         bodies = [name for name in (*BODIES, "marked") if isinstance(answers.get(name), list)]
         answers |= {name: [answers[name][0], "1", *answers[name][2:]] for name in bodies}
-    if "a dependency" in kinds:
+    if kinds & {"a dependency", "another class"}:
         came = outcome.answers.get("marked")
         answers["marked"] = came if isinstance(came, list) and came[0] == _REFUSED else _REFUSED
     for each in mutations:
