@@ -37,7 +37,7 @@ end."""
 _GROUP = re.compile(r"@(unit/|tests[/ ])[^@]*$")
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
 _LIGHT = (
-    "chat_properties", "copy", "doubles", "fleet_report", "is_long", "long_questions", "questions",
+    "chat_properties", "doubles", "fleet_report", "is_long", "long_questions", "questions",
     "report", "results_of", "start", "tiny_properties", "triton_results_of",
 )  # fmt: skip
 CLIENTS = ("trtllm", "trtllm_infer", "infer", "raw", "preprocessing", "postprocessing")

@@ -14,7 +14,7 @@ from lmi_backend.options import LmiOptions, load_options, resolve_options
 from lmi_backend.options.releases import is_known, numbers
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.allocations import Allocation
-from lmi_backend.plan.hardware import Hardware, detect_hardware
+from lmi_backend.plan.hardware import MASK, Hardware, detect_hardware
 from lmi_backend.plan.known_gpus import KnownGpu, known_gpu
 from lmi_backend.plan.reservations import Reservations
 from lmi_backend.plan.together import plan_together
@@ -193,7 +193,9 @@ def hardware_of(arguments: argparse.Namespace) -> Hardware:
     Raises:
         ConfigurationError: a number makes no sense.
     """
-    hardware = detect_hardware(os.environ)
+    # To ask for the devices of this machine takes a process, which nothing needs then.
+    hidden = {MASK: ""} if arguments.gpus is not None else {}
+    hardware = detect_hardware(os.environ | hidden)
     for option, value, least in (
         ("--gpus", arguments.gpus, 0),
         ("--nodes", arguments.nodes, 1),
