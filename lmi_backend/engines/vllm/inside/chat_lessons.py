@@ -19,19 +19,17 @@ from lmi_backend.engines.vllm.inside.outputs import length, prompt_length
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lmi_backend.engines.vllm.inside.short_chats import ShortChats
+
 NAME: Final = "known_chats"
 _MOST_EVENTS: Final = 64
 """Of an answer that vLLM's server writes; a plain one has far fewer."""
-TRIES: Final = 64
-"""Answers that may be looked at before nothing more is learnt of a kind of bodies."""
-AT_ONCE: Final = 4
-"""Answers to bodies of one kind that are looked at."""
 _OK: Final = 200
 _MADE_ID: Final = re.compile(r"(.*-)([0-9a-f]{8,})")
 """An answer's id where the request has none."""
 _NO_LIMIT: Final = 1
 """Stands in parameters for the limit of each request."""
-_EXPECTED: Final = "answers that can be looked at while they are made"
+EXPECTED: Final = "answers that can be looked at while they are made"
 _Given = ParamSpec("_Given")
 
 
@@ -70,12 +68,20 @@ class Learnt:
     answer_id: AnswerId
     headers: Mapping[str, str]
     layouts: ChatLayouts
+    is_same_when_short: bool = False
+    """Whether `ShortChats` makes the same prompts."""
 
     def merged(self, other: Learnt) -> Learnt | None:
         """Return what two answers tell; None if they differ."""
         content = self.layouts.content or other.layouts.content
+        is_same = self.is_same_when_short and other.is_same_when_short
         ours, theirs = (
-            replace(each, layouts=replace(each.layouts, content=content)) for each in (self, other)
+            replace(
+                each,
+                layouts=replace(each.layouts, content=content),
+                is_same_when_short=is_same,
+            )
+            for each in (self, other)
         )
         return ours if _is_same(ours, theirs) else None
 
@@ -97,7 +103,7 @@ def _noting(
         try:
             note(lesson, *given, **named)
         except Exception as error:  # noqa: BLE001  it is vLLM's server that answers
-            fast_paths.turn_off(NAME, _EXPECTED, f"{type(error).__name__}: {error}")
+            fast_paths.turn_off(NAME, EXPECTED, f"{type(error).__name__}: {error}")
 
     return noted
 
@@ -123,6 +129,7 @@ class Lesson:
         self._limit, self._max_model_len = limit, max_model_len
         self._rendering: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         self._prompts: list[dict[str, Any]] = []
+        self._is_same_when_short = False
         self._is_as_rendered = False
         """Whether the engine got the prompt that was made of the messages, as it was made."""
         self._asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -144,6 +151,12 @@ class Lesson:
         """Note what the renderer has made, before the server may change it."""
         _, prompts = rendered
         self._prompts += [each | {_IDS: list(each[_IDS])} for each in prompts if _IDS in each]
+
+    @_noting
+    def note_short(self, short: ShortChats, rendered: Any) -> None:
+        """Note whether what was rendered comes out the same elsewhere."""
+        rendering = self._rendering[-1]
+        self._is_same_when_short = short.makes_same(self._messages, rendering, rendered)
 
     @_noting
     def note_call(self, given: tuple[Any, ...], named: dict[str, Any], params: Any) -> None:
@@ -197,7 +210,8 @@ class Lesson:
             return None
         params = compat.replaced(copy(self._params), max_tokens=_NO_LIMIT)
         is_rest = self._limit is None
-        return Learnt((rendering, named), params, is_rest, answer_id, self._headers, layouts)
+        same = self._is_same_when_short
+        return Learnt((rendering, named), params, is_rest, answer_id, self._headers, layouts, same)
 
 
 def _call(given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any] | None:
@@ -230,53 +244,3 @@ def _stream_of(events: Sequence[bytes]) -> dict[str, Any] | None:
 
 lessons: contextvars.ContextVar[Lesson | None] = contextvars.ContextVar("lessons", default=None)
 """What is learnt from the answer of this task."""
-
-
-class BodyKind:
-    """Bodies that are the same but for their messages."""
-
-    def __init__(self) -> None:
-        self._is_new = True
-        self.num_open = 0
-        """Answers that are looked at now."""
-        self._num_ended = 0
-        """Answers that were looked at."""
-        self.learnt: Learnt | None = None
-        self._num_prompt_tokens = 0
-        """Of the answer that it was learnt from."""
-        self.is_known = False
-
-    def was_seen_now(self) -> bool:
-        """Note that a body came; tell whether it was the first one."""
-        is_new, self._is_new = self._is_new, False
-        return is_new
-
-    @property
-    def may_learn(self) -> bool:
-        """Whether another answer may be looked at."""
-        return not self.is_known and self.num_open < AT_ONCE and self._num_ended < TRIES
-
-    def learn(self, lesson: Lesson, *, needs_content: bool) -> None:
-        """Learn from an answer.
-
-        Args:
-            needs_content: whether answers may have more than one event of text.
-        """
-        self._num_ended += 1
-        try:
-            found = lesson.learnt()
-        except Exception as error:  # noqa: BLE001  its answer has been sent
-            fast_paths.turn_off(NAME, _EXPECTED, f"{type(error).__name__}: {error}")
-            return
-        if found is None or self.is_known:
-            return
-        if self.learnt is None:
-            self.learnt, self._num_prompt_tokens = found, lesson.num_prompt_tokens
-            return
-        if (merged := self.learnt.merged(found)) is None:
-            self.learnt, self._num_ended = None, TRIES
-            return
-        self.learnt = merged
-        # What one prompt leaves could be a limit by accident.
-        tells_limit = not found.is_rest or self._num_prompt_tokens != lesson.num_prompt_tokens
-        self.is_known = tells_limit and not (needs_content and merged.layouts.content is None)

@@ -36,6 +36,7 @@ from lmi_backend.engines.vllm.inside.trial import Trial
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
 from lmi_backend.generation import HttpChunk, HttpRequest, openai_error
 from lmi_backend.names import DEFAULT_MODEL_NAME
+from lmi_backend.outline import LARGE, Outline
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from lmi_backend.engines.protocol import ChunkSink
     from lmi_backend.engines.vllm.inside.grammars import GrammarTrials
     from lmi_backend.engines.vllm.lora import LoraAdapters
-    from lmi_backend.outline import Outline
 
 
 class HttpApp:
@@ -137,19 +137,26 @@ class HttpApp:
             EngineDeadError: the engine died under it.
             UnavailableError: there was no room for its media.
         """
+        if (recalled := self._recalled(request)) is not None:
+            whole = Outline(request.body, "", [])
+            if await self._respond_as_known(recalled, request, whole, sink):
+                return
         try:
             body, outlined = await check_body(request.body, self._bounds, request.path)
             asked = asked_in(outlined)
         except RequestError as error:
             sink.take(openai_error(400, str(error), error.field))
             return
-        if body is not request.body:
+        is_changed = body is not request.body
+        if is_changed:
             request = msgspec.structs.replace(request, body=body)
         # An adapter may have been given a name under which the model itself has answered.
         may_know = self._may_know(request) and not self._adapters.has(asked.model)
         chat = self._chats.read(request, outlined) if may_know else None
-        if chat is not None and await self._respond_as_known(chat, request, outlined, sink):
-            return
+        if chat is not None:
+            chat.kind.is_checked |= not is_changed
+            if recalled is None and await self._respond_as_known(chat, request, outlined, sink):
+                return
         answer = self._answer(request, sink)
         answer.shows_prompt_only = request.path == COMPLETIONS and asked.shows_prompt_only
         answers.set(answer)
@@ -178,6 +185,14 @@ class HttpApp:
             may_be_plain=request.path in self._calls.plain_paths,
             sends_ids=self._sends_ids and request.path in RESUMED,
         )
+
+    def _recalled(self, request: HttpRequest) -> Chat | None:
+        """Return a body of a known kind; None if it has to be looked at first."""
+        if not self._may_know(request):
+            return None
+        bounds = self._bounds
+        chat = self._chats.recall(request, bounds.max_model_len * bounds.longest or LARGE)
+        return None if chat is None or self._adapters.has(chat.model) else chat
 
     def _may_know(self, request: HttpRequest) -> bool:
         """Tell whether answers to bodies of a request's path can be written as earlier ones."""

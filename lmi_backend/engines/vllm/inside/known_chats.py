@@ -19,10 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from lmi_backend.engines.body_texts import MOST_ITEMS
 from lmi_backend.engines.vllm.inside import compat, fast_paths, names, output_hook, seeded_steps
-from lmi_backend.engines.vllm.inside.chat_lessons import NAME, BodyKind, Lesson, lessons
+from lmi_backend.engines.vllm.inside.body_kind import BodyKind
+from lmi_backend.engines.vllm.inside.chat_lessons import NAME, Lesson, lessons
 from lmi_backend.engines.vllm.inside.continuation import resume_strategy_of
+from lmi_backend.engines.vllm.inside.short_chats import ShortChats
 from lmi_backend.engines.vllm.inside.streamed_chat import StreamedChat
+from lmi_backend.outline import LARGE, Outline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
     from lmi_backend.engines.protocol import ChunkSink
     from lmi_backend.engines.vllm.inside.chat_lessons import Learnt
     from lmi_backend.generation import HttpRequest
-    from lmi_backend.outline import Outline
 
 _MOST_KINDS: Final = 256
 """Of bodies that are remembered."""
@@ -76,6 +79,8 @@ class Chat:
     request_id: str
     """Empty if it has none."""
     limit: int | None
+    model: Any
+    """What the body names as its model."""
 
 
 class KnownChats:
@@ -91,6 +96,7 @@ class KnownChats:
         self._max_model_len = engine.model_config.max_model_len
         self._kinds: OrderedDict[Any, BodyKind] = OrderedDict()
         self._render: Any = None
+        self._short: ShortChats
 
     def attach(self, server: Any) -> None:
         """See from now on what vLLM's server renders.
@@ -109,6 +115,7 @@ class KnownChats:
         self._render = renderer.render_chat_async
         if not inspect.iscoroutinefunction(self._render):
             raise TypeError("render_chat_async is no coroutine")
+        self._short = ShortChats(renderer)
         renderer.render_chat_async = self._rendering
         if renderer.render_chat_async != self._rendering:
             raise TypeError("render_chat_async cannot be replaced")
@@ -119,7 +126,22 @@ class KnownChats:
         rendered = await self._render(*given, **named)
         if lesson is not None:
             lesson.note_prompts(rendered)
+            lesson.note_short(self._short, rendered)
         return rendered
+
+    def recall(self, request: HttpRequest, most: int) -> Chat | None:
+        """Return a body of a known kind, whose members were all looked at in another body.
+
+        Args:
+            request: the body.
+            most: bytes that all prompts may have.
+        """
+        if len(request.body) > min(most, LARGE):
+            return None
+        chat = self.read(request, Outline(request.body, "", []))
+        if chat is None or not (chat.kind.is_known and chat.kind.is_checked):
+            return None
+        return chat if len(chat.messages) <= MOST_ITEMS else None
 
     def read(self, request: HttpRequest, outlined: Outline) -> Chat | None:
         """Return a body if it is of a kind that can be known, else None.
@@ -156,7 +178,8 @@ class KnownChats:
             return None
         key = (bool(request_id), *((name, bytes(raw)) for name, raw in members.items()))
         asked = [{"role": each.role, "content": each.content} for each in messages]
-        return Chat(self._kind(key), asked, request_id, limit)
+        model = _value(members.get("model", _NULL))
+        return Chat(self._kind(key), asked, request_id, limit, model)
 
     def _kind(self, key: Any) -> BodyKind:
         kind = self._kinds.get(key)
@@ -218,8 +241,11 @@ class KnownChats:
     async def _prompt(self, chat: Chat, learnt: Learnt) -> tuple[Any, Any]:
         """Return vLLM's prompt and parameters; None where its server must see the body."""
         given, named = learnt.rendering
+        is_short = learnt.is_same_when_short
+        prompt = await self._short.prompt(chat.messages, learnt.rendering) if is_short else None
         try:
-            _, (prompt,) = await self._render([chat.messages], *given, **named)
+            if prompt is None:
+                _, (prompt,) = await self._render([chat.messages], *given, **named)
             num_tokens = len(prompt["prompt_token_ids"])
         except Exception:  # noqa: BLE001  its server will say why
             return None, None

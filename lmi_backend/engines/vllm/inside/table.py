@@ -72,6 +72,7 @@ PATHS: Final = (
         names=(
             "OpenAIServingChat.renderer",
             "BaseRenderer.render_chat_async",
+            "BaseRenderer.render_chat?",
         ),
         public_way="vLLM's server reads each body, and writes its first and last events",
         cost="about twice the CPU a request for plain chats",

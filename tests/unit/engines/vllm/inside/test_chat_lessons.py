@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from lmi_backend.engines.vllm.inside import fast_paths, names
-from lmi_backend.engines.vllm.inside.chat_lessons import NAME, BodyKind, Lesson
+from lmi_backend.engines.vllm.inside.body_kind import BodyKind
+from lmi_backend.engines.vllm.inside.chat_lessons import NAME, Lesson
 from tests.unit.engines.vllm.inside.test_event_layouts import OUTPUTS, STREAMS, whole
 
 MESSAGES = [{"role": "user", "content": "hello"}]

@@ -6,20 +6,14 @@ from typing import Any, cast
 
 import pytest
 
+from lmi_backend.engines.body_texts import MOST_ITEMS
 from lmi_backend.engines.vllm.inside import fast_paths, names, seeded_steps
-from lmi_backend.engines.vllm.inside.chat_lessons import (
-    AT_ONCE,
-    TRIES,
-    AnswerId,
-    BodyKind,
-    Learnt,
-    Lesson,
-    lessons,
-)
+from lmi_backend.engines.vllm.inside.body_kind import AT_ONCE, TRIES, BodyKind
+from lmi_backend.engines.vllm.inside.chat_lessons import AnswerId, Learnt, Lesson, lessons
 from lmi_backend.engines.vllm.inside.event_layouts import ChatLayouts
 from lmi_backend.engines.vllm.inside.known_chats import _MOST_KINDS, KnownChats
 from lmi_backend.generation import Continuation, HttpRequest
-from lmi_backend.outline import at_once, outline
+from lmi_backend.outline import LARGE, at_once, outline
 from tests.unit.engines.vllm.inside.test_event_layouts import OUTPUTS, STREAMS, whole
 
 PATH = "/v1/chat/completions"
@@ -312,6 +306,60 @@ async def test_a_limit_is_the_requests(chats: KnownChats) -> None:
     assert (prompt, params.max_tokens) == ({"prompt_token_ids": TOKENS}, 5)
     _, params = await chats._prompt(read(chats, BODY), learnt(is_rest=True))
     assert params.max_tokens == LONGEST - len(TOKENS)
+
+
+async def test_short_prompts_that_come_out_the_same_need_no_thread(chats: KnownChats) -> None:
+    short: Any = SimpleNamespace(prompts=[{"prompt_token_ids": [7]}, None])
+
+    async def prompt(messages: Any, rendering: Any) -> Any:
+        assert (messages, rendering) == (HELLO, (("template",), {}))
+        return short.prompts.pop(0)
+
+    short.prompt = prompt
+    chats._short = short
+    found, _ = await chats._prompt(read(chats, BODY), learnt(is_same_when_short=True))
+    assert found == {"prompt_token_ids": [7]}
+    # None is what has to be rendered otherwise.
+    found, _ = await chats._prompt(read(chats, BODY), learnt(is_same_when_short=True))
+    assert found == {"prompt_token_ids": TOKENS}
+    await chats._prompt(read(chats, BODY), learnt())
+    assert not short.prompts
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, True), (True, False), (False, True)])
+def test_both_prompts_must_come_out_the_same(first: bool, second: bool) -> None:
+    kind = taught(
+        lesson(learnt(is_same_when_short=first)), lesson(learnt(is_same_when_short=second))
+    )
+    assert kind.is_known
+    assert kind.learnt is not None
+    assert kind.learnt.is_same_when_short == (first and second)
+
+
+def recalled(chats: KnownChats, body: Any, most: int = 1000) -> Any:
+    return chats.recall(HttpRequest(PATH, json.dumps(body).encode(), {}), most)
+
+
+def test_only_a_known_kind_whose_members_were_looked_at_is_recalled(chats: KnownChats) -> None:
+    assert recalled(chats, BODY) is None
+    kind = read(chats, BODY).kind
+    kind.is_checked = True
+    assert recalled(chats, BODY) is None
+    kind.is_known, kind.is_checked = True, False
+    assert recalled(chats, BODY) is None
+    kind.is_checked = True
+    found = recalled(chats, BODY | {"messages": [*HELLO, *HELLO]})
+    assert (found.kind, found.model, found.messages) == (kind, "m", [*HELLO, *HELLO])
+
+
+def test_what_may_be_too_long_is_looked_at(chats: KnownChats) -> None:
+    kind = read(chats, BODY).kind
+    kind.is_known = kind.is_checked = True
+    assert recalled(chats, BODY, len(json.dumps(BODY))) is not None
+    assert recalled(chats, BODY, len(json.dumps(BODY)) - 1) is None
+    assert recalled(chats, BODY | {"messages": HELLO * (MOST_ITEMS + 1)}, LARGE) is None
+    assert recalled(chats, BODY | {"max_tokens": 6}) is None
+    assert recalled(chats, BODY | {"tools": []}) is None
 
 
 async def test_a_platform_may_generate_less(

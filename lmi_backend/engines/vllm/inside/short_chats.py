@@ -1,0 +1,114 @@
+"""Make prompts of short chats that come together, on the event loop.
+
+vLLM's renderer makes each prompt in two calls of one thread: the template, then the tokens. Of many
+chats that come at once, the templates of all are ahead of the tokens of the first, so that the
+engine gets none of them before nearly all are done. The thread and the loop also wait for each
+other. Here a few chats a turn are rendered by vLLM's own function without a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+Messages = list[dict[str, str]]
+Rendering = tuple[tuple[Any, ...], Mapping[str, Any]]
+"""Further arguments of vLLM's renderer."""
+
+MOST_CHARACTERS: Final = 2048
+"""Of a chat: its tokens take 1 ms. Those of a longer one take longer than a thread does."""
+MOST_MESSAGES: Final = 64
+_A_TURN: Final = 16
+"""Chats that are rendered before others have their turn."""
+_CHARACTERS_A_TURN: Final = 4096
+_ARRIVAL: Final = "arrival_time"
+"""Member of a prompt that is no other's."""
+
+
+class _Waiting(NamedTuple):
+    messages: Messages
+    rendering: Rendering
+    characters: int
+    prompt: asyncio.Future[Any]
+
+
+class ShortChats:
+    """Renders short chats of one engine.
+
+    Args:
+        renderer: vLLM's.
+    """
+
+    def __init__(self, renderer: Any) -> None:
+        render = getattr(renderer, "render_chat", None)
+        self._render = None if inspect.iscoroutinefunction(render) else render
+        self._waiting: list[_Waiting] = []
+
+    def makes_same(self, messages: Messages, rendering: Rendering, rendered: Any) -> bool:
+        """Tell whether a chat is rendered here as vLLM's server has it rendered.
+
+        Args:
+            messages: of the chat.
+            rendering: further arguments.
+            rendered: what the server got.
+        """
+        if not self._may_render(messages):
+            return False
+        try:
+            (ours,), (theirs,) = self._prompts([messages], rendering), rendered[1]
+            return bool(_timeless(ours) == _timeless(theirs))
+        except Exception:  # noqa: BLE001  the server's way is there
+            return False
+
+    async def prompt(self, messages: Messages, rendering: Rendering) -> Any:
+        """Return the prompt of a chat; None where it is too long, or vLLM refuses it."""
+        if not self._may_render(messages):
+            return None
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._turn)
+        prompt: asyncio.Future[Any] = loop.create_future()
+        self._waiting.append(_Waiting(messages, rendering, _characters(messages), prompt))
+        return await prompt
+
+    def _may_render(self, messages: Messages) -> bool:
+        is_short = len(messages) <= MOST_MESSAGES and _characters(messages) <= MOST_CHARACTERS
+        return is_short and self._render is not None
+
+    def _turn(self) -> None:
+        """Render the first chats that wait and are rendered alike."""
+        together: list[_Waiting] = []
+        rendering, characters = self._waiting[0].rendering, 0
+        for each in self._waiting[:_A_TURN]:
+            characters += each.characters
+            if each.rendering is not rendering or characters > _CHARACTERS_A_TURN:
+                break
+            together.append(each)
+        del self._waiting[: len(together)]
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._turn)
+        left = [each for each in together if not each.prompt.done()]
+        try:
+            prompts = self._prompts([each.messages for each in left], rendering) if left else []
+        except Exception:  # noqa: BLE001  one of them is refused: the server will say why
+            prompts = [None] * len(left)
+        for each, prompt in zip(left, prompts, strict=True):
+            each.prompt.set_result(prompt)
+
+    def _prompts(self, chats: list[Messages], rendering: Rendering) -> list[Any]:
+        """Return prompts; raises what vLLM does."""
+        given, named = rendering
+        _, prompts = self._render(chats, *given, **named)  # type: ignore[misc]
+        if len(prompts) != len(chats):
+            raise ValueError("not a prompt for each chat")
+        return list(prompts)
+
+
+def _characters(messages: Messages) -> int:
+    return sum(len(each["content"]) for each in messages)
+
+
+def _timeless(prompt: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in prompt.items() if name != _ARRIVAL}
