@@ -1,9 +1,9 @@
 """Make prompts of short chats that come together, on the event loop.
 
 vLLM's renderer makes each prompt in two calls of one thread: the template, then the tokens. Of many
-chats that come at once, the templates of all are ahead of the tokens of the first, so that the
-engine gets none of them before nearly all are done. The thread and the loop also wait for each
-other. Here a few chats a turn are rendered by vLLM's own function without a thread.
+chats that come at once, all templates are ahead of the first tokens. So the engine gets no chat
+before nearly all are done. The thread and the loop also wait for each other. Here a few chats a
+turn are rendered by vLLM's own function without a thread.
 """
 
 from __future__ import annotations

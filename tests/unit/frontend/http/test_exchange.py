@@ -73,3 +73,67 @@ async def test_a_header_that_http_does_not_allow_fails_before_the_response_begin
     assert (connection.sent, connection.exchange.status) == ([], 0)
     await connection.exchange.respond(500, b"", {"x": "a\tb — é"})
     assert connection.sent[0]["headers"][0] == (b"x", b"a\tb ? \xe9")
+
+
+class Uvicorn(Connection):
+    """Writes what ASGI's messages say, as uvicorn does."""
+
+    async def _send(self, message: Any) -> None:
+        await super()._send(message)
+        is_head = message["type"] == "http.response.start"
+        if is_head or message["body"]:
+            self.cycle.transport.write(b"head " if is_head else message["body"])
+
+
+async def test_a_head_and_what_follows_at_once_take_one_call() -> None:
+    connection = Uvicorn()
+    transport = connection.cycle.transport
+    await connection.exchange.start_with(200, b"first", {"content-type": EVENTS})
+    await connection.exchange.write(b"second")
+    await connection.exchange.write(b"last", is_last=True)
+    assert connection.written == [b"head first", b"second", b"last"]
+    assert connection.cycle.transport is transport
+    connection.exchange.close()
+
+
+@pytest.mark.parametrize("data", [b"body", b""])
+async def test_so_does_a_whole_response(data: bytes) -> None:
+    connection = Uvicorn()
+    await connection.exchange.respond(200, data, {})
+    assert connection.written == [b"head " + data]
+    connection.exchange.close()
+
+
+async def test_a_head_alone_does_not_wait() -> None:
+    connection = Uvicorn()
+    await connection.exchange.start(200, {})
+    assert connection.written == [b"head "]
+    await connection.exchange.write(b"", is_last=True)
+    connection.exchange.close()
+
+
+async def test_a_client_that_is_behind_gets_all_in_order() -> None:
+    connection = Uvicorn()
+    connection.flow.write_paused = True
+    await connection.exchange.start_with(200, b"first", {})
+    assert connection.written == [b"head ", b"first"]
+    await connection.exchange.write(b"", is_last=True)
+    connection.exchange.close()
+
+
+async def test_a_header_that_is_refused_holds_nothing_back() -> None:
+    connection = Uvicorn()
+    with pytest.raises(EngineError, match="HTTP does not allow it"):
+        await connection.exchange.start_with(200, b"first", {"": "a"})
+    await connection.exchange.respond(500, b"why", {})
+    assert connection.written == [b"head why"]
+    connection.exchange.close()
+
+
+async def test_what_else_is_asked_of_a_held_transport_is_the_transports() -> None:
+    connection = Uvicorn()
+    connection.cycle.transport.is_closing = lambda: True
+    with connection.exchange.direct.head_held():
+        assert connection.cycle.transport.is_closing()
+    assert not connection.written
+    connection.exchange.close()
