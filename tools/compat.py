@@ -113,6 +113,7 @@ def run_tests(line: Line, python: Path) -> str:
         "OMP_NUM_THREADS": "1",
         "LMI_BACKEND_TEST_HANG_TIMEOUT": "90",
         "LMI_BACKEND_TEST_POOLING": "1",
+        "LMI_BACKEND_TEST_COMPAT": "1",
     }
     with _log(line).open("wb") as log:
         words = [*command, *line.tests]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 
+from tests.support.releases import IS_COMPAT
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -20,6 +21,8 @@ RUNNING = "lmi_engine_requests_running"
 ENDED = "lmi_requests_total"
 ENDINGS = ("unavailable", "cancelled", "length")
 SENT = "lmi_generation_tokens_total"
+LOADS = 25 if IS_COMPAT else 8
+"""What is guarded against are faults of other releases of Triton, which `make compat` runs."""
 LONG: dict[str, Any] = {"text_input": "a b c", "max_tokens": 3000, "stream": True}
 
 
@@ -227,7 +230,7 @@ def test_an_alias_model_waits_for_its_model(aliases: Served) -> None:
     wait_for(lambda: aliases.generate("slow_trtllm", body)[0] == 200)
 
 
-def test_after_fifty_loads_and_unloads_under_load_everything_works(aliases: Served) -> None:
+def test_after_many_loads_and_unloads_under_load_everything_works(aliases: Served) -> None:
     """The next stub starts while the last one still ends."""
     is_over = threading.Event()
     statuses: set[int] = set()
@@ -243,7 +246,7 @@ def test_after_fifty_loads_and_unloads_under_load_everything_works(aliases: Serv
     for thread in threads:
         thread.start()
     try:
-        for _ in range(25):
+        for _ in range(LOADS):
             assert aliases.control("slow/unload")[0] == 200
             assert aliases.control("slow/load")[0] == 200
     finally:

@@ -1,9 +1,13 @@
 """Which build of vLLM the tests run, where some lack what is tested."""
 
+import os
 from pathlib import Path
 
 from lmi_backend.options.signature import installed_version
 from tests.support.places import ENGINE_PYTHON
+
+IS_COMPAT = "LMI_BACKEND_TEST_COMPAT" in os.environ
+"""Whether `make compat` runs the tests, on each release of vLLM or Triton: it does more of some."""
 
 
 def vllm_release() -> tuple[int, int]:
