@@ -52,6 +52,8 @@ class BodyAnswer:
         The ids of that token come with the role, so a worker that resumes from there would not send
         the token itself.
         """
+        self.shows_prompt = False
+        """Whether its client wants to see the prompt."""
         self.shows_prompt_only = False
         """Whether the prompt is all that its client wants."""
         self.prompt_tokens = self.generated_tokens = 0

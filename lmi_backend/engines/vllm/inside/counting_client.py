@@ -41,7 +41,12 @@ class CountingClient:
         await _check(params, self._bounds, self._grammars)
         engine = answer.engine if answer else self._engine
         generation = Generation(engine, answer, params) if answer else None
-        shown = ShownPrompt(params, is_all=answer is not None and answer.shows_prompt_only)
+        shown = ShownPrompt(
+            params,
+            args[0] if args else kwargs.get("prompt"),
+            is_all=answer is not None and answer.shows_prompt_only,
+            is_shown=answer is not None and answer.shows_prompt,
+        )
         may_fit_nothing = getattr(params, "structured_outputs", None) is not None
         if lesson is not None:
             lesson.note_call(args, kwargs, params)

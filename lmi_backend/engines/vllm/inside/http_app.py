@@ -158,7 +158,8 @@ class HttpApp:
             if recalled is None and await self._respond_as_known(chat, request, outlined, sink):
                 return
         answer = self._answer(request, sink)
-        answer.shows_prompt_only = request.path == COMPLETIONS and asked.shows_prompt_only
+        answer.shows_prompt = request.path == COMPLETIONS and bool(asked.echo)
+        answer.shows_prompt_only = answer.shows_prompt and asked.shows_prompt_only
         answers.set(answer)
         with images.charged(), self._asked.asked(asked.model), self._chats.learning(chat):
             if request.continuation is not None:

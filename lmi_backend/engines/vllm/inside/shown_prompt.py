@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -10,12 +11,19 @@ class ShownPrompt:
 
     Args:
         params: vLLM's sampling parameters.
+        given: what the server calls the engine with.
         is_all: whether the prompt is all that is wanted. vLLM generates a token to get there, which
             its server would count.
+        is_shown: whether it is wanted at all.
     """
 
-    def __init__(self, params: Any, *, is_all: bool) -> None:
+    def __init__(
+        self, params: Any, given: Any = None, *, is_all: bool, is_shown: bool = True
+    ) -> None:
         self._is_all = is_all
+        # The server leaves an empty text out, and fails when it looks for that.
+        is_of_tokens = isinstance(given, Mapping) and given.get("type") == "token"
+        self._is_empty = is_shown and is_of_tokens and "prompt" not in given
         self._has_several = getattr(params, "n", 1) > 1
         self._logprobs: Any = None
 
@@ -31,6 +39,8 @@ class ShownPrompt:
             # Most have none, and a release may let nobody change an output.
             if output.prompt_logprobs is not self._logprobs:
                 output.prompt_logprobs = self._logprobs
+        if self._is_empty and getattr(output, "prompt", "") is None:
+            output.prompt = ""
         if self._is_all:
             for each in output.outputs:
                 each.text, each.token_ids = "", []

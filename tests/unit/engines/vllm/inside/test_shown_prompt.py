@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from lmi_backend.engines.vllm.inside.shown_prompt import ShownPrompt
 
 OF_PROMPT = [None, {5: -1.0}]
@@ -35,3 +37,23 @@ def test_a_token_that_nobody_wants_is_left_out() -> None:
     ShownPrompt(SimpleNamespace(n=1), is_all=True).mend(output)
     assert output.prompt_logprobs == OF_PROMPT
     assert output.outputs == [SimpleNamespace(text="", token_ids=[])]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_shown", "prompt", "found"),
+    [
+        ({"type": "token", "prompt_token_ids": [1]}, True, None, ""),
+        ({"type": "token", "prompt_token_ids": [1]}, False, None, None),
+        ({"type": "token", "prompt_token_ids": [1]}, True, "a", "a"),
+        ({"type": "token", "prompt_token_ids": [1, 5], "prompt": "a"}, True, None, None),
+        ({"type": "embeds"}, True, None, None),
+        ("a", True, None, None),
+    ],
+)
+def test_an_empty_text_that_the_server_leaves_out_is_empty(
+    given: Any, prompt: str | None, found: str | None, *, is_shown: bool
+) -> None:
+    output = _output(OF_PROMPT, [1])
+    output.prompt = prompt
+    ShownPrompt(SimpleNamespace(n=1), given, is_all=False, is_shown=is_shown).mend(output)
+    assert output.prompt == found
