@@ -74,7 +74,7 @@ class Outages:
             return
         if answers:
             _log.info(
-                "%d answers of model %s wait up to %.0f s for it", len(answers), lost.name, seconds
+                "answers that wait up to %.0f s for model %s: %d", seconds, lost.name, len(answers)
             )
         outage = _Outage(lost, answers, names)
         outage.timer = asyncio.get_running_loop().call_later(seconds, self._expire, outage)
@@ -98,8 +98,8 @@ class Outages:
             self._counts[found.model.name].moved += moved
             if moved or outage.num_new:
                 _log.info(
-                    "%d answers of model %s resume, %d requests begin",
-                    moved, found.model.name, outage.num_new,
+                    "answers that resume now with model %s: %d; requests that begin: %d",
+                    found.model.name, moved, outage.num_new,
                 )  # fmt: skip
             outage.end()
 
