@@ -142,7 +142,8 @@ def test_each_rank_of_vllm_waits_before_it_loads_its_part(
         assert stream.text == whole
         wait_for_next(vllm, 0)
         assert oldest(vllm) == spare
-        spare_of(vllm, spare)
+        # Another is begun. That it waits, too, is seen of two ranks of `echo`.
+        wait_for(lambda: len([*filter(is_alive, vllm.workers)]) == 2)
         family = spare.children(recursive=True)
         spare.kill()
     assert family
