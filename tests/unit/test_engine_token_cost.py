@@ -1,21 +1,34 @@
-"""What a token of a known chat costs the worker from vLLM's output on, counted as in test_cost."""
+"""What a known chat and a token of it cost the worker beside vLLM, counted as in test_cost."""
 
 import asyncio
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
+from lmi_backend.engines.vllm.inside import fast_paths, names
 from lmi_backend.engines.vllm.inside.new_tokens import NewTokens
 from lmi_backend.engines.vllm.inside.output_hook import _OutputHook
+from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.outgoing import Outgoing
+from tests.unit.engines.vllm.inside.test_known_chats import (
+    BODY,
+    PATH,
+    Renderer,
+    known_chats,
+    learnt,
+)
 from tests.unit.engines.vllm.inside.test_streamed_chat import layouts, output, writer
 from tests.unit.test_cost import MARGIN, STEPS, STREAMS, Calls
 
 ENGINE_TOKEN = 31.8
 """Calls of functions, vLLM's detokeniser left out."""
+KNOWN_BODY = 149
+"""Of a body of a known kind, until it is a prompt; vLLM's renderer left out."""
 
 
 class Output(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
@@ -63,3 +76,35 @@ async def test_what_a_token_of_a_known_chat_costs() -> None:
     # vLLM sees the first output of each request here, and notes what it notes with it.
     assert len(frames) == STEPS
     assert calls.count / (STREAMS * (STEPS - 1)) <= ENGINE_TOKEN * MARGIN
+
+
+class AtOnce(Renderer):
+    """Renders without a thread too."""
+
+    def render_chat(self, chats: list[Any], *_: Any, **__: Any) -> Any:
+        """Return chats and prompts."""
+        return chats, [{"prompt_token_ids": [1]} for _ in chats]
+
+
+async def test_what_a_known_chat_costs_until_it_is_a_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+    monkeypatch.setitem(vars(names), "current_platform", SimpleNamespace())
+    chats = known_chats(AtOnce())
+    asked = HttpRequest(PATH, json.dumps(BODY).encode(), {"content-type": "application/json"})
+    kind = chats.recall(asked, 1000)
+    assert kind is None
+    (kind,) = chats._kinds.values()
+    kind.learnt, kind.is_known, kind.is_checked = learnt(is_same_when_short=True), True, True
+    calls = Calls()
+
+    async def prompt() -> None:
+        chat = chats.recall(asked, 1000)
+        assert chat is not None
+        assert chat.kind.learnt is not None
+        await chats._prompt(chat, chat.kind.learnt)
+
+    with calls.counted():
+        await asyncio.gather(*[prompt() for _ in range(STREAMS)])
+    assert calls.count / STREAMS <= KNOWN_BODY * MARGIN
