@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.engines.vllm.inside import short_chats
 from lmi_backend.engines.vllm.inside.short_chats import (
     _A_TURN,
     _CHARACTERS_A_TURN,
@@ -130,6 +131,16 @@ def test_a_prompt_is_the_same_but_for_its_time(short: ShortChats) -> None:
     assert not short.makes_same(chat("a"), RENDERING, ([], [_prompt(chat("b"), given, named)]))
     assert not short.makes_same(chat("a"), RENDERING, ([], []))
     assert not short.makes_same(chat("refused"), RENDERING, ([], [{}]))
+
+
+def test_a_template_that_takes_long_is_left_to_vllms_thread(
+    short: ShortChats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, named = RENDERING
+    rendered: Any = ([], [_prompt(chat("a"), given, named)])
+    assert short.makes_same(chat("a"), RENDERING, rendered)
+    monkeypatch.setattr(short_chats, "_MOST_SECONDS", -1.0)
+    assert not short.makes_same(chat("a"), RENDERING, rendered)
 
 
 async def _coroutine(*_: Any, **__: Any) -> Any:
