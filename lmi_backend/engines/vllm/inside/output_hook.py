@@ -89,8 +89,8 @@ async def generate(
         check_begun()
         if _attach(hook, engine, queue, arguments["request_id"]):
             arguments.pop("prompt", None)
-            # What came while the request was still being added.
-            if (output := queue.get_nowait()) is not None:
+            # What came while the request was still being added; a release may keep it one by one.
+            while not hook.ended.done() and (output := queue.get_nowait()) is not None:
                 hook.put(output)
             if not hook.is_attached and arguments["params"].n == 1 and not hook.ended.done():
                 fast_paths.turn_off("output_hook", "a state of each request", "none of this one")

@@ -140,7 +140,7 @@ class TemplatedEvents:
     counts them.
 
     Args:
-        state: the request's, in vLLM. An output that waits for its reader is written at once.
+        state: the request's, in vLLM. Outputs that wait for their reader are written at once.
         template: of its events.
         sink: takes them.
         interval: fewest tokens of an event, and the ids of earlier tokens that no output of vLLM
@@ -172,7 +172,8 @@ class TemplatedEvents:
         self.is_over = False
         """Whether vLLM's server writes what comes after its next output."""
         state.make_request_output = self._make_output
-        if (waiting := state.queue.get_nowait()) is not None:
+        # A release may keep several outputs, and have them one by one.
+        while (waiting := state.queue.get_nowait()) is not None:
             self._write(waiting.outputs[0].text, waiting.outputs[0].token_ids)
         self._ids += unsent
 

@@ -60,3 +60,34 @@ async def test_outputs_of_another_thread_come_in_order(monkeypatch: pytest.Monke
     await asyncio.wait_for(output_hook.generate(Engine(), arguments, reader, sink), 20)
     assert taken == [[token] for token in range(9)]
     assert "another thread" in fast_paths.states()["output_hook"]
+
+
+@pytest.mark.parametrize("num_good", [3, 0])
+async def test_all_outputs_that_came_before_the_hook_are_taken(
+    num_good: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release may keep them one by one. What is no output fails the request, and is not asked."""
+    monkeypatch.setattr(fast_paths, "_off", {})
+    waiting = [SimpleNamespace(ids=[token], finished=token == 2) for token in range(num_good)]
+    engine, taken = Engine(), list[Any]()
+    monkeypatch.setattr(engine, "_run", lambda: None)
+    engine.queue.get_nowait = lambda: waiting.pop(0) if waiting else (None,)
+    aborted: list[Any] = []
+    monkeypatch.setattr(output_hook.compat, "abort", _noting(aborted))
+    sink: Any = SimpleNamespace(take=taken.append, defer=lambda *_: False)
+    arguments = {"request_id": "a", "params": SimpleNamespace(n=1)}
+    reader: Any = Reader
+    answering = output_hook.generate(engine, arguments, reader, sink)
+    if num_good:
+        await asyncio.wait_for(answering, 20)
+    else:
+        with pytest.raises(AttributeError):
+            await asyncio.wait_for(answering, 20)
+    assert (taken, len(aborted)) == ([[token] for token in range(num_good)], not num_good)
+
+
+def _noting(calls: list[Any]) -> Any:
+    async def note(*given: Any) -> None:
+        calls.append(given)
+
+    return note

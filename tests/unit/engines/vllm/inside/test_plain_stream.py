@@ -130,16 +130,16 @@ def test_escapes_that_are_not_ours_are_no_pattern() -> None:
 class State:
     """A RequestState of vLLM, as far as a stream needs it, with vLLM's signatures."""
 
-    def __init__(self, waiting: Any = None) -> None:
+    def __init__(self, *waiting: Any) -> None:
         self.detokenizer = self.queue = self
-        self._waiting = waiting
+        self._waiting = list(waiting)
         self.text = ""
         self.made: list[Any] = []
         self.errors: list[Exception] = []
         self.put = self.errors.append
 
     def get_nowait(self) -> Any:
-        return self._waiting
+        return self._waiting.pop(0) if self._waiting else None
 
     def update(self, new_token_ids: list[int], stop_terminated: bool) -> None:
         raise AssertionError("vLLM's output processor has decoded them")
@@ -259,19 +259,18 @@ def test_a_flush_after_the_last_output_has_nothing_to_say() -> None:
     assert state.made == [([1, 2], "length", None, None)]
 
 
-def test_an_output_that_waits_is_written_first() -> None:
-    class Output:
-        text, token_ids = "w", (7, 8)
-
-    class Waiting:
-        outputs = (Output,)
-
-    state, events = State(Waiting), Events()
+def test_outputs_that_wait_are_written_first() -> None:
+    """One that were left would be written by vLLM's server later, after what came after it."""
+    waiting = [
+        SimpleNamespace(outputs=[SimpleNamespace(text=text, token_ids=ids)])
+        for text, ids in (("w", (7, 8)), ("x", (9,)))
+    ]
+    state, events = State(*waiting), Events()
     written = templated(state, events)
-    assert events.taken == [(event(telling(CHAT, "w")), 2)]
-    state.make_request_output([9], None, "stop", None)
-    assert state.made == [([7, 8, 9], "stop", None, None)]
-    assert written.num_sent == 2
+    assert events.taken == [(event(telling(CHAT, "w")), 2), (event(telling(CHAT, "x")), 1)]
+    state.make_request_output([10], None, "stop", None)
+    assert state.made == [([7, 8, 9, 10], "stop", None, None)]
+    assert written.num_sent == 3
 
 
 def test_an_event_that_cannot_be_written_ends_its_request_alone() -> None:
