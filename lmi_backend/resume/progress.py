@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from lmi_backend.clients.answers import answers_wanted, model_named
 from lmi_backend.clients.lmi.paths import INVOCATIONS
+from lmi_backend.clients.responses.background import PATH as RESPONSES
+from lmi_backend.clients.responses.names import EventNames
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Continuation, Delta, HttpRequest
 from lmi_backend.ipc import messages as msg
@@ -42,6 +44,7 @@ class Progress:
         "_ids",
         "_is_known",
         "_message",
+        "_names",
         "_num_lines",
         "_width",
         "has_begun",
@@ -63,6 +66,8 @@ class Progress:
         """Whether the ids of all its tokens came."""
         self._num_lines, self._head = where.num_lines, where.head
         self._cumulative_logprob = where.cumulative_logprob
+        is_response = isinstance(message, msg.SubmitHttp) and message.request.path == RESPONSES
+        self._names = EventNames(where.names) if is_response else None
         self._identity: Identity | None = None
         self.is_acknowledged = False
         """Whether anything came from the process that has it now."""
@@ -81,6 +86,9 @@ class Progress:
         """Whether another worker can resume."""
         if not self.has_begun:
             return True
+        if self._names is not None:
+            # Its first events come before the first token.
+            return self._is_known and self._names.are_few
         return self._is_known and bool(self._ids) and self._num_answers() == 1
 
     @property
@@ -115,7 +123,7 @@ class Progress:
         if chunk.__class__ is Delta:
             self._cumulative_logprob = chunk.cumulative_logprob
         else:
-            self._num_lines += chunk.data.count(b"\n")  # type: ignore[union-attr]
+            self._note(chunk.data)  # type: ignore[union-attr]
         if self.is_acknowledged:
             return False
         return self._begin(b"" if chunk.__class__ is Delta else chunk.data)  # type: ignore[union-attr]
@@ -123,8 +131,14 @@ class Progress:
     def pass_event(self, data: bytes, ids: bytes) -> bool:
         """Keep the same of an event, whose ids are handed on by who calls; return as `add` does."""
         self._ids += ids
-        self._num_lines += data.count(b"\n")
+        self._note(data)
         return not self.is_acknowledged and self._begin(data)
+
+    def _note(self, data: bytes) -> None:
+        """Keep what some bytes of an answer tell about where it is."""
+        self._num_lines += data.count(b"\n")
+        if self._names is not None:
+            self._names.add(data)
 
     def _begin(self, data: bytes) -> bool:
         """Note the first chunk from a worker."""
@@ -156,7 +170,10 @@ class Progress:
     def _continuation(self) -> Continuation | None:
         if not self.has_begun:
             return None
-        return Continuation(bytes(self._ids), self._num_lines, self._head, self._cumulative_logprob)
+        names = b"" if self._names is None else self._names.text
+        return Continuation(
+            bytes(self._ids), self._num_lines, self._head, self._cumulative_logprob, names
+        )
 
 
 def _difference(before: Identity, found: Identity, model: str | None) -> str:

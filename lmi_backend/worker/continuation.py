@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.clients.responses.names import EventNames
 from lmi_backend.errors import HTTP_ERROR, EngineError
 from lmi_backend.token_ids import ID_BYTES
 
@@ -29,6 +30,7 @@ class ContinuedSink:
         self._left = continuation.num_lines
         found = _HEAD.search(continuation.head)
         self._before, self._own = found[0] if found else b"", b""
+        self._names_before, self._names = EventNames(continuation.names), EventNames()
 
     def take(self, chunk: HttpChunk) -> None:
         """Take a chunk.
@@ -41,12 +43,13 @@ class ContinuedSink:
             raise EngineError(f"the answer cannot resume: {message}")
         if self._left:
             self._drop(chunk)
-            if self._left and chunk.is_last:
+            if self._is_another(is_last=chunk.is_last):
                 raise EngineError("the answer cannot resume: it is another on this worker")
             if not chunk.data and not chunk.is_last:
                 return
         if self._own:
             chunk.data = chunk.data.replace(self._own, self._before)
+        chunk.data = self._names.put_back(self._names_before, chunk.data)
         self._sink.take(chunk)
 
     def _drop(self, chunk: HttpChunk) -> None:
@@ -54,8 +57,14 @@ class ContinuedSink:
         if self._before and not self._own and (found := _HEAD.search(chunk.data)):
             self._own = found[0]
         *lines, chunk.data = chunk.data.split(_END, self._left)
+        if self._names_before.text:
+            self._names.add(b"".join(line + _END for line in lines))
         self._left -= len(lines)
         chunk.num_tokens = 0
+
+    def _is_another(self, *, is_last: bool) -> bool:
+        """Tell whether what was dropped cannot have been what the client has."""
+        return is_last if self._left else not self._names.covers(self._names_before)
 
 
 class ContinuedDeltas:

@@ -21,6 +21,7 @@ from tests.support.chaos_report import Report, Row
 from tests.support.front_streams import FrontStreams
 from tests.support.mixed_chats import MixedChats, note_chats
 from tests.support.places import TINY
+from tests.support.running_response import RunningResponse
 from tests.support.serving import Served, serve, write_properties
 from tests.support.steady_load import SteadyLoad
 from tests.support.streams import Streams
@@ -192,8 +193,11 @@ def test_tritonserver_under_chats(
 ) -> None:
     """vLLM goes on, and the next stub takes it over."""
     worker, since = _worker(served), len(served.log().encode())
+    plain = RunningResponse(served.front_end, "tiny").text()
     chats = MixedChats.running(served)
+    response = RunningResponse(served.front_end, "tiny")
     _named("tritonserver")(served).kill()
+    assert response.text() == plain
     note_chats(report, "tritonserver is killed", chats, undisturbed)
     wait_for(Probe(served, "tiny").is_serving, 120)
     assert served.logged(r"worker tiny/0 is ready after .* pid (\d+)", since)[1] == str(worker.pid)

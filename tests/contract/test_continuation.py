@@ -12,6 +12,7 @@ from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpReq
 from lmi_backend.token_ids import pack
 from tests.support.harness import Harness, RecordingSink
 from tests.support.places import TINY
+from tests.support.running_response import assert_one_response
 
 LONG = {"max_tokens": 150, "temperature": 0, "ignore_eos": True, "stream": True}
 CHAT = {"messages": [{"role": "user", "content": "Tell a story:"}]}
@@ -37,7 +38,14 @@ USAGE = {"stream_options": {"include_usage": True, "continuous_usage_stats": Tru
 TEXT = "/v1/completions"
 CHATS = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
 STORY = {"prompt": "Tell a story:"}
+RESPONSE = {
+    "input": "Tell a story:",
+    "max_output_tokens": 150,
+    "max_tokens": None,
+}
+TOOL_OF_RESPONSES = {"type": "function"} | TOOL["function"]  # type: ignore[operator]
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "text": (TEXT, STORY),
     "usage": (TEXT, STORY | USAGE),
@@ -55,6 +63,11 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "structure": (CHATS, CHAT | {"response_format": SCHEMA}),
     # vLLM does not read it there, so it is refused.
     "messages": (MESSAGES, {"model": "lmi", "ignore_eos": None} | CHAT),
+    "response": (RESPONSES, RESPONSE),
+    "response's tool": (
+        RESPONSES,
+        RESPONSE | {"tools": [TOOL_OF_RESPONSES], "tool_choice": "required"},
+    ),
 }
 REQUESTS: dict[str, GenerateRequest] = {
     "text": GenerateRequest("Tell a story:", Sampling(150, 0.0, ignore_eos=True)),
@@ -162,7 +175,9 @@ def answer_of(sink: RecordingSink) -> list[Any]:
     data = b"".join(chunk.data for chunk in sink.deltas).decode()
     lines = [line.removeprefix("data: ") for line in data.splitlines() if line[:5] == "data:"]
     names, seen, logprobs = set(), [], []
-    for event in (json.loads(line) for line in lines if line != "[DONE]"):
+    events = [json.loads(line) for line in lines if line != "[DONE]"]
+    assert_one_response(events)
+    for event in events:
         names.add((event.get("id"), event.get("created")))
         for choice in event.get("choices", ()):
             seen.append((choice.get("text"), choice.get("delta"), choice.get("finish_reason")))

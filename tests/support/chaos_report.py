@@ -61,7 +61,8 @@ new draws. OpenAI's streams keep their id and time.
 | with a seed, a presence or frequency penalty, `bad_words` | resumes: its tokens are generated again, and checked | the same | fails |
 | a structured output, a tool that must be called | the same | not served | fails |
 | tools that may be called, Anthropic's messages | resumes as text does | not served | not served |
-| a stream of `/v1/responses`: vLLM draws new ids for its items; a stream of another path, of several answers or prompts, of beams | fails | fails | fails |
+| `/v1/responses`, also in the background; the response and its items keep their ids | resumes as text does | not served | not served |
+| a response with tools that vLLM runs itself; a stream of another path, of several answers or prompts, of beams | fails | fails | fails |
 | users' own code (`/invocations`), a change of adapters | fails | fails | fails |
 
 - **Fails** means at once, with an error that names the worker.

@@ -101,7 +101,7 @@ def test_what_is_no_work_for_the_engine_does_not_wait(path: str, waits: bool) ->
 
 def test_only_bodies_that_make_a_text_are_counted_or_resumed() -> None:
     assert {"/v1/chat/completions", "/v1/completions"} == COUNTED
-    assert {*COUNTED, "/v1/messages"} == RESUMED
+    assert {*COUNTED, "/v1/messages", "/v1/responses"} == RESUMED
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.clients.responses.names import MOST
 from lmi_backend.engine_config import Identity
 from lmi_backend.generation import (
     Continuation,
@@ -245,6 +246,37 @@ def test_a_request_that_another_stub_began_goes_on_from_all_its_ids() -> None:
     assert again.request.continuation == Continuation(
         pack([5]) + pack([6]), num_lines=4, head=b"data: 5", cumulative_logprob=-1.0
     )
+
+
+def test_a_response_resumes_with_its_names_and_also_before_its_first_token() -> None:
+    body = HttpRequest("/v1/responses", b"{}")
+    progress = Progress(msg.SubmitHttp(1, body), 1)
+    progress.add(HttpChunk(b'data: {"response":{"id":"resp_1","created_at":17}}\n\n'))
+    assert progress.can_continue
+    progress.pass_event(b'data: {"item":{"id":"msg_1"}}\n\n', pack([6]))
+    again = progress.message(2)
+    assert isinstance(again, msg.SubmitHttp)
+    where = again.request.continuation
+    assert where is not None
+    assert (where.num_lines, unpack(where.ids)) == (4, [[6]])
+    assert where.names == b'"resp_1"\n"created_at":17\n"msg_1"'
+    # The process after the next one needs them too.
+    following = Progress(again, 1)
+    following.add(HttpChunk(b'data: {"item_id":"msg_1","call_id":"call_1"}\n\n'))
+    handed = following.message(3)
+    assert isinstance(handed, msg.SubmitHttp)
+    assert handed.request.continuation is not None
+    assert handed.request.continuation.names == where.names + b'\n"call_1"'
+    # What could be named so often is not kept, and does not resume.
+    for number in range(MOST):
+        following.add(HttpChunk(f'data: {{"id":"{number}"}}\n\n'.encode()))
+    assert not following.can_continue
+
+
+def test_a_response_whose_tokens_are_not_known_does_not_resume() -> None:
+    progress = Progress(msg.SubmitHttp(1, HttpRequest("/v1/responses", b"{}")), 1)
+    progress.add(HttpChunk(b"data: {}\n\n", num_tokens=1))
+    assert not progress.can_continue
 
 
 PULLS = {"kv_transfer_params": {"do_remote_prefill": True, "remote_block_ids": [1, 2]}}

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lmi_backend.clients.responses.names import EventNames
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Continuation, Delta, HttpChunk
 from lmi_backend.token_ids import pack
@@ -42,6 +43,45 @@ def test_events_of_several_lines_are_dropped_whole() -> None:
     continued = ContinuedSink(sink, Continuation(b"", 3, b"event: start"))  # type: ignore[arg-type]
     continued.take(HttpChunk(b"event: start\ndata: {}\n\nevent: end\ndata: {}\n\n", is_last=True))
     assert sink.data == b"event: end\ndata: {}\n\n"
+
+
+def response(name: str, item: str, created: int) -> list[bytes]:
+    """Return the events of a response, whose text has what looks like a name."""
+    quoted = '\\"id\\":\\"msg_1\\"'
+    events = [
+        f'{{"response":{{"id":"{name}","created_at":{created}}}}}',
+        f'{{"item":{{"id":"{item}","call_id":"call_{item}"}}}}',
+        f'{{"item_id":"{item}","delta":"{quoted}"}}',
+        f'{{"item_id":"{item}","call_id":"call_{item}"}}',
+        f'{{"response":{{"id":"{name}","created_at":{created},"output":[{{"id":"{item}x"}}]}}}}',
+    ]
+    return [f"event: e\ndata: {event}\n\n".encode() for event in events]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_response_keeps_the_names_that_its_client_has(count: int) -> None:
+    first, again = response("resp_1", "msg_1", 1700000000), response("resp_2", "msg_2", 1700000007)
+    names = EventNames()
+    # However its bytes were cut.
+    for byte in b"".join(first[:count]):
+        names.add(bytes([byte]))
+    sink, where = Sink(), Continuation(b"", 3 * count, first[0], names=names.text)
+    continued = ContinuedSink(sink, where)  # type: ignore[arg-type]
+    for event_data in again:
+        continued.take(HttpChunk(event_data))
+    # It had no item's name yet, so that of now is right.
+    expected = response("resp_1", "msg_1" if count > 1 else "msg_2", 1700000000)
+    expected[-1] = expected[-1].replace(b'"msg_1x"', b'"msg_2x"')
+    assert sink.data == b"".join(expected[count:])
+
+
+def test_a_response_with_fewer_names_is_another() -> None:
+    events = response("resp_1", "msg_1", 1700000000)
+    names = EventNames()
+    names.add(b"".join(events[:2]))
+    where = Continuation(b"", 3, events[0], names=names.text)
+    with pytest.raises(EngineError, match="the answer cannot resume"):
+        ContinuedSink(Sink(), where).take(HttpChunk(events[0]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ class Continued:
         has_prompt = request.prompt_token_ids and request.prompt_embeds is None
         if resume_strategy_of(engine, params) != "from the prompt" or not has_prompt:
             # Without the plugin a greedy or seeded request repeats them by itself.
-            if forced_ids.are_taken(engine):
+            if ids and forced_ids.are_taken(engine):
                 params = compat.replaced(params, extra_args=forced_ids.extra_args(params, ids))
             return compat.replaced(changed, sampling_params=params), ids
         params = compat.replaced(
