@@ -15,6 +15,7 @@ NAMES: Final = (
     "new_tokens",
     "token_texts",
     "plain_stream",
+    "parsed_stream",
     "known_chats",
     "direct_calls",
     "resumption",

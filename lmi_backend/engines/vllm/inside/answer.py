@@ -6,7 +6,14 @@ import contextvars
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.anthropic.errors import EVENT, in_known_words
-from lmi_backend.engines.vllm.inside import compat, fast_paths, images, names
+from lmi_backend.engines.vllm.inside import (
+    compat,
+    fast_paths,
+    images,
+    names,
+    parsed_stream,
+    plain_stream,
+)
 from lmi_backend.engines.vllm.inside.continuation import (
     check_begun,
     current,
@@ -14,11 +21,8 @@ from lmi_backend.engines.vllm.inside.continuation import (
 )
 from lmi_backend.engines.vllm.inside.idle import PassedBy
 from lmi_backend.engines.vllm.inside.outputs import ids_of, length
-from lmi_backend.engines.vllm.inside.plain_stream import (
-    Template,
-    TemplatedEvents,
-    unknown_members,
-)
+from lmi_backend.engines.vllm.inside.parsed_stream import DeltaTemplate, Parsed, ParsedEvents
+from lmi_backend.engines.vllm.inside.plain_stream import Template, TemplatedEvents
 from lmi_backend.generation import HttpChunk
 from lmi_backend.token_ids import pack
 
@@ -29,16 +33,29 @@ if TYPE_CHECKING:
 
 _TRIES: Final = 4
 """Events of a stream that are looked at, whether they are plain."""
-_passed: Final = PassedBy("plain_stream", "events that tell a text and nothing else")
+_passed: Final = {
+    "plain_stream": PassedBy("plain_stream", "events that tell a text and nothing else"),
+    parsed_stream.NAME: PassedBy(parsed_stream.NAME, "events that tell a delta and nothing else"),
+}
 
 
 class BodyAnswer:
     """One body's answer: hands chunks on, and counts their tokens."""
 
     def __init__(
-        self, sink: ChunkSink, engine: Any, *, may_be_plain: bool, sends_ids: bool
+        self,
+        sink: ChunkSink,
+        engine: Any,
+        *,
+        may_be_plain: bool,
+        sends_ids: bool,
+        is_parsed: bool = False,
     ) -> None:
         self._sink, self.engine, self.may_be_plain = sink, engine, may_be_plain
+        self.is_parsed = is_parsed
+        """Whether a parser of vLLM reads its text."""
+        self.parsed: Parsed | None = None
+        """What that read last."""
         self.sends_ids = sends_ids
         """Whether chunks carry the ids of their tokens, where the answer could resume from them."""
         self.ids = b""
@@ -94,8 +111,30 @@ class BodyAnswer:
             chunk, self._buffered = self._buffered, HttpChunk()
         self._sink.take(chunk)
 
-    def write_by(self, state: Any, template: Template) -> TemplatedEvents:
-        """Have the events of a request's middle written without the server."""
+    def find_template(self, state: Any, output: Any) -> TemplatedEvents | None:
+        """Have the events of a request's middle written without the server, if they are plain.
+
+        Args:
+            state: the request's, in vLLM.
+            output: of which the last event was made.
+        """
+        if (parsed := self.parsed) is not None:
+            around = DeltaTemplate.of(self.last_data, parsed.delta)
+            is_of_it = parsed.text == output.outputs[0].text and not compat.has_interval(state)
+            if around is None or not is_of_it:
+                return None
+            self.has_template = True
+            return ParsedEvents(
+                state,
+                around,
+                self._sink,
+                parsed,
+                num_prompt_tokens=self.prompt_tokens,
+                sends_ids=self.sends_ids,
+            )
+        template = Template.of(self.last_data, output.outputs[0].text)
+        if template is None:
+            return None
         self.has_template = True
         return TemplatedEvents(
             state,
@@ -110,6 +149,12 @@ class BodyAnswer:
 answers: contextvars.ContextVar[BodyAnswer | None] = contextvars.ContextVar("answers", default=None)
 
 
+def note_parsed(parsed: Parsed) -> None:
+    """Note in the answer of this task what a parser has read."""
+    if (answer := answers.get()) is not None:
+        answer.parsed = parsed
+
+
 class Generation:
     """What the engine generates for an answer."""
 
@@ -122,6 +167,8 @@ class Generation:
             )
         self._is_delta = getattr(params, "output_kind", None) == names.RequestOutputKind.DELTA
         may_be_plain = answer.may_be_plain and fast_paths.is_on("plain_stream")
+        if answer.is_parsed:
+            may_be_plain = may_be_plain and fast_paths.is_on(parsed_stream.NAME)
         self._tries = _TRIES if may_be_plain and self._is_delta and params.n == 1 else 0
         self._has_prompt = False
         self._counted: dict[int, int] = {}
@@ -161,23 +208,39 @@ class Generation:
         """
         if not self._tries or output.finished or self._answer.num_generations > 1:
             return
+        is_parsed = self._answer.is_parsed
+        if is_parsed and (self._answer.parsed is None or self._answer.parsed.delta is None):
+            # No event was made of it.
+            return
         self._tries -= 1
+        path = parsed_stream.NAME if is_parsed else "plain_stream"
         try:
             state = compat.running_state(self._engine, output.request_id)
-            template = (
-                Template.of(self._answer.last_data, output.outputs[0].text) if state else None
-            )
+            found = self._answer.find_template(state, output) if state else None
         except Exception as error:  # noqa: BLE001  vLLM's server writes the events, then
             self._tries = 0
             came = f"{type(error).__name__}: {error}"
-            fast_paths.turn_off("plain_stream", "a state of each request", came)
+            fast_paths.turn_off(path, "a state of each request, and its events", came)
             return
-        if template is not None:
+        if found is not None:
             self._tries = 0
-            _passed.took()
-            self._templated = self._answer.write_by(state, template)
+            self._templated = found
+            _passed[path].took()
         elif state and not self._tries:
-            _passed.passed(unknown_members(self._answer.last_data, output.outputs[0].text))
+            event, text = self._answer.last_data, output.outputs[0].text
+            others = plain_stream.beside_delta(event) if is_parsed else None
+            _passed[path].passed(
+                plain_stream.unknown_of(others)
+                if others is not None
+                else plain_stream.unknown_members(event, text)
+            )
+
+    def held(self) -> list[Any]:
+        """Return the outputs that the server gets before the next one, once."""
+        if self._templated is None or not self._templated.held:
+            return []
+        held, self._templated.held = self._templated.held, []
+        return held
 
 
 def known_outputs(generation: Generation | None) -> Iterator[Any]:

@@ -103,6 +103,11 @@ def running_state(engine: Any, request_id: str) -> Any:
     return None if isinstance(waiting, Exception) or getattr(waiting, "finished", False) else state
 
 
+def has_interval(state: Any) -> bool:
+    """Tell whether a RequestState produces outputs of several tokens."""
+    return bool(getattr(state, "stream_interval", 1) != 1)  # since 0.13
+
+
 def take_interval(state: Any) -> tuple[int, list[int]]:
     """Make a RequestState produce each output at once; it streams deltas.
 

@@ -53,6 +53,10 @@ class CountingClient:
         # Closed with this one: closing is the abort.
         async with aclosing(engine.generate(*args, **kwargs)) as outputs:
             async for output in outputs:
+                if generation is not None:
+                    for held in generation.held():
+                        generation.count(held)
+                        yield held
                 shown.mend(output)
                 if may_fit_nothing:
                     may_fit_nothing = _has_no_token(output)

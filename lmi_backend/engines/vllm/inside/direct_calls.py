@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
 from lmi_backend.engines.bodies import read_body
 from lmi_backend.engines.vllm.asgi import scope_of
-from lmi_backend.engines.vllm.inside import fast_paths, server_compat
+from lmi_backend.engines.vllm.inside import fast_paths, parsed_stream, server_compat
+from lmi_backend.engines.vllm.inside.answer import note_parsed
 from lmi_backend.engines.vllm.inside.chat_lessons import lessons
 from lmi_backend.generation import HttpChunk
 
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 _JSON: Final = "application/json"
 
 
-_WATCHED: Final = ("direct_calls", "plain_stream")
+_WATCHED: Final = ("direct_calls", "plain_stream", parsed_stream.NAME)
 """Fast paths by which an answer is not seen by all of vLLM's server."""
 
 
@@ -56,6 +57,8 @@ class DirectCalls:
         self._endpoints: dict[str, Any] = {}
         self.plain_paths: set[str] = set()
         """Paths whose streams may be plain."""
+        self.parsed_paths: set[str] = set()
+        """Paths whose streams may be plain but for what a parser of vLLM tells of their text."""
         if watching := server_compat.watchers(app):
             _leave_out(watching, options)
             return
@@ -68,6 +71,7 @@ class DirectCalls:
             self._endpoints = {}
             fast_paths.turn_off("plain_stream", "direct_calls", "they are off")
         fast_paths.probe("plain_stream", "a chat server that names its parsers", self._find_plain)
+        fast_paths.probe(parsed_stream.NAME, parsed_stream.EXPECTED, self._find_parsed)
 
     def _find(self) -> None:
         self._endpoints = server_compat.endpoints(self._app)
@@ -82,6 +86,11 @@ class DirectCalls:
 
     def _find_plain(self) -> None:
         self.plain_paths = server_compat.plain_paths(self._app) & self._endpoints.keys()
+
+    def _find_parsed(self) -> None:
+        if (server := server_compat.parsed_chats(self._app)) is not None:
+            parsed_stream.watch(server, note_parsed)
+            self.parsed_paths = {CHATS} & self._endpoints.keys()
 
     async def respond(self, request: HttpRequest, answer: BodyAnswer, outlined: Outline) -> bool:
         """Answer a body; False if the application must.
@@ -114,7 +123,8 @@ class DirectCalls:
             fast_paths.turn_off("plain_stream", "direct_calls", "they are off")
             return False
         is_chat = request.path == CHATS
-        is_plain_chat = answer.may_be_plain and is_chat
+        # A parser may tell nothing of the first text.
+        is_plain_chat = answer.may_be_plain and is_chat and not answer.is_parsed
         answer.buffers_role = is_chat and not is_plain_chat
         await _send(response, answer, has_role=is_plain_chat)
         if (later := getattr(response, "background", None)) is not None:

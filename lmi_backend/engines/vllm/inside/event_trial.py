@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
-from lmi_backend.engines.vllm.inside import fast_paths, idle, needs, plain_stream
+from lmi_backend.engines.vllm.inside import fast_paths, idle, needs, parsed_stream, plain_stream
 from lmi_backend.engines.vllm.inside.attempts import (
     attach_new_tokens,
     attach_nothing,
@@ -62,6 +62,14 @@ class How(NamedTuple):
     """Whether all of it was written as earlier answers were."""
 
 
+class StreamPaths(NamedTuple):
+    """Paths whose streams may be plain."""
+
+    plain: Collection[str] = ()
+    parsed: Collection[str] = ()
+    """Those whose texts a parser of vLLM reads: which events come of them, it decides."""
+
+
 class BodyServer(Protocol):
     """Has vLLM's server answer a body."""
 
@@ -90,7 +98,7 @@ class EventTrial:
         engine: the AsyncLLM.
         ids: of the tokens that are generated.
         answer: of its server.
-        plain_paths: whose streams may be plain there.
+        paths: whose streams may be plain there.
         options: of its server, that the user gave.
         model: one of the names by which clients call it; empty to leave it out.
     """
@@ -100,12 +108,12 @@ class EventTrial:
         engine: Any,
         ids: Sequence[int],
         answer: BodyServer,
-        plain_paths: Collection[str],
+        paths: StreamPaths,
         options: Collection[str] = (),
         model: str = "",
     ) -> None:
         self._engine, self._ids, self._answer = engine, ids, answer
-        self._plain_paths, self._options = plain_paths, options
+        self._paths, self._options = paths, options
         self._named = {"model": model} if model else {}
 
     async def run(self) -> None:
@@ -167,7 +175,7 @@ class EventTrial:
 
         async def plainly() -> list[bytes]:
             ours, how = await self._events(request, "is_direct", "is_plain")
-            if not how.is_plain and path in self._plain_paths:
+            if not how.is_plain and path in self._paths.plain:
                 raise LookupError(f"no event is a template: {_beginning(theirs)}")
             return ours
 
@@ -179,9 +187,14 @@ class EventTrial:
             raise LookupError(f"nothing can be learnt from {_beginning(theirs)}")
 
         await attempt("direct_calls", theirs, directly)
+        if path in self._paths.parsed:
+            await attempt(parsed_stream.NAME, theirs, plainly)
+            if how.is_generated and fast_paths.is_on("direct_calls"):
+                idle.turn_off_unused(parsed_stream.NAME)
+            return
         await attempt("plain_stream", theirs, plainly)
         is_plain = fast_paths.is_on("direct_calls") and fast_paths.is_on("plain_stream")
-        if is_plain and path == CHATS and path in self._plain_paths:
+        if is_plain and path == CHATS and path in self._paths.plain:
             await attempt("known_chats", theirs, as_known)
 
     async def _refusal(self, request: HttpRequest, theirs: list[bytes]) -> list[bytes]:

@@ -29,7 +29,7 @@ from lmi_backend.engines.vllm.inside.asked_name import AskedName
 from lmi_backend.engines.vllm.inside.continuation import Continued, current
 from lmi_backend.engines.vllm.inside.counting_client import CountingClient
 from lmi_backend.engines.vllm.inside.direct_calls import DirectCalls
-from lmi_backend.engines.vllm.inside.event_trial import How
+from lmi_backend.engines.vllm.inside.event_trial import How, StreamPaths
 from lmi_backend.engines.vllm.inside.failed_stream import FailedStream
 from lmi_backend.engines.vllm.inside.known_chats import Chat, KnownChats
 from lmi_backend.engines.vllm.inside.trial import Trial
@@ -183,7 +183,8 @@ class HttpApp:
         return BodyAnswer(
             sink,
             self._engine,
-            may_be_plain=request.path in self._calls.plain_paths,
+            may_be_plain=request.path in self._calls.plain_paths | self._calls.parsed_paths,
+            is_parsed=request.path in self._calls.parsed_paths,
             sends_ids=self._sends_ids and request.path in RESUMED,
         )
 
@@ -231,12 +232,15 @@ class HttpApp:
         is_known: bool,
     ) -> How:
         """Answer a body by certain fast paths: see `event_trial.BodyServer`."""
-        is_plain = is_plain and request.path in self._calls.plain_paths
+        is_parsed = request.path in self._calls.parsed_paths
+        is_plain = is_plain and (is_parsed or request.path in self._calls.plain_paths)
         _, outlined = await check_body(request.body, self._bounds)
         chat = self._chats.read(request, outlined) if is_known else None
         if chat is not None and await self._chats.respond(chat, sink, engine):
             return How(is_direct=True, is_plain=True, is_generated=True, is_known=True)
-        answer = BodyAnswer(sink, engine, may_be_plain=is_plain, sends_ids=False)
+        answer = BodyAnswer(
+            sink, engine, may_be_plain=is_plain, is_parsed=is_parsed, sends_ids=False
+        )
         answers.set(answer)
         with self._asked.asked(asked_in(outlined).model), self._chats.learning(chat):
             is_direct = is_direct and await self._calls.respond(request, answer, outlined)
@@ -252,7 +256,8 @@ class HttpApp:
             options: of vLLM's server, that the user gave.
         """
         name = self._app.state.args.served_model_name[-1]
-        return Trial(self._engine, tokenizer, self._play, self._calls.plain_paths, options, name)
+        paths = StreamPaths(self._calls.plain_paths, self._calls.parsed_paths)
+        return Trial(self._engine, tokenizer, self._play, paths, options, name)
 
     def _death(self) -> EngineDeadError:
         why = getattr(self._engine, "dead_error", "it does not say why")

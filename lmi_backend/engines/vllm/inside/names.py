@@ -136,6 +136,8 @@ NAMES: Final = {
     "make_arg_parser": Name("vllm.entrypoints.launchers.cli_args"),
     "ToolParserManager": Name("vllm.tool_parsers"),  # 0.13: moved
     "ReasoningParserManager": Name("vllm.reasoning"),
+    "DelegatingParser": Name("vllm.parser.abstract_parser", since="0.30"),
+    "DeltaMessage": Name("vllm.entrypoints.generate.base.protocol"),
     "AnthropicServingMessages": Name("vllm.entrypoints.anthropic.serving"),
     "OpenAIServingChat": Name("vllm.entrypoints.openai.chat_completion.serving"),
     "OpenAIServingModels": Name("vllm.entrypoints.openai.models.serving"),

@@ -126,6 +126,12 @@ def read_tokens(
     return reader
 
 
+def leave(state: Any) -> None:
+    """Leave the tokens that come next to vLLM; what was taken must be decoded."""
+    if hasattr(state, _READER):
+        setattr(state, _READER, None)
+
+
 def _stops(detokenizer: Any) -> bool:
     """Tell whether a detokeniser of vLLM looks for stop strings, or may do so."""
     # vLLM's base class makes no text.

@@ -9,7 +9,7 @@ first one is the template of those, and vLLM's detokeniser has the text.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -76,6 +76,14 @@ class Template:
         return self._before + _encode(text) + self._after
 
 
+class EventTemplate(Protocol):
+    """Makes the events of one stream."""
+
+    def event(self, told: Any, /) -> bytes:
+        """Return the event that tells something."""
+        ...
+
+
 class _Read(NamedTuple):
     text: str
     key: bytes
@@ -85,7 +93,10 @@ class _Read(NamedTuple):
 def further_members(event: bytes) -> Members | None:
     """Return what an event of a text has besides the known members; None of other events."""
     read = _read(event)
-    return read.further if read and read.text else None
+    if read is None:
+        # What a parser tells is no content, perhaps.
+        return beside_delta(event)
+    return read.further if read.text else None
 
 
 def unknown_members(event: bytes, text: str) -> dict[str, str]:
@@ -93,7 +104,7 @@ def unknown_members(event: bytes, text: str) -> dict[str, str]:
     read = _read(event)
     if read is None or not text or read.text != text:
         return {}
-    return {name: value for name, value in read.further - further if name not in _ASKED_FOR}
+    return unknown_of(read.further)
 
 
 def is_same_in_all(name: str, value: str) -> bool:
@@ -114,23 +125,56 @@ def common_and_changing(events: Iterable[bytes]) -> tuple[Members, frozenset[str
     return common, frozenset(name for members in found for name, _ in members - common)
 
 
+def beside_delta(event: bytes) -> Members | None:
+    """Return what an event of a chat has besides its delta and the known members.
+
+    None if a known one tells more than the delta, or if it is another event.
+    """
+    try:
+        value, choice = _of_one_choice(event)
+        del choice["delta"]
+    except _UNREADABLE:
+        return None
+    return _others(value, choice)
+
+
+def unknown_of(members: Members) -> dict[str, str]:
+    """Return those further members that no release had."""
+    return {name: value for name, value in members - further if name not in _ASKED_FOR}
+
+
 def _read(event: bytes) -> _Read | None:
     """Read an event of one choice that tells a text; None if it tells more that is known."""
     try:
-        value = msgspec.json.decode(event.removeprefix(_PREFIX), type=dict[str, Any])
-        (choice,) = value.pop("choices")
+        value, choice = _of_one_choice(event)
         delta = choice.pop("delta", None)
         text = choice.pop("text") if delta is None else delta.pop("content")
-        parts = (value, choice, delta or {})
-        members = [item for part in parts for item in part.items() if item[0] not in _CONSTANT]
-    except (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError):
+        others = _others(value, choice, delta or {})
+    except _UNREADABLE:
         return None
-    if not isinstance(text, str) or any(
-        name in _BESIDES_TEXT and each is not None for name, each in members
-    ):
+    if not isinstance(text, str) or others is None:
         return None
-    others = ((name, _encode(each).decode()) for name, each in members if name not in _BESIDES_TEXT)
-    return _Read(text, _KEYS[delta is None], frozenset(others))
+    return _Read(text, _KEYS[delta is None], others)
+
+
+_UNREADABLE: Final = (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError)
+
+
+def _of_one_choice(event: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the members of an event besides its choice, and those of the choice."""
+    value = msgspec.json.decode(event.removeprefix(_PREFIX), type=dict[str, Any])
+    (choice,) = value.pop("choices")
+    return value, choice
+
+
+def _others(*parts: dict[str, Any]) -> Members | None:
+    """Return the members that are not known; None if a known one tells more than the text."""
+    members = [item for part in parts for item in part.items() if item[0] not in _CONSTANT]
+    if any(name in _BESIDES_TEXT and each is not None for name, each in members):
+        return None
+    return frozenset(
+        (name, _encode(each).decode()) for name, each in members if name not in _BESIDES_TEXT
+    )
 
 
 class TemplatedEvents:
@@ -152,7 +196,7 @@ class TemplatedEvents:
     def __init__(
         self,
         state: Any,
-        template: Template,
+        template: EventTemplate,
         sink: ChunkSink,
         interval: tuple[int, Sequence[int]] = (1, ()),
         *,
@@ -171,6 +215,8 @@ class TemplatedEvents:
         """Tokens whose events were written."""
         self.is_over = False
         """Whether vLLM's server writes what comes after its next output."""
+        self.held: list[Any] = []
+        """Outputs of vLLM that its server gets before the next one."""
         state.make_request_output = self._make_output
         # A release may keep several outputs, and have them one by one.
         while (waiting := state.queue.get_nowait()) is not None:
@@ -217,12 +263,18 @@ class TemplatedEvents:
 
     def _write(self, text: str, ids: Sequence[int] = ()) -> None:
         self._ids.extend(ids)
+        if not (event := self._event(text)):
+            return
         new, self.num_sent = self._ids[self.num_sent :], len(self._ids)
         self._take(
             HttpChunk(
-                self._template.event(text),
+                event,
                 num_tokens=len(new),
                 num_prompt_tokens=self._num_prompt_tokens,
                 ids=pack(new) if self._sends_ids else b"",
             )
         )
+
+    def _event(self, text: str) -> bytes:
+        """Return the event of a text; nothing if its tokens leave with those that come next."""
+        return self._template.event(text)

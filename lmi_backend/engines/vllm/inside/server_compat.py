@@ -259,6 +259,12 @@ def plain_paths(app: Any) -> set[str]:
     return {COMPLETIONS} if any(parsers) else {COMPLETIONS, CHATS}
 
 
+def parsed_chats(app: Any) -> Any:
+    """Return the server of an application that has its chats read by a parser; None without one."""
+    chat = answering(app, CHATS)
+    return None if chat is None or CHATS in plain_paths(app) else chat
+
+
 def http_request(scope: dict[str, Any], app: Any) -> Any:
     """Return a request as vLLM's server hands it on."""
     from starlette.requests import Request  # noqa: PLC0415

@@ -34,7 +34,12 @@ from lmi_backend.engines.vllm.inside.continuation import (
     current,
     resume_strategy_of,
 )
-from lmi_backend.engines.vllm.inside.event_trial import TOKENS, BodyServer, EventTrial
+from lmi_backend.engines.vllm.inside.event_trial import (
+    TOKENS,
+    BodyServer,
+    EventTrial,
+    StreamPaths,
+)
 from lmi_backend.engines.vllm.inside.new_tokens import NewTokens
 from lmi_backend.engines.vllm.inside.outputs import OutputReader
 from lmi_backend.engines.vllm.inside.played import PlayedSink, play, played, together
@@ -49,7 +54,8 @@ _log = logging.getLogger(__name__)
 
 _TEXT: Final = "Once there was a small robot who lived by the sea, and it was happy there."
 _TRIED: Final = (
-    "output_hook", "new_tokens", "resumption", "direct_calls", "plain_stream", "known_chats",
+    "output_hook", "new_tokens", "resumption", "direct_calls", "plain_stream", "parsed_stream",
+    "known_chats",
 )  # fmt: skip
 _FIRST_SECONDS: Final = 120.0
 """For a token of a core that has started: much more than any takes."""
@@ -64,7 +70,7 @@ class Trial:
         engine: the AsyncLLM.
         tokenizer: its; None if it has none.
         answer: of its server.
-        plain_paths: whose streams may be plain there.
+        paths: whose streams may be plain there.
         options: of its server, that the user gave.
         model: one of the names by which clients call it.
     """
@@ -74,14 +80,14 @@ class Trial:
         engine: Any,
         tokenizer: Any,
         answer: BodyServer,
-        plain_paths: Collection[str],
+        paths: StreamPaths,
         options: Collection[str] = (),
         model: str = "",
     ) -> None:
         self._engine, self._has_texts = engine, tokenizer is not None
         ids = tokenizer.encode(_TEXT) if tokenizer is not None else range(TOKENS)
         self._ids = list(ids)[-TOKENS:]
-        self._events = EventTrial(engine, self._ids, answer, plain_paths, options, model)
+        self._events = EventTrial(engine, self._ids, answer, paths, options, model)
 
     async def run(self) -> None:
         """Try each fast path that is in use, and turn off those that fail.
