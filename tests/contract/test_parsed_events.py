@@ -25,7 +25,7 @@ WRITTEN = 0.4
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": CITY}}]
 CALL = r'<tool_call>\n\{"name": "weather", "arguments": \{"city": "[a-z]{1,12}"\}\}\n</tool_call>'
-SAID = "[a-z ]{12,24}"
+TEXT = "[a-z ]{12,24}"
 PROMPTS = ("The capital of France is", "Count to one hundred:", "née à Zürich — 東京 🗼")
 SOME: tuple[dict[str, Any], ...] = (
     {"ignore_eos": True},
@@ -60,7 +60,7 @@ def body(dice: random.Random) -> dict[str, Any]:
 
 def calling(dice: random.Random) -> dict[str, Any]:
     """Return a body whose answer says something, and then calls a tool once or twice."""
-    form = dice.choice((CALL, SAID + CALL, SAID + CALL + CALL, SAID + CALL + SAID, SAID + "<tool"))
+    form = dice.choice((CALL, TEXT + CALL, TEXT + CALL + CALL, TEXT + CALL + TEXT, TEXT + "<tool"))
     own = {"tools": TOOLS, "max_tokens": dice.choice((24, 200)), "seed": dice.randint(0, 999)}
     asked = body(dice) | own | {"structured_outputs": {"regex": form}, "temperature": 1.0}
     return {name: asked[name] for name in asked if name not in NOT_PLAIN | {"tool_choice"}}
@@ -86,7 +86,7 @@ def _call(asked: dict[str, Any]) -> HttpRequest:
     return HttpRequest(CHAT, json.dumps(asked).encode())
 
 
-def told(chunks: list[Any]) -> tuple[Any, ...]:
+def shown(chunks: list[Any]) -> tuple[Any, ...]:
     """Return what a stream tells, however many tokens an event has."""
     data = b"".join(chunk.data for chunk in chunks)
     if not data.endswith(b"data: [DONE]\n\n"):
@@ -127,7 +127,7 @@ def test_chats_with_and_without_tools_have_the_servers_events(engine: Any) -> No
     written = []
     for asked, ours, theirs in streams(engine, [body(dice) for _ in range(BODIES)]):
         assert not is_written_here(theirs), asked
-        assert told(ours) == told(theirs), asked
+        assert shown(ours) == shown(theirs), asked
         assert sum(chunk.num_tokens for chunk in ours) == sum(chunk.num_tokens for chunk in theirs)
         # Without reasoning vLLM leaves out what tells of single tokens, too.
         hidden = set() if asked.get("include_reasoning", True) else OF_TOKENS
@@ -142,8 +142,8 @@ def test_a_tool_call_in_the_middle_is_the_servers(engine: Any) -> None:
     dice = random.Random(20261128)
     found: dict[str, list[bool]] = {}
     for asked, ours, theirs in streams(engine, [calling(dice) for _ in range(BODIES // 2)]):
-        assert told(ours) == told(theirs), asked
-        texts, calls, *_ = told(ours)
+        assert shown(ours) == shown(theirs), asked
+        texts, calls, *_ = shown(ours)
         kind = f"{len(calls)} calls, {'text' if texts.get('0 content') else 'no text'}"
         found.setdefault(kind, []).append(is_written_here(ours))
     # Answers that begin with a text were written here until their call came.

@@ -116,7 +116,7 @@ class BodyAnswer:
 
         Args:
             state: the request's, in vLLM.
-            output: of which the last event was made.
+            output: the last event has its tokens.
         """
         if (parsed := self.parsed) is not None:
             around = DeltaTemplate.of(self.last_data, parsed.delta)
@@ -201,6 +201,13 @@ class Generation:
         if output.finished is True and self._answer.sends_ids:
             self._answer.is_over = True
 
+    def held(self) -> Iterator[Any]:
+        """Yield the outputs that are the server's to write before the next one, once."""
+        held = self._templated.held if self._templated is not None else []
+        while held:
+            self.count(held[0])
+            yield held.pop(0)
+
     def sent(self, output: Any) -> None:
         """Note that the server has sent what it made of an output; write the next if that is plain.
 
@@ -235,16 +242,11 @@ class Generation:
                 else plain_stream.unknown_members(event, text)
             )
 
-    def held(self) -> list[Any]:
-        """Return the outputs that the server gets before the next one, once."""
-        if self._templated is None or not self._templated.held:
-            return []
-        held, self._templated.held = self._templated.held, []
-        return held
 
+def earlier_outputs(generation: Generation | None) -> Iterator[Any]:
+    """Yield the outputs that the server gets before the next one of the engine.
 
-def known_outputs(generation: Generation | None) -> Iterator[Any]:
-    """Yield the outputs of what the client of a request that resumes has, once.
+    The client of a request that resumes has had some. Others were kept for the server.
 
     Raises:
         EngineError: it does not resume.
@@ -256,3 +258,5 @@ def known_outputs(generation: Generation | None) -> Iterator[Any]:
         if generation is not None:
             generation.count(output, is_known=True)
         yield output
+    if generation is not None:
+        yield from generation.held()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm.inside import extra_arguments, names, seeded_steps
-from lmi_backend.engines.vllm.inside.answer import Generation, answers, known_outputs
+from lmi_backend.engines.vllm.inside.answer import Generation, answers, earlier_outputs
 from lmi_backend.engines.vllm.inside.chat_lessons import lessons
 from lmi_backend.engines.vllm.inside.outputs import NOTHING_FITS, length
 from lmi_backend.engines.vllm.inside.shown_prompt import ShownPrompt
@@ -53,15 +53,11 @@ class CountingClient:
         # Closed with this one: closing is the abort.
         async with aclosing(engine.generate(*args, **kwargs)) as outputs:
             async for output in outputs:
-                if generation is not None:
-                    for held in generation.held():
-                        generation.count(held)
-                        yield held
                 shown.mend(output)
                 if may_fit_nothing:
                     may_fit_nothing = _has_no_token(output)
-                for known in known_outputs(generation):
-                    yield known
+                for earlier in earlier_outputs(generation):
+                    yield earlier
                 if generation is not None:
                     generation.count(output)
                 if lesson is not None:

@@ -58,7 +58,7 @@ class DirectCalls:
         self.plain_paths: set[str] = set()
         """Paths whose streams may be plain."""
         self.parsed_paths: set[str] = set()
-        """Paths whose streams may be plain but for what a parser of vLLM tells of their text."""
+        """Paths whose texts a parser of vLLM reads first."""
         if watching := server_compat.watchers(app):
             _leave_out(watching, options)
             return

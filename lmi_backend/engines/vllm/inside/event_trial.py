@@ -67,7 +67,7 @@ class StreamPaths(NamedTuple):
 
     plain: Collection[str] = ()
     parsed: Collection[str] = ()
-    """Those whose texts a parser of vLLM reads: which events come of them, it decides."""
+    """A parser of vLLM reads their texts, and decides which events there are."""
 
 
 class BodyServer(Protocol):
@@ -160,12 +160,7 @@ class EventTrial:
                 "plain_stream", "events that differ by their texts", shown(again, theirs)
             )
             return
-        unsure = [name for name, value in common if not plain_stream.is_same_in_all(name, value)]
-        self._leave_out_plain(unsure)
-        if unsure:
-            came = f"{', '.join(sorted(unsure))} in {_beginning(theirs)}"
-            fast_paths.turn_off("plain_stream", "events that tell a text and nothing else", came)
-        plain_stream.further |= common
+        self._note_common(common, theirs)
 
         async def directly() -> list[bytes]:
             ours, how = await self._events(request, "is_direct")
@@ -196,6 +191,15 @@ class EventTrial:
         is_plain = fast_paths.is_on("direct_calls") and fast_paths.is_on("plain_stream")
         if is_plain and path == CHATS and path in self._paths.plain:
             await attempt("known_chats", theirs, as_known)
+
+    def _note_common(self, common: plain_stream.Members, events: Sequence[bytes]) -> None:
+        """Note the further members of all events; turn the template off if they may change."""
+        unsure = [name for name, value in common if not plain_stream.is_same_in_all(name, value)]
+        self._leave_out_plain(unsure)
+        if unsure:
+            came = f"{', '.join(sorted(unsure))} in {_beginning(events)}"
+            fast_paths.turn_off("plain_stream", "events that tell a text and nothing else", came)
+        plain_stream.further |= common
 
     async def _refusal(self, request: HttpRequest, theirs: list[bytes]) -> list[bytes]:
         """Return what a body that is refused is answered without the application.

@@ -1,9 +1,9 @@
 """Write the middle of chats that a parser of vLLM reads, without vLLM's server.
 
-Where an engine has a parser of tools or of reasoning, vLLM's server has each text read by it, and
-makes an event of what it tells. Here the same parser reads the same texts. As long as it tells text
-alone, the event is written from the template of the first one. The first that it tells else, such
-as a tool call, is handed to the server, which writes the rest.
+Where an engine has a parser of tools or of reasoning, vLLM's server has it read each text, and
+writes an event of the result. Here the same parser reads the same texts. While its results are text
+alone, their events are written from the template of the first one. The first other result, such as
+a tool call, is handed to the server, which writes the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lmi_backend.engines.protocol import ChunkSink
 
 NAME: Final = "parsed_stream"
-EXPECTED: Final = "a parser that reads a text and its tokens, and tells a delta or nothing"
+EXPECTED: Final = "a parser that makes a delta or nothing of a text and its tokens"
 _READ: Final = ("delta_text", "delta_token_ids")
 _KNOWN: Final = frozenset({"self", *_READ, "request", "prompt_token_ids", "finished"})
 """Parameters of a parser's method; all but the text and its tokens are the same in the middle."""
@@ -36,7 +36,7 @@ _encode: Final = msgspec.json.encode
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a parser was given in the middle of a stream, and what it told."""
+    """What a parser was given in the middle of a stream, and what it made of that."""
 
     parser: Any
     parse: Callable[..., Any]
@@ -45,10 +45,10 @@ class Parsed:
     more: tuple[Any, ...]
     named: Mapping[str, Any]
     delta: Any
-    """vLLM's DeltaMessage, or None."""
+    """vLLM's DeltaMessage; None if the parser waits for more."""
 
     def read(self, text: str, ids: Sequence[int]) -> Any:
-        """Have the parser read what came next; return what it tells.
+        """Have the parser read what came next; return its result.
 
         Raises:
             Exception: the parser's.
@@ -57,7 +57,7 @@ class Parsed:
 
 
 def watch(server: Any, note: Callable[[Parsed], None]) -> None:
-    """Note from now on what the parsers of a chat server of vLLM read and tell.
+    """Note from now on what the parsers of a chat server of vLLM read and make.
 
     Raises:
         TypeError: it has other parsers than those of the releases that were run.
@@ -114,24 +114,24 @@ class DeltaTemplate:
         """Return the template of an event that tells a text, or None if it tells more.
 
         Args:
-            delta: what the parser told, of which the event was made.
+            delta: the result of the parser that was written as this event.
         """
         if not tells_text(delta):
             return None
-        told = _json(delta)
+        data = _json(delta)
         # Inside a string its quotes would be escaped.
-        before, found, after = event.partition(_KEY + told)
+        before, found, after = event.partition(_KEY + data)
         others = plain_stream.beside_delta(event)
         if not found or others is None or not others <= plain_stream.further:
             return None
-        is_content = type(delta.content) is str and told == _json_of_content(delta)
+        is_content = type(delta.content) is str and data == _json_of_content(delta)
         return cls(before + _KEY, after, frozenset(delta.model_fields_set if is_content else ()))
 
     def event(self, delta: Any) -> bytes:
         """Return the event of another delta that tells text alone."""
         is_content = delta.model_fields_set == self.of_content and type(delta.content) is str
-        told = _json_of_content(delta) if is_content else _json(delta)
-        return self.before + told + self.after
+        data = _json_of_content(delta) if is_content else _json(delta)
+        return self.before + data + self.after
 
 
 class ParsedEvents(TemplatedEvents):
@@ -159,7 +159,7 @@ class ParsedEvents(TemplatedEvents):
         self._parsed = parsed
         self._num_read = 0
         """Tokens since the replacement that the parser has read."""
-        self._told = _Told()
+        self._result = _Result()
         parsed.parser.parse_delta = self._parse
         super().__init__(
             state, template, sink, num_prompt_tokens=num_prompt_tokens, sends_ids=sends_ids
@@ -171,7 +171,7 @@ class ParsedEvents(TemplatedEvents):
             # Perhaps all have been read.
             delta = self._parsed.read(text, new) if new else None
         except Exception as error:  # noqa: BLE001  vLLM's server says it in its own words
-            self._give_back(_Told(error=error))
+            self._give_back(_Result(error=error))
             return b""
         if delta is None:
             return b""
@@ -181,35 +181,35 @@ class ParsedEvents(TemplatedEvents):
             fast_paths.turn_off(NAME, EXPECTED, f"{type(error).__name__}: {error}")
             event = b""
         if not event:
-            self._give_back(_Told(delta))
+            self._give_back(_Result(delta))
         return event
 
-    def _give_back(self, told: _Told) -> None:
-        """Have vLLM's server write what the parser has told last, and all that comes next."""
+    def _give_back(self, result: _Result) -> None:
+        """Have vLLM's server write the last result of the parser, and all that comes next."""
         self._state.make_request_output, self.is_over = self._make, True
         leave(self._state)
         ids, self._ids = self._ids, []
-        self._told, self.held = told, [self._make(ids, None, None, None)]
+        self._result, self.held = result, [self._make(ids, None, None, None)]
 
     def _parse(
         self, delta_text: str, delta_token_ids: Sequence[int], *more: Any, **named: Any
     ) -> Any:
-        """Return to the server what the parser tells of tokens that it may have read already."""
+        """Return to the server what the parser makes of tokens that it may have read already."""
         # Once: what comes next is read as by any other.
         del self._parsed.parser.parse_delta
-        told = self._told
-        if told.error is not None:
-            raise told.error
-        if told.delta is not None:
-            return told.delta
+        result = self._result
+        if result.error is not None:
+            raise result.error
+        if result.delta is not None:
+            return result.delta
         # The server has all tokens since the replacement, and the text that was not read.
         rest = list(delta_token_ids)[self._num_read :]
         return self._parsed.parse(self._parsed.parser, delta_text, rest, *more, **named)
 
 
 @dataclass
-class _Told:
-    """What a parser has told that the server has not got."""
+class _Result:
+    """What a parser has made that the server has not got."""
 
     delta: Any = None
     error: Exception | None = None

@@ -79,7 +79,7 @@ class Template:
 class EventTemplate(Protocol):
     """Makes the events of one stream."""
 
-    def event(self, told: Any, /) -> bytes:
+    def event(self, value: Any, /) -> bytes:
         """Return the event that tells something."""
         ...
 

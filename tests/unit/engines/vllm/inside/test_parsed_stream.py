@@ -171,8 +171,8 @@ def test_a_tool_call_is_given_back_as_the_parser_told_it() -> None:
     assert len(sink.chunks) == 1
     assert events.num_sent == 1
     # The parser has read it once; the server gets what it told.
-    told = last(parser, "", held.outputs[0].token_ids)
-    assert told.tool_calls == [CALL]
+    given = last(parser, "", held.outputs[0].token_ids)
+    assert given.tool_calls == [CALL]
     assert [text for text, _ in parser.read] == ["a", "call"]
     # All that comes next is the server's.
     assert step(state, "b").outputs[0].text == "b"
