@@ -16,6 +16,7 @@ from lmi_backend.engines.vllm.inside.continuation import (
 )
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Continuation
+from lmi_backend.token_ids import pack
 
 SAMPLED: dict[str, Any] = {"n": 1, "output_kind": "delta", "temperature": 1.0, "seed": None}
 
@@ -193,3 +194,43 @@ def test_a_request_that_was_not_seen_on_its_way_begins_anew_and_fails() -> None:
         check_begun()
     finally:
         current.reset(token)
+
+
+class Interval(Processor):
+    """Makes outputs of a request as vLLM does, which streams several tokens at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[list[int]] = []
+        self.state = SimpleNamespace(
+            stream_interval=4, sent_tokens_offset=0, logprobs_processor=None, queue=self
+        )
+        self.request_states["a"] = self.state
+        self._tokens: list[int] = []
+
+    def process_outputs(self, core_outputs: Any, timestamp: float = 0.0) -> float:
+        for output in core_outputs:
+            self._tokens += output.new_token_ids
+        sent = self.state.sent_tokens_offset
+        if sent and len(self._tokens) - sent < self.state.stream_interval:
+            return timestamp
+        if self.state.stream_interval > 1:
+            self.made.append(self._tokens[sent:])
+            self.state.sent_tokens_offset = len(self._tokens)
+        else:
+            self.made.append(output.new_token_ids)
+        return timestamp
+
+    def get_nowait(self) -> Any:
+        return self.made.pop() if self.made else None
+
+
+def test_what_is_known_is_not_sent_again_with_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(names), "EngineCoreOutput", SimpleNamespace)
+    processor = Interval()
+    engine = SimpleNamespace(output_processor=processor)
+    continued = Continued(Continuation(b"".join(pack([token]) for token in (1, 2, 3))))
+    continued._replay_all(engine, processor.state, "a")
+    assert list(continued.outputs) == [[1], [2], [3]]
+    processor.process_outputs([SimpleNamespace(new_token_ids=[4, 5, 6, 7])])
+    assert processor.made == [[4, 5, 6, 7]]
