@@ -253,12 +253,10 @@ class KeptAnswer:
         is_whole = not (self.is_kept or self.is_back) and isinstance(chunks[0], HttpChunk)
         return (chunks,) if is_whole else ([each] for each in chunks)
 
-    async def start_with(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
-        """See `Exchange.start_with`."""
-        if self._keeps(status, headers):
-            await self.write(data)
-        else:
-            await self.first.start_with(status, data, headers)
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """See `Exchange.start`."""
+        if not self._keeps(status, headers):
+            await self.first.start(status, headers)
 
     async def respond(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
         """See `Exchange.respond`."""

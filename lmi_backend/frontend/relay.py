@@ -131,9 +131,8 @@ async def _send_part(exchange: Receiver, form: Form, data: bytes) -> None:
         await exchange.respond(form.status, data, form.headers)
         return
     if not exchange.status:
-        await exchange.start_with(form.status, data, form.headers)
-    else:
-        await exchange.write(data, is_last=form.is_over)
+        await exchange.start(form.status, form.headers)
+    await exchange.write(data, is_last=form.is_over)
 
 
 def _count(exchange: Receiver, chunks: Iterable[Chunk]) -> None:

@@ -33,9 +33,6 @@ async def ask(
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    cycle = SimpleNamespace(
-        more_body=False, disconnected=False, scope={}, flow=SimpleNamespace(write_paused=True)
-    )
     scope = {
         "type": "http",
         "method": method,
@@ -44,7 +41,7 @@ async def ask(
         "root_path": "",
         "query_string": b"",
         "headers": [(n.encode(), v.encode("latin-1")) for n, v in given.items()],
-        CLIENT: Client(cast("Any", cycle)),
+        CLIENT: Client(cast("Any", SimpleNamespace(more_body=False, disconnected=False, scope={}))),
     }
     await front_end(scope, receive, send)
     lines = {name.decode(): value.decode("latin-1") for name, value in sent[0]["headers"]}

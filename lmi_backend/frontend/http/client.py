@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import socket
 import struct
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -18,41 +16,6 @@ if TYPE_CHECKING:
 
 CLIENT: Final = "lmi_backend.client"
 """Key of an ASGI scope: its `Client`."""
-
-
-class _HeldHead:
-    """Stands for the transport of a response from its head to its first part, or its end.
-
-    Each of them would take a call of the system, which costs more than all that makes them.
-    """
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle, self._transport = cycle, cycle.transport
-        self._head = b""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def __enter__(self) -> None:
-        self._cycle.transport = self  # type: ignore[assignment]
-
-    def __exit__(self, *_: object) -> None:
-        self._release()
-
-    def write(self, data: bytes) -> None:
-        """Take the head, or send it with what follows."""
-        if self._head:
-            self._release(data)
-        else:
-            self._head = data
-
-    def _release(self, data: bytes = b"") -> None:
-        current: object = self._cycle.transport
-        if current is self:
-            self._cycle.transport = self._transport
-        held, self._head = self._head + data, b""
-        if held:
-            self._transport.write(held)
 
 
 class Client:
@@ -95,13 +58,6 @@ class Client:
     def is_between_chunks(self) -> bool:
         """Whether a chunk of the response comes next."""
         return bool(self._cycle.chunked_encoding) and not self._cycle.response_complete
-
-    def head_held(self) -> AbstractContextManager[object]:
-        """Let the head of the response leave with its first part, which is written meanwhile."""
-        # A client that is behind is waited for, and its connection may change meanwhile.
-        if self._cycle.flow.write_paused or self._cycle.disconnected:
-            return nullcontext()
-        return _HeldHead(self._cycle)
 
     def write_to(self, transport: HalfClosed) -> None:
         """Have the response written to another transport."""

@@ -94,12 +94,14 @@ class Exchange:
     @property
     def query(self) -> str:
         """The query string as it was written."""
-        return str(self._scope.get("query_string", b""), "latin-1")
+        text: bytes = self._scope.get("query_string", b"")
+        return text.decode("latin-1")
 
     @property
     def address(self) -> str:
         """The client's address; empty if it is not known."""
-        return str((self._scope.get("client") or ("",))[0])
+        host, *_ = self._scope.get("client") or ("",)
+        return str(host)
 
     @property
     def raw_path(self) -> str:
@@ -237,14 +239,6 @@ class Exchange:
         if self.is_event_stream:
             self._ping_timer = asyncio.get_running_loop().call_later(PING_SECONDS, self.ping)
 
-    async def start_with(
-        self, status: int, data: bytes, headers: Mapping[str, str], *, is_last: bool = False
-    ) -> None:
-        """Begin the response with its first bytes; raises like `start`."""
-        with self._client.head_held():
-            await self.start(status, headers)
-            await self.write(data, is_last=is_last)
-
     async def write(self, data: bytes, *, is_last: bool = False) -> None:
         """Send the next bytes of the response."""
         self._is_over = is_last
@@ -261,7 +255,8 @@ class Exchange:
     async def respond(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
         """Send a whole response."""
         length = {} if status == HTTPStatus.NO_CONTENT else {"content-length": str(len(data))}
-        await self.start_with(status, data, {**headers, **length}, is_last=True)
+        await self.start(status, {**headers, **length})
+        await self.write(data, is_last=True)
 
     def ping(self) -> None:
         """Say on an event stream that has been silent for a while that the server is there."""
