@@ -139,10 +139,15 @@ class Capacity:
 
     def _given_cache(self, found: MemoryEstimate) -> int:
         """Return the bytes of the cache where options say it; 0 if they do not."""
-        blocks = str(self._argument("num_gpu_blocks_override") or "")
-        if blocks.isascii() and blocks.isdecimal():
-            return int(blocks[:_DIGITS]) * found.block_bytes
+        if self._given_blocks:
+            return self._given_blocks * found.block_bytes
         return self.options[vllm.KV_CACHE_MEMORY] if self.counts_as_vllm else 0
+
+    @property
+    def _given_blocks(self) -> int:
+        """The blocks that the cache is to have, on a device or a CPU; 0 if nobody says."""
+        blocks = str(self._argument("num_gpu_blocks_override") or "")
+        return int(blocks[:_DIGITS]) if blocks.isascii() and blocks.isdecimal() else 0
 
     @property
     def step(self) -> Step:
@@ -207,7 +212,7 @@ class Capacity:
             draft=self.facts.draft,
             activations=0,
             overhead=0,
-            kv_cache=space,
+            kv_cache=self._given_blocks * layout.block_bytes or space,
             block_size=layout.block_size,
             block_bytes=layout.block_bytes,
             layout=layout,

@@ -150,6 +150,13 @@ def test_every_layer_of_transformers_has_a_block_of_its_own() -> None:
     assert plain.block_bytes == local.block_bytes
 
 
+def test_blocks_that_are_given_are_those_of_a_cpu_too(tmp_path: Path) -> None:
+    given = capacity(tmp_path, "option.num_gpu_blocks_override=704\n")
+    found = replace(given, environment={"VLLM_CPU_KVCACHE_SPACE": "1"}).estimate_on_cpu(1, 1)
+    assert found
+    assert found.num_tokens == 704 * 128
+
+
 @pytest.mark.parametrize(
     ("properties", "gib"),
     [
