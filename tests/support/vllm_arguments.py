@@ -5,6 +5,7 @@ Reads a JSON list of engine configurations, and prints for each what went wrong;
 
 import contextlib
 import dataclasses
+import functools
 import json
 import sys
 from typing import Any
@@ -13,10 +14,12 @@ import msgspec
 from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.vllm.inside import arguments, names
+from lmi_backend.engines.vllm.inside import arguments, compat, names
 
 # Each plan would patch vLLM's fetching of media once more.
 arguments.guard_media = lambda _: None
+# To build the parser of all arguments takes longer than to read one with it.
+compat.argument_parser = functools.cache(compat.argument_parser)
 TYPES = {field.name: field.type for field in dataclasses.fields(names.AsyncEngineArgs)}
 
 
@@ -34,13 +37,15 @@ def outcome(config: EngineConfig) -> str | None:
 def mismatch(name: str, value: Any) -> str:
     """Tell whether vLLM declares another type than that of the value."""
     try:
-        _adapter(TYPES[name]).validate_python(value)
+        _adapter(name).validate_python(value)
     except ValidationError as error:
         return f"{name}={value!r}: {error.errors()[0]['msg']}"
     return ""
 
 
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+@functools.cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    kind: Any = TYPES[name]
     try:
         return TypeAdapter(kind)
     except PydanticSchemaGenerationError:
