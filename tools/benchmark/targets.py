@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -185,7 +187,9 @@ def _await_spare(url: str) -> None:
     """
     end = time.monotonic() + _SPARE_SECONDS
     while time.monotonic() < end:
-        with urllib.request.urlopen(url, timeout=5) as page:  # noqa: S310  its own server
+        lines: list[str] = []
+        # Triton opens this port last.
+        with contextlib.suppress(urllib.error.URLError), urllib.request.urlopen(url) as page:  # noqa: S310
             lines = page.read().decode().splitlines()
         if any(line.startswith("lmi_worker_spare{") and line.endswith(" 1") for line in lines):
             return
