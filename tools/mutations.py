@@ -41,6 +41,8 @@ _TURN_SECONDS: Final = 200
 _AWAY_SECONDS: Final = 2
 _OF_PLAIN_CHATS: Final = {"plain_stream", "known_chats"}
 """Fast paths that no chat takes where the server parses tools."""
+_OF_PARSED_CHATS: Final = "parsed_stream"
+"""The one that chats take only there."""
 _PROPERTIES: Final[dict[str, Any]] = {
     "option.rolling_batch": "vllm",
     "option.model_id": TINY / "llama",
@@ -118,7 +120,7 @@ def _start_all(
 
     def start(group: Sequence[Mutation]) -> tuple[mutated_engine.Outcome, mutated_engine.Outcome]:
         python = mutated_engine.mutate(group, _ENVIRONMENT, folder / "changed")
-        has_parser = not any(each.fast_paths & _OF_PLAIN_CHATS for each in group)
+        has_parser = _has_parser(group[0])
         turn.take()
         outcome = serve(python, folder / "work", has_parser=has_parser)
         print(
@@ -133,7 +135,15 @@ def _start_all(
             print(outcome.output[-3000:], flush=True)
         return outcome, untouched[has_parser]
 
-    mutation_runs.run(wanted, start, record, most)
+    for has_parser in (True, False):
+        part = [each for each in wanted if _has_parser(each) == has_parser]
+        mutation_runs.run(part, start, record, most)
+
+
+def _has_parser(mutation: Mutation) -> bool:
+    """Tell whether a change is served with a parser of tools."""
+    touched = mutation.fast_paths
+    return _OF_PARSED_CHATS in touched or not touched & _OF_PLAIN_CHATS
 
 
 class _Turn:

@@ -33,6 +33,7 @@ _TRIED: Final = {
     "resumption",
     "direct_calls",
     "plain_stream",
+    "parsed_stream",
     "known_chats",
 }
 """Fast paths that are turned off together where the trial of an answer fails."""
