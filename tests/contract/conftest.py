@@ -92,7 +92,9 @@ SPLIT = {"option.tensor_parallel_degree": 2}
 """vLLM that starts a worker process for each of two ranks by itself; its tests name it too."""
 NO_RANKS = "neuronx mpi"
 """One process drives all cores."""
-_OF_VLLM = ("option.max_model_len", "option.enforce_eager")
+_OF_VLLM = (
+    "option.max_model_len", "option.enforce_eager", "option.num_gpu_blocks_override"
+)  # fmt: skip
 _OF_TRTLLM = ("option.model_id", "option.max_rolling_batch_size")
 _OF_NEURONX = ("option.model_id", "option.pythonExecutable", "option.dtype")
 FAKES = TESTS / "fakes"

@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 CHAT = "/v1/chat/completions"
-BODIES = 240
+BODIES = 160
 AT_ONCE = 40
 WRITTEN = 0.4
 """Share of plain answers with a middle whose middle is written here, at least."""

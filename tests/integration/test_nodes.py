@@ -33,7 +33,9 @@ with started(properties, Path(sys.argv[1])) as harness:
 """
 
 
-_OF_VLLM = ("option.max_model_len", "option.enforce_eager")
+_OF_VLLM = (
+    "option.max_model_len", "option.enforce_eager", "option.num_gpu_blocks_override"
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,9 @@ _NEEDED: Final = frozenset(
     {"max_tokens", "output_kind", "seed", "stop", "temperature", "top_k", "top_p"}
 )
 """What requests are made with: no engine starts without."""
+_FRESH: Final = "skip_clone"
+"""Parameter by which vLLM's own server says that nobody else has its parameters: a copy of all that
+is in them takes longer than they take to make. Older releases do not have it."""
 
 
 def sampling_params(
@@ -70,9 +73,10 @@ def sampling_params(
         "bad_words": list(sampling.bad_words) or None,
         "output_kind": kind.DELTA if request.stream else kind.FINAL_ONLY,
     }
+    fresh = {_FRESH: True} if _FRESH in _parameters(names.SamplingParams) else {}
     try:
         return names.SamplingParams(
-            **defaults | given | _without_neutral(wanted) | _extra(sampling.extra)
+            **defaults | given | _without_neutral(wanted) | fresh | _extra(sampling.extra)
         )
     except (TypeError, ValueError, names.VLLMClientError) as error:
         raise RequestError(f"are refused by vLLM: {error}", field="sampling parameters") from error

@@ -52,6 +52,23 @@ def test_what_changes_the_answer_is_refused_by_its_name(sampling: Sampling, name
         made(sampling)
 
 
+def test_vllm_need_not_copy_parameters_that_nobody_else_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Fresh(Fewer):
+        def __init__(self, *, skip_clone: bool = False, **given: Any) -> None:
+            super().__init__(**given)
+            self.is_fresh = skip_clone
+
+    def takes(
+        *, n: int = 1, max_tokens: int = 16, output_kind: Any = None, skip_clone: bool
+    ) -> Any:
+        return Fresh(n=n, max_tokens=max_tokens, output_kind=output_kind, skip_clone=skip_clone)
+
+    monkeypatch.setitem(vars(names), "SamplingParams", takes)
+    assert sampling_params(GenerateRequest("a", Sampling(3)), {}, vocabulary=10).is_fresh
+
+
 def test_a_function_that_takes_anything_is_given_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(vars(names), "SamplingParams", Anything)
     assert made(Sampling(3)).keys() > {"n", "stop", "bad_words", "spaces_between_special_tokens"}
