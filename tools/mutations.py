@@ -39,7 +39,7 @@ _MOST: Final = 16
 """Changes in one copy."""
 _TURN_SECONDS: Final = 200
 _AWAY_SECONDS: Final = 2
-_OF_PLAIN_CHATS: Final = {"plain_stream", "known_chats"}
+_OF_PLAIN_CHATS: Final = {"plain_stream", "known_chats", "short_chats"}
 """Fast paths that no chat takes where the server parses tools."""
 _OF_PARSED_CHATS: Final = "parsed_stream"
 """The one that chats take only there."""

@@ -35,6 +35,7 @@ _TRIED: Final = {
     "plain_stream",
     "parsed_stream",
     "known_chats",
+    "short_chats",
 }
 """Fast paths that are turned off together where the trial of an answer fails."""
 _EVENTS: Final = {"ChatCompletionStreamResponse": CHATS, "CompletionStreamResponse": TEXTS}

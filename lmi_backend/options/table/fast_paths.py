@@ -17,6 +17,7 @@ NAMES: Final = (
     "plain_stream",
     "parsed_stream",
     "known_chats",
+    "short_chats",
     "direct_calls",
     "resumption",
     "forced_tokens",

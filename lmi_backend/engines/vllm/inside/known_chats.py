@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from lmi_backend.engines.body_texts import MOST_ITEMS
-from lmi_backend.engines.vllm.inside import compat, fast_paths, names, output_hook, seeded_steps
+from lmi_backend.engines.vllm.inside import (
+    compat,
+    fast_paths,
+    names,
+    output_hook,
+    seeded_steps,
+    short_chats,
+)
 from lmi_backend.engines.vllm.inside.body_kind import BodyKind
 from lmi_backend.engines.vllm.inside.chat_lessons import NAME, Lesson, lessons
 from lmi_backend.engines.vllm.inside.continuation import resume_strategy_of
@@ -96,7 +103,7 @@ class KnownChats:
         self._max_model_len = engine.model_config.max_model_len
         self._kinds: OrderedDict[Any, BodyKind] = OrderedDict()
         self._render: Any = None
-        self._short: ShortChats
+        self._short: ShortChats | None = None
 
     def attach(self, server: Any) -> None:
         """See from now on what vLLM's server renders.
@@ -111,11 +118,17 @@ class KnownChats:
             NAME, "a renderer of chats that can be looked at", lambda: self._attach(server.renderer)
         )
 
+        fast_paths.probe(
+            short_chats.NAME, short_chats.EXPECTED, lambda: self._attach_short(server.renderer)
+        )
+
+    def _attach_short(self, renderer: Any) -> None:
+        self._short = ShortChats(renderer)
+
     def _attach(self, renderer: Any) -> None:
         self._render = renderer.render_chat_async
         if not inspect.iscoroutinefunction(self._render):
             raise TypeError("render_chat_async is no coroutine")
-        self._short = ShortChats(renderer)
         renderer.render_chat_async = self._rendering
         if renderer.render_chat_async != self._rendering:
             raise TypeError("render_chat_async cannot be replaced")
@@ -126,7 +139,8 @@ class KnownChats:
         rendered = await self._render(*given, **named)
         if lesson is not None:
             lesson.note_prompts(rendered)
-            lesson.note_short(self._short, rendered)
+            if self._short is not None:
+                lesson.note_short(self._short, rendered)
         return rendered
 
     def recall(self, request: HttpRequest, most: int) -> Chat | None:
@@ -241,8 +255,9 @@ class KnownChats:
     async def _prompt(self, chat: Chat, learnt: Learnt) -> tuple[Any, Any]:
         """Return vLLM's prompt and parameters; None where its server must see the body."""
         given, named = learnt.rendering
-        is_short = learnt.is_same_when_short
-        prompt = await self._short.prompt(chat.messages, learnt.rendering) if is_short else None
+        prompt = None
+        if self._short is not None and learnt.is_same_when_short:
+            prompt = await self._short.prompt(chat.messages, learnt.rendering)
         try:
             if prompt is None:
                 _, (prompt,) = await self._render([chat.messages], *given, **named)

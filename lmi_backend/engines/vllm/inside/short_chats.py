@@ -14,6 +14,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from lmi_backend.engines.vllm.inside import fast_paths
+
+NAME: Final = "short_chats"
+EXPECTED: Final = "a function that renders chats as its coroutine does"
 Messages = list[dict[str, str]]
 Rendering = tuple[tuple[Any, ...], Mapping[str, Any]]
 """Further arguments of vLLM's renderer."""
@@ -42,11 +46,15 @@ class ShortChats:
 
     Args:
         renderer: vLLM's.
+
+    Raises:
+        AttributeError, TypeError: it cannot render without a thread.
     """
 
     def __init__(self, renderer: Any) -> None:
-        render = getattr(renderer, "render_chat", None)
-        self._render = None if inspect.iscoroutinefunction(render) else render
+        self._render = renderer.render_chat
+        if inspect.iscoroutinefunction(self._render):
+            raise TypeError("render_chat is a coroutine")
         self._waiting: list[_Waiting] = []
 
     def makes_same(self, messages: Messages, rendering: Rendering, rendered: Any) -> bool:
@@ -59,13 +67,17 @@ class ShortChats:
         """
         if not self._may_render(messages):
             return False
-        began = time.thread_time()
+        began, came = time.thread_time(), "another prompt"
         try:
             (ours,), (theirs,) = self._prompts([messages], rendering), rendered[1]
             is_quick = time.thread_time() - began <= _MOST_SECONDS
-            return is_quick and bool(_timeless(ours) == _timeless(theirs))
-        except Exception:  # noqa: BLE001  the server's way is there
+            is_same = bool(_timeless(ours) == _timeless(theirs))
+        except Exception as error:  # noqa: BLE001  the server's way is there
+            is_same, came = False, f"{type(error).__name__}: {error}"
+        if not is_same:
+            fast_paths.turn_off(NAME, EXPECTED, came)
             return False
+        return is_quick
 
     async def prompt(self, messages: Messages, rendering: Rendering) -> Any:
         """Return the prompt of a chat; None where it is too long, or vLLM refuses it."""
@@ -80,7 +92,7 @@ class ShortChats:
 
     def _may_render(self, messages: Messages) -> bool:
         is_short = len(messages) <= MOST_MESSAGES and _characters(messages) <= MOST_CHARACTERS
-        return is_short and self._render is not None
+        return is_short and fast_paths.is_on(NAME)
 
     def _turn(self) -> None:
         """Render the first chats that wait and are rendered alike."""
@@ -105,7 +117,7 @@ class ShortChats:
     def _prompts(self, chats: list[Messages], rendering: Rendering) -> list[Any]:
         """Return prompts; raises what vLLM does."""
         given, named = rendering
-        _, prompts = self._render(chats, *given, **named)  # type: ignore[misc]
+        _, prompts = self._render(chats, *given, **named)
         if len(prompts) != len(chats):
             raise ValueError("not a prompt for each chat")
         return list(prompts)

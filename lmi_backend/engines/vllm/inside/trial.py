@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 _TEXT: Final = "Once there was a small robot who lived by the sea, and it was happy there."
 _TRIED: Final = (
     "output_hook", "new_tokens", "resumption", "direct_calls", "plain_stream", "parsed_stream",
-    "known_chats",
+    "known_chats", "short_chats",
 )  # fmt: skip
 _FIRST_SECONDS: Final = 120.0
 """For a token of a core that has started: much more than any takes."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import short_chats
+from lmi_backend.engines.vllm.inside import fast_paths, short_chats
 from lmi_backend.engines.vllm.inside.short_chats import (
     _A_TURN,
     _CHARACTERS_A_TURN,
@@ -41,6 +41,11 @@ def _prompt(chat: Messages, given: Any, named: Any, arrival: float = 1.0) -> dic
 
 def chat(content: str) -> Messages:
     return [{"role": "user", "content": content}]
+
+
+@pytest.fixture(autouse=True)
+def _all_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
 
 
 @pytest.fixture
@@ -128,9 +133,20 @@ async def test_all_may_have_left(short: ShortChats, renderer: Renderer) -> None:
 def test_a_prompt_is_the_same_but_for_its_time(short: ShortChats) -> None:
     given, named = RENDERING
     assert short.makes_same(chat("a"), RENDERING, ([], [_prompt(chat("a"), given, named, 2.0)]))
+
+
+async def test_another_prompt_turns_the_path_off(short: ShortChats) -> None:
+    given, named = RENDERING
+    assert await short.prompt(chat("a"), RENDERING) is not None
     assert not short.makes_same(chat("a"), RENDERING, ([], [_prompt(chat("b"), given, named)]))
-    assert not short.makes_same(chat("a"), RENDERING, ([], []))
-    assert not short.makes_same(chat("refused"), RENDERING, ([], [{}]))
+    assert "another prompt" in fast_paths.states()[short_chats.NAME]
+    assert await short.prompt(chat("a"), RENDERING) is None
+
+
+@pytest.mark.parametrize(("text", "rendered"), [("a", ([], [])), ("refused", ([], [{}]))])
+def test_what_fails_here_alone_turns_it_off(short: ShortChats, text: str, rendered: Any) -> None:
+    assert not short.makes_same(chat(text), RENDERING, rendered)
+    assert "Error" in fast_paths.states()[short_chats.NAME]
 
 
 def test_a_template_that_takes_long_is_left_to_vllms_thread(
@@ -148,12 +164,9 @@ async def _coroutine(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize("made", [{}, {"render_chat": _coroutine}])
-async def test_a_vllm_without_such_a_function_makes_all_in_its_thread(
-    made: dict[str, Any],
-) -> None:
-    short = ShortChats(SimpleNamespace(**made))
-    assert await short.prompt(chat("a"), RENDERING) is None
-    assert not short.makes_same(chat("a"), RENDERING, ([], [{}]))
+def test_a_vllm_without_such_a_function_is_told_from_others(made: dict[str, Any]) -> None:
+    with pytest.raises((AttributeError, TypeError), match="render_chat"):
+        ShortChats(SimpleNamespace(**made))
 
 
 @pytest.mark.parametrize("made", [None, (), ([], []), 5])
