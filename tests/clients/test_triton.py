@@ -55,7 +55,10 @@ def test_tritonclient_leaves_a_stream(tritonclient: Any, ensemble_server: Served
 def test_litellm_generates(litellm: Any) -> None:
     """Either limit counts; the prompt comes back in front, as from the peers; on either port."""
     assert litellm["generate"] == ["a ba ba"] * 4
-    assert litellm["generate_streamed"] == [["a", " b", "a", ""]] * 4
+    # On a busy machine two tokens may come as one piece.
+    streamed = litellm["generate_streamed"]
+    assert ["".join(pieces) for pieces in streamed] == ["a ba"] * 4
+    assert all(len(pieces) > 1 and pieces[0][0] == "a" and not pieces[-1] for pieces in streamed)
 
 
 def test_litellm_infers(litellm: Any) -> None:
