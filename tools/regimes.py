@@ -52,11 +52,13 @@ class Regime:
 
 _EACH: Final = "lmi-backend, chat, each token"
 _EIGHT: Final = ("lmi-backend, chat, 8 tokens", "vLLM's server, 8 tokens")
+_TOOLS: Final = ("lmi-backend, chat with tools, each token", "vLLM's server, chat with tools")
 REGIMES: Final = (
     Regime("256 chats, each token an event", "rust", (256,)),
     Regime("256 chats, with NVIDIA's Dynamo", "dynamo", (256,)),
     Regime("256 chats, 8 tokens an event", "tokens", (256,), _EIGHT),
-    Regime("One chat alone", "quick", (1,), (_EACH, "vLLM's server")),
+    Regime("Chats with tools", "chats", (64, 256), _TOOLS),
+    Regime("One chat alone", "chats", (1,), (_EACH, "vLLM's server")),
     Regime("512 and 1,024 chats", "many", (512, 1024)),
     Regime(
         "The raw engine, and whole answers",
