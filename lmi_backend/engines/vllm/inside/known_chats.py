@@ -118,12 +118,7 @@ class KnownChats:
             NAME, "a renderer of chats that can be looked at", lambda: self._attach(server.renderer)
         )
 
-        fast_paths.probe(
-            short_chats.NAME, short_chats.EXPECTED, lambda: self._attach_short(server.renderer)
-        )
-
-    def _attach_short(self, renderer: Any) -> None:
-        self._short = ShortChats(renderer)
+        self._short = short_chats.of(getattr(server, "renderer", None))
 
     def _attach(self, renderer: Any) -> None:
         self._render = renderer.render_chat_async
@@ -255,12 +250,17 @@ class KnownChats:
     async def _prompt(self, chat: Chat, learnt: Learnt) -> tuple[Any, Any]:
         """Return vLLM's prompt and parameters; None where its server must see the body."""
         given, named = learnt.rendering
-        prompt = None
+        prompt, failure = None, ""
         if self._short is not None and learnt.is_same_when_short:
-            prompt = await self._short.prompt(chat.messages, learnt.rendering)
+            try:
+                prompt = await self._short.prompt(chat.messages, learnt.rendering)
+            except Exception as error:  # noqa: BLE001  vLLM's thread may refuse it, too
+                failure = f"{type(error).__name__}: {error}"
         try:
             if prompt is None:
                 _, (prompt,) = await self._render([chat.messages], *given, **named)
+                if failure:
+                    short_chats.turn_off(failure)
             num_tokens = len(prompt["prompt_token_ids"])
         except Exception:  # noqa: BLE001  its server will say why
             return None, None

@@ -75,12 +75,16 @@ class ShortChats:
         except Exception as error:  # noqa: BLE001  the server's way is there
             is_same, came = False, f"{type(error).__name__}: {error}"
         if not is_same:
-            fast_paths.turn_off(NAME, EXPECTED, came)
+            turn_off(came)
             return False
         return is_quick
 
     async def prompt(self, messages: Messages, rendering: Rendering) -> Any:
-        """Return the prompt of a chat; None where it is too long, or vLLM refuses it."""
+        """Return the prompt of a chat; None where it is too long.
+
+        Raises:
+            Exception: vLLM's, which refuses the chat, or has changed.
+        """
         if not self._may_render(messages):
             return None
         loop = asyncio.get_running_loop()
@@ -88,7 +92,10 @@ class ShortChats:
             loop.call_soon(self._turn)
         prompt: asyncio.Future[Any] = loop.create_future()
         self._waiting.append(_Waiting(messages, rendering, _characters(messages), prompt))
-        return await prompt
+        found = await prompt
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def _may_render(self, messages: Messages) -> bool:
         is_short = len(messages) <= MOST_MESSAGES and _characters(messages) <= MOST_CHARACTERS
@@ -109,10 +116,18 @@ class ShortChats:
         left = [each for each in together if not each.prompt.done()]
         try:
             prompts = self._prompts([each.messages for each in left], rendering) if left else []
-        except Exception:  # noqa: BLE001  one of them is refused: the server will say why
-            prompts = [None] * len(left)
+        except Exception:  # noqa: BLE001  perhaps one of them is refused
+            prompts = [self._alone(each.messages, rendering) for each in left]
         for each, prompt in zip(left, prompts, strict=True):
             each.prompt.set_result(prompt)
+
+    def _alone(self, messages: Messages, rendering: Rendering) -> Any:
+        """Return the prompt of one chat, or the exception that comes instead."""
+        try:
+            (prompt,) = self._prompts([messages], rendering)
+        except Exception as error:  # noqa: BLE001  it is this chat's
+            return error
+        return prompt
 
     def _prompts(self, chats: list[Messages], rendering: Rendering) -> list[Any]:
         """Return prompts; raises what vLLM does."""
@@ -121,6 +136,22 @@ class ShortChats:
         if len(prompts) != len(chats):
             raise ValueError("not a prompt for each chat")
         return list(prompts)
+
+
+def of(renderer: Any) -> ShortChats | None:
+    """Return what renders short chats; None, and the path is off, if vLLM's renderer cannot."""
+    made: list[ShortChats] = []
+    fast_paths.probe(NAME, EXPECTED, lambda: made.append(ShortChats(renderer)))
+    return made[0] if made else None
+
+
+def turn_off(came: str) -> None:
+    """Leave all chats to vLLM's thread from now on.
+
+    Args:
+        came: what came instead of a prompt that its thread makes.
+    """
+    fast_paths.turn_off(NAME, EXPECTED, came)
 
 
 def _characters(messages: Messages) -> int:

@@ -326,6 +326,26 @@ async def test_short_prompts_that_come_out_the_same_need_no_thread(chats: KnownC
     assert not short.prompts
 
 
+@pytest.mark.parametrize("is_refused", [True, False])
+async def test_what_fails_together_and_not_in_the_thread_is_off_by_its_name(
+    chats: KnownChats, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+
+    async def prompt(messages: Any, rendering: Any) -> Any:
+        raise ValueError("another vLLM")
+
+    async def refuse(*_: Any, **__: Any) -> Any:
+        raise ValueError("refused")
+
+    chats._short = cast(Any, SimpleNamespace(prompt=prompt))
+    if is_refused:
+        chats._render = refuse
+    found, _ = await chats._prompt(read(chats, BODY), learnt(is_same_when_short=True))
+    assert found == (None if is_refused else {"prompt_token_ids": TOKENS})
+    assert ("another vLLM" in fast_paths.states()["short_chats"]) is not is_refused
+
+
 @pytest.mark.parametrize(("first", "second"), [(True, True), (True, False), (False, True)])
 def test_both_prompts_must_come_out_the_same(first: bool, second: bool) -> None:
     kind = taught(

@@ -105,9 +105,13 @@ async def test_what_takes_long_is_left_to_vllms_thread(
     assert not renderer.calls
 
 
-async def test_one_that_vllm_refuses_leaves_all_of_its_turn(short: ShortChats) -> None:
+async def test_one_that_vllm_refuses_is_told_from_the_others_of_its_turn(
+    short: ShortChats,
+) -> None:
     asked = [short.prompt(chat(each), RENDERING) for each in ("a", "refused", "b")]
-    assert await asyncio.gather(*asked) == [None, None, None]
+    first, refused, last = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(refused, ValueError)
+    assert [first["texts"], last["texts"]] == [["a"], ["b"]]  # type: ignore[index]
     assert await short.prompt(chat("a"), RENDERING) is not None
 
 
@@ -172,5 +176,7 @@ def test_a_vllm_without_such_a_function_is_told_from_others(made: dict[str, Any]
 @pytest.mark.parametrize("made", [None, (), ([], []), 5])
 async def test_what_gives_something_else_is_left(made: Any) -> None:
     short = ShortChats(SimpleNamespace(render_chat=lambda *_, **__: made))
+    with pytest.raises((TypeError, ValueError)):
+        await short.prompt(chat("a"), RENDERING)
     assert not short.makes_same(chat("a"), RENDERING, ([], [{}]))
     assert await short.prompt(chat("a"), RENDERING) is None
