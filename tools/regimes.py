@@ -51,14 +51,15 @@ class Regime:
 
 
 _EACH: Final = "lmi-backend, chat, each token"
-_EIGHT: Final = ("lmi-backend, chat, 8 tokens", "vLLM's server, 8 tokens")
-_TOOLS: Final = ("lmi-backend, chat with tools, each token", "vLLM's server, chat with tools")
+_LMI: Final = "lmi-backend, LMI, each token"
+_PEERS: Final = ("vLLM's server", "vLLM's Rust front end")
+_EIGHT: Final = ("lmi-backend, chat, 8 tokens", *(f"{peer}, 8 tokens" for peer in _PEERS))
 REGIMES: Final = (
-    Regime("256 chats, each token an event", "rust", (256,)),
+    Regime("Many chats, each token an event", "chats", (64, 256), (_EACH, _LMI, *_PEERS)),
+    Regime("256 chats, 8 tokens an event", "chats", (256,), _EIGHT),
     Regime("256 chats, with NVIDIA's Dynamo", "dynamo", (256,)),
-    Regime("256 chats, 8 tokens an event", "tokens", (256,), _EIGHT),
-    Regime("Chats with tools", "chats", (64, 256), _TOOLS),
-    Regime("One chat alone", "chats", (1,), (_EACH, "vLLM's server")),
+    Regime("Chats with tools", "tools", (64, 256)),
+    Regime("One chat alone", "chats", (1,), (_EACH, _LMI, *_PEERS)),
     Regime("512 and 1,024 chats", "many", (512, 1024)),
     Regime(
         "The raw engine, and whole answers",
@@ -93,7 +94,7 @@ def _regimes_page() -> str:
 
 def tables() -> Iterator[str]:
     """Yield the lines of the tables."""
-    runs = newest()
+    runs, drawn = newest(), set[str]()
     for number, regime in enumerate(REGIMES):
         path = runs[regime.kind]
         read = json.loads(path.read_text(encoding="utf-8"))
@@ -105,7 +106,8 @@ def tables() -> Iterator[str]:
         for cells in _rows([each for each in read["samples"] if regime.shows(each)]):
             yield f"| {' | '.join(cells)} |"
         picture = path.with_name(f"{path.stem}-cpu-per-token.png")
-        if picture.is_file() and not regime.among:
+        if picture.is_file() and regime.kind not in drawn:
+            drawn.add(regime.kind)
             yield f"\n![CPU by process]({picture.relative_to(PAGE.parent)})"
 
 
