@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SECONDS: Final = 0.5
+_SECONDS: Final = 1.0
 """Between two rounds. Each takes as much CPU as ten tokens of a stream, and scrapes are rarer."""
 _ROUNDS_A_HISTOGRAM: Final = 2
 

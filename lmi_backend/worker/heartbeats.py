@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_STATS_SECONDS: Final = 0.25
+_STATS_SECONDS: Final = 0.5
 """Each heartbeat wakes two processes, and what is made of the stats is looked at no more often."""
 
 
@@ -41,7 +41,7 @@ class Heartbeats:
     _complaints: set[str] = field(default_factory=set)
 
     async def run(self) -> None:
-        """Send the engine's stats once a second, and when they change, at most four times a second.
+        """Send the engine's stats once a second, and when they change, at most twice a second.
 
         An engine that has nothing to do is looked at once a second.
         """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lmi_backend.engines.protocol import Engine, Rank
     from lmi_backend.ipc.engine import Capabilities
 
-LOOK_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 5.0
 """Between two looks at an engine that waits."""
 
 
