@@ -9,7 +9,9 @@ import msgspec
 
 from lmi_backend.generation import GenerateRequest, HttpRequest
 
-HEADERS: Final = ("traceparent", "tracestate")
+PARENT: Final = "traceparent"
+"""Without this header the other one counts for nothing."""
+HEADERS: Final = (PARENT, "tracestate")
 # https://www.w3.org/TR/trace-context/#traceparent-header
 _PARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 # The standard wants 512 characters of tracestate kept.
@@ -22,7 +24,7 @@ def take_trace(parameters: dict[str, object]) -> dict[str, str]:
     A broken one is dropped, as the standard wants: tracing must not fail a request.
     """
     given = {name: parameters.pop(name) for name in HEADERS if name in parameters}
-    parent = given.get("traceparent")
+    parent = given.get(PARENT)
     if not isinstance(parent, str) or not _may_travel(parent) or not _PARENT.fullmatch(parent):
         return {}
     return {n: text for n, text in given.items() if isinstance(text, str) and _may_travel(text)}

@@ -11,7 +11,7 @@ from lmi_backend.clients.lmi.handler_form import HandlerForm
 from lmi_backend.clients.reply import AdapterChange
 from lmi_backend.clients.responses.background import PATH, BackgroundForm
 from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED
-from lmi_backend.clients.tracing import take_trace, with_trace
+from lmi_backend.clients.tracing import PARENT, take_trace, with_trace
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.adapters import manage
 from lmi_backend.frontend.at_model import AtModel
@@ -134,7 +134,9 @@ class Answering:
         if isinstance(asked.work, AdapterChange):
             answer = manage(exchange, model, asked.work.body)
         else:
-            trace = asked.trace or take_trace(dict(exchange.headers))
+            trace = asked.trace or {}
+            if not trace and PARENT in exchange.headers:
+                trace = take_trace(dict(exchange.headers))
             work = with_trace(asked.work, trace)
             answer = model.connection.submit(work, exchange.tenant or asked.tenant, keep)
         failure = asked.failure or exchange.spec.failure

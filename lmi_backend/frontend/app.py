@@ -104,7 +104,7 @@ class FrontEnd:
 
     async def _http(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         service, found = self._find(scope)
-        exchange = Exchange(scope | found, receive, send, self._bodies)
+        exchange = Exchange(scope | found if found else scope, receive, send, self._bodies)
         exchange.spec = service.client
         given = exchange.headers.get("x-request-id", "")
         is_usable = given.isprintable() and len(given) <= _PRINTABLE_ID

@@ -34,6 +34,7 @@ OF_SEVERAL = {
     "test_readme.py": "README.md: its commands, links and facts",
     "test_bounds.py": "docs/reliability.md: the table of bounds",
     "test_release_planned_for.py": "the engine that is installed: options, plan, check and doctor",
+    "test_request_cost.py": "what a request costs besides its tokens: the whole front end",
     "test_refusals.py": "what is refused before an answer: every path of the front end",
     "test_security.py": "docs/security.md: rules for each module and command",
     "test_security_policy.py": "SECURITY.md, the lock and the table of releases",

@@ -50,6 +50,8 @@ class Access:
         self._names = names
         # A page that reaches this server under another name has no key. Where none is needed, the
         # names of a port on the network are known only to those who give them.
+        self._own_host = "localhost"
+        """The host of the last request that named one of this server: most name the same."""
         self._guards_names = not keys.are_needed and (is_local or names.are_given)
 
     def check_site(self, exchange: Exchange, who: Who) -> None:
@@ -93,12 +95,15 @@ class Access:
             raise _foreign(host)
 
     def _is_own(self, host: str | None) -> bool:
-        if host is None:  # Browsers always send one.
+        if host is None or host == self._own_host:  # Browsers always send one.
             return True
         if (name := name_in(host)) is None:
             text = f"Host: {printable(host, 80)!r}; accepted: a name or an address, with a port"
             raise HttpError(HTTPStatus.BAD_REQUEST, text)
-        return name in self._names
+        is_own = name in self._names
+        if is_own:
+            self._own_host = host
+        return is_own
 
     def key(self, exchange: Exchange, *, for_operator: bool) -> ApiKey | None:
         """Return the key of a request; None where nobody needs one.

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.form import EVENTS
 from lmi_backend.clients.openai.spec import SPEC as OPENAI
-from lmi_backend.errors import HTTP_ERROR, EngineError, HttpError
-from lmi_backend.frontend.http.bodies import Bodies, ClientGoneError, aside, too_large
+from lmi_backend.errors import HTTP_ERROR, HttpError
+from lmi_backend.frontend.http.bodies import FREE_BYTES, Bodies, ClientGoneError, aside, too_large
 from lmi_backend.frontend.http.client import CLIENT
 from lmi_backend.frontend.http.encodings import ACCEPTED, decoding_of, utf8_of
-from lmi_backend.printable import printable
+from lmi_backend.frontend.http.header import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
 PING_SECONDS: Final = 15.0
 """Of silence on an event stream, after which a comment is sent: proxies close idle ones."""
 PING: Final = b": ping\n\n"
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _STREAM_HEADERS: Final = {b"cache-control": b"no-cache", b"x-accel-buffering": b"no"}
 """Of a response without a length, so that proxies pass each part on at once."""
+_ENCODINGS: Final = ("content-encoding", "transfer-encoding")
+"""Headers that name a body's encodings, the one that was applied first first."""
 _EMPTY: Final = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
@@ -121,9 +120,17 @@ class Exchange:
                 in a known one (400), or all bodies together are too large (503).
             ClientGoneError: the client left in the middle.
         """
-        if int(self.headers.get("content-length") or 0) > limit:
+        length = int(self.headers.get("content-length") or 0)
+        if length > limit:
             raise too_large(limit)
         self._body_ended()
+        is_plain = self.headers.keys().isdisjoint(_ENCODINGS)
+        if is_plain and 0 < length <= FREE_BYTES and self._client.has_sent_all:
+            # It is here, and does not count.
+            if (message := await self._receive())["type"] == "http.disconnect":
+                raise ClientGoneError
+            body: bytes = message["body"]
+            return body
         try:
             decoding = decoding_of(self._encodings(), limit)
             data, self._body_size = await self._bodies.read(self._receive, limit, seconds, decoding)
@@ -146,9 +153,9 @@ class Exchange:
 
     def _encodings(self) -> Iterator[str]:
         """Yield the body's encodings as headers name them, the one that was applied first first."""
-        for wanted in (b"content-encoding", b"transfer-encoding"):
+        for wanted in _ENCODINGS:
             for name, value in self._scope["headers"]:
-                if name == wanted:
+                if name == wanted.encode():
                     # Chunks are the last one, and the server's protocol has read them.
                     yield value.decode("latin-1").lower().removesuffix("chunked")
 
@@ -222,7 +229,7 @@ class Exchange:
             EngineError: the model, or a user's code, has a header that HTTP does not allow.
         """
         # Not later: the server's protocol would leave the response without any beginning.
-        lines = [_header(*each) for each in headers.items()]
+        lines = [line_of(*each) for each in headers.items()]
         self.status = int(status)  # As in HttpError.
         self.is_event_stream = headers.get("content-type", "").startswith(EVENTS)
         named = {name.lower() for name, _ in lines}
@@ -286,10 +293,3 @@ class Exchange:
         self._client.release()
         if self._ping_timer is not None:
             self._ping_timer.cancel()
-
-
-def _header(name: str, value: str) -> tuple[bytes, bytes]:
-    if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
-        text = f"the answer has the header {printable(name)!r} with {printable(value)!r}"
-        raise EngineError(f"{text}: HTTP does not allow it")
-    return name.encode(), value.encode("latin-1", "replace")

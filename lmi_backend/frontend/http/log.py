@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import re
 import sys
 import threading
 from typing import TYPE_CHECKING, Final, TextIO
@@ -24,11 +25,12 @@ _GATHER_SECONDS: Final = 0.05
 _TRACE_LINE: Final = 2_000
 _ESCAPE: Final = len(r"\U00000000")
 _PLAIN_IN_A_FIELD: Final = "/:+@~,;"
+_IS_PLAIN: Final = re.compile(r"[\w.~/:+@,;-]*", re.ASCII).fullmatch
 
 
 def as_field(text: str) -> str:
     """Return a client's text as the value of a field of a line: it cannot begin another field."""
-    return quote(text, safe=_PLAIN_IN_A_FIELD)
+    return text if _IS_PLAIN(text) else quote(text, safe=_PLAIN_IN_A_FIELD)
 
 
 class LineFormatter(logging.Formatter):
@@ -36,6 +38,16 @@ class LineFormatter(logging.Formatter):
 
     Lines of a trace begin with blanks: an exception's text may have lines of its own.
     """
+
+    _second, _written = -1, ""
+    """The second of the last record, and the time as it is written."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """Return a record's time. How a second is written is found out once."""
+        if int(record.created) != self._second:
+            self._second = int(record.created)
+            self._written = super().formatTime(record, datefmt or self.default_time_format)
+        return self._written if datefmt else f"{self._written},{record.msecs:03.0f}"
 
     def format(self, record: logging.LogRecord) -> str:
         """Return all lines of a record."""

@@ -12,6 +12,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lmi_backend.frontend.http.client import CLIENT, Client
+from lmi_backend.frontend.http.deadline import Deadline
 from lmi_backend.frontend.http.half_closed import HalfClosed
 from lmi_backend.frontend.http.target import names_one_host, target_of
 
@@ -28,7 +29,8 @@ FAREWELL_SECONDS: Final = 3.0
 """Time that a client has to close its connection to a server that stops; only TLS waits for it."""
 # Of the descriptors this process may have; the others are for models and for Triton's port.
 _SHARE: Final = 0.75
-_FRAMING: Final = (b"content-length", b"transfer-encoding")
+_LENGTH: Final = b"content-length"
+_FRAMING: Final = (_LENGTH, b"transfer-encoding")
 _TOO_LONG: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -91,13 +93,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._half_closed: HalfClosed | None = None
         """Writes where the client sends nothing more."""
         self.idle[self] = None
-        self._timer = self.loop.call_later(self.head_seconds, self._expire)
+        self._deadline = Deadline(self.loop, self._expire)
+        """Of the next request, or of its head."""
+        self._deadline.begin(self.head_seconds)
         if len(self.connections) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] * _SHARE:
             next(iter(self.idle))._expire()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell each request of the connection that its client has gone."""
-        self._timer.cancel()
+        self._deadline.stop()
         self.idle.pop(self, None)
         self._waiting = b""
         if self._half_closed is not None:
@@ -107,8 +111,6 @@ class BoundedProtocol(HttpToolsProtocol):
         for client in self._clients:
             client.leave()
         self._clients.clear()
-        # uvicorn's holds on to what was reset until its time is over.
-        self._unset_keepalive_if_required()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection while requests are to be answered; with TLS, the client has left."""
@@ -139,7 +141,7 @@ class BoundedProtocol(HttpToolsProtocol):
         while at < len(data) and not self._must_wait:
             piece = data[at : at + max(_PIECE, self._body_left)]
             at += self._parse(piece)
-            if self._overhead > HEAD_BYTES:
+            if self._overhead > HEAD_BYTES or self._has_many_headers:
                 self._end_with(_TOO_LONG)
         rest = b"" if self.transport.is_closing() else data[at:]
         self._has_turn = bool(rest) and not self._is_answering
@@ -156,6 +158,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def _must_wait(self) -> bool:
         """Whether nothing more is parsed now."""
         return self._parts > _MOST_PARTS or self._is_answering or self.transport.is_closing()
+
+    @property
+    def _has_many_headers(self) -> bool:
+        return self._is_in_head and len(self.headers or ()) > MOST_HEADERS
 
     def _parse(self, piece: bytes) -> int:
         """Parse bytes; return how many were."""
@@ -178,7 +184,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.scope["method"] == "CONNECT":
             self.cycle.keep_alive = False
             return size
-        framing = [b"%b: %b\r\n" % line for line in self.headers if line[0] in _FRAMING]
+        framing = [b"%b: %b\r\n" % each for each in self.scope["headers"] if each[0] in _FRAMING]
         if framing:
             self.cycle.more_body = self._is_replaying = True
             self.parser = httptools.HttpRequestParser(self)
@@ -224,16 +230,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         super().on_message_begin()
         self._is_in_head, self._overhead, self._body_left = True, 0, 0
-        self._restart(self.head_seconds)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; one that comes after the body is not the request's."""
-        if self._is_in_head and not self._is_replaying:
-            super().on_header(name, value)
-            if name.lower() == b"content-length":
-                self._body_left = int(value)
-            if len(self.headers) > MOST_HEADERS:
-                self._overhead = HEAD_BYTES + 1
+        self._deadline.begin(self.head_seconds)
 
     def on_headers_complete(self) -> None:
         """Let the application have the request."""
@@ -242,13 +239,18 @@ class BoundedProtocol(HttpToolsProtocol):
         version = self.parser.get_http_version()
         if not names_one_host(self.headers, version):
             raise ValueError
+        if self._has_many_headers:
+            self._overhead = HEAD_BYTES + 1
+        self._body_left = next((int(each) for name, each in self.headers if name == _LENGTH), 0)
         self.url = target_of(self.parser.get_method(), self.url, self.headers)
         # HTTP/1.0 has no responses before the response.
         self.expect_100_continue &= version != "1.0"
         self._is_in_head = False
         self.idle.pop(self, None)
-        self._timer.cancel()
+        self._deadline.end()
         super().on_headers_complete()
+        # Trailers, which are no headers, go where nobody reads them.
+        self.headers = []
         client = Client(self.cycle)
         self._clients.append(client)
         # Its task has not run yet.
@@ -276,19 +278,17 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._clients:
             self._clients.popleft()
         super().on_response_complete()
+        # It would close the connection in the middle of a later response.
+        self._unset_keepalive_if_required()
         self._end_soon()
         if self.transport.is_closing():
             return
         if self.cycle.response_complete:
             self.idle[self] = None
-            self._restart(self.head_seconds if self._is_in_head else self.idle_seconds)
+            self._deadline.begin(self.head_seconds if self._is_in_head else self.idle_seconds)
         if self._waiting:
             self.loop.call_soon(self._feed)
         self._end_if_answered()
-
-    def _restart(self, seconds: float) -> None:
-        self._timer.cancel()
-        self._timer = self.loop.call_later(seconds, self._expire)
 
     def _expire(self) -> None:
         # A head that comes slowly behind a request does not end the response to that.

@@ -77,7 +77,12 @@ class Routes:
         self, scope: MutableMapping[str, Any]
     ) -> tuple[Responder | None, dict[str, Any], set[str]]:
         allowed: set[str] = set()
-        for row, service in self._rows(scope):
+        for row, service in self._exact.get(scope["path"], ()):
+            methods = row.methods or set()
+            if scope["method"] in methods:
+                return service, {}, set()
+            allowed |= methods
+        for row, service in self._others:
             match, found = row.matches(scope)
             if match is Match.FULL:
                 return service, dict(found), set()

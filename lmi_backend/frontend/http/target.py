@@ -19,7 +19,7 @@ _END: Final = re.compile(rb"[/?]")
 
 def names_one_host(headers: Sequence[tuple[bytes, bytes]], version: str) -> bool:
     """Tell whether a request names its server once, as HTTP/1.1 demands."""
-    named = sum(name == _HOST for name, _ in headers)
+    named = [name for name, _ in headers].count(_HOST)
     return named == 1 or (not named and version != "1.1")
 
 

@@ -230,6 +230,20 @@ async def test_a_slow_head_behind_a_request_does_not_end_its_response(
     assert (await _ask(connection, b"TP/1.1\r\nhost: a\r\n\r\n"))[1] == b"1"
 
 
+async def test_the_time_between_requests_does_not_end_the_response_to_the_next(
+    connection: Connection, application: Application
+) -> None:
+    """However long that takes: no timer of the server's that would end it is left."""
+    await _ask(connection, GET)
+    application.may.clear()
+    connection[1].write(GET)
+    await _until(lambda: len(application.asked) == 2)
+    found = [each for each in gc.get_objects() if isinstance(each, BoundedProtocol)]
+    assert {each.timeout_keep_alive_task for each in found if each.cycle is not None} == {None}
+    application.may.set()
+    assert (await _answer(connection))[1] == b"1"
+
+
 async def test_what_is_no_http_behind_a_response_is_not_written_into_it(
     connection: Connection, application: Application
 ) -> None:
