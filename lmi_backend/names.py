@@ -52,7 +52,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
     if len(headers) > HEADERS:
         accepted = f"at most {HEADERS}"
         raise RequestError(f"are {len(headers)}", field="headers", accepted=accepted)
-    size = sum(len(name) + len(value.encode()) for name, value in headers.items())
+    size = sum([len(name) + len(value.encode()) for name, value in headers.items()])
     if size > HEADERS_BYTES:
         accepted = f"at most {HEADERS_BYTES}"
         raise RequestError(f"have {size} bytes", field="headers", accepted=accepted)
@@ -63,5 +63,5 @@ def check_headers(headers: Mapping[str, str]) -> None:
                 "is no header's name", field="headers", value=name, accepted=accepted
             )
         # A value may come back in an answer's headers, and in the engine's log.
-        if _CONTROLS.search(value.replace("\t", " ")):
+        if not value.isprintable() and _CONTROLS.search(value.replace("\t", " ")):
             raise RequestError("has a control character", field=f"header {name}", value=value)

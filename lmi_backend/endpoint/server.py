@@ -134,6 +134,14 @@ class Endpoint:
 
     def _take(self, message: msg.FromClient, client: ClientConnection) -> None:
         match message:
+            case msg.SubmitHttp(id=request_id, request=request):
+                is_rest = request.continuation is not None
+                sink = self.kept.sink(client, request_id, message.keep, is_rest=is_rest)
+                self._submit(request, message.tenant, sink)
+            case msg.Submit(id=request_id, requests=work):
+                is_rest = any(each.continuation for each in work)
+                sink = self.kept.sink(client, request_id, message.keep, is_rest=is_rest)
+                self._submit(work, message.tenant, sink)
             case msg.Hello():
                 self._check(message, client)
                 client.keeps_ids, client.pid = message.keeps_ids, message.pid
@@ -151,14 +159,6 @@ class Endpoint:
                 client.put(msg.Drained(self._service.drain(seconds)))
             case msg.RenewWorker(index=index, seconds=seconds):
                 client.put(self._renewal.renew(index, seconds))
-            case msg.Submit(id=request_id, requests=work):
-                is_rest = any(each.continuation for each in work)
-                sink = self.kept.sink(client, request_id, message.keep, is_rest=is_rest)
-                self._submit(work, message.tenant, sink)
-            case msg.SubmitHttp(id=request_id, request=request):
-                is_rest = request.continuation is not None
-                sink = self.kept.sink(client, request_id, message.keep, is_rest=is_rest)
-                self._submit(request, message.tenant, sink)
             case msg.Manage(id=request_id, body=body):
                 own = ClientSink(client, request_id)
                 self._try(own, lambda: self.management.take(body, own))

@@ -46,6 +46,8 @@ def encode_request(message: object) -> Frame:
 
 
 def _frames_of(parts: Sequence[bytes]) -> Frame:
+    if not parts:
+        return ()
     heads = (_HEADER.pack(len(_APART) + len(part)) + _APART for part in parts)
     return tuple(piece for pair in zip(heads, parts, strict=True) for piece in pair)
 

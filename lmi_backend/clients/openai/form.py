@@ -58,8 +58,8 @@ class HttpForm:
         return written
 
     def _begin(self, chunk: HttpChunk) -> None:
-        kept = (pair for pair in chunk.headers.items() if pair[0] not in _HOP_BY_HOP)
-        self.status, self.headers = chunk.status, dict(kept)
+        self.status = chunk.status
+        self.headers = {n: value for n, value in chunk.headers.items() if n not in _HOP_BY_HOP}
         self.has_events = self.headers.get("content-type", "").startswith(EVENTS)
 
     def failure(self, error: LmiError) -> Ending:

@@ -50,8 +50,7 @@ class Exchange:
         self.path: str = scope["path"]
         self.began = time.monotonic()
         self.headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in scope["headers"]
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
         self.parameters: Mapping[str, str] = scope.get("path_params", {})
         self.spec: ClientSpec = OPENAI
@@ -234,7 +233,7 @@ class Exchange:
         self.is_event_stream = headers.get("content-type", "").startswith(EVENTS)
         named = {name.lower() for name, _ in lines}
         if b"content-length" not in named and status not in _EMPTY:
-            lines += (line for line in _STREAM_HEADERS.items() if line[0] not in named)
+            lines += [line for line in _STREAM_HEADERS.items() if line[0] not in named]
             # HTTP/1.0 knows no chunks.
             is_old = self._scope.get("http_version") == "1.0"
             self._ends_at_close = is_old and not self._has_head_only
