@@ -95,6 +95,8 @@ class Coalescer:
         self._num_tokens, self._measured_at = 0, 0.0
         self._is_measuring = False
         self._requests: dict[int, _Request] = {}
+        self._due: dict[int, _Request] = {}
+        """Those that have something for the next tick."""
         # Not 0: that may be a moment ago, on the clock of a machine that has just started.
         self._ticked_at = -math.inf
         self._is_ticking = False
@@ -111,6 +113,7 @@ class Coalescer:
     def close(self, request_id: int) -> None:
         """Forget a request, and what was not sent of it."""
         self._requests.pop(request_id, None)
+        self._due.pop(request_id, None)
         self._renew_interval()
 
     def _renew_interval(self) -> None:
@@ -146,8 +149,10 @@ class Coalescer:
         if request is None or not request.has_begun:
             return False
         request.deferred.add(flush)
-        if self._interval and not self._is_ticking:
-            self._tick_soon()
+        if self._interval:
+            self._due[request_id] = request
+            if not self._is_ticking:
+                self._tick_soon()
         return True
 
     def add(self, request_id: int, chunk: Chunk) -> None:
@@ -179,8 +184,10 @@ class Coalescer:
         ):
             request.has_begun = True
             self._send_chunks(request_id, request)
-        elif self._interval and not self._is_ticking:
-            self._tick_soon()
+        elif self._interval:
+            self._due[request_id] = request
+            if not self._is_ticking:
+                self._tick_soon()
 
     def fail(self, failure: msg.Failure) -> None:
         """Send what there is of a request, and that it finished without an answer."""
@@ -200,8 +207,9 @@ class Coalescer:
 
     def _tick(self) -> None:
         self._ticked_at = asyncio.get_running_loop().time()
+        due, self._due = self._due, {}
         try:
-            for request_id, request in [*self._requests.items()]:
+            for request_id, request in due.items():
                 try:
                     self._send_due(request_id, request)
                 except Exception as error:  # noqa: BLE001  it must not stop the others' ticks

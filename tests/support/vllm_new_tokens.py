@@ -37,6 +37,12 @@ PARAMS: tuple[dict[str, Any], ...] = (
     {"logprobs": 2, "stop": ["e"]},
     {"logprobs": 1, "flat_logprobs": True}, {"logprobs": 1, "detokenize": False},
 )  # fmt: skip
+INTERVALS: tuple[dict[str, Any], ...] = (
+    {"stream_interval": 3}, {"stream_interval": 3}, {"stream_interval": 4, "stop": ["e"]},
+)  # fmt: skip
+"""Of a release in which a request can say so."""
+if hasattr(SamplingParams(), "stream_interval"):
+    PARAMS += INTERVALS
 
 
 class Server:
@@ -154,7 +160,9 @@ async def begin(request_id: str, dice: random.Random, theirs: Server, ours: Serv
 
     arguments["prompt"] = "read by vLLM, and held no longer: it may have images"
     hook = asyncio.create_task(output_hook.generate(ours, arguments, reader, sink, on_added=note))
-    return Asked(request_id, queue, sink, hook, dice.randint(1, TOKENS), reads_theirs)
+    asked = Asked(request_id, queue, sink, hook, dice.randint(1, TOKENS), reads_theirs)
+    asked.interval = getattr(params, "stream_interval", None) or 1
+    return asked
 
 
 class Asked(SimpleNamespace):
@@ -166,7 +174,7 @@ class Asked(SimpleNamespace):
         super().__init__(request_id=request_id, queue=queue, sink=sink, hook=hook, left=left)
         self.reader = reader
         self.text, self.ids, self.ended = "", [], (None, None)
-        self.tokens, self.cumulative = (), None
+        self.tokens, self.cumulative, self.interval = (), None, 1
 
     def output(self, dice: random.Random) -> dict[str, Any]:
         """Return its next tokens; several, as with a draft model."""
@@ -207,6 +215,7 @@ class Asked(SimpleNamespace):
         assert "".join(delta.text for delta in self.sink.deltas) == self.text
         assert sum(delta.num_tokens for delta in self.sink.deltas) == len(self.ids)
         assert (last.finish_reason, last.stop_reason) == self.ended
+        assert all(delta.num_tokens >= self.interval for delta in self.sink.deltas[1:-1])
         tokens = tuple(token for delta in self.sink.deltas for token in delta.tokens)
         assert (tokens, last.cumulative_logprob) == (self.tokens, self.cumulative)
         # Each text belongs to the tokens that it came with.

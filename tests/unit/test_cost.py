@@ -115,6 +115,22 @@ async def test_what_a_token_costs_the_worker(
     assert calls.count / (STREAMS * STEPS) <= calls_a_token * MARGIN
 
 
+async def test_streams_without_new_tokens_cost_the_tick_of_others_nothing() -> None:
+    outgoing = Outgoing(lambda frame: None, lambda: 0, on_refused=lambda request_id: None)
+    coalescer = Coalescer(outgoing)
+    coalescer.set_flush_policy(FlushPolicy(flush_seconds=1e9))
+    for number in range(STREAMS):
+        coalescer.open(number)
+        coalescer.add(number, _delta(0))
+    coalescer.add(0, _delta(1))
+    coalescer._tick()
+    calls = Calls()
+    coalescer.add(0, _delta(2))
+    with calls.counted():
+        coalescer._tick()
+    assert calls.count < STREAMS
+
+
 async def test_what_a_look_at_a_body_costs_the_worker() -> None:
     asked = {"model": "m", "stream": True, "max_tokens": 64, "temperature": 0, "seed": 1}
     body = json.dumps({"messages": [{"role": "user", "content": "Count."}], **asked}).encode()

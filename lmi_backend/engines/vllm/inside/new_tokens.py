@@ -12,13 +12,13 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm.inside import fast_paths, idle
+from lmi_backend.engines.vllm.inside.token_reader import EXPECTED, READER, threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
+    from lmi_backend.engines.vllm.inside.token_reader import Reader
 
-_EXPECTED: Final = "outputs whose new tokens alone can be told by comparing"
 _ALONE: Final = "outputs with new tokens alone"
 _OF_PROMPT: Final = ("num_cached_tokens", "num_external_computed_tokens")
 """Members that are the same in each output of a request, before 0.22; the first has told them."""
@@ -34,108 +34,6 @@ _KNOWN: Final = frozenset(
     }
 )  # fmt: skip
 """Members of the outputs of the releases that were run: they are the choice of some requests."""
-_TEXTLESS: Final = "IncrementalDetokenizer"
-_threads: Final[set[int]] = set()
-"""Those of event loops, where readers were made."""
-_READER: Final = "lmi_token_reader"
-"""Member of a RequestState of vLLM: what is known of a request lives as long."""
-
-
-class TokenReader:
-    """Takes the new tokens of one request. `read_tokens` makes one."""
-
-    def __init__(
-        self,
-        state: Any,
-        take: Callable[..., None],
-        prepare: Callable[[], None] | None = None,
-        settle: Callable[[], None] | None = None,
-        logprobs: NewLogprobs | None = None,
-    ) -> None:
-        self._state, self._take, self.logprobs = state, take, logprobs
-        self._prepare = prepare
-        self.settle = settle or self.decode
-        """Called before vLLM gets an output: all that was taken comes before it."""
-        self._undecoded: Sequence[int] = ()
-        self.num_passed = 0
-        """Outputs of its middle that were left to vLLM."""
-        self.noted: Any = self
-        """What vLLM has noted for the tokens to come; itself before it has seen any token."""
-
-    def take(self, ids: Sequence[int], lists: Any) -> bool:
-        """Take new tokens, which vLLM's detokeniser has not got; False if vLLM must read them.
-
-        Args:
-            ids: of the tokens.
-            lists: vLLM's log probabilities of them; None where none are wanted.
-        """
-        if self._prepare is not None:
-            self._prepare()
-        if self.logprobs is None:
-            # Most have none before: what is taken is decoded at once, then.
-            self._undecoded = [*self._undecoded, *ids] if self._undecoded else ids
-            self._take(ids)
-            return True
-        try:
-            positions = self.logprobs.read(ids, lists)
-        except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
-            fast_paths.turn_off("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
-            return False
-        if positions is None:
-            return False
-        self._undecoded = [*self._undecoded, *ids]
-        self._take(ids, positions)
-        return True
-
-    def decode(self) -> None:
-        """Give vLLM's detokeniser the tokens that it has not got; must be called before it is read.
-
-        An exception of it fails the request.
-        """
-        if not self._undecoded:
-            return
-        ids, self._undecoded = self._undecoded, ()
-        try:
-            self._state.detokenizer.update(ids, False)
-        except Exception as error:  # noqa: BLE001  it must not end the other requests
-            self._state.queue.put(error)
-
-
-def read_tokens(
-    state: Any,
-    take: Callable[..., None],
-    prepare: Callable[[], None] | None = None,
-    settle: Callable[[], None] | None = None,
-    logprobs: NewLogprobs | None = None,
-) -> TokenReader:
-    """Have the new tokens of a RequestState of vLLM taken, where nothing else looks at each.
-
-    Stop strings do: it decodes such a request's tokens as before, and `take` gets none.
-
-    Args:
-        state: the request's.
-        take: gets the ids of new tokens, and their log probabilities if those are read.
-        prepare: called before each call of `take`.
-        settle: called before vLLM gets an output; by default what was taken is decoded.
-        logprobs: reads log probabilities; without it an output that has some is left to vLLM.
-    """
-    _threads.add(threading.get_ident())
-    reader = TokenReader(state, take, prepare, settle, logprobs)
-    if not _stops(state.detokenizer):
-        setattr(state, _READER, reader)
-    return reader
-
-
-def leave(state: Any) -> None:
-    """Leave the tokens that come next to vLLM; what was taken must be decoded."""
-    if hasattr(state, _READER):
-        setattr(state, _READER, None)
-
-
-def _stops(detokenizer: Any) -> bool:
-    """Tell whether a detokeniser of vLLM looks for stop strings, or may do so."""
-    # vLLM's base class makes no text.
-    return bool(getattr(detokenizer, "stop", type(detokenizer).__name__ != _TEXTLESS))
 
 
 def first_parameter(function: Any) -> str:
@@ -179,7 +77,7 @@ class NewTokens:
 
     def _process_others(self, *given: Any, **named: Any) -> Any:
         idle.note_use("new_tokens")
-        if _threads and threading.get_ident() not in _threads:
+        if threads and threading.get_ident() not in threads:
             fast_paths.turn_off("new_tokens", idle.ONE_THREAD, "outputs of another thread")
             return self._process(*given, **named)
         try:
@@ -206,57 +104,58 @@ class NewTokens:
         Args:
             noted: further arguments, which vLLM may note for the tokens.
         """
-        left = []
+        left: list[Any] = []
+        plain, of_prompt, states = self._plain, self._of_prompt, self._processor.request_states
+        is_on = fast_paths.is_on("new_tokens")
+        # Each token passes here, so that nothing is called that can be said in a line.
         for output in outputs:
+            state: Any = None
+            reader: Any = None
+            lists: Any = None
+            is_plain = False
             try:
-                is_taken = self._is_taken(output, noted)
+                state = states.get(output.request_id)
+                reader = getattr(state, READER, None)
+                if reader is None:
+                    left.append(output)
+                    continue
+                plain.request_id, plain.new_token_ids = output.request_id, output.new_token_ids
+                if reader.logprobs is not None:
+                    lists = output.new_logprobs
+                plain.new_logprobs = lists
+                for name in of_prompt:
+                    setattr(plain, name, getattr(output, name))
+                if is_on and (noted is reader.noted or noted == reader.noted) and output == plain:
+                    is_plain = True
+            except ValueError:  # it has an array where the other one has none
+                pass
+            except Exception as error:  # noqa: BLE001  tokens that were taken before are still here
+                _turn_off(error)
+                is_on = False
+            try:
+                is_taken = is_plain and reader.take(output.new_token_ids, lists)
             except Exception as error:  # noqa: BLE001  it must not end the other requests
-                fast_paths.turn_off("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
-                is_taken = False
+                is_taken = _fail(state, error)
             if is_taken:
                 self.num_taken += 1
-            else:
-                left.append(output)
+                continue
+            if reader is not None:
+                self._settle(output, reader, noted)
+            left.append(output)
         return left
 
-    def _is_taken(self, output: Any, noted: Any) -> bool:
-        state = self._processor.request_states.get(output.request_id)
-        reader: TokenReader | None = getattr(state, _READER, None)
-        if reader is None:
-            return False
-        lists = None if reader.logprobs is None else output.new_logprobs
-        if self._is_plain(output, noted, reader, lists):
-            try:
-                if reader.take(output.new_token_ids, lists):
-                    return True
-            except Exception as error:  # noqa: BLE001  it must not end the other requests
-                state.queue.put(error)
-                return True
-        before, reader.noted = reader.noted, noted
-        # vLLM continues from all tokens before.
-        reader.settle()
-        if before is not reader and output.finish_reason is None:
-            self._pass(output, reader, {} if before == noted else {"process_outputs": noted})
-        return False
-
-    def _is_plain(self, output: Any, noted: Any, reader: TokenReader, lists: Any) -> bool:
-        """Tell whether an output has new tokens alone."""
-        plain = self._plain
+    def _settle(self, output: Any, reader: Reader, noted: Any) -> None:
+        """Have a reader hand over what it has, before vLLM gets an output."""
         try:
-            plain.request_id, plain.new_token_ids = output.request_id, output.new_token_ids
-            plain.new_logprobs = lists
-            for name in self._of_prompt:
-                setattr(plain, name, getattr(output, name))
-            is_same = noted is reader.noted or noted == reader.noted
-            is_plain = is_same and output == plain
-            return bool(is_plain) and fast_paths.is_on("new_tokens")
-        except ValueError:  # it has an array where the other one has none
-            return False
-        except Exception as error:  # noqa: BLE001  tokens that were taken before are still here
-            fast_paths.turn_off("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
-            return False
+            before, reader.noted = reader.noted, noted
+            # vLLM continues from all tokens before.
+            reader.settle()
+            if before is not reader and output.finish_reason is None:
+                self._pass(output, reader, {} if before == noted else {"process_outputs": noted})
+        except Exception as error:  # noqa: BLE001  it must not end the other requests
+            _turn_off(error)
 
-    def _pass(self, output: Any, reader: TokenReader, unknown: dict[str, Any]) -> None:
+    def _pass(self, output: Any, reader: Reader, unknown: dict[str, Any]) -> None:
         """Note an output of the middle that is left to vLLM; a request that has many is looked at.
 
         Args:
@@ -286,3 +185,17 @@ def _differ(ours: Any, theirs: Any) -> bool:
         return bool(ours != theirs)
     except ValueError:  # an array
         return True
+
+
+def _turn_off(error: Exception) -> None:
+    fast_paths.turn_off("new_tokens", EXPECTED, f"{type(error).__name__}: {error}")
+
+
+def _fail(state: Any, error: Exception) -> bool:
+    """Fail a request; False if this vLLM does not let us."""
+    try:
+        state.queue.put(error)
+    except Exception as other:  # noqa: BLE001  it must not end the other requests
+        _turn_off(other)
+        return False
+    return True

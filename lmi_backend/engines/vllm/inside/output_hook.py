@@ -14,10 +14,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lmi_backend.engines.protocol import Deferring
-from lmi_backend.engines.vllm.inside import compat, fast_paths, idle
+from lmi_backend.engines.vllm.inside import compat, fast_paths, idle, token_reader
 from lmi_backend.engines.vllm.inside.continuation import check_begun
 from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
-from lmi_backend.engines.vllm.inside.new_tokens import read_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -143,22 +142,23 @@ class _OutputHook:
     """Stands between one request's outputs in vLLM and its sink."""
 
     def __init__(self, reader: ChunkMaker, sink: OutputSink) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        self._thread = threading.get_ident()
         self._reader, self._take, self._defer = reader, sink.take, sink.defer
         self._deferred_ids: list[int] = []
         """Tokens for an output that vLLM will make."""
         self._read_ids: Sequence[int] = ()
-        """Later tokens, which vLLM makes no output for; one of both lists is empty."""
+        """Later tokens, which vLLM makes no output for and has not decoded; one list is empty."""
         self._positions: list[Position] = []
-        self._logprobs: NewLogprobs | None = None
-        self._is_whole = reader.is_whole
+        self.logprobs: NewLogprobs | None = None
+        self.num_passed, self.noted = 0, self  # see `token_reader.Reader`
         self._first_at: float | None = None
         """When the first token came, of one answer."""
         self._make: Callable[..., Any]
         self._state: Any = None
         self._decode: Callable[[], None] = lambda: None
+        self._interval = 1
+        """Fewest tokens of a delta of the middle."""
         self.is_attached = False
 
     def put(self, output: Any) -> None:
@@ -171,34 +171,36 @@ class _OutputHook:
         if self.ended.done():
             return
         if isinstance(output, Exception):
+            self._interval = 1
             self._flush()
             if not self.ended.done():
                 self.ended.set_exception(output)
             return
         try:
             for delta in self._reader.deltas(output):
-                if self._is_whole and self._first_at is not None:
+                if self._reader.is_whole and self._first_at is not None:
                     delta.decode_seconds = time.monotonic() - self._first_at
                 self._take(delta)
-        except Exception as error:  # noqa: BLE001  it must not end the other requests
-            self.ended.set_exception(error)
-        else:
             if output.finished:
                 self.ended.set_result(None)
+        except Exception as error:  # noqa: BLE001  it must not end the other requests
+            self.ended.set_exception(error)
 
     def attach(self, state: Any) -> None:
         """Decide from now on when a RequestState of vLLM makes an output."""
         self.is_attached = True
         self._make, self._state = state.make_request_output, state
         state.make_request_output = self._make_output
-        if self._is_whole or getattr(state, "stream_interval", 1) != 1:
-            self._decode = read_tokens(state, self._add).decode
+        interval = getattr(state, "stream_interval", 1)  # since 0.13
+        if self._reader.is_whole or type(interval) is not int or interval < 1:
+            self._decode = token_reader.read_tokens(state, self._add).decode
             return
+        # vLLM would be called for each token, to say that there are too few.
+        self._interval, unsent = compat.take_interval(state)
+        self._deferred_ids += unsent
         # Without this vLLM reads each output that has log probabilities.
-        self._logprobs = NewLogprobs.of(state) if self._reader.wants_tokens else None
-        self._decode = read_tokens(
-            state, self._add_read, self._make_deferred, self._hand_over, self._logprobs
-        ).decode
+        self.logprobs = NewLogprobs.of(state) if self._reader.wants_tokens else None
+        token_reader.read(state, self)
 
     def _make_output(
         self,
@@ -215,14 +217,17 @@ class _OutputHook:
         if threading.get_ident() != self._thread:
             ids, self._deferred_ids = [*self._deferred_ids, *new_token_ids], []
             return self._make(ids, pooling_output, finish_reason, *more, **named)
-        self._hand_over()
+        self.settle()
         self._deferred_ids.extend(new_token_ids)
-        # vLLM's own note of it is among what `compat.count_less` turns off.
-        if self._first_at is None and new_token_ids:
+        is_first = self._first_at is None and bool(new_token_ids)
+        if is_first:
+            # vLLM's own note of it is among what `compat.count_less` turns off.
             self._first_at = time.monotonic()
             idle.note_use("output_hook")
-        if finish_reason is None and self._defer(self._flush, len(self._deferred_ids)):
-            return None
+        if finish_reason is None:
+            count = len(self._deferred_ids)
+            if (count < self._interval and not is_first) or self._defer(self._flush, count):
+                return None
         # An abort comes between tokens.
         self._decode()
         ids, self._deferred_ids = self._deferred_ids, []
@@ -234,38 +239,52 @@ class _OutputHook:
         if not self._defer(self._flush, len(self._deferred_ids)):
             self._flush()
 
-    def _add_read(self, new_token_ids: Sequence[int], positions: Sequence[Position] = ()) -> None:
+    def take(self, ids: Sequence[int], lists: Any, /) -> bool:
         """Take new tokens of the middle of a stream, which vLLM will not see again."""
+        if self._deferred_ids:
+            if len(self._deferred_ids) < self._interval:
+                return False
+            self._make_deferred()
+        if self.logprobs is not None:
+            positions = token_reader.candidates(self.logprobs, ids, lists)
+            if positions is None:
+                return False
+            self._positions += positions
         # Most have none before: they are handed over at once, then.
         if self._read_ids:
-            new_token_ids = [*self._read_ids, *new_token_ids]
-        self._read_ids = new_token_ids
-        if positions:
-            self._positions.extend(positions)
-        if not self._defer(self._flush, len(new_token_ids)):
-            self._hand_over()
+            ids = [*self._read_ids, *ids]
+        self._read_ids = ids
+        count = len(ids)
+        if count >= self._interval and not self._defer(self._flush, count):
+            self.settle()
+        return True
 
-    def _hand_over(self) -> None:
-        """Make a delta of the tokens that vLLM makes no output of."""
+    def settle(self) -> None:
+        """Make a delta of the tokens that vLLM makes no output of, if they are enough."""
         if not self._read_ids:
             return
         ids, self._read_ids = self._read_ids, ()
-        positions = self._positions
-        if positions:
-            self._positions = []
-        self._decode()
-        if self.ended.done():
-            return
+        positions, self._positions = self._positions, []
         try:
-            text = self._state.detokenizer.get_next_output_text(finished=False, delta=True)
-            self._take(self._reader.of_new_tokens(text, ids, positions, self._logprobs))
+            detokenizer = self._state.detokenizer
+            detokenizer.update(ids, False)
+            if self.ended.done():
+                return
+            if len(ids) < self._interval and self.logprobs is None:
+                # They share the next output of vLLM.
+                self._deferred_ids += ids
+                return
+            text = detokenizer.get_next_output_text(finished=False, delta=True)
+            self._take(self._reader.of_new_tokens(text, ids, positions, self.logprobs))
         except Exception as error:  # noqa: BLE001  it must not end the other requests
-            self.ended.set_exception(error)
+            if not self.ended.done():
+                self.ended.set_exception(error)
 
     def _flush(self) -> None:
-        """Hand over the deferred tokens."""
-        self._hand_over()
-        self._make_deferred()
+        """Hand over the deferred tokens, if they are enough."""
+        if len(self._read_ids or self._deferred_ids) >= self._interval:
+            self.settle()
+            self._make_deferred()
 
     def _make_deferred(self) -> None:
         """Have vLLM make an output of the deferred tokens."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lmi_backend.engines.vllm.inside import fast_paths, idle, plain_stream
-from lmi_backend.engines.vllm.inside.new_tokens import leave
 from lmi_backend.engines.vllm.inside.plain_stream import TemplatedEvents
+from lmi_backend.engines.vllm.inside.token_reader import leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

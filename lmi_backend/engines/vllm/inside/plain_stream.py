@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import msgspec
 
 from lmi_backend.engines.vllm.inside import fast_paths, idle
-from lmi_backend.engines.vllm.inside.new_tokens import read_tokens
+from lmi_backend.engines.vllm.inside.token_reader import read_tokens
 from lmi_backend.generation import HttpChunk
 from lmi_backend.token_ids import pack
 

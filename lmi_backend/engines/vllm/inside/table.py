@@ -19,6 +19,8 @@ PATHS: Final = (
             "RequestOutputCollector.get_nowait",
             "OutputProcessor.request_states",
             "RequestState.make_request_output",
+            "RequestState.sent_tokens_offset?",
+            "RequestState.stream_interval?",
         ),
         public_way="AsyncLLM.generate, which makes an output for each token",
         cost="more CPU a token: a task is woken for each",

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from lmi_backend.engines.vllm.inside import fast_paths
-from lmi_backend.engines.vllm.inside.new_tokens import NewTokens, first_parameter, read_tokens
+from lmi_backend.engines.vllm.inside.new_tokens import NewTokens, first_parameter
+from lmi_backend.engines.vllm.inside.token_reader import read_tokens
 
 
 class Output(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):

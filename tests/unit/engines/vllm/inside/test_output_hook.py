@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import fast_paths, output_hook
+from lmi_backend.engines.vllm.inside import compat, fast_paths, output_hook
 
 
 class Engine:
@@ -73,7 +73,7 @@ async def test_all_outputs_that_came_before_the_hook_are_taken(
     monkeypatch.setattr(engine, "_run", lambda: None)
     engine.queue.get_nowait = lambda: waiting.pop(0) if waiting else (None,)
     aborted: list[Any] = []
-    monkeypatch.setattr(output_hook.compat, "abort", _noting(aborted))
+    monkeypatch.setattr(compat, "abort", _noting(aborted))
     sink: Any = SimpleNamespace(take=taken.append, defer=lambda *_: False)
     arguments = {"request_id": "a", "params": SimpleNamespace(n=1)}
     reader: Any = Reader
@@ -91,3 +91,101 @@ def _noting(calls: list[Any]) -> Any:
         calls.append(given)
 
     return note
+
+
+class Interval:
+    """The sink and the reader of a request whose outputs have four tokens each, in vLLM."""
+
+    is_whole, wants_tokens = False, False
+
+    def __init__(self, *stop: str, defers: bool = False) -> None:
+        self.decoded: list[int] = []
+        self.taken: list[Any] = []
+        self.asked: list[int] = []
+        self._defers = defers
+        detokenizer = SimpleNamespace(
+            stop=[*stop],
+            output_token_ids=self.decoded,
+            update=lambda ids, _: self.decoded.extend(ids),
+            get_next_output_text=lambda **_: "read",
+        )
+        self.state = SimpleNamespace(
+            detokenizer=detokenizer,
+            stream_interval=4,
+            sent_tokens_offset=0,
+            make_request_output=Engine._make,
+        )
+        self.hook = output_hook._OutputHook(self, self)
+        self.hook.attach(self.state)
+        self._reader: Any = getattr(self.state, "lmi_token_reader", None)
+
+    def take(self, delta: Any) -> None:
+        self.taken.append(delta)
+
+    def defer(self, flush: Any, num_tokens: int) -> bool:
+        self.asked.append(num_tokens)
+        return self._defers
+
+    @staticmethod
+    def deltas(output: Any) -> list[Any]:
+        return [output.ids]
+
+    @staticmethod
+    def of_new_tokens(text: str, ids: Any, *_: Any) -> Any:
+        assert text == "read"
+        return list(ids)
+
+    def step(self, token: int, reason: str | None = None) -> None:
+        """Do what vLLM's processor does with a token, or what is done before it."""
+        may_take = self._reader is not None and token and reason is None
+        if may_take and self._reader.take([token], None):
+            return
+        if self._reader is not None:
+            self._reader.settle()
+        self.decoded.append(token)
+        output = self.state.make_request_output([token], None, reason)
+        if output is not None:
+            self.hook.put(output)
+
+
+@pytest.mark.parametrize("stop", [(), ("x",)])
+async def test_a_delta_of_the_middle_has_as_many_tokens_as_vllm_gives_it(
+    stop: tuple[str, ...],
+) -> None:
+    asked = Interval(*stop)
+    for token in range(10):
+        asked.step(token, "stop" if token == 9 else None)
+    assert asked.taken == [[0], [1, 2, 3, 4], [5, 6, 7, 8], [9]]
+    # Nobody is asked whether fewer may wait.
+    assert asked.asked == [1, 4, 4]
+    assert asked.decoded == [*range(10)]
+    assert asked.hook.ended.done()
+
+
+async def test_what_is_left_of_an_interval_comes_with_the_end() -> None:
+    asked = Interval()
+    for token in range(8):
+        asked.step(token, "stop" if token == 7 else None)
+    assert asked.taken == [[0], [1, 2, 3, 4], [5, 6, 7]]
+    assert asked.decoded == [*range(8)]
+
+
+async def test_what_vllm_must_see_in_the_middle_ends_no_interval() -> None:
+    asked = Interval()
+    for token in range(3):
+        asked.step(token)
+    asked.hook.settle()
+    asked.decoded.append(3)
+    assert asked.state.make_request_output([3], None, None) is None
+    for token in range(4, 9):
+        asked.step(token)
+    assert asked.taken == [[0], [1, 2, 3, 4], [5, 6, 7, 8]]
+    assert asked.decoded == [*range(9)]
+
+
+@pytest.mark.parametrize("interval", [None, "4", 0])
+async def test_an_interval_that_cannot_be_read_stays_vllms(interval: Any) -> None:
+    asked = Interval()
+    state = SimpleNamespace(**vars(asked.state) | {"stream_interval": interval})
+    output_hook._OutputHook(asked, asked).attach(state)
+    assert state.stream_interval == interval
