@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES
 from lmi_backend.errors import EngineError, UnavailableError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import chunk_of
+from lmi_backend.ipc.events import chunk_of, delta_of
 from lmi_backend.ipc.kept_chunks import chunks_before, chunks_in
 from lmi_backend.ipc.rejoining import Cancelled, Forget, Named
 from lmi_backend.token_ids import ID_BYTES
@@ -19,7 +19,7 @@ from lmi_backend.token_ids import ID_BYTES
 if TYPE_CHECKING:
     from lmi_backend.errors import LmiError
     from lmi_backend.frontend.connection import ModelConnection
-    from lmi_backend.generation import Chunk, Continuation
+    from lmi_backend.generation import Chunk, Continuation, Delta
     from lmi_backend.ipc.rejoining import Before, Rejoined
     from lmi_backend.resume.progress import Progress
 
@@ -41,6 +41,10 @@ class Forward(Protocol):
         Args:
             now: time of the monotonic clock.
         """
+        ...
+
+    def pass_delta(self, delta: Delta, now: float) -> bool:
+        """Pass the event of a generated answer; as `pass_event` else."""
         ...
 
 
@@ -121,7 +125,20 @@ class Answer:
         """Take an event from the connection: what `put` does of its chunk, without making one."""
         forward = self.forward if self._waiting is not None else None
         if forward is None or not forward.pass_event(data, len(ids) // ID_BYTES, now):
-            self.put(chunk_of(data, ids))
+            self.put(chunk_of(msg.Events, data, ids))
+        elif self.progress is not None and self.progress.pass_event(data, ids):
+            self._connection.acknowledged(self)
+
+    def pass_delta(self, data: bytes, ids: bytes, now: float) -> None:
+        """Do the same with an event of `Deltas`.
+
+        Raises:
+            msgspec.DecodeError: the data are none.
+        """
+        delta = delta_of(data, ids)
+        forward = self.forward if self._waiting is not None else None
+        if forward is None or not forward.pass_delta(delta, now):
+            self.put(delta)
         elif self.progress is not None and self.progress.pass_event(data, ids):
             self._connection.acknowledged(self)
 

@@ -257,17 +257,17 @@ class ModelConnection(asyncio.Protocol):
         return answer
 
     def _progress(self, order: msg.FromClient) -> Progress | None:
-        progress = self._resumption.progress(order, 0)
-        if progress is not None:
+        if (progress := self._resumption.progress(order, 0)) is not None:
             progress.meet(self.model)
         return progress
 
     def _take_events(self, events: msg.Events) -> None:
-        now, columns = time.monotonic(), zip(events.ids, events.data, events.token_ids, strict=True)
-        for number, data, ids in columns:
+        now, is_delta = time.monotonic(), isinstance(events, msg.Deltas)
+        take = Answer.pass_delta if is_delta else Answer.pass_event
+        for number, data, ids in zip(events.ids, events.data, events.token_ids, strict=True):
             if (answer := self._answers.get(number)) is not None:
                 try:
-                    answer.pass_event(data, ids, now)
+                    take(answer, data, ids, now)
                 except Exception as error:  # noqa: BLE001  all answers come on this connection
                     self._fail(answer, error)
 

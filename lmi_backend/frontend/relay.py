@@ -6,6 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.clients.lmi.handler_form import LmiForm
 from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.errors import CancelledError, EngineError, LmiError, MovedError
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.kept_answer import KeptAnswer
-    from lmi_backend.generation import Chunk
+    from lmi_backend.generation import Chunk, Delta
 
     Receiver = Exchange | KeptAnswer
     """What takes an answer: a client, or a kept answer in its place."""
@@ -82,13 +83,15 @@ async def _fail(
 class _Forward:
     """Writes what comes of an answer, and of its middle at once if its client reads."""
 
-    __slots__ = ("_answer", "_client", "_exchange", "_form", "_takes_events")
+    __slots__ = ("_answer", "_client", "_exchange", "_form", "_lines", "_takes_events")
 
     def __init__(self, exchange: Receiver, form: Form, answer: Answer) -> None:
         self._exchange, self._form, self._answer = exchange, form, answer
         self._client = exchange.direct
         self._takes_events = isinstance(form, HttpForm) and form.passes_events
         """Whether an event is written as it is."""
+        self._lines = form.lines if isinstance(form, LmiForm) else None
+        """Makes the line of a delta."""
 
     async def send(self, chunks: list[Chunk]) -> None:
         """Send what some chunks make; from then on `take` may."""
@@ -104,6 +107,16 @@ class _Forward:
         if not (self._takes_events and data and self._client.pass_on(data)):
             return False
         self._exchange.has_passed(num_tokens, now)
+        return True
+
+    def pass_delta(self, delta: Delta, now: float) -> bool:
+        lines, exchange = self._lines, self._exchange
+        line = lines.line(delta) if lines is not None else None
+        if lines is None or line is None or not self._client.pass_on(line):
+            return False
+        lines.note(delta)
+        exchange.num_prompt_tokens = max(exchange.num_prompt_tokens, delta.num_prompt_tokens)
+        exchange.has_passed(delta.num_tokens, now)
         return True
 
     def take(self, chunk: Chunk) -> bool:

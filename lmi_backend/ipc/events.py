@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.generation import HttpChunk
-from lmi_backend.ipc.messages import Events, HttpOutput
+import msgspec
+
+from lmi_backend.generation import Delta, HttpChunk
+from lmi_backend.ipc.messages import Deltas, Events, HttpOutput, Output
 from lmi_backend.token_ids import ID_BYTES
 
 if TYPE_CHECKING:
@@ -14,45 +16,90 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Chunk
 
 _OK: Final = HttpChunk().status
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(Delta).decode
 
 
-def is_event(chunk: Chunk) -> TypeGuard[HttpChunk]:
-    """Tell whether data and token ids are all that a chunk says."""
-    return (
-        chunk.__class__ is HttpChunk
-        and not chunk.is_last
-        and not chunk.headers
-        and chunk.status == _OK
-        and 0 < len(chunk.ids) == chunk.num_tokens * ID_BYTES
-    )
+def is_event(chunk: Chunk) -> bool:
+    """Tell whether a chunk is of the middle of a stream, and has the ids of all of its tokens."""
+    if not chunk.ids:
+        return False
+    if chunk.__class__ is Delta:
+        says_more = chunk.finish_reason is not None
+    else:
+        says_more = chunk.is_last or bool(chunk.headers) or chunk.status != _OK  # type: ignore[union-attr]
+    return not says_more and len(chunk.ids) == chunk.num_tokens * ID_BYTES
 
 
-def append_event(messages: list[Any], request_id: int, event: HttpChunk) -> None:
-    """Append an event to messages: to the last one, if that has events.
+def append_event(messages: list[Any], request_id: int, event: Chunk) -> None:
+    """Append an event to messages: to the last columns of its kind, if no other message follows.
 
-    Not to an earlier one: what has been said of a request in between must stay before it.
+    Not to earlier ones: what has been said of a request in between must stay before it. A request
+    has one kind of events, so what columns of the other kind say is of others.
+
+    Raises:
+        Exception: a value in it cannot be packed, or is not of its field's type; nothing was
+            appended.
     """
+    kind: type[Events] = Events
+    if event.__class__ is HttpChunk:
+        data, ids = event.data, event.ids
+    else:
+        kind, ids, event.ids = Deltas, event.ids, b""
+        try:
+            data = _pack(event)
+            # The other end cannot read every value that can be packed.
+            _unpack(data)
+        finally:
+            event.ids = ids
     last = messages[-1] if messages else None
-    if last.__class__ is not Events:
-        last = Events([], [], [])
-        messages.append(last)
+    if last.__class__ is not kind:
+        before = messages[-2] if messages[1:] and isinstance(last, Events) else None
+        if before.__class__ is kind:
+            last = before
+        else:
+            last = kind([], [], [])
+            messages.append(last)
     last.ids.append(request_id)
-    last.data.append(event.data)
-    last.token_ids.append(event.ids)
+    last.data.append(data)
+    last.token_ids.append(ids)
 
 
-def chunks_of(events: Events) -> list[tuple[int, HttpChunk]]:
+def chunks_of(events: Events) -> list[tuple[int, Chunk]]:
     """Return the request id and the chunk of each event."""
     columns = zip(events.ids, events.data, events.token_ids, strict=True)
-    return [(number, chunk_of(data, token_ids)) for number, data, token_ids in columns]
+    kind = events.__class__
+    return [(number, chunk_of(kind, data, token_ids)) for number, data, token_ids in columns]
 
 
-def chunk_of(data: bytes, token_ids: bytes) -> HttpChunk:
-    """Return the chunk of an event."""
+def chunk_of(kind: type[Events], data: bytes, token_ids: bytes) -> Chunk:
+    """Return the chunk of an event.
+
+    Raises:
+        msgspec.DecodeError: the data are none.
+    """
+    if kind is Deltas:
+        return delta_of(data, token_ids)
     return HttpChunk(data, num_tokens=len(token_ids) // ID_BYTES, ids=token_ids)
 
 
-def outputs_of(events: Events) -> Iterator[HttpOutput]:
+def delta_of(data: bytes, token_ids: bytes) -> Delta:
+    """Return the chunk of an event of `Deltas`; raises like `chunk_of`."""
+    delta = _unpack(data)
+    delta.ids = token_ids
+    return delta
+
+
+def output_of(
+    kind: type[Events], number: int, data: bytes, token_ids: bytes
+) -> Output | HttpOutput:
+    """Return a message of its own for an event; raises like `chunk_of`."""
+    chunk = chunk_of(kind, data, token_ids)
+    return Output(number, chunk) if isinstance(chunk, Delta) else HttpOutput(number, chunk)
+
+
+def outputs_of(events: Events) -> Iterator[Output | HttpOutput]:
     """Yield a message of its own for each event."""
-    for number, chunk in chunks_of(events):
-        yield HttpOutput(number, chunk)
+    columns = zip(events.ids, events.data, events.token_ids, strict=True)
+    for number, data, token_ids in columns:
+        yield output_of(events.__class__, number, data, token_ids)

@@ -3,8 +3,8 @@
 A conversation: the worker connects, and both prove that they know the token of this start:
 `Challenge`, `Hello`, `Accepted` (`handshake.py`). The stub sends `Start`, the worker `Ready` or
 `StartFailed`. A spare says `Prepared` and waits for `Proceed` in between. Then `Submit`,
-`SubmitHttp`, `SetAdapter` and `Abort` go in. `Output`, `HttpOutput`, `Events` and `Failure` come
-out, any number of them in one frame, and a `Heartbeat` every second.
+`SubmitHttp`, `SetAdapter` and `Abort` go in. `Output`, `HttpOutput`, `Events`, `Deltas` and
+`Failure` come out, any number of them in one frame, and a `Heartbeat` every second.
 `Stop` stops the worker, and so does the end of the socket, unless it may return to the next stub
 (`Start.return_to`). Of MPI ranks each holds such a conversation; all but rank 0 only beat.
 """
@@ -23,7 +23,7 @@ from lmi_backend.ipc.frames import LARGEST_FRAME
 from lmi_backend.ipc.rejoining import ForKept, Keep, OfKept
 from lmi_backend.token_ids import ID_BYTES
 
-PROTOCOL: Final = 15
+PROTOCOL: Final = 16
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -169,8 +169,7 @@ class HttpOutput(_Message, frozen=True):
 class Events(_Message, frozen=True):
     """Chunks of the middle of streams: what an `HttpOutput` for each would say, in columns.
 
-    A step of an engine brings one for each of its streams. A struct for each costs several times
-    as much to pack and to read. `ipc/events.py` says which chunks travel so.
+    A struct for each costs several times as much. `ipc/events.py` says which chunks travel so.
     """
 
     ids: list[int]
@@ -185,6 +184,10 @@ class Events(_Message, frozen=True):
             raise ValueError("columns of different lengths")
         if min(map(len, self.token_ids), default=ID_BYTES) < ID_BYTES:
             raise ValueError("an event without a token")
+
+
+class Deltas(Events, frozen=True):
+    """What an `Output` for each would say: `data` is the delta without its ids, packed."""
 
 
 class Failure(_Message, frozen=True):
@@ -289,10 +292,8 @@ class State(_Message, frozen=True):
 ToWorker = Challenge | Accepted | Start | Proceed | Submit | SubmitHttp | SetAdapter | Abort | Stop
 _ForRequests = Submit | SubmitHttp | ForKept | Manage | Abort
 FromClient = Hello | _ForRequests | Drain | RenewWorker | AskHealth | AskState
-FromWorker = (
-    Hello | Prepared | Ready | StartFailed | Output | HttpOutput | Events | Failure | Heartbeat
-)
-_OfRequests = OfKept | Output | HttpOutput | Events | Failure
-ToClient = Welcome | Refused | _OfRequests | Drained | Renewed | Health | State
+_OfAnswers = Output | HttpOutput | Events | Deltas | Failure
+FromWorker = Hello | Prepared | Ready | StartFailed | _OfAnswers | Heartbeat
+ToClient = Welcome | Refused | OfKept | _OfAnswers | Drained | Renewed | Health | State
 Work = tuple[GenerateRequest, ...] | HttpRequest
 """What a client's request comes to."""

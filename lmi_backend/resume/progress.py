@@ -17,6 +17,7 @@ from lmi_backend.clients.responses.names import EventNames
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Continuation, Delta, HttpRequest
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.events import delta_of
 from lmi_backend.printable import printable
 from lmi_backend.resume.remote_prefill import pulls_nothing
 
@@ -42,10 +43,12 @@ class Progress:
         "_head",
         "_identity",
         "_ids",
+        "_is_body",
         "_is_known",
         "_message",
         "_names",
         "_num_lines",
+        "_packed",
         "_width",
         "has_begun",
         "is_acknowledged",
@@ -66,6 +69,9 @@ class Progress:
         """Whether the ids of all its tokens came."""
         self._num_lines, self._head = where.num_lines, where.head
         self._cumulative_logprob = where.cumulative_logprob
+        self._packed = b""
+        """The latest delta, if it came in columns."""
+        self._is_body = isinstance(message, msg.SubmitHttp)
         is_response = isinstance(message, msg.SubmitHttp) and message.request.path == RESPONSES
         self._names = EventNames(where.names) if is_response else None
         self._identity: Identity | None = None
@@ -121,7 +127,7 @@ class Progress:
         elif chunk.num_tokens:
             self._is_known = False
         if chunk.__class__ is Delta:
-            self._cumulative_logprob = chunk.cumulative_logprob
+            self._cumulative_logprob, self._packed = chunk.cumulative_logprob, b""
         else:
             self._note(chunk.data)  # type: ignore[union-attr]
         if self.is_acknowledged:
@@ -131,8 +137,11 @@ class Progress:
     def pass_event(self, data: bytes, ids: bytes) -> bool:
         """Keep the same of an event, whose ids are handed on by who calls; return as `add` does."""
         self._ids += ids
-        self._note(data)
-        return not self.is_acknowledged and self._begin(data)
+        if self._is_body:
+            self._note(data)
+        else:
+            self._packed = data
+        return not self.is_acknowledged and self._begin(data if self._is_body else b"")
 
     def _note(self, data: bytes) -> None:
         """Keep what some bytes of an answer tell about where it is."""
@@ -171,9 +180,10 @@ class Progress:
         if not self.has_begun:
             return None
         names = b"" if self._names is None else self._names.text
-        return Continuation(
-            bytes(self._ids), self._num_lines, self._head, self._cumulative_logprob, names
-        )
+        total = self._cumulative_logprob
+        if self._packed:
+            total = delta_of(self._packed, b"").cumulative_logprob
+        return Continuation(bytes(self._ids), self._num_lines, self._head, total, names)
 
 
 def _difference(before: Identity, found: Identity, model: str | None) -> str:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, get_args
 
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import chunk_of
+from lmi_backend.ipc.events import output_of
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.serving.request_state import outcome_of
 from lmi_backend.token_ids import ID_BYTES
@@ -65,7 +65,7 @@ class Incoming:
             clients: gets those that have something to flush.
         """
         for message in messages:
-            if message.__class__ is msg.Events:
+            if isinstance(message, msg.Events):
                 yield from self._pass(message, clients)
             elif message.__class__ in _FROM_ENGINE:
                 yield message  # type: ignore[misc]
@@ -106,28 +106,34 @@ class Incoming:
         state.is_scheduled = True
         return state
 
-    def _pass(self, events: msg.Events, clients: set[DirectClient]) -> Iterator[msg.HttpOutput]:
-        now = time.monotonic()
-        passed: defaultdict[DirectClient, msg.Events] = defaultdict(_no_events)
+    def _pass(
+        self, events: msg.Events, clients: set[DirectClient]
+    ) -> Iterator[msg.Output | msg.HttpOutput]:
+        now, kind = time.monotonic(), events.__class__
+        passed: defaultdict[DirectClient, msg.Events] = defaultdict(lambda: kind([], [], []))
         gaps: defaultdict[tuple[float, int], int] = defaultdict(int)
         for number, data, ids in zip(events.ids, events.data, events.token_ids, strict=True):
-            state = self._states.get(number)
-            sink = state.event_sink if state is not None else None
-            if state is None or sink is None:
-                yield msg.HttpOutput(number, chunk_of(data, ids))
+            if (state := self._states.get(number)) is None:
+                # Cancelled or failed meanwhile.
                 continue
+            other = None
             try:
-                if state.progress is not None and state.progress.pass_event(data, ids):
-                    self._acknowledged(state)
-                own = passed[sink.client]
-                own.ids.append(sink.number)
-                own.data.append(data)
-                own.token_ids.append(ids)
-                num_tokens = len(ids) // ID_BYTES
-                gaps[state.sent_at, num_tokens] += 1
-                state.note_event(num_tokens, now)
+                if (sink := state.event_sink) is None:
+                    other = output_of(kind, number, data, ids)
+                else:
+                    if state.progress is not None and state.progress.pass_event(data, ids):
+                        self._acknowledged(state)
+                    own = passed[sink.client]
+                    own.ids.append(sink.number)
+                    own.data.append(data)
+                    own.token_ids.append(ids)
+                    num_tokens = len(ids) // ID_BYTES
+                    gaps[state.sent_at, num_tokens] += 1
+                    state.note_event(num_tokens, now)
             except Exception:  # noqa: BLE001  the others' events are passed on
                 self._fail(state)
+            if other is not None:
+                yield other
         self._stats.passed(gaps, now)
         # After what was yielded: of no request did an event come before its chunk here.
         for client, own in passed.items():
@@ -144,7 +150,3 @@ class Incoming:
             sink = state.direct
             if sink is not None and sink.client is client and sink.number in lost:
                 self._fail(state)
-
-
-def _no_events() -> msg.Events:
-    return msg.Events([], [], [])

@@ -61,8 +61,13 @@ class Outgoing:
         if not messages:
             self._flush_soon()
         if is_event(chunk):
-            append_event(messages, request_id, chunk)
-        elif isinstance(chunk, Delta):
+            try:
+                append_event(messages, request_id, chunk)
+            except Exception as error:  # noqa: BLE001  it fails at the end of the turn
+                _log.debug("a delta of request %s cannot be packed: %s", request_id, error)
+            else:
+                return
+        if isinstance(chunk, Delta):
             self._messages.append(msg.Output(request_id, chunk))
         else:
             self._messages.append(msg.HttpOutput(request_id, chunk))

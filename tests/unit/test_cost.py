@@ -36,6 +36,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event, is_event
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder, encode
+from lmi_backend.ipc.kept_chunks import message_of
 from lmi_backend.repository.variants import MAIN
 from lmi_backend.serving.service import Service
 from lmi_backend.token_ids import pack
@@ -48,7 +49,7 @@ STREAMS = 64
 STEPS = 60
 MARGIN = 1.1
 PROMPT = (GenerateRequest("x"),)
-EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT, LMI_EVENT = 10.9, 11.4, 28.3, 26.3
+EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT, LMI_EVENT = 10.9, 11.4, 28.3, 21.4
 """Calls of functions that an event of a chat costs."""
 BODY_CHECK = 250
 """Calls that a look at the members of a plain chat costs, however many members there may be."""
@@ -76,6 +77,12 @@ def _delta(step: int) -> Delta:
     return Delta("word ", 1, "length" if step == STEPS - 1 else None, num_prompt_tokens=5)
 
 
+def _token(step: int) -> Delta:
+    """Return a token of a generated answer, with its log probability."""
+    tokens = (Token(7 + step, "word ", -0.5, 1),)
+    return replace(_delta(step), tokens=tokens, cumulative_logprob=-0.5, ids=pack([7 + step]))
+
+
 def _chunk(step: int) -> HttpChunk:
     """Return an event of a chat, as a worker sends it."""
     data = b'data: {"choices": [{"delta": {"content": "word "}}]}\n\n'
@@ -89,6 +96,7 @@ def _chunk(step: int) -> HttpChunk:
         pytest.param(_delta, 1, 6.5, 1, id="each token alone"),
         pytest.param(_delta, 10, 6.0, 0.12, id="ten together"),
         pytest.param(_chunk, 1, 9.6, 1, id="an event of a chat"),
+        pytest.param(_token, 1, 11.6, 1, id="a token with its log probability"),
     ],
 )
 async def test_what_a_token_costs_the_worker(
@@ -223,40 +231,48 @@ class Transport:
 BODY = HttpRequest("/v1/chat/completions", b'{"stream": true}')
 
 
-def _frame(step: int) -> bytes:
+def _frame(step: int, make: Callable[[int], Chunk] = _chunk) -> bytes:
     """Return what a worker sends of a step."""
     messages: list[Any] = []
     for number in range(STREAMS):
-        chunk = _chunk(step)
+        chunk = make(step)
         if is_event(chunk):
             append_event(messages, number + 1, chunk)
         else:
-            messages.append(msg.HttpOutput(number + 1, chunk))
+            messages.append(message_of(number + 1, chunk))
     return encode(messages)
 
 
-def test_what_an_event_costs_the_stub_on_its_way_to_the_front_end() -> None:
+TOKENS = partial(_frame, make=_token)
+
+
+@pytest.mark.parametrize(
+    ("work", "frame"),
+    [pytest.param(BODY, _frame, id="a chat"), pytest.param(PROMPT, TOKENS, id="LMI's lines")],
+)
+def test_what_an_event_costs_the_stub_on_its_way_to_the_front_end(
+    work: msg.Work, frame: Callable[[int], bytes]
+) -> None:
     limits = limits_of(STREAMS, 0, migration_timeout=None)
     service = Service(IdleWorkers(), limits)  # type: ignore[arg-type]
     socket = Transport()
     client = ClientConnection(socket, None, None)  # type: ignore[arg-type]
     client.keeps_ids = True
     for number in range(STREAMS):
-        service.submit(BODY, ClientSink(client, number + 1))
+        service.submit(work, ClientSink(client, number + 1))
     decoder: FrameDecoder[Any] = FrameDecoder(msg.FromWorker, limit=1 << 24)
     calls = Calls()
     for step in range(STEPS):
-        frame = _frame(step)
+        data = frame(step)
         with calls.counted():
-            service.on_messages(decoder.feed(frame))
+            service.on_messages(decoder.feed(data))
     # One for each step, from the thread that brought it.
-    assert socket.written[1:-1] == [_frame(step) for step in range(1, STEPS - 1)]
+    assert socket.written[1:-1] == [frame(step) for step in range(1, STEPS - 1)]
     assert calls.count / (STREAMS * STEPS) <= EVENT_IN_STUB * MARGIN
 
 
-def _deltas(step: int, tokens: tuple[Token, ...] = ()) -> bytes:
-    delta = replace(_delta(step), tokens=tokens)
-    return encode([msg.Output(number + 1, delta) for number in range(STREAMS)])
+def _deltas(step: int) -> bytes:
+    return encode([msg.Output(number + 1, _delta(step)) for number in range(STREAMS)])
 
 
 def _lmi_form() -> Form:
@@ -287,9 +303,6 @@ def _exchange(transport: Transport) -> Exchange:
 
     scope = {"method": "POST", "path": BODY.path, "headers": [], CLIENT: Client(cycle)}  # type: ignore[arg-type]
     return Exchange(scope, receive, send)
-
-
-TOKENS = partial(_deltas, tokens=(Token(7, "word ", -0.5),))
 
 
 @pytest.mark.parametrize(

@@ -96,24 +96,27 @@ class LmiForm(ReplyForm):
     def __init__(self, reply: LmiBodyReply, answers: int) -> None:
         super().__init__(reply, answers, reply.content_type, reply.in_the_middle)
         body = getattr(reply.inner, "body", None)
-        self._lines = body if isinstance(body, Lines) else None
+        self.lines = body if isinstance(body, Lines) else None
+        """Writes the middle of it; None where that is not a line a token."""
 
     def write(self, chunks: list[Chunk]) -> bytes:
         """See `Form`; most of a stream is one token in the middle of an only answer."""
-        if self._lines is not None and len(chunks) == 1:
-            line = self._lines.line(chunks[0])  # type: ignore[arg-type]  # of generated answers
+        if self.lines is not None and len(chunks) == 1:
+            delta: Delta = chunks[0]  # type: ignore[assignment]  # of generated answers
+            line = self.lines.line(delta)
             if line is not None:
+                self.lines.note(delta)
                 return line
         return super().write(chunks)
 
     def taken(self) -> Delta | None:
         """See `Restorable`."""
-        return self._lines.answers.taken() if self._lines is not None else None
+        return self.lines.answers.taken() if self.lines is not None else None
 
     def restore(self, before: Delta, num_events: int) -> None:
         """See `Restorable`."""
-        if self._lines is not None:
-            self._lines.answers.restore(before)
+        if self.lines is not None:
+            self.lines.answers.restore(before)
 
 
 def streamed(work: tuple[GenerateRequest, ...], reply: Reply) -> tuple[GenerateRequest, ...]:

@@ -5,6 +5,7 @@ import pytest
 from lmi_backend.endpoint.backlog import UNREAD_BYTES, UNREAD_BYTES_IN_ALL, Backlog
 from lmi_backend.generation import Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.events import append_event, outputs_of
 from lmi_backend.token_ids import ID_BYTES
 
 LARGE = b"x" * (UNREAD_BYTES + 1)
@@ -49,6 +50,20 @@ def test_only_the_dropped_answers_chunks_are_left_out(rest: int) -> None:
     while frame := backlog.next_frame():
         sent += frame
     assert sent == [msg.Events([2], [b"two"], [ID]), welcome, failure, *others]
+    assert backlog.memory == 0
+
+
+def test_of_deltas_in_columns_those_of_dropped_answers_are_left_out() -> None:
+    messages: list[msg.ToClient] = []
+    for number in (1, 2, 1):
+        append_event(messages, number, Delta("a", 1, ids=ID))
+    backlog = Backlog()
+    backlog.messages += messages
+    backlog.count(messages, UNREAD_BYTES_IN_ALL)
+    backlog.drop({1})
+    assert [outputs for each in backlog.next_frame() for outputs in outputs_of(each)] == [  # type: ignore[arg-type]
+        msg.Output(2, Delta("a", 1, ids=ID))
+    ]
     assert backlog.memory == 0
 
 

@@ -67,6 +67,10 @@ class Client:
         assert (num_tokens, now > 0) == (1, True)
         return self.take(data)
 
+    def pass_delta(self, delta: Delta, now: float) -> bool:
+        assert (delta, now > 0) == (DELTA, True)
+        return self.take(delta)
+
 
 def _wait(answer: Answer, client: Client) -> Any:
     """Let a client wait for the next chunk of its answer, as long as the result is kept."""
@@ -76,12 +80,16 @@ def _wait(answer: Answer, client: Client) -> Any:
     return reading
 
 
-@pytest.mark.parametrize("kind", ["events", "bodies", "texts"])
+DELTA = Delta("a", 1, ids=pack([5]))
+
+
+@pytest.mark.parametrize("kind", ["events", "deltas", "bodies", "texts"])
 async def test_a_client_that_cannot_be_written_to_fails_alone(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = Model()
-    work: Any = (GenerateRequest("a"),) if kind == "texts" else HttpRequest("/v1/completions", b"")
+    is_body = kind in ("events", "bodies")
+    work: Any = HttpRequest("/v1/completions", b"") if is_body else (GenerateRequest("a"),)
     clients = [Client(is_bad=number == 1) for number in range(3)]
     answers = [model.connection.submit(work, "") for _ in clients]
     pairs = list(zip(answers, clients, strict=True))
@@ -92,6 +100,8 @@ async def test_a_client_that_cannot_be_written_to_fails_alone(
             if kind == "events":
                 event = HttpChunk(b"data: 1\n\n", num_tokens=1, ids=pack([5]))
                 append_event(messages, answer.request_id, event)
+            elif kind == "deltas":
+                append_event(messages, answer.request_id, DELTA)
             elif kind == "bodies":
                 messages.append(msg.HttpOutput(answer.request_id, HttpChunk(b"a")))
             else:

@@ -51,6 +51,7 @@ FROM_WORKER: list[msg.FromWorker] = [
     msg.StartFailed("no", "option.x"),
     msg.Output(7, Delta("t", 1, "stop", "x", 3)),
     msg.Events([7, 8], [b"data: {}\n\n", b""], [b"\x05\0\0\x80", b"\x06\0\0\x80"]),
+    msg.Deltas([7], [b"\x91\xa1a"], [b"\x05\0\0\x80"]),
     msg.Failure(7, "request", "is bad", "prompt"),
     msg.Heartbeat(EngineStats(1, 2, 0.5)),
 ]

@@ -7,9 +7,9 @@ import pytest
 
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.errors import LmiError
-from lmi_backend.generation import Chunk, HttpChunk, HttpRequest
+from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest, Token
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import outputs_of
+from lmi_backend.ipc.events import append_event, outputs_of
 from lmi_backend.ipc.frames import FrameDecoder
 from lmi_backend.resume.progress import Progress
 from lmi_backend.token_ids import pack, unpack
@@ -29,7 +29,9 @@ class TritonClient:
         self.received: list[bytes] = []
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        self.received += [chunk.data for chunk in chunks if isinstance(chunk, HttpChunk)]
+        self.received += [
+            chunk.data if isinstance(chunk, HttpChunk) else chunk.text.encode() for chunk in chunks
+        ]
 
     def fail(self, error: LmiError) -> None:
         self.received.append(str(error).encode())
@@ -39,9 +41,9 @@ class TritonClient:
 
 
 class Client:
-    """Asks two chats, and keeps what it gets of each."""
+    """Asks twice, and keeps what it gets of each."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, work: msg.Work = BODY) -> None:
         self.bench = Bench(2, capacity=8, migration_timeout=None)
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 20)
         self._messages: list[Any] = []
@@ -53,7 +55,7 @@ class Client:
             for number in (1, 2)
         ]
         for sink in self.sinks:
-            self.bench.service.submit(BODY, sink)
+            self.bench.service.submit(work, sink)
 
     def send(self, frame: bytes, _: int) -> int:
         self._messages += self._decoder.feed(frame)
@@ -66,7 +68,7 @@ class Client:
 
     @property
     def messages(self) -> list[Any]:
-        """All of chat 1, then all of chat 2."""
+        """All of answer 1, then all of answer 2."""
         return sorted(_apart(self._messages), key=lambda message: int(message.id))
 
     @property
@@ -87,31 +89,57 @@ def _event(*numbers: int) -> msg.Events:
     return msg.Events([*numbers], data, [pack([5]) + pack([6])] * len(numbers))
 
 
-def _first(number: int) -> msg.HttpOutput:
+def _first(number: int) -> Any:
     return msg.HttpOutput(number, HttpChunk(b"data: 0\n\n", False, 200, HEADERS, 1, 3, pack([4])))
 
 
-def _last(number: int) -> msg.HttpOutput:
+def _last(number: int) -> Any:
     return msg.HttpOutput(number, HttpChunk(b"data: [DONE]\n\n", True, num_prompt_tokens=3))
 
 
+def _delta(*ids: int, reason: Any = None) -> Delta:
+    tokens = tuple(Token(each, f"{each} ", -0.5, 1) for each in ids)
+    text, packed = "".join(each.text for each in tokens), b"".join(pack([each]) for each in ids)
+    total = -0.5 * sum(ids)
+    return Delta(text, len(ids), reason, None, 3, 0, tokens, (), total, None, packed)
+
+
+def _deltas(*numbers: int) -> msg.Events:
+    messages: list[Any] = []
+    for number in numbers:
+        append_event(messages, number, _delta(5, 6))
+    (columns,) = messages
+    assert isinstance(columns, msg.Deltas)
+    return columns
+
+
+CHATS = BODY, _first, _event, _last
+GENERATED = (
+    (GenerateRequest("a", logprobs=0),),
+    lambda number: msg.Output(number, _delta(4)),
+    _deltas,
+    lambda number: msg.Output(number, Delta("[DONE]", 0, "stop", None, 3)),
+)
+
+
+@pytest.mark.parametrize(("work", "first", "event", "last"), [CHATS, GENERATED])
 @pytest.mark.parametrize("kind", [FRONT_END, ALIAS, TRITON])
-def test_each_client_gets_the_same(kind: str) -> None:
-    clients = [Client(kind) for _ in range(2)]
+def test_each_client_gets_the_same(kind: str, work: Any, first: Any, event: Any, last: Any) -> None:
+    clients = [Client(kind, work) for _ in range(2)]
     for client, in_columns in zip(clients, (True, False), strict=True):
         for step in (
-            # One chat whose first chunk is an event, and one whose first is not.
-            [_first(1), _event(1, 2)],
-            [_event(1, 2, 2), _last(2)],
+            # One answer whose first chunk is an event, and one whose first is not.
+            [first(1), event(1, 2)],
+            [event(1, 2, 2), last(2)],
             # Nobody waits for 2 any more, or for 3.
-            [_event(2, 1, 3)],
-            [_last(1)],
+            [event(2, 1, 3)],
+            [last(1)],
         ):
             client.hear(step, in_columns=in_columns)
     ours, others = clients
     if kind == TRITON:
         assert [each.received for each in ours.sinks] == [each.received for each in others.sinks]
-        assert ours.sinks[1].received[-1].endswith(b"data: [DONE]\n\n")
+        assert b"[DONE]" in ours.sinks[1].received[-1]
     else:
         assert ours.messages == others.messages
         assert [each.id for each in ours.messages].count(12) == 4
@@ -148,6 +176,39 @@ def test_a_chat_goes_on_from_the_events_it_had(kind: str) -> None:
         if workers.sent[number].request.continuation.num_lines == 8
     ]
     assert len(unpack(workers.sent[moved].request.continuation.ids)) == 7
+
+
+@pytest.mark.parametrize("kind", [FRONT_END, ALIAS, TRITON])
+def test_a_generated_answer_goes_on_from_its_ids_and_its_sum(kind: str) -> None:
+    work, first, event, _ = GENERATED
+    client = Client(kind, work)
+    client.hear([first(1), first(2), event(1)], in_columns=True)
+    workers = client.bench.workers
+    for worker, ids, total in ((0, [[4], [5], [6]], -5.5), (1, [[4], [5], [6], [7]], -3.5)):
+        workers.die(worker)
+        client.bench.settle()
+        resumed = {
+            number: where
+            for number in workers.requests[1 - worker]
+            if (where := workers.sent[number].requests[0].continuation) is not None
+        }
+        moved, where = max(resumed.items(), key=lambda pair: len(pair[1].ids))
+        assert (unpack(where.ids), where.cumulative_logprob) == (ids, total)
+        assert (where.num_lines, where.head) == (0, b"")
+        # Columns and a message of its own, in turn: the later one counts.
+        client.hear([msg.Output(moved, _delta(7))], in_columns=True)
+        workers.revive(worker)
+
+
+def test_data_that_are_no_delta_fail_one_request(caplog: pytest.LogCaptureFixture) -> None:
+    work, first, event, last = GENERATED
+    client = Client(ALIAS, work)
+    columns = event(1, 2)
+    columns.data[0] = b"\xc1"
+    client.hear([first(1), first(2)], in_columns=True)
+    client.hear([columns, last(2)], in_columns=True)
+    assert client.bench.service.snapshot().ended == {"internal": 1, "stop": 1}
+    assert "DecodeError" in caplog.text
 
 
 def test_who_has_left_gets_nothing() -> None:

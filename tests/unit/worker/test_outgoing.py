@@ -9,6 +9,7 @@ import pytest
 from lmi_backend.generation import Delta, HttpChunk, Token
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities, EngineStats
+from lmi_backend.ipc.events import chunks_of
 from lmi_backend.ipc.frames import FrameDecoder
 from lmi_backend.token_ids import pack
 from lmi_backend.worker.outgoing import MOST_UNSENT, Outgoing
@@ -93,13 +94,22 @@ async def test_what_cannot_be_sent_fails_its_own_request(kind: str) -> None:
     assert heartbeat in reader.messages
 
 
-async def test_an_event_that_cannot_be_sent_fails_its_own_request() -> None:
+@pytest.mark.parametrize("bad", [odd(["b"]), HALF, Odd()])
+@pytest.mark.parametrize("make", [HttpChunk, Delta])
+async def test_an_event_that_cannot_be_sent_fails_its_own_request(make: Any, bad: Any) -> None:
     reader = Reader()
-    for number, data in ((1, b"a"), (2, odd("b")), (3, b"c")):
-        reader.outgoing.send_chunk(number, HttpChunk(data, num_tokens=1, ids=pack([7])))
+    good = [b"a", b"c"] if make is HttpChunk else ["a", "c"]
+    for number, data in ((1, good[0]), (2, bad), (3, good[1])):
+        reader.outgoing.send_chunk(number, make(data, num_tokens=1, ids=pack([7])))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert [each.chunk.data for number in (1, 3) for each in reader.of(number)] == [b"a", b"c"]
+    events = [
+        row for each in reader.messages if isinstance(each, msg.Events) for row in chunks_of(each)
+    ]
+    sent = [*events, *((each.id, each.chunk) for n in (1, 3) for each in reader.of(n))]
+    assert sent == [
+        (n, make(data, num_tokens=1, ids=pack([7]))) for n, data in zip((1, 3), good, strict=True)
+    ]
     assert [type(each) for each in reader.of(2)] == [msg.Failure]
     assert reader.refused == [2]
 

@@ -94,17 +94,21 @@ class Lines:
     def line(self, delta: Delta) -> bytes | None:
         """Return what `write` makes of a token in the middle of an only answer; else None.
 
-        Most of a stream is that, and this takes a third of the time.
+        Most of a stream is that, and this takes a third of the time. `note` must follow where the
+        client gets it.
         """
         if len(delta.tokens) != 1 or delta.finish_reason is not None or self._has_others:
             return None
         (token,) = delta.tokens
         if token.is_special or token.logprob is None:
             return None
-        self.answers[0].add(delta, (delta.text,))
         text, number = encode_basestring(delta.text), log(token)
         line = f'{self._head}{token.id}, "text": {text}{self._number}{number!r}{self._tail}'
         return line.encode("utf-8", "replace")
+
+    def note(self, delta: Delta) -> None:
+        """Note that a client has got the line of a delta."""
+        self.answers[0].add(delta, (delta.text,))
 
     def _objects(self, delta: Delta, texts: Sequence[str]) -> Iterator[Json]:
         tokens = [

@@ -10,9 +10,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lmi_backend.engines.vllm.inside import names
+from lmi_backend.engines.vllm.inside.token_texts import TokenTexts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _TEXTS: Final = "convert_ids_list_to_tokens"
 _INCOMPLETE: Final = "\ufffd"
@@ -27,8 +28,8 @@ class Candidate(NamedTuple):
     decoded_token: str
 
 
-Position = dict[int, Candidate]
-"""Candidates by their ids. The generated one is first."""
+Position = dict[int, Candidate] | tuple[float, int, str]
+"""Candidates by their ids. The generated one is first; what a candidate has, where it is alone."""
 
 
 class NewLogprobs:
@@ -42,6 +43,9 @@ class NewLogprobs:
     def __init__(self, processor: Any, texts: Callable[..., list[str]]) -> None:
         self._processor, self._texts = processor, texts
         self._tokenizer, self._width = processor.tokenizer, processor.num_logprobs + 1
+        self._known: Mapping[int, str] = {}
+        if isinstance(texts, TokenTexts):
+            self._known = texts.known_of(self._tokenizer)
 
     @classmethod
     def of(cls, state: Any) -> NewLogprobs | None:
@@ -79,13 +83,18 @@ class NewLogprobs:
             if candidates[0] != token:
                 return None
             del candidates[self._width :]
+            if self._width == 1:
+                # Most requests want the log probability of the token alone.
+                if (text := self._known.get(token)) is None:
+                    (text,) = self._texts(self._tokenizer, candidates)
+                if text.endswith(_INCOMPLETE):
+                    return None
+                found.append((logprobs[0], rank, text))
+                continue
             texts = self._texts(self._tokenizer, candidates)
             for text in texts:
                 if text.endswith(_INCOMPLETE):
                     return None
-            if len(candidates) == 1:
-                found.append({token: Candidate(logprobs[0], rank, texts[0])})
-                continue
             ranks = chain((rank,), range(1, self._width))
             found.append(
                 dict(zip(candidates, map(Candidate, logprobs, ranks, texts), strict=False))

@@ -100,17 +100,21 @@ class OutputReader:
             positions: their candidates, if the request wants them.
             logprobs: what has read these.
         """
-        delta = Delta(text, len(ids), num_prompt_tokens=self._num_prompt_tokens)
-        if self.sends_ids:
-            delta.ids = pack(ids)
-        if logprobs is not None:
-            delta.tokens = tuple(
-                self._token(token_id, candidates, self._alternatives)
-                for token_id, candidates in zip(ids, positions, strict=True)
-            )
-            delta.cumulative_logprob = logprobs.cumulative
-            self._sums[0] += sum(each.logprob or 0.0 for each in delta.tokens)
-        return delta
+        packed, count = pack(ids) if self.sends_ids else b"", self._num_prompt_tokens
+        if logprobs is None:
+            return Delta(text, len(ids), num_prompt_tokens=count, ids=packed)
+        # One, as a rule.
+        tokens = []
+        for token_id, position in zip(ids, positions, strict=True):
+            if isinstance(position, tuple):
+                logprob, rank, own = position
+                token = Token(token_id, own, logprob, rank, token_id in self._special)
+            else:
+                token = self._token(token_id, position, self._alternatives)
+            tokens.append(token)
+            self._sums[0] += token.logprob or 0.0
+        total = logprobs.cumulative
+        return Delta(text, len(ids), None, None, count, 0, tuple(tokens), (), total, None, packed)
 
     def _add_tokens(self, delta: Delta, answer: Any, ids: Sequence[int]) -> None:
         if answer.logprobs is None and ids:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.engines.vllm.inside import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     Decode = Callable[..., list[str]]
 
@@ -46,6 +46,10 @@ class TokenTexts:
             except KeyError:
                 self._learn(token_ids)
         return self.decode(tokenizer, token_ids, *more, **named)
+
+    def known_of(self, tokenizer: Any) -> Mapping[int, str]:
+        """Return the texts of a tokenizer that are kept, also those that will be."""
+        return self._known if tokenizer is self._tokenizer else {}
 
     @property
     def is_used(self) -> bool:

@@ -93,6 +93,7 @@ def test_a_line_by_itself_is_that_of_any_chunk(
         assert end or len(requested.prompts) > 1 or token.is_special or token.logprob is None
         return
     assert line == expected.encode()
+    forms[0].note(delta)  # type: ignore[attr-defined]
     assert forms[0].write([last]) == forms[1].write([last])
 
 

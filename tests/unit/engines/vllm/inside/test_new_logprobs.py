@@ -7,6 +7,7 @@ import pytest
 
 from lmi_backend.engines.vllm.inside import names
 from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
+from lmi_backend.engines.vllm.inside.token_texts import TokenTexts
 
 
 class Array:
@@ -54,6 +55,38 @@ def test_candidates_are_as_many_as_are_wanted(processor: Any) -> None:
     assert found.cumulative == -1.25
     # What vLLM looks back at.
     assert [next(iter(each)) for each in processor.logprobs] == [1, 4]
+
+
+def test_where_none_but_the_token_is_wanted_its_text_is_looked_up(
+    processor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def decode(_: Any, ids: list[int]) -> list[str]:
+        asked.extend(ids)
+        return [TEXTS[each] for each in ids]
+
+    texts = TokenTexts(decode, vocabulary=5)
+    monkeypatch.setitem(vars(names), "logprobs", SimpleNamespace(convert_ids_list_to_tokens=texts))
+    processor.num_logprobs = 0
+    texts(processor.tokenizer, [1])
+    asked.clear()
+    found = reader(processor)
+    assert found is not None
+    # The second candidates are for another request of the batch.
+    given = lists(Array([1, 3], [2, 3]), Array([-1.0, -0.5], [-0.25] * 2), Array(2, 1))
+    for _ in range(2):
+        assert found.read([1, 2], given) == [(-1.0, 2, "a"), (-0.25, 1, "b")]
+    assert asked == [2, 2]
+    assert found.read([3], lists(Array([3]), Array([-1.0]), Array(1))) is None
+    assert found.read([1], lists(Array([2]), Array([-1.0]), Array(1))) is None
+    assert found.cumulative == -2.5
+    # A tokenizer of another request has other texts.
+    processor.tokenizer = SimpleNamespace()
+    other = reader(processor)
+    assert other is not None
+    assert other.read([1], lists(Array([1]), Array([-1.0]), Array(1))) == [(-1.0, 1, "a")]
+    assert asked[-1] == 1
 
 
 @pytest.mark.parametrize(
