@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from json.encoder import encode_basestring
+from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.lmi.formats.answers import (
@@ -61,6 +62,7 @@ class Lines:
     def __init__(self, requested: RequestedAnswer) -> None:
         self._requested = requested
         self.answers = Answers(requested, keeps_tokens=requested.top_n_tokens > 0)
+        self._first = self.answers[0]
         self._has_others = requested.answers > 1
         self._has_index = requested.dialect == "async" or self._has_others
         self._end = ', "generated_text": null, "details": null' * (requested.dialect == "async")
@@ -102,13 +104,14 @@ class Lines:
         (token,) = delta.tokens
         if token.is_special or token.logprob is None:
             return None
-        text, number = encode_basestring(delta.text), log(token)
+        text = encode_basestring(delta.text)
+        number = token.logprob if isfinite(token.logprob) else log(token)
         line = f'{self._head}{token.id}, "text": {text}{self._number}{number!r}{self._tail}'
         return line.encode("utf-8", "replace")
 
     def note(self, delta: Delta) -> None:
         """Note that a client has got the line of a delta."""
-        self.answers[0].add(delta, (delta.text,))
+        self._first.add(delta, (delta.text,))
 
     def _objects(self, delta: Delta, texts: Sequence[str]) -> Iterator[Json]:
         tokens = [
