@@ -116,24 +116,21 @@ class Incoming:
             if (state := self._states.get(number)) is None:
                 # Cancelled or failed meanwhile.
                 continue
-            other = None
+            if (sink := state.event_sink) is None:
+                yield from self._apart(state, kind, data, ids)
+                continue
             try:
-                if (sink := state.event_sink) is None:
-                    other = output_of(kind, number, data, ids)
-                else:
-                    if state.progress is not None and state.progress.pass_event(data, ids):
-                        self._acknowledged(state)
-                    own = passed[sink.client]
-                    own.ids.append(sink.number)
-                    own.data.append(data)
-                    own.token_ids.append(ids)
-                    num_tokens = len(ids) // ID_BYTES
-                    gaps[state.sent_at, num_tokens] += 1
-                    state.note_event(num_tokens, now)
+                if state.progress is not None and state.progress.pass_event(data, ids):
+                    self._acknowledged(state)
+                own = passed[sink.client]
+                own.ids.append(sink.number)
+                own.data.append(data)
+                own.token_ids.append(ids)
+                num_tokens = len(ids) // ID_BYTES
+                gaps[state.sent_at, num_tokens] += 1
+                state.note_event(num_tokens, now)
             except Exception:  # noqa: BLE001  the others' events are passed on
                 self._fail(state)
-            if other is not None:
-                yield other
         self._stats.passed(gaps, now)
         # After what was yielded: of no request did an event come before its chunk here.
         for client, own in passed.items():
@@ -142,6 +139,16 @@ class Incoming:
                 client.store([own])
             except Exception:  # noqa: BLE001  other clients get theirs
                 self._fail_all(client, own)
+
+    def _apart(
+        self, state: RequestState, kind: type[msg.Events], data: bytes, ids: bytes
+    ) -> list[msg.Output | msg.HttpOutput]:
+        """Return the message of an event that needs one; none if it cannot be read."""
+        try:
+            return [output_of(kind, state.id, data, ids)]
+        except Exception:  # noqa: BLE001  the others' events are passed on
+            self._fail(state)
+            return []
 
     def _fail_all(self, client: DirectClient, events: msg.Events) -> None:
         """Fail the requests of a client that could not be handed their events."""
