@@ -28,7 +28,7 @@ from tests.unit.test_cost import MARGIN, STEPS, STREAMS, Calls
 ENGINE_TOKEN, TOKEN_OF_8 = 26.8, 7.1
 """Calls of functions that a token costs which is an event, and one of eight that share an event;
 vLLM's detokeniser is left out."""
-KNOWN_BODY = 149
+KNOWN_BODY = 133
 """Of a body of a known kind, until it is a prompt; vLLM's renderer left out."""
 
 

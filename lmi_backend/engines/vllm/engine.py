@@ -149,6 +149,7 @@ class VllmEngine(Engine):
         if getattr(self._engine.model_config, "skip_tokenizer_init", False):
             return None
         found = await needs.answer(self._engine, "get_tokenizer")
+        compat.keep_end(found)
         return needs.checked(found, "AsyncLLM.get_tokenizer", "encode")
 
     def _create(self, arguments: Any) -> Any:

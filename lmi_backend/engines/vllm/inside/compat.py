@@ -81,6 +81,16 @@ def take_outputs(engine: Any) -> None:
         run()
 
 
+def keep_end(tokenizer: Any) -> None:
+    """Have the id of the end token found once; vLLM looks for it at each request.
+
+    Where its class has the id as a property, that stays what is read.
+    """
+    found = getattr(tokenizer, "eos_token_id", None)
+    if found is not None and hasattr(tokenizer, "__dict__"):
+        vars(tokenizer)["eos_token_id"] = found
+
+
 def request_state(engine: Any, queue: Any, request_id: str) -> Any:
     """Return what vLLM keeps of a running request; None if it has several answers."""
     own_id = getattr(queue, "request_id", request_id)  # 0.13: the engine's own

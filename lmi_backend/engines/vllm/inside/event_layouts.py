@@ -82,7 +82,9 @@ class EventLayout:
 
     def event(self, values: Mapping[str, Any]) -> bytes:
         """Return the event with all of its gaps filled."""
-        (event,) = self.filled(values).parts
+        event = self.parts[0]
+        for name, part in zip(self.gaps, self.parts[1:], strict=True):
+            event += _encode(values[name]) + part
         return event
 
 

@@ -76,13 +76,13 @@ def watched(name: str, expected: str) -> Iterator[None]:
 def probe(name: str, expected: str, does: Callable[[], object]) -> bool:
     """Try what a path stands on; turn it off if that fails. Return whether it is on."""
     if is_on(name):
+        # Not `watched`: requests are probed too, and a context of Python's costs more than some do.
         try:
-            with watched(name, expected):
-                does()
+            does()
         except LmiError:  # an option's
             raise
-        except Exception:  # noqa: BLE001  it was warned of; the engine starts without this path
-            return False
+        except Exception as error:  # noqa: BLE001  the engine starts without this path
+            turn_off(name, expected, f"{type(error).__name__}: {error}")
     return is_on(name)
 
 

@@ -14,8 +14,7 @@ import sys
 from collections import OrderedDict
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -77,8 +76,7 @@ _messages: Final = msgspec.json.Decoder(list[_Message])
 _value: Final = msgspec.json.decode
 
 
-@dataclass(frozen=True)
-class Chat:
+class Chat(NamedTuple):
     """One body."""
 
     kind: BodyKind
@@ -180,12 +178,14 @@ class KnownChats:
         if members.keys() - _MEMBERS != {"messages"} or bytes(members["stream"]) != _TRUE:
             return None
         messages = _messages.decode(members.pop("messages"))
-        free = [_value(members.pop(name)) for name in _FREE & members.keys()]
+        for name in _FREE & members.keys():
+            if not isinstance(_value(members.pop(name)), str):
+                return None
         limit = _limit(members)
-        size = sum(len(raw) for raw in members.values())
-        if not messages or size > _MOST_BYTES or not all(isinstance(each, str) for each in free):
+        others = {name: bytes(raw) for name, raw in members.items()}
+        if not messages or sum(map(len, others.values())) > _MOST_BYTES:
             return None
-        key = (bool(request_id), *((name, bytes(raw)) for name, raw in members.items()))
+        key = (bool(request_id), *others.items())
         asked = [{"role": each.role, "content": each.content} for each in messages]
         model = _value(members.get("model", _NULL))
         return Chat(self._kind(key), asked, request_id, limit, model)

@@ -65,7 +65,7 @@ class ShortChats:
             rendering: further arguments.
             rendered: what the server got.
         """
-        if not self._may_render(messages):
+        if self._size_of(messages) is None:
             return False
         began, came = time.thread_time(), "another prompt"
         try:
@@ -85,21 +85,25 @@ class ShortChats:
         Raises:
             Exception: vLLM's, which refuses the chat, or has changed.
         """
-        if not self._may_render(messages):
+        characters = self._size_of(messages)
+        if characters is None:
             return None
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._turn)
         prompt: asyncio.Future[Any] = loop.create_future()
-        self._waiting.append(_Waiting(messages, rendering, _characters(messages), prompt))
+        self._waiting.append(_Waiting(messages, rendering, characters, prompt))
         found = await prompt
         if isinstance(found, Exception):
             raise found
         return found
 
-    def _may_render(self, messages: Messages) -> bool:
-        is_short = len(messages) <= MOST_MESSAGES and _characters(messages) <= MOST_CHARACTERS
-        return is_short and fast_paths.is_on(NAME)
+    def _size_of(self, messages: Messages) -> int | None:
+        """Return the characters of a chat that is rendered here; None of another one."""
+        if len(messages) > MOST_MESSAGES or not fast_paths.is_on(NAME):
+            return None
+        characters = sum([len(each["content"]) for each in messages])
+        return characters if characters <= MOST_CHARACTERS else None
 
     def _turn(self) -> None:
         """Render the first chats that wait and are rendered alike."""
@@ -152,10 +156,6 @@ def turn_off(came: str) -> None:
         came: what came instead of a prompt that its thread makes.
     """
     fast_paths.turn_off(NAME, EXPECTED, came)
-
-
-def _characters(messages: Messages) -> int:
-    return sum(len(each["content"]) for each in messages)
 
 
 def _timeless(prompt: Mapping[str, Any]) -> dict[str, Any]:
