@@ -118,6 +118,14 @@ def has_interval(state: Any) -> bool:
     return bool(getattr(state, "stream_interval", 1) != 1)  # since 0.13
 
 
+def may_take_interval(state: Any) -> bool:
+    """Tell whether `take_interval` does what it says, as far as this vLLM was tried."""
+    interval = getattr(state, "stream_interval", 1)  # since 0.13
+    # Answers with an interval are among those that `plain_stream` is tried with.
+    is_tried = type(interval) is int and interval > 1 and fast_paths.is_on("plain_stream")
+    return interval == 1 or is_tried
+
+
 def take_interval(state: Any) -> tuple[int, list[int]]:
     """Make a RequestState produce each output at once; it streams deltas.
 

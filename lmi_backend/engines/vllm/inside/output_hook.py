@@ -191,8 +191,7 @@ class _OutputHook:
         self.is_attached = True
         self._make, self._state = state.make_request_output, state
         state.make_request_output = self._make_output
-        interval = getattr(state, "stream_interval", 1)  # since 0.13
-        if self._reader.is_whole or type(interval) is not int or interval < 1:
+        if self._reader.is_whole or not compat.may_take_interval(state):
             self._decode = token_reader.read_tokens(state, self._add).decode
             return
         # vLLM would be called for each token, to say that there are too few.

@@ -189,3 +189,13 @@ async def test_an_interval_that_cannot_be_read_stays_vllms(interval: Any) -> Non
     state = SimpleNamespace(**vars(asked.state) | {"stream_interval": interval})
     output_hook._OutputHook(asked, asked).attach(state)
     assert state.stream_interval == interval
+
+
+async def test_an_interval_that_this_vllm_failed_with_in_a_trial_stays_vllms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {"plain_stream": "it was tried"})
+    asked = Interval()
+    state = SimpleNamespace(**vars(asked.state) | {"stream_interval": 4})
+    output_hook._OutputHook(asked, asked).attach(state)
+    assert state.stream_interval == 4
