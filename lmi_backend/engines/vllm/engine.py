@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -191,22 +190,19 @@ class VllmEngine(Engine):
                 )
             )
             return
-        with self._counted():
-            await self._http.respond(request, sink)
-
-    async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
-        with self._counted():
-            await self._generate(request, sink)
-        self._num_answered += 1
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        """Count a request while it is here."""
         self._num_requests += 1
         try:
-            yield
+            await self._http.respond(request, sink)
         finally:
             self._num_requests -= 1
+
+    async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
+        self._num_requests += 1
+        try:
+            await self._generate(request, sink)
+        finally:
+            self._num_requests -= 1
+        self._num_answered += 1
 
     async def _generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
         reader = OutputReader(self._tokenizer, request)
