@@ -17,7 +17,7 @@ from lmi_backend.engines.vllm.inside.token_reader import EXPECTED, READER, threa
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lmi_backend.engines.vllm.inside.token_reader import Reader
+    from lmi_backend.engines.vllm.inside.token_reader import TokenTaker
 
 _ALONE: Final = "outputs with new tokens alone"
 _OF_PROMPT: Final = ("num_cached_tokens", "num_external_computed_tokens")
@@ -144,7 +144,7 @@ class NewTokens:
             left.append(output)
         return left
 
-    def _settle(self, output: Any, reader: Reader, noted: Any) -> None:
+    def _settle(self, output: Any, reader: TokenTaker, noted: Any) -> None:
         """Have a reader hand over what it has, before vLLM gets an output."""
         try:
             before, reader.noted = reader.noted, noted
@@ -155,7 +155,7 @@ class NewTokens:
         except Exception as error:  # noqa: BLE001  it must not end the other requests
             _turn_off(error)
 
-    def _pass(self, output: Any, reader: Reader, unknown: dict[str, Any]) -> None:
+    def _pass(self, output: Any, reader: TokenTaker, unknown: dict[str, Any]) -> None:
         """Note an output of the middle that is left to vLLM; a request that has many is looked at.
 
         Args:

@@ -151,7 +151,7 @@ class _OutputHook:
         """Later tokens, which vLLM makes no output for and has not decoded; one list is empty."""
         self._positions: list[Position] = []
         self.logprobs: NewLogprobs | None = None
-        self.num_passed, self.noted = 0, self  # see `token_reader.Reader`
+        self.num_passed, self.noted = 0, self  # see `token_reader.TokenTaker`
         self._first_at: float | None = None
         """When the first token came, of one answer."""
         self._make: Callable[..., Any]

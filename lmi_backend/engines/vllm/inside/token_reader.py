@@ -20,7 +20,7 @@ threads: Final[set[int]] = set()
 """Those of event loops, where readers were made."""
 
 
-class Reader(Protocol):
+class TokenTaker(Protocol):
     """Takes the new tokens of one request; `read` has it get them."""
 
     logprobs: NewLogprobs | None
@@ -82,7 +82,7 @@ class TokenReader:
     settle = decode
 
 
-def read(state: Any, reader: Reader) -> None:
+def read(state: Any, reader: TokenTaker) -> None:
     """Have the new tokens of a RequestState of vLLM taken, where nothing else looks at each.
 
     Stop strings do: it decodes such a request's tokens as before, and its reader gets none.
