@@ -17,7 +17,7 @@ RENAMED = (
     "get_num_unfinished_requests", "load_from_url_async", "sanitize_message",
     "get_diff_sampling_param", "PunicaWrapperCPU", "chat_completion_full_generator",
     "to_chat_completion_request", "convert_ids_list_to_tokens",
-    "render_chat_async", "render_chat", "_bookkeeping_sync", "parse_delta",
+    "render_chat_async", "render_chat", "render_cmpl", "_bookkeeping_sync", "parse_delta",
 )  # fmt: skip
 CHATS = "entrypoints/openai/chat_completion/api_router.py"
 CORE = "v1/engine/core.py"

@@ -83,7 +83,8 @@ LMI_DIST = {
 # Its tests name it; those of all engines generate.
 POOLING = {
     "option.runner": "pooling",
-    "option.convert": "classify",
+    "option.convert": "embed",
+    "option.hf_overrides": '{"is_matryoshka": true}',
     "option.env": "VLLM_CPU_KVCACHE_SPACE=1",
     "option.enable_lora": "false",
     "option.allowed_media_domains": "images.example",

@@ -45,12 +45,13 @@ GENERATED = [
     ("/v1/embeddings", {"input": "a"}),
 ]
 POOLED = [
-    ("/classify", {"input": "The capital of France"}),
-    ("/classify", {"input": ["a", "b c"]}),
-    ("/pooling", {"input": "a b", "task": "classify"}),
+    ("/v1/embeddings", {"input": "The capital of France"}),
+    ("/v1/embeddings", {"input": ["a", "b c"], "encoding_format": "base64"}),
+    ("/pooling", {"input": "a b", "task": "embed"}),
     ("/pooling", {"input": "a b", "task": "none"}),
-    ("/classify", {"input": []}),
-    ("/classify", {"input": "a " * 3000}),
+    ("/v1/embeddings", {"input": []}),
+    ("/v1/embeddings", {"input": "a " * 3000}),
+    ("/score", {"queries": "a", "documents": ["b", "c d"]}),
 ]
 
 
@@ -69,7 +70,7 @@ def ask(engine: Any, path: str, body: Any, headers: dict[str, str]) -> tuple[int
     ("engine", "some"),
     [
         ("vllm", {CHATS, "/v1/completions", "/v1/messages", "/v1/responses"}),
-        ("pooling", {"/classify", "/pooling"}),
+        ("pooling", {"/v1/embeddings", "/pooling", "/score"}),
     ],
     indirect=["engine"],
 )

@@ -11,7 +11,7 @@ from lmi_backend.generation import HttpRequest
 pytestmark = pytest.mark.parametrize("engine", ["pooling"], indirect=True)
 
 
-@pytest.mark.parametrize("path", ["/classify", "/pooling"])
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/pooling"])
 def test_a_url_that_is_not_listed_is_the_clients_error(engine: Any, path: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)

@@ -53,6 +53,8 @@ NOT_OF_CLIENTS = {
     "engines/vllm/chat_ids.py": "an answer of vLLM's",
     "engines/vllm/grammar_trial.py": "a structure within its bounds",
     "engines/vllm/inside/chat_lessons.py": "an event of vLLM's",
+    "engines/vllm/inside/embedding_bodies.py": "members of a body within bounds of its own",
+    "engines/vllm/inside/embedding_lessons.py": "an answer of vLLM's",
     "engines/vllm/inside/event_layouts.py": "an event of vLLM's",
     "engines/vllm/inside/known_chats.py": "members of a body within the bounds of `check_body`",
     "engines/vllm/inside/gate.py": "a file that a process of ours has written",

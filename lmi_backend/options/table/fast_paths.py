@@ -18,6 +18,7 @@ NAMES: Final = (
     "parsed_stream",
     "known_chats",
     "short_chats",
+    "known_embeddings",
     "direct_calls",
     "resumption",
     "forced_tokens",

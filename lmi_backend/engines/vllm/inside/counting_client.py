@@ -6,7 +6,12 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.vllm.inside import extra_arguments, names, seeded_steps
+from lmi_backend.engines.vllm.inside import (
+    embedding_lessons,
+    extra_arguments,
+    names,
+    seeded_steps,
+)
 from lmi_backend.engines.vllm.inside.answer import Generation, answers, earlier_outputs
 from lmi_backend.engines.vllm.inside.chat_lessons import lessons
 from lmi_backend.engines.vllm.inside.outputs import NOTHING_FITS, length
@@ -35,6 +40,12 @@ class CountingClient:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
+
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
+        lesson = embedding_lessons.lessons.get()
+        if lesson is None:
+            return self._engine.encode(*args, **kwargs)
+        return lesson.encoded(self._engine.encode, args, kwargs)
 
     async def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
         params, answer, lesson = _params(args, kwargs), answers.get(), lessons.get()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS
 from lmi_backend.clients.registry import RESUMED
 from lmi_backend.engines.bodies import BodyBounds, asked_in, check_body
 from lmi_backend.engines.vllm.asgi import respond
@@ -32,6 +32,7 @@ from lmi_backend.engines.vllm.inside.direct_calls import DirectCalls
 from lmi_backend.engines.vllm.inside.event_trial import How, StreamPaths
 from lmi_backend.engines.vllm.inside.failed_stream import FailedStream
 from lmi_backend.engines.vllm.inside.known_chats import Chat, KnownChats
+from lmi_backend.engines.vllm.inside.known_embeddings import KnownEmbeddings
 from lmi_backend.engines.vllm.inside.trial import Trial
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
 from lmi_backend.generation import HttpChunk, HttpRequest, openai_error
@@ -75,6 +76,8 @@ class HttpApp:
         self._chats = KnownChats(engine, sends_ids=config.sends_ids)
         if CHATS in self._calls.plain_paths:
             self._chats.attach(server_compat.answering(app, CHATS))
+        self._embeddings = KnownEmbeddings(engine, self._bounds, adapters)
+        self._embeddings.attach(app)
         self.num_answered = 0
         """Bodies that were answered with tokens."""
 
@@ -137,6 +140,12 @@ class HttpApp:
             EngineDeadError: the engine died under it.
             UnavailableError: there was no room for its media.
         """
+        if request.path == EMBEDDINGS:
+            await self._embeddings.respond(request, sink, self._respond)
+        else:
+            await self._respond(request, sink)
+
+    async def _respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         if (recalled := self._recalled(request)) is not None:
             whole = Outline(request.body, "", [])
             if await self._respond_as_known(recalled, request, whole, sink):

@@ -14,7 +14,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, get_args, get_type_hints
 
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS
 from lmi_backend.engines.vllm.inside import names, needs
 from lmi_backend.printable import cut
 
@@ -38,6 +38,7 @@ MESSAGES: Final = "/v1/messages"
 _PARTS: Final = {
     CHATS: ("openai_serving_chat", "OpenAIServingChat"),
     MESSAGES: ("anthropic_serving_messages", "AnthropicServingMessages"),
+    EMBEDDINGS: ("serving_embedding", "ServingEmbedding"),
 }
 """Paths, and the members of the application's state that answer them, with their classes."""
 

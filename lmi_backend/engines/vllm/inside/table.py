@@ -94,6 +94,13 @@ PATHS: Final = (
         cost="a quarter more CPU a request of known chats, and later first events of many at once",
     ),
     FastPath(
+        name="known_embeddings",
+        purpose="embeddings like earlier ones, whose parameters and members are known from these",
+        names=("AsyncLLM.encode", "BaseRenderer.render_cmpl"),
+        public_way="vLLM's server reads each body, and writes its answer",
+        cost="about twice the CPU a request for embeddings",
+    ),
+    FastPath(
         name="direct_calls",
         purpose="calls of the server's endpoints without its router and middleware",
         names=("build_app", "APIRoute.endpoint", "APIRoute.dependencies"),
@@ -234,7 +241,16 @@ PATHS: Final = (
     ),
 )
 
-
+_OF_RANKS: Final = (
+    "InprocClient.get_output()", "InprocClient.add_request(request)",
+    "InprocClient.abort_requests(request_ids)", "InprocClient.engine_core",
+    "EngineCore.__init__(vllm_config executor_class log_stats=)", "EngineCore.scheduler",
+    "EngineCore.batch_queue", "SchedulerInterface.has_requests()",
+    "EngineCoreClient.make_async_mp_client", "EngineCoreOutput", "EngineCoreOutputs",
+    "EngineCoreRequest", "Executor.get_class(vllm_config)",
+    "ParallelConfig.distributed_executor_backend", "FinishReason.ABORT", "MsgpackDecoder",
+    "MsgpackEncoder",
+)  # fmt: skip
 NEEDS: Final = (
     Need(
         name="engine",
@@ -275,25 +291,7 @@ NEEDS: Final = (
     Need(
         name="ranks",
         purpose="MPI mode: an engine core on each rank",
-        names=(
-            "InprocClient.get_output()",
-            "InprocClient.add_request(request)",
-            "InprocClient.abort_requests(request_ids)",
-            "InprocClient.engine_core",
-            "EngineCore.__init__(vllm_config executor_class log_stats=)",
-            "EngineCore.scheduler",
-            "EngineCore.batch_queue",
-            "SchedulerInterface.has_requests()",
-            "EngineCoreClient.make_async_mp_client",
-            "EngineCoreOutput",
-            "EngineCoreOutputs",
-            "EngineCoreRequest",
-            "Executor.get_class(vllm_config)",
-            "ParallelConfig.distributed_executor_backend",
-            "FinishReason.ABORT",
-            "MsgpackDecoder",
-            "MsgpackEncoder",
-        ),
+        names=_OF_RANKS,
     ),
     Need(name="nodes", purpose="several machines without MPI", names=("run_headless(args)",)),
 )
