@@ -23,11 +23,15 @@ from lmi_backend.engines.vllm.inside.embedding_kind import AT_ONCE, NAME, TRIES
 from lmi_backend.engines.vllm.inside.known_embeddings import ENOUGH, KnownEmbeddings
 from lmi_backend.generation import Continuation, HttpChunk, HttpRequest
 from lmi_backend.structures import DEFAULT_BOUNDS
+from tests.unit.test_cost import MARGIN, Calls
 
 PATH = "/v1/embeddings"
 LONGEST = 40
 HELLO: dict[str, Any] = {"model": "m", "input": "hello"}
 MADE_UP = "0123456789abcdef"
+CALLS = 152
+"""Of functions for one body of a text, with those of the stand-ins here."""
+TIMES = 20
 
 
 class Vector:
@@ -506,3 +510,17 @@ def test_an_engine_without_its_names_is_told(rig: Rig, monkeypatch: pytest.Monke
     monkeypatch.setattr(AsyncLLM, "encode", lambda *_: None)
     rig.attach()
     assert "encode yields no outputs" in fast_paths.states()[NAME]
+
+
+def test_what_a_known_body_costs(rig: Rig) -> None:
+    calls = Calls()
+
+    async def run() -> None:
+        await rig.teach(HELLO)
+        with calls.counted():
+            for _ in range(TIMES):
+                await rig.ask(HELLO)
+
+    asyncio.run(run())
+    assert len(rig.server.answered) == ENOUGH
+    assert calls.count / TIMES <= CALLS * MARGIN
