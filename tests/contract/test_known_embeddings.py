@@ -84,7 +84,8 @@ def values(sink: Any) -> Any:
     """Return all that an answer tells, but for its time."""
     chunks = sink.wait().deltas
     headers = {name: each for name, each in chunks[0].headers.items() if name not in OF_PAGE}
-    counts = [(each.num_tokens, each.num_prompt_tokens, each.is_last) for each in chunks]
+    last = chunks[-1]
+    counts = sum(each.num_tokens for each in chunks), last.num_prompt_tokens, last.is_last
     data = CREATED.sub(b'"created":0', b"".join(each.data for each in chunks))
     return chunks[0].status, list(headers.items()), counts, data
 
@@ -98,9 +99,9 @@ def compare(engine: Any, body: dict[str, Any], headers: dict[str, str] | None = 
 
 def test_known_embeddings_have_the_bytes_of_the_server(engine: Any) -> None:
     dice = random.Random(20261127)
-    for asked in KINDS:
-        for make in INPUTS:
-            for _ in range(ENOUGH + 2):
+    for number, asked in enumerate(KINDS):
+        for make in (INPUTS * 2)[number : number + 3]:
+            for _ in range(ENOUGH + 1):
                 compare(engine, asked | {"input": make(dice)})
     # Each was learnt: one that could not be would have turned the path off.
     assert any("without vLLM's server from now on" in line for line in engine.output)
@@ -143,7 +144,7 @@ def test_ids_are_its_own(engine: Any) -> None:
 def test_what_the_server_refuses_is_refused_in_its_words(engine: Any) -> None:
     """However often: nothing is learnt of it, nor does the path end."""
     good = {"model": "lmi", "input": "a"}
-    for _ in range(ENOUGH + 2):
+    for _ in range(ENOUGH + 1):
         compare(engine, good)
         for body in (*REFUSED, *UNUSUAL):
             compare(engine, body)

@@ -30,6 +30,8 @@ _FREE: Final = "user"
 """A string that changes nothing."""
 _HEADERS: Final = frozenset({"x-request-id", "content-type"})
 """Headers whose values change nothing but the id."""
+_WRITTEN: Final = (b'"float"', b'"base64"')
+"""Ways to write vectors that are known; any other is of another answer."""
 _NULL: Final = b"null"
 _JSON: Final = "application/json"
 
@@ -86,6 +88,8 @@ class EmbeddingBodies:
         if members.keys() - _MEMBERS or len(forms) != 1 or len(inputs) > MOST_INPUTS:
             return None
         if sum(len(each) for each in inputs if isinstance(each, str)) > MOST_CHARACTERS:
+            return None
+        if bytes(members.get("encoding_format", _WRITTEN[0])) not in _WRITTEN:
             return None
         if not isinstance(_value(members.pop(_FREE, msgspec.Raw(b'""'))), str):
             return None

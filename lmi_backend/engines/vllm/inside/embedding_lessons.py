@@ -132,7 +132,7 @@ class Lesson:
         self._rendered: list[Rendered] = []
         self._calls: list[_Call] = []
         self._outputs: dict[int, Any] = {}
-        self._answer: HttpChunk | None = None
+        self._answer: list[HttpChunk] = []
 
     def note_rendered(self, rendered: Rendered) -> None:
         """Note what the renderer has made, in a thread of vLLM's, of this body or another."""
@@ -160,8 +160,8 @@ class Lesson:
                 yield output
 
     def note_answer(self, chunk: HttpChunk) -> None:
-        """Note the answer."""
-        self._answer = chunk
+        """Note a piece of the answer."""
+        self._answer.append(chunk)
 
     def learnt(self) -> Learnt | None:
         """Return what is to be learnt; None if the answer is an error or one of another kind.
@@ -169,9 +169,9 @@ class Lesson:
         Raises:
             LookupError: vLLM's server answers by other ways than are known.
         """
-        answer, num = self._answer, len(self._prompts)
-        if answer is None or answer.status != _OK or not answer.is_last:
+        if [(each.status, each.is_last) for each in self._answer] != [(_OK, True)]:
             return None
+        (answer,), num = self._answer, len(self._prompts)
         if not len(self._calls) == len(self._outputs) == num:
             raise LookupError(f"it calls AsyncLLM.encode {len(self._calls)} times for {num}")
         _, params, rendered = self._calls[0]

@@ -296,6 +296,8 @@ def test_each_other_value_is_another_kind(rig: Rig, other: dict[str, Any]) -> No
         HELLO | {"input": None},
         HELLO | {"input": ["a"] * (MOST_INPUTS + 1)},
         HELLO | {"input": "a" * (MOST_CHARACTERS + 1)},
+        HELLO | {"encoding_format": "bytes"},
+        HELLO | {"encoding_format": None},
         HELLO | {"user": 5},
         HELLO | {"user": None},
         HELLO | {"truncate_prompt_tokens": 3},
@@ -475,7 +477,7 @@ def test_prompts_of_other_sorts_pass_the_renderer(rig: Rig) -> None:
     rig.attach()
     rig.known._lessons.append(SimpleNamespace())  # type: ignore[arg-type]
     for prompts in ([b"a"], [{"prompt": "a"}], [{"prompt_embeds": 1}], []):
-        assert rig.server.renderer.render_cmpl(prompts=prompts, further="f") == prompts  # type: ignore
+        assert rig.server.renderer.render_cmpl(prompts=prompts, further="f") == prompts
         assert rig.server.renderer.render_cmpl(prompts, "f") == prompts
 
 
