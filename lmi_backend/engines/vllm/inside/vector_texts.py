@@ -1,6 +1,6 @@
 """Write vectors as vLLM's server writes them into JSON, without Python's encoder.
 
-Python's own takes 0.4 us a number, msgspec's 0.03. Both write the fewest digits that tell a number;
+Python's own takes 0.4 us a number, this 0.1. Both write the fewest digits that tell a number;
 they differ in which numbers have an exponent.
 """
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _encode: Final = msgspec.json.encode
-_SMALL: Final = (b"0.0000", b"-0.0000")
+_SMALL: Final = b"0.0000"
 """How numbers begin that have an exponent in Python's text and may have none in msgspec's."""
+_LEAST: Final = 1e-4
+_MOST: Final = 1e16
+"""Between these, numbers have no exponent in either."""
 
 
 def as_numbers(vector: Any) -> bytes:
@@ -25,17 +28,17 @@ def as_numbers(vector: Any) -> bytes:
     Raises:
         ValueError: one of its values is no number.
     """
-    text = _encode(vector.tolist())
+    numbers = vector.tolist()
+    text = _encode(numbers)
     if b"n" in text:
         raise ValueError("a vector has a value that is no number")
-    if _SMALL[0] in text or b"e" in text:
-        return b"[" + b",".join(map(_as_python, text[1:-1].split(b","))) + b"]"
-    return text
-
-
-def _as_python(number: bytes) -> bytes:
-    is_other = number.startswith(_SMALL) or b"e" in number
-    return repr(float(number)).encode() if is_other else number
+    if _SMALL not in text and b"e" not in text:
+        return text
+    texts = text[1:-1].split(b",")
+    for place, each in enumerate(numbers):
+        if not (_LEAST <= each < _MOST or -_MOST < each <= -_LEAST):
+            texts[place] = repr(each).encode()
+    return b"[" + b",".join(texts) + b"]"
 
 
 def as_base64(vector: Any) -> bytes:
