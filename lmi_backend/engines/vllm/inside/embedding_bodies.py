@@ -41,7 +41,7 @@ _value: Final = msgspec.json.decode
 
 
 @dataclass(frozen=True)
-class Asked:
+class EmbeddingBody:
     """One body."""
 
     kind: EmbeddingKind
@@ -63,7 +63,7 @@ class EmbeddingBodies:
         self._most_bytes = min(most_bytes or LARGE, LARGE)
         self._kinds: OrderedDict[Any, EmbeddingKind] = OrderedDict()
 
-    def read(self, request: HttpRequest) -> Asked | None:
+    def read(self, request: HttpRequest) -> EmbeddingBody | None:
         """Return a body if it is of a kind that can be known, else None."""
         if request.continuation is not None or len(request.body) > self._most_bytes:
             return None
@@ -75,7 +75,7 @@ class EmbeddingBodies:
         except (msgspec.DecodeError, KeyError, TypeError, ValueError):
             return None
 
-    def _asked(self, members: dict[str, msgspec.Raw], request_id: str) -> Asked | None:
+    def _asked(self, members: dict[str, msgspec.Raw], request_id: str) -> EmbeddingBody | None:
         """Return a body as `read` does.
 
         Raises:
@@ -98,7 +98,7 @@ class EmbeddingBodies:
         shape = given is inputs, forms == {str}, len(inputs)
         key = (bool(request_id), shape, *((name, bytes(raw)) for name, raw in members.items()))
         model = _value(members.get("model", _NULL))
-        return Asked(self._kind(key), inputs, request_id, model)
+        return EmbeddingBody(self._kind(key), inputs, request_id, model)
 
     def _kind(self, key: Any) -> EmbeddingKind:
         kind = self._kinds.get(key)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.engines.vllm.inside import fast_paths
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.vllm.inside.embedding_lessons import Learnt, Lesson
+    from lmi_backend.engines.vllm.inside.embedding_lessons import EmbeddingLesson, LearntEmbeddings
 
 NAME: Final = "known_embeddings"
 EXPECTED: Final = "answers that are made as earlier ones were"
@@ -26,7 +26,7 @@ class EmbeddingKind:
         """Answers that are looked at now."""
         self._num_ended = 0
         """Answers that were looked at."""
-        self.learnt: Learnt | None = None
+        self.learnt: LearntEmbeddings | None = None
         self.is_known = False
         """Whether two answers agree."""
 
@@ -40,7 +40,7 @@ class EmbeddingKind:
         """Whether another answer may be looked at."""
         return not self.is_known and self.num_open < AT_ONCE and self._num_ended < TRIES
 
-    def learn(self, lesson: Lesson) -> None:
+    def learn(self, lesson: EmbeddingLesson) -> None:
         """Learn from an answer."""
         self._num_ended += 1
         try:

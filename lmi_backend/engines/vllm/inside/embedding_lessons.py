@@ -39,8 +39,8 @@ _SHOWN: Final = 200
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """What is the same for all bodies that differ in their inputs only. `Lesson` makes it."""
+class LearntEmbeddings:
+    """What is the same for all bodies that differ in their inputs only (`EmbeddingLesson`)."""
 
     rendering: Further
     params: Any
@@ -119,7 +119,7 @@ class _Call(NamedTuple):
     """What the prompt is, if that is known."""
 
 
-class Lesson:
+class EmbeddingLesson:
     """One answer of vLLM's server that is looked at while it is made.
 
     Args:
@@ -163,7 +163,7 @@ class Lesson:
         """Note a piece of the answer."""
         self._answer.append(chunk)
 
-    def learnt(self) -> Learnt | None:
+    def learnt(self) -> LearntEmbeddings | None:
         """Return what is to be learnt; None if the answer is an error or one of another kind.
 
         Raises:
@@ -193,7 +193,7 @@ class Lesson:
         headers = dict(answer.headers)
         if LENGTH in headers:
             headers[LENGTH] = ""
-        return Learnt(rendered.further, params, suffixes, made, headers, layout, write)
+        return LearntEmbeddings(rendered.further, params, suffixes, made, headers, layout, write)
 
 
 def _read(data: bytes, outputs: Sequence[Any]) -> tuple[str, EventLayout, Callable[[Any], bytes]]:
@@ -253,7 +253,7 @@ def _gap(index: int) -> str:
     return f"vector {index}"
 
 
-lessons: contextvars.ContextVar[Lesson | None] = contextvars.ContextVar(
+lessons: contextvars.ContextVar[EmbeddingLesson | None] = contextvars.ContextVar(
     "embedding_lessons", default=None
 )
 """What is learnt from the answer of this task."""

@@ -24,7 +24,7 @@ from lmi_backend.engines.vllm.inside.embedding_kind import EXPECTED, NAME
 from lmi_backend.engines.vllm.inside.embedding_lessons import (
     LENGTH,
     PROMPTS,
-    Lesson,
+    EmbeddingLesson,
     copies,
     lessons,
     num_ids,
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from lmi_backend.engines.bodies import BodyBounds
     from lmi_backend.engines.protocol import ChunkSink
     from lmi_backend.engines.vllm.inside.adapter_table import AdapterTable
-    from lmi_backend.engines.vllm.inside.embedding_bodies import Asked
-    from lmi_backend.engines.vllm.inside.embedding_lessons import Learnt
+    from lmi_backend.engines.vllm.inside.embedding_bodies import EmbeddingBody
+    from lmi_backend.engines.vllm.inside.embedding_lessons import LearntEmbeddings
 
     Answer = Callable[[HttpRequest, ChunkSink], Awaitable[None]]
 
@@ -58,7 +58,7 @@ class _Witness:
     def __init__(self, sink: ChunkSink) -> None:
         self._sink = sink
         self.status = 0
-        self.lesson: Lesson | None = None
+        self.lesson: EmbeddingLesson | None = None
 
     def take(self, chunk: HttpChunk) -> None:
         """Take a chunk."""
@@ -83,7 +83,7 @@ class KnownEmbeddings:
     def __init__(self, engine: Any, bounds: BodyBounds, adapters: AdapterTable) -> None:
         self._engine, self._bounds, self._adapters = engine, bounds, adapters
         self._bodies = EmbeddingBodies(bounds.max_model_len * bounds.longest)
-        self._lessons: list[Lesson] = []
+        self._lessons: list[EmbeddingLesson] = []
         self._render: Any = None
         self._has_reported = False
 
@@ -160,11 +160,11 @@ class KnownEmbeddings:
         return body is request.body
 
     async def _learn(
-        self, asked: Asked, request: HttpRequest, sink: ChunkSink, answer: Answer
+        self, asked: EmbeddingBody, request: HttpRequest, sink: ChunkSink, answer: Answer
     ) -> None:
         """Have vLLM's server answer a body, and learn from that."""
         witness = _Witness(sink)
-        witness.lesson = lesson = Lesson(asked.inputs, asked.request_id)
+        witness.lesson = lesson = EmbeddingLesson(asked.inputs, asked.request_id)
         token = lessons.set(lesson)
         asked.kind.num_open += 1
         self._lessons.append(lesson)
@@ -181,8 +181,8 @@ class KnownEmbeddings:
 
     async def _respond_as_known(
         self,
-        asked: Asked,
-        learnt: Learnt,
+        asked: EmbeddingBody,
+        learnt: LearntEmbeddings,
         request: HttpRequest,
         sink: ChunkSink,
         answer: Answer,
@@ -196,7 +196,7 @@ class KnownEmbeddings:
             if witness.status == HttpChunk().status and not self._engine.errored:
                 fast_paths.turn_off(NAME, EXPECTED, came)
 
-    async def _written(self, asked: Asked, learnt: Learnt) -> HttpChunk:
+    async def _written(self, asked: EmbeddingBody, learnt: LearntEmbeddings) -> HttpChunk:
         """Return an answer.
 
         Raises:
