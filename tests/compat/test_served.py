@@ -18,6 +18,7 @@ RENAMED = (
     "get_diff_sampling_param", "PunicaWrapperCPU", "chat_completion_full_generator",
     "to_chat_completion_request", "convert_ids_list_to_tokens",
     "render_chat_async", "render_chat", "render_cmpl", "_bookkeeping_sync", "parse_delta",
+    "aux_buffers",
 )  # fmt: skip
 CHATS = "entrypoints/openai/chat_completion/api_router.py"
 CORE = "v1/engine/core.py"

@@ -16,14 +16,21 @@ from typing import Any
 import numpy as np
 from transformers import AutoTokenizer
 from vllm.sampling_params import RequestOutputKind, SamplingParams
-from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
+from vllm.v1.engine import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    FinishReason,
+)
 from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
 from vllm.v1.outputs import LogprobsLists
+from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
-from lmi_backend.engines.vllm.inside import output_hook
+from lmi_backend.engines.vllm.inside import output_hook, packed_logprobs
 from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
 from lmi_backend.engines.vllm.inside.new_tokens import NewTokens
 from lmi_backend.engines.vllm.inside.outputs import OutputReader
+from lmi_backend.engines.vllm.inside.packed_logprobs import PackedLogprobs
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.token_ids import ID_BYTES
 
@@ -54,6 +61,8 @@ class Server:
         self._process = self.output_processor.process_outputs
         self._takes_version = "weight_version" in inspect.signature(self._process).parameters
         self.output_processor.process_outputs = self._count
+        # Its core's client, as far as it matters here.
+        self.engine_core = SimpleNamespace(decoder=MsgpackDecoder(EngineCoreOutputs))
 
     def _count(self, outputs: list[Any], *more: Any, **named: Any) -> Any:
         self.num_given += len(outputs)
@@ -110,16 +119,24 @@ async def main() -> None:
     dice = random.Random(20261125)
     tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
     theirs, ours, read = Server(tokenizer), Server(tokenizer), note_read()
-    NewTokens(ours, EngineCoreOutput(request_id="", new_token_ids=[])).attach()
+    packed = PackedLogprobs(ours)
+    packed.attach()
+    packed_logprobs._in_use.append(packed)
+    NewTokens(ours, packed.output(request_id="", new_token_ids=[])).attach()
     running = [await begin(str(number), dice, theirs, ours) for number in range(REQUESTS)]
     await asyncio.sleep(0)
     num_fed = 0
     while left := [each for each in running if each.left and not each.hook.done()]:
         version = dice.choice((VERSIONS[0],) * 50 + VERSIONS)
         some = [output for each in left if dice.random() < 0.9 for output in [each.output(dice)]]
-        for server in (theirs, ours):
-            # Each its own: a processor takes out what follows a stop string.
-            server.step([EngineCoreOutput(**deepcopy(output)) for output in some], version)
+        # Each its own: a processor takes out what follows a stop string.
+        theirs.step([EngineCoreOutput(**deepcopy(output)) for output in some], version)
+        given = [packed.output(**deepcopy(output)) for output in some]
+        if dice.random() < 0.5:
+            frames = MsgpackEncoder().encode(EngineCoreOutputs(outputs=given))
+            given = ours.engine_core.decoder.decode([bytes(frame) for frame in frames]).outputs
+            assert type(given[0]) is packed.output or len(frames) > 1
+        ours.step(given, version)
         num_fed += len(some)
         for each in left:
             each.hear(dice, theirs, ours)
@@ -183,7 +200,7 @@ class Asked(SimpleNamespace):
         ids = [dice.randrange(3, 259 if dice.random() < 0.2 else 900) for _ in range(count)]
         output: dict[str, Any] = {"request_id": self.request_id, "new_token_ids": ids}
         if self.reader.wants_tokens:
-            output["new_logprobs"] = logprobs_of(ids, dice)
+            output["new_logprobs"] = logprobs_of(ids, dice, self.reader._alternatives)
         if not self.left:
             output["finish_reason"] = dice.choice((FinishReason.LENGTH, FinishReason.STOP))
         return output
@@ -224,9 +241,9 @@ class Asked(SimpleNamespace):
             assert len(delta.tokens) == (delta.num_tokens if self.reader.wants_tokens else 0)
 
 
-def logprobs_of(ids: list[int], dice: random.Random) -> LogprobsLists:
-    """Return log probabilities of tokens, as a core has them: more candidates than are wanted."""
-    width = 4
+def logprobs_of(ids: list[int], dice: random.Random, wanted: int) -> LogprobsLists:
+    """Return log probabilities of tokens, as a core has them: of other requests' candidates too."""
+    width = dice.choice((wanted, 4))
     others = [[dice.randrange(3, 900) for _ in range(width)] for _ in ids]
     values = [[-dice.random() for _ in range(width + 1)] for _ in ids]
     return LogprobsLists(

@@ -13,6 +13,7 @@ from lmi_backend.options.option import Option
 NAMES: Final = (
     "output_hook",
     "new_tokens",
+    "packed_logprobs",
     "token_texts",
     "plain_stream",
     "parsed_stream",

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lmi_backend.engines.vllm.inside import compat, fast_paths, forced_ids, names
+from lmi_backend.engines.vllm.inside import compat, fast_paths, forced_ids, names, packed_logprobs
 from lmi_backend.engines.vllm.inside.new_tokens import first_parameter
 from lmi_backend.errors import EngineError
 from lmi_backend.token_ids import unpack
@@ -282,7 +282,9 @@ class Continuations:
             del self._repeated[output.request_id]
         if not is_last and count == len(ids):
             return None
-        lists = output.new_logprobs
+        packed, lists = packed_logprobs.in_use(), output.new_logprobs
+        if packed is not None:
+            lists = packed.lists(lists)
         return compat.replaced(
             output,
             new_token_ids=ids[count:],

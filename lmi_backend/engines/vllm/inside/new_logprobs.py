@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lmi_backend.engines.vllm.inside import names
+from lmi_backend.engines.vllm.inside import names, packed_logprobs
 from lmi_backend.engines.vllm.inside.token_texts import TokenTexts
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class NewLogprobs:
     def __init__(self, processor: Any, texts: Callable[..., list[str]]) -> None:
         self._processor, self._texts = processor, texts
         self._tokenizer, self._width = processor.tokenizer, processor.num_logprobs + 1
+        self._packed = packed_logprobs.in_use()
         self._known: Mapping[int, str] = {}
         if isinstance(texts, TokenTexts):
             self._known = texts.known_of(self._tokenizer)
@@ -72,8 +73,14 @@ class NewLogprobs:
 
         Args:
             ids: of the tokens.
-            lists: vLLM's LogprobsLists of them; older releases have lists in it, not arrays.
+            lists: vLLM's LogprobsLists of them, perhaps packed; older releases have lists in it,
+                not arrays.
         """
+        if self._packed is not None and type(lists) is tuple:
+            one = self._packed.alone(lists) if self._width == 1 and len(ids) == 1 else None
+            if one is not None:
+                return self._alone(ids[0], one)
+            lists = self._packed.lists(lists)
         values: Any = getattr(lists, "logprobs", None)
         if not hasattr(values, "tolist") or len(values) != len(ids):
             return None
@@ -85,9 +92,7 @@ class NewLogprobs:
             del candidates[self._width :]
             if self._width == 1:
                 # Most requests want the log probability of the token alone.
-                if (text := self._known.get(token)) is None:
-                    (text,) = self._texts(self._tokenizer, candidates)
-                if text.endswith(_INCOMPLETE):
+                if (text := self._text(token)) is None:
                     return None
                 found.append((logprobs[0], rank, text))
                 continue
@@ -99,9 +104,30 @@ class NewLogprobs:
             found.append(
                 dict(zip(candidates, map(Candidate, logprobs, ranks, texts), strict=False))
             )
-        processor = self._processor
         for token, row in zip(ids, rows[1], strict=True):
-            # Where vLLM looks back, it wants the id alone.
-            processor.logprobs.append({token: None})
-            processor.cumulative_logprob += row[0]
+            self._note(token, row[0])
         return found
+
+    def _alone(self, token: int, found: tuple[int, float, int]) -> list[Position] | None:
+        """Return what `read` does of a token that is alone."""
+        candidate, logprob, rank = found
+        text = self._known.get(token) or self._text(token)
+        if candidate != token or text is None or text.endswith(_INCOMPLETE):
+            return None
+        # As `_note`.
+        processor = self._processor
+        processor.logprobs.append({token: None})
+        processor.cumulative_logprob += logprob
+        return [(logprob, rank, text)]
+
+    def _text(self, token: int) -> str | None:
+        """Return a token's text; None if it may have another one next to others."""
+        if (text := self._known.get(token)) is None:
+            (text,) = self._texts(self._tokenizer, [token])
+        return None if text.endswith(_INCOMPLETE) else text
+
+    def _note(self, token: int, logprob: float) -> None:
+        # Where vLLM looks back, it wants the id alone.
+        processor = self._processor
+        processor.logprobs.append({token: None})
+        processor.cumulative_logprob += logprob

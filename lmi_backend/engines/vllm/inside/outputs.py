@@ -103,18 +103,23 @@ class OutputReader:
         packed, count = pack(ids) if self.sends_ids else b"", self._num_prompt_tokens
         if logprobs is None:
             return Delta(text, len(ids), num_prompt_tokens=count, ids=packed)
-        # One, as a rule.
-        tokens = []
-        for token_id, position in zip(ids, positions, strict=True):
-            if isinstance(position, tuple):
-                logprob, rank, own = position
-                token = Token(token_id, own, logprob, rank, token_id in self._special)
-            else:
-                token = self._token(token_id, position, self._alternatives)
-            tokens.append(token)
-            self._sums[0] += token.logprob or 0.0
+        tokens: tuple[Token, ...]
+        if len(ids) == 1 and type(alone := positions[0]) is tuple:
+            logprob, rank, own = alone
+            tokens = (Token(ids[0], own, logprob, rank, ids[0] in self._special),)
+            self._sums[0] += logprob
+        else:
+            tokens = tuple(map(self._chosen, ids, positions))
+            self._sums[0] += sum(each.logprob or 0.0 for each in tokens)
         total = logprobs.cumulative
-        return Delta(text, len(ids), None, None, count, 0, tuple(tokens), (), total, None, packed)
+        return Delta(text, len(ids), None, None, count, 0, tokens, (), total, None, packed)
+
+    def _chosen(self, token_id: int, position: Position) -> Token:
+        """Return a new token."""
+        if isinstance(position, dict):
+            return self._token(token_id, position, self._alternatives)
+        logprob, rank, own = position
+        return Token(token_id, own, logprob, rank, token_id in self._special)
 
     def _add_tokens(self, delta: Delta, answer: Any, ids: Sequence[int]) -> None:
         if answer.logprobs is None and ids:

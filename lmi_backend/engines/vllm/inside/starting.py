@@ -7,7 +7,15 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm import plugins
-from lmi_backend.engines.vllm.inside import compat, elsewhere, fast_paths, forced_ids, names, needs
+from lmi_backend.engines.vllm.inside import (
+    compat,
+    elsewhere,
+    fast_paths,
+    forced_ids,
+    names,
+    needs,
+    packed_logprobs,
+)
 from lmi_backend.engines.vllm.inside.changed import is_changed
 from lmi_backend.engines.vllm.inside.continuation import Continuations
 from lmi_backend.engines.vllm.inside.new_tokens import NewTokens
@@ -99,6 +107,12 @@ def _counts(engine: Any) -> str:
     return ""
 
 
+def _output() -> Any:
+    """Return the class of the outputs that the core's client makes."""
+    packed = packed_logprobs.in_use()
+    return names.EngineCoreOutput if packed is None else packed.output
+
+
 def attach(engine: Any) -> None:
     """Put the fast paths into an AsyncLLM, or its double, whose core has started."""
     fast_paths.probe(
@@ -108,10 +122,16 @@ def attach(engine: Any) -> None:
     )
     if why := _counts(engine):
         fast_paths.leave_out("new_tokens", why)
+    if fast_paths.is_on("new_tokens"):
+        fast_paths.probe(
+            packed_logprobs.NAME,
+            "a decoder of the core's client, and log probabilities as its encoder packs them",
+            lambda: packed_logprobs.attach(engine),
+        )
     fast_paths.probe(
         "new_tokens",
         "an output processor, and an output that can be made with a request and tokens alone",
-        lambda: NewTokens(engine, names.EngineCoreOutput(request_id="", new_token_ids=[])).attach(),
+        lambda: NewTokens(engine, _output()(request_id="", new_token_ids=[])).attach(),
     )
     fast_paths.probe(
         "forced_tokens",
