@@ -89,6 +89,9 @@ POOLING = {
     "option.enable_lora": "false",
     "option.allowed_media_domains": "images.example",
 }
+CLASSES = {name: value for name, value in POOLING.items() if name != "option.hf_overrides"} | {
+    "option.convert": "classify"
+}
 SPLIT = {"option.tensor_parallel_degree": 2}
 """vLLM that starts a worker process for each of two ranks by itself; its tests name it too."""
 NO_RANKS = "neuronx mpi"
@@ -161,6 +164,8 @@ def engine(
     """Each engine in each mode, started once for all modules."""
     if request.param == "pooling":
         return _kept.take(request.param, start(tiny_properties | POOLING))
+    if request.param == "classes":
+        return _kept.take(request.param, start(tiny_properties | CLASSES))
     if request.param == "vllm split":
         return _kept.take(request.param, start(tiny_properties | SPLIT))
     name, _, mode = request.param.partition(" ")

@@ -53,6 +53,13 @@ POOLED = [
     ("/v1/embeddings", {"input": "a " * 3000}),
     ("/score", {"queries": "a", "documents": ["b", "c d"]}),
 ]
+CLASSIFIED = [
+    ("/classify", {"input": "The capital of France"}),
+    ("/classify", {"input": ["a", "b c"]}),
+    ("/pooling", {"input": "a b", "task": "classify"}),
+    ("/classify", {"input": []}),
+    ("/classify", {"input": "a " * 3000}),
+]
 
 
 def ask(engine: Any, path: str, body: Any, headers: dict[str, str]) -> tuple[int, Any, str]:
@@ -71,6 +78,7 @@ def ask(engine: Any, path: str, body: Any, headers: dict[str, str]) -> tuple[int
     [
         ("vllm", {CHATS, "/v1/completions", "/v1/messages", "/v1/responses"}),
         ("pooling", {"/v1/embeddings", "/pooling", "/score"}),
+        ("classes", {"/classify", "/pooling"}),
     ],
     indirect=["engine"],
 )
@@ -89,8 +97,14 @@ def test_an_answer_is_the_servers(engine: Any, path: str, body: dict[str, Any]) 
     assert ask(engine, path, body, {}) == ask(engine, path, body, THROUGH_SERVER)
 
 
-@pytest.mark.parametrize("engine", ["pooling"], indirect=True)
-@pytest.mark.parametrize(("path", "body"), POOLED)
+@pytest.mark.parametrize(
+    ("engine", "path", "body"),
+    [
+        *(("pooling", *each) for each in POOLED),
+        *(("classes", *each) for each in CLASSIFIED),
+    ],
+    indirect=["engine"],
+)
 def test_a_pooled_answer_is_the_servers(engine: Any, path: str, body: dict[str, Any]) -> None:
     assert ask(engine, path, body, {}) == ask(engine, path, body, THROUGH_SERVER)
 
