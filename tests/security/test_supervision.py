@@ -108,7 +108,13 @@ def test_with_its_log_and_its_folder_gone_it_starts_again(echo: Served) -> None:
     run, before = echo.run_folder(), _server(echo)
     assert echo.process.stdout is not None
     echo.process.stdout.close()
-    shutil.rmtree(run)
+
+    def is_removed() -> bool:
+        # A process of the server may make a file in it meanwhile.
+        shutil.rmtree(run, ignore_errors=True)
+        return not run.exists()
+
+    wait_for(is_removed)
     assert before is not None
     before.kill()
     wait_for(lambda: _server(echo) not in (None, before))
