@@ -59,7 +59,8 @@ REGIMES: Final = (
     Regime("256 chats, 8 tokens an event", "chats", (256,), _EIGHT),
     Regime("256 chats, with NVIDIA's Dynamo", "dynamo", (256,)),
     Regime("Chats with tools", "tools", (64, 256)),
-    Regime("One chat alone", "chats", (1,), (_EACH, _LMI, *_PEERS)),
+    Regime("256 chats of 512 tokens", "long", (256,)),
+    Regime("One chat alone", "alone", (1,)),
     Regime("512 and 1,024 chats", "many", (512, 1024)),
     Regime(
         "The raw engine, and whole answers",
@@ -70,7 +71,7 @@ REGIMES: Final = (
     Regime("Other clients, and Triton's own ports", "paced", (256,)),
     Regime("An engine that wants the cores of its server", "unpaced", (1, 64)),
     Regime("Answers of one token", "one-token", (64,)),
-    Regime("Embeddings of 8 tokens", "embeddings", (1, 64)),
+    Regime("Embeddings of 64 tokens", "embeddings", (64,)),
 )
 """In the order of the page."""
 
