@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lmi_backend.engines.vllm.inside.embedding_kind import EmbeddingKind
+from lmi_backend.engines.vllm.inside.learnt_kinds import LearntKinds
 from lmi_backend.outline import LARGE
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from lmi_backend.engines.vllm.inside.embedding_lessons import Input
     from lmi_backend.generation import HttpRequest
 
-_MOST_KINDS: Final = 256
-"""Of bodies that are remembered."""
 _MOST_BYTES: Final = 4096
 """Of a body besides its inputs."""
 MOST_INPUTS: Final = 32
@@ -61,7 +59,7 @@ class EmbeddingBodies:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = min(most_bytes or LARGE, LARGE)
-        self._kinds: OrderedDict[Any, EmbeddingKind] = OrderedDict()
+        self._kinds = LearntKinds(EmbeddingKind)
 
     def read(self, request: HttpRequest) -> EmbeddingBody | None:
         """Return a body if it is of a kind that can be known, else None."""
@@ -98,17 +96,7 @@ class EmbeddingBodies:
         shape = given is inputs, forms == {str}, len(inputs)
         key = (bool(request_id), shape, *((name, bytes(raw)) for name, raw in members.items()))
         model = _value(members.get("model", _NULL))
-        return EmbeddingBody(self._kind(key), inputs, request_id, model)
-
-    def _kind(self, key: Any) -> EmbeddingKind:
-        kind = self._kinds.get(key)
-        if kind is None:
-            kind = self._kinds[key] = EmbeddingKind()
-            if len(self._kinds) > _MOST_KINDS:
-                self._kinds.popitem(last=False)
-        else:
-            self._kinds.move_to_end(key)
-        return kind
+        return EmbeddingBody(self._kinds.of(key), inputs, request_id, model)
 
 
 def _as_list(given: str | list[Any]) -> list[Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import secrets
 import sys
-from collections import OrderedDict
 from contextlib import contextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -30,6 +29,7 @@ from lmi_backend.engines.vllm.inside import (
 from lmi_backend.engines.vllm.inside.body_kind import BodyKind
 from lmi_backend.engines.vllm.inside.chat_lessons import NAME, Lesson, lessons
 from lmi_backend.engines.vllm.inside.continuation import resume_strategy_of
+from lmi_backend.engines.vllm.inside.learnt_kinds import LearntKinds
 from lmi_backend.engines.vllm.inside.short_chats import ShortChats
 from lmi_backend.engines.vllm.inside.streamed_chat import StreamedChat
 from lmi_backend.outline import LARGE, Outline
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from lmi_backend.engines.vllm.inside.chat_lessons import Learnt
     from lmi_backend.generation import HttpRequest
 
-_MOST_KINDS: Final = 256
-"""Of bodies that are remembered."""
 _MOST_BYTES: Final = 4096
 """Of a body besides its messages."""
 ENOUGH: Final = 3
@@ -99,7 +97,7 @@ class KnownChats:
     def __init__(self, engine: Any, *, sends_ids: bool) -> None:
         self._sends_ids = sends_ids
         self._max_model_len = engine.model_config.max_model_len
-        self._kinds: OrderedDict[Any, BodyKind] = OrderedDict()
+        self._kinds = LearntKinds(BodyKind)
         self._render: Any = None
         self._short: ShortChats | None = None
 
@@ -188,17 +186,7 @@ class KnownChats:
         key = (bool(request_id), *others.items())
         asked = [{"role": each.role, "content": each.content} for each in messages]
         model = _value(members.get("model", _NULL))
-        return Chat(self._kind(key), asked, request_id, limit, model)
-
-    def _kind(self, key: Any) -> BodyKind:
-        kind = self._kinds.get(key)
-        if kind is None:
-            kind = self._kinds[key] = BodyKind()
-            if len(self._kinds) > _MOST_KINDS:
-                self._kinds.popitem(last=False)
-        else:
-            self._kinds.move_to_end(key)
-        return kind
+        return Chat(self._kinds.of(key), asked, request_id, limit, model)
 
     @contextmanager
     def learning(self, chat: Chat | None) -> Iterator[None]:

@@ -8,10 +8,11 @@ import pytest
 
 from lmi_backend.engines.body_texts import MOST_ITEMS
 from lmi_backend.engines.vllm.inside import fast_paths, names, seeded_steps
-from lmi_backend.engines.vllm.inside.body_kind import AT_ONCE, TRIES, BodyKind
+from lmi_backend.engines.vllm.inside.body_kind import BodyKind
 from lmi_backend.engines.vllm.inside.chat_lessons import AnswerId, Learnt, Lesson, lessons
 from lmi_backend.engines.vllm.inside.event_layouts import ChatLayouts
-from lmi_backend.engines.vllm.inside.known_chats import _MOST_KINDS, KnownChats
+from lmi_backend.engines.vllm.inside.known_chats import KnownChats
+from lmi_backend.engines.vllm.inside.learnt_kinds import AT_ONCE, MOST_KINDS, TRIES
 from lmi_backend.generation import Continuation, HttpRequest
 from lmi_backend.outline import LARGE, at_once, outline
 from tests.unit.engines.vllm.inside.test_event_layouts import OUTPUTS, STREAMS, whole
@@ -162,11 +163,11 @@ def test_what_resumes_is_of_no_kind(chats: KnownChats) -> None:
 
 def test_few_kinds_are_kept_those_that_came_last(chats: KnownChats) -> None:
     first, second = read(chats, BODY), read(chats, BODY | {"seed": -1})
-    for seed in range(_MOST_KINDS - 1):
+    for seed in range(MOST_KINDS - 1):
         read(chats, BODY | {"seed": seed})
         assert read(chats, BODY).kind is first.kind
     assert read(chats, BODY | {"seed": -1}).kind is not second.kind
-    assert len(chats._kinds) == _MOST_KINDS
+    assert len(chats._kinds) == MOST_KINDS
 
 
 def learnt(**more: Any) -> Learnt:

@@ -14,13 +14,13 @@ from lmi_backend.engines.bodies import BodyBounds
 from lmi_backend.engines.vllm.inside import fast_paths, names
 from lmi_backend.engines.vllm.inside.counting_client import CountingClient
 from lmi_backend.engines.vllm.inside.embedding_bodies import (
-    _MOST_KINDS,
     MOST_CHARACTERS,
     MOST_INPUTS,
     EmbeddingBodies,
 )
-from lmi_backend.engines.vllm.inside.embedding_kind import AT_ONCE, NAME, TRIES
+from lmi_backend.engines.vllm.inside.embedding_kind import NAME
 from lmi_backend.engines.vllm.inside.known_embeddings import ENOUGH, KnownEmbeddings
+from lmi_backend.engines.vllm.inside.learnt_kinds import AT_ONCE, MOST_KINDS, TRIES
 from lmi_backend.generation import Continuation, HttpChunk, HttpRequest
 from lmi_backend.structures import DEFAULT_BOUNDS
 from tests.unit.test_cost import MARGIN, Calls
@@ -336,7 +336,7 @@ def test_few_kinds_are_kept_those_that_came_last() -> None:
         return found.kind if found is not None else None
 
     first, second = kind({}), kind({"dimensions": -1})
-    for number in range(_MOST_KINDS - 1):
+    for number in range(MOST_KINDS - 1):
         kind({"dimensions": number})
         assert kind({}) is first
     assert kind({"dimensions": -1}) is not second
