@@ -20,19 +20,14 @@ from lmi_backend.errors import (
     WorkerError,
 )
 from lmi_backend.frontend.answer import Answer, Unread
+from lmi_backend.frontend.gathered import GatheredTransport, Later, at_once
 from lmi_backend.frontend.http.bodies import FREE_BYTES
 from lmi_backend.frontend.questions import Questions
 from lmi_backend.frontend.side import Side, write
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import error_of
-from lmi_backend.ipc.frames import (
-    LARGEST_FRAME,
-    CheckedEncoder,
-    Frame,
-    FrameDecoder,
-    encode_request,
-)
+from lmi_backend.ipc.frames import LARGEST_FRAME, CheckedEncoder, FrameDecoder, encode_request
 from lmi_backend.ipc.rejoining import Keep, Rejoin, Rejoined
 from lmi_backend.resume.resumption import Resumption
 from lmi_backend.tokenization import check_characters
@@ -56,6 +51,7 @@ class ModelConnection(asyncio.Protocol):
         on_welcome: called with each `Welcome`, the first and those after a change.
         on_lost: called once, when the model has gone, with the answers that may resume.
         unread: counts what the clients of all models have not read.
+        later: an event loop's `call_soon`: requests of one turn leave together.
     """
 
     def __init__(
@@ -63,14 +59,15 @@ class ModelConnection(asyncio.Protocol):
         on_welcome: Callable[[msg.Welcome], None],
         on_lost: Callable[[list[Answer]], None],
         unread: Unread | None = None,
+        later: Later = at_once,
     ) -> None:
-        self._on_welcome, self._on_lost = on_welcome, on_lost
+        self._on_welcome, self._on_lost, self._later = on_welcome, on_lost, later
         self.unread = unread or Unread()
         self.model = ModelInfo()
         """What the model is; set by its first `Welcome`."""
         self.refusal = ""
         """Why the model does not speak to this process; empty where it does."""
-        self._transport: asyncio.Transport | None = None
+        self._transport: GatheredTransport | None = None
         self.side = Side(self._hear, self._lose)
         """Takes large requests, while it is connected."""
         self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
@@ -83,7 +80,7 @@ class ModelConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the endpoint."""
         # uvloop's is not a subclass.
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport = GatheredTransport(cast("asyncio.Transport", transport), self._later)
         self.send(msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True, release=__version__))
 
     def data_received(self, data: bytes) -> None:
@@ -195,14 +192,10 @@ class ModelConnection(asyncio.Protocol):
         """Send a message; nothing happens when the model has gone."""
         if self._transport is not None:
             frame = encode_request(message)
-            write(self._way(frame, self._transport), frame)
+            write(self.side.way(frame, self._transport), frame)
             if isinstance(message, msg.Abort) and self.side.transport is not None:
                 # It may be there.
                 write(self.side.transport, frame)
-
-    def _way(self, frame: Frame, usual: asyncio.Transport) -> asyncio.Transport:
-        is_large = len(frame) > 1
-        return self.side.transport or usual if is_large else usual
 
     def forget(self, request_id: int) -> bool:
         """Forget a request; return whether it was open."""
@@ -247,7 +240,7 @@ class ModelConnection(asyncio.Protocol):
                 HTTPStatus.BAD_REQUEST, f"the request cannot be sent to the model: {error}"
             ) from error
         # Small requests pass: large ones of some clients must not cost others theirs.
-        transport = self._way(frame, self._transport)
+        transport = self.side.way(frame, self._transport)
         is_full = transport.get_write_buffer_size() > UNSENT_BYTES
         if is_full and sum(map(len, frame)) > FREE_BYTES:
             raise UnavailableError(f"the model does not read: {UNSENT_BYTES >> 20} MiB wait for it")

@@ -216,6 +216,7 @@ class Models:
             lambda welcome: self._enter(path, connection, welcome),
             lambda answers: self._leave(path, connection, answers),
             self._unread,
+            loop.call_soon,
         )
         try:
             await loop.create_unix_connection(lambda: connection, str(path))

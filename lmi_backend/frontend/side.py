@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from lmi_backend import __version__
 from lmi_backend.errors import WorkerError
+from lmi_backend.frontend.gathered import GatheredTransport
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, Frame, FrameDecoder, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+Way: TypeAlias = asyncio.Transport | GatheredTransport
+"""What frames are written to."""
 
 
 class Side(asyncio.Protocol):
@@ -37,6 +42,11 @@ class Side(asyncio.Protocol):
     def transport(self) -> asyncio.Transport | None:
         """What writes; None while there is no connection."""
         return self._transport
+
+    def way(self, frame: Frame, usual: Way) -> Way:
+        """Return what writes a frame: this for a large one, while it is connected."""
+        is_large = len(frame) > 1
+        return self._transport or usual if is_large else usual
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the endpoint."""
@@ -67,7 +77,7 @@ class Side(asyncio.Protocol):
             self._transport.close()
 
 
-def write(transport: asyncio.Transport, frame: Frame) -> None:
+def write(transport: Way, frame: Frame) -> None:
     """Write the pieces of a frame without copying them."""
     for piece in frame:
         transport.write(piece)

@@ -220,6 +220,9 @@ class Transport:
     def write(self, data: bytes) -> None:
         self.written.append(data)
 
+    def is_closing(self) -> bool:
+        return False
+
     def get_write_buffer_size(self) -> int:
         return 0
 

@@ -69,7 +69,9 @@ def test_what_a_chat_costs_besides_the_middle_of_its_stream(tmp_path: Path) -> N
 async def _counts(application: FrontEnd) -> list[int]:
     """Return the calls of some chats, one after the other."""
     connection = ModelConnection(
-        lambda welcome: application.models._enter(Path("m"), connection, welcome), lambda left: None
+        lambda welcome: application.models._enter(Path("m"), connection, welcome),
+        lambda left: None,
+        later=asyncio.get_running_loop().call_soon,
     )
     connection.connection_made(Transport())  # type: ignore[arg-type]
     model = ModelInfo(name="m", return_seconds=60.0, migration_limit=3)

@@ -40,6 +40,9 @@ class Model:
     def write(self, data: bytes) -> None:
         self.sent += self._decoder.feed(data)
 
+    def is_closing(self) -> bool:
+        return False
+
     def get_write_buffer_size(self) -> int:
         return self.unsent
 

@@ -32,6 +32,9 @@ class Endpoint:
         model = ModelInfo(name="m", return_seconds=seconds, migration_limit=limit, **fields)
         self.say(msg.Welcome(Context(), model))
 
+    def is_closing(self) -> bool:
+        return False
+
     def get_write_buffer_size(self) -> int:
         return 0
 

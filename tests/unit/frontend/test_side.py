@@ -30,6 +30,9 @@ class Socket:
     def write(self, data: bytes) -> None:
         self.sent += self._decoder.feed(data)
 
+    def is_closing(self) -> bool:
+        return self.is_closed
+
     def get_write_buffer_size(self) -> int:
         return self.unsent
 
