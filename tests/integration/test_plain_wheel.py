@@ -84,8 +84,12 @@ def test_every_word_works(words: str, status: int, message: str, clean: Path, mo
 
 
 def test_a_plain_tritonserver_serves_what_it_converted(
-    clean: Path, model: Path, tmp_path: Path
+    clean: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also in a folder with files that have the names of Python's and of others' modules."""
+    monkeypatch.chdir(tmp_path)
+    for name in (*sys.stdlib_module_names - set(sys.builtin_module_names), "msgspec", "numpy"):
+        Path(f"{name}.py").write_text("raise RuntimeError('a file of the user')\n")
     models = tmp_path / "models"
     assert run(clean, "convert", model, "--repository", models).returncode == 0
     (tmp_path / "server").mkdir()
