@@ -78,6 +78,16 @@ def test_one_stream_alone_costs_as_much() -> None:
     assert 0.9 < ours / theirs < 1.45
 
 
+def rate(sample: dict[str, Any]) -> float:
+    return float(sample["requests_per_second"])
+
+
+def test_answers_of_one_token_are_twice_as_many_as_of_one_server() -> None:
+    ours, python, rust = medians("one-token", 64, (OURS, THEIRS, RUST), rate)
+    assert 1.8 < ours / python < 2.6
+    assert 0.7 < ours / rust < 1
+
+
 @pytest.mark.parametrize("at_once", [64, 256])
 def test_chats_with_tools_cost_less(at_once: int) -> None:
     targets = "lmi-backend, chat with tools, each token", "vLLM's server, chat with tools"
