@@ -68,6 +68,16 @@ def test_embeddings_cost_less() -> None:
     assert ours < theirs
 
 
+def whole(sample: dict[str, Any]) -> float:
+    return float(sum(sample["cpu_us_per_token"].values()))
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(1, 0.3), (64, 0.4), (256, 0.6)])
+def test_a_server_with_its_engine_costs_less_than_both(at_once: int, most: float) -> None:
+    ours, *theirs = medians("chats", at_once, (OURS, THEIRS, RUST), whole)
+    assert ours / min(theirs) < most
+
+
 def test_dynamo_costs_more_than_twice_as_much() -> None:
     ours, dynamo = medians("dynamo", 256, (OURS, "Dynamo"), beside)
     assert 2 * ours < dynamo
