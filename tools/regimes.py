@@ -61,7 +61,7 @@ REGIMES: Final = (
     Regime("Chats with tools", "tools", (64, 256)),
     Regime("256 chats of 512 tokens", "long", (256,)),
     Regime("One chat alone", "alone", (1,)),
-    Regime("512 and 1,024 chats", "many", (512, 1024)),
+    Regime("1,024 chats", "many", (1024,)),
     Regime(
         "The raw engine, and whole answers",
         "whole",

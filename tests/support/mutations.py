@@ -27,6 +27,8 @@ SCOPES: Final[dict[str, Sequence[str]]] = {
     "IncrementalDetokenizer.update": (*_ENGINE, "v1/engine/detokenizer.py"),
     "RequestState.queue": _ENGINE[:1],
     "AsyncLLM.add_request": (),
+    "AsyncLLM.encode": (),
+    "MsgpackEncoder.encode": (),
     **{f"AsyncLLM.{word}": (_ENGINE[1], "engine/protocol.py") for word in _COMMON},
 }
 """Files that hold all uses of a member whose word is also another's; empty if it cannot be told."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lmi_backend.engines.vllm.inside import names, packed_logprobs
-from lmi_backend.engines.vllm.inside.token_texts import TokenTexts
+from lmi_backend.engines.vllm.inside import packed_logprobs
+from lmi_backend.engines.vllm.inside.token_texts import TokenTexts, of_vllm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_TEXTS: Final = "convert_ids_list_to_tokens"
 _INCOMPLETE: Final = "\ufffd"
 """At the end of a text: bytes of a character that has more, whose text vLLM looks for."""
 
@@ -52,7 +51,7 @@ class NewLogprobs:
     def of(cls, state: Any) -> NewLogprobs | None:
         """Return what reads those of a RequestState of vLLM; None if vLLM must."""
         processor = getattr(state, "logprobs_processor", None)
-        texts = getattr(names.logprobs, _TEXTS, None)
+        texts = of_vllm()
         is_known = (
             type(getattr(processor, "logprobs", None)) is list
             and type(getattr(processor, "cumulative_logprob", None)) is float

@@ -100,7 +100,8 @@ async def generate(
         if not engine.errored:
             await compat.abort(engine, queue, arguments["request_id"])
         raise
-    # Nothing was taken from it yet.
+    # Nothing was taken from it yet, nor is the end that it has now.
+    hook.ended.cancel()
     await compat.abort(engine, queue, arguments["request_id"])
     await generate_publicly(engine, arguments, reader, sink, on_added)
 

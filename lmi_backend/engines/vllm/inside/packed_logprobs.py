@@ -82,15 +82,15 @@ class PackedLogprobs:
 
     def decode(self, data: Any) -> Any:
         """Return the outputs of a message of the core, in the place of vLLM's own decoder."""
-        if len(self._packer.aux_buffers) > 1 or not fast_paths.is_on(NAME):
-            # Large arrays are beside it, and known for as long as this takes.
-            return self._theirs.decode(data)
-        try:
-            return self._ours.decode(data)
-        except Exception as problem:  # noqa: BLE001  vLLM's loop would end with all requests
-            came = f"{type(problem).__name__}: {problem}"
-            fast_paths.turn_off(NAME, "messages that a core sends", came)
-            return self._theirs.decode(data)
+        if fast_paths.is_on(NAME):
+            try:
+                # Large arrays are beside it, and known for as long as this takes.
+                if len(self._packer.aux_buffers) <= 1:
+                    return self._ours.decode(data)
+            except Exception as problem:  # noqa: BLE001  vLLM's loop would end with all requests
+                came = f"{type(problem).__name__}: {problem}"
+                fast_paths.turn_off(NAME, "messages that a core sends", came)
+        return self._theirs.decode(data)
 
     def alone(self, packed: Packed) -> tuple[int, float, int] | None:
         """Return id, log probability and rank of a token that is alone; None for what is more."""

@@ -62,9 +62,17 @@ class TokenTexts:
                 (self._known[token],) = self.decode(self._tokenizer, [token])
 
 
+def of_vllm() -> Decode | None:
+    """Return vLLM's function that returns the texts of single tokens; None where there is none."""
+    try:
+        return getattr(names.logprobs, _FUNCTION, None)
+    except names.MissingNameError:
+        return None
+
+
 def is_unused() -> bool:
     """Tell whether the texts are kept, and vLLM has called for none."""
-    function = getattr(names.logprobs, _FUNCTION, None)
+    function = of_vllm()
     return isinstance(function, TokenTexts) and not function.is_used
 
 

@@ -24,6 +24,18 @@ def test_a_name_that_has_moved_is_found(package: Path) -> None:
     assert names.homes("AsyncLLM") == [("vllm.moved", "AsyncLLM")]
 
 
+def test_a_module_that_has_moved_is_found_by_what_it_defines(package: Path) -> None:
+    own = package / "v1" / "core_of_it" / "logprobs.py"
+    own.parent.mkdir(parents=True)
+    own.write_text("class LogprobsProcessor: ...", encoding="utf-8")
+    assert names.homes("logprobs") == [("vllm.v1.core_of_it.logprobs", "*")]
+    assert names.homes("cpu_communicator") == []
+
+
+def test_each_module_is_found_by_what_it_defines() -> None:
+    assert all(entry.beside for entry in names.NAMES.values() if entry.name == "*")
+
+
 def test_another_thing_of_the_same_name_is_not_taken(package: Path) -> None:
     """Without a second model runner, the first one's class is not the second one's."""
     module = package / "v1" / "sample" / "logits_processor.py"

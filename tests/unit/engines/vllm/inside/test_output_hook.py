@@ -86,6 +86,35 @@ async def test_all_outputs_that_came_before_the_hook_are_taken(
     assert (taken, len(aborted)) == ([[token] for token in range(num_good)], not num_good)
 
 
+async def test_a_hook_that_fails_takes_nothing_of_the_request_that_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The public way answers from the beginning; the end of the first try is not the answer's."""
+    monkeypatch.setattr(fast_paths, "_off", {})
+
+    class _Public(Engine):
+        async def abort(self, _: str) -> None:
+            # As vLLM's: an abort makes a last output, without tokens.
+            self.queue.put(self.state.make_request_output([], None, "abort"))
+
+        async def generate(self, **_: Any) -> Any:
+            for token in range(3):
+                yield SimpleNamespace(ids=[token], finished=token == 2)
+
+    def fail(state: Any) -> None:
+        raise RuntimeError("a release without it")
+
+    engine, taken = _Public(), list[Any]()
+    monkeypatch.setattr(engine, "_run", lambda: None)
+    monkeypatch.setattr(compat, "may_take_interval", fail)
+    sink: Any = SimpleNamespace(take=taken.append, defer=lambda *_: False)
+    arguments = {"request_id": "a", "params": SimpleNamespace(n=1)}
+    reader: Any = Reader
+    await asyncio.wait_for(output_hook.generate(engine, arguments, reader, sink), 20)
+    assert taken == [[0], [1], [2]]
+    assert "a release without it" in fast_paths.states()["output_hook"]
+
+
 def _noting(calls: list[Any]) -> Any:
     async def note(*given: Any) -> None:
         calls.append(given)

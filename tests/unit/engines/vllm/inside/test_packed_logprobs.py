@@ -187,6 +187,18 @@ def test_a_message_of_another_kind_is_vllms_from_then_on(
     assert caplog.text.count("packed_logprobs") == 1
 
 
+@pytest.mark.parametrize("buffers", [None, lambda: ()])
+def test_buffers_of_another_kind_end_no_request(
+    buffers: Any, engine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """vLLM's loop ends with all requests where its decoder raises."""
+    packed_logprobs.attach(engine)
+    engine.engine_core.decoder.aux_buffers = buffers
+    for _ in range(2):
+        assert type(step(engine, lists([[7]]))[0].new_logprobs) is Lists
+    assert caplog.text.count("packed_logprobs") == 1
+
+
 def test_a_core_in_this_process_packs_nothing(engine: Any) -> None:
     engine.engine_core = SimpleNamespace()
     packed_logprobs.attach(engine)
