@@ -58,8 +58,8 @@ class Name:
     """Whether other modules have other things of this name: it is looked for in its own alone."""
     instead: Any = ...
     """What serves where there is none, or a function that finds it; an ellipsis if nothing does."""
-    beside: str = ""
-    """A name that a module, whose own name is `*`, defines: the module is where that is."""
+    defines: str = ""
+    """What a module (`*`) defines: it is found by that where it has moved."""
     since: str = ""
     """A release that has it, where the releases before that lack it and have no need of it."""
 
@@ -97,7 +97,7 @@ NAMES: Final = {
     "RequestOutputCollector": Name("vllm.v1.engine.output_processor"),
     "RequestState": Name("vllm.v1.engine.output_processor"),
     "LogprobsProcessor": Name("vllm.v1.engine.logprobs"),
-    "logprobs": Name("vllm.v1.engine.logprobs", "*", beside="LogprobsProcessor"),
+    "logprobs": Name("vllm.v1.engine.logprobs", "*", defines="LogprobsProcessor"),
     "IncrementalDetokenizer": Name("vllm.v1.engine.detokenizer"),
     "AsyncMPClient": Name("vllm.v1.engine.core_client"),
     "StatLoggerBase": Name("vllm.v1.metrics.loggers"),
@@ -106,14 +106,14 @@ NAMES: Final = {
     "LogitsProcessor": Name(
         "vllm.v1.worker.gpu.sample.logits_processor", is_common=True, instead=None
     ),
-    "envs": Name("vllm.envs", "*", beside="environment_variables"),
+    "envs": Name("vllm.envs", "*", defines="environment_variables"),
     # A core on a CPU.
     "current_platform": Name("vllm.platforms"),
     "shm_broadcast": Name(
-        "vllm.distributed.device_communicators.shm_broadcast", "*", beside="ShmRingBuffer"
+        "vllm.distributed.device_communicators.shm_broadcast", "*", defines="ShmRingBuffer"
     ),
     "cpu_communicator": Name(
-        "vllm.distributed.device_communicators.cpu_communicator", "*", beside="CpuCommunicator"
+        "vllm.distributed.device_communicators.cpu_communicator", "*", defines="CpuCommunicator"
     ),
     "UniProcExecutor": Name("vllm.v1.executor.uniproc_executor"),
     "OMPProcessManager": Name("vllm.utils.ompmultiprocessing"),  # 0.20
@@ -180,7 +180,7 @@ def homes(key: str) -> list[tuple[str, str]]:
     place = installed().place(entry.module)
     if entry.name == "*":
         is_there = installed().has_module(place)
-        module = place if is_there or not entry.beside else installed().home(entry.beside, place)
+        module = place if is_there or not entry.defines else installed().home(entry.defines, place)
         return [(module, "*")] if module is not None and installed().has_module(module) else []
     spellings = [each for each in (entry.name or key, entry.older) if each]
     found = [(installed().home(each, place), each) for each in spellings]

@@ -33,7 +33,7 @@ def test_a_module_that_has_moved_is_found_by_what_it_defines(package: Path) -> N
 
 
 def test_each_module_is_found_by_what_it_defines() -> None:
-    assert all(entry.beside for entry in names.NAMES.values() if entry.name == "*")
+    assert all(entry.defines for entry in names.NAMES.values() if entry.name == "*")
 
 
 def test_another_thing_of_the_same_name_is_not_taken(package: Path) -> None:
