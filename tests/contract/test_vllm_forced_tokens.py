@@ -12,14 +12,14 @@ from lmi_backend.engines.vllm.inside import forced_ids, forced_tokens
 plugins.install("forced_tokens")
 from vllm.v1.sample.logits_processor import _load_custom_logitsprocs
 assert forced_tokens.ForcedTokens in _load_custom_logitsprocs(None)
-for drafts, is_taken in ((None, True), ("ngram", False)):
+for drafts in (None, "ngram"):
     config = SimpleNamespace(speculative_config=drafts)
-    assert forced_ids.are_taken(SimpleNamespace(vllm_config=config)) is is_taken
+    print(drafts, forced_ids.are_taken(SimpleNamespace(vllm_config=config)))
 # A client could name an id that no vocabulary has.
 params = SimpleNamespace(extra_args={"a": 1})
 forced_ids.add(params, [7])
 forced_ids.remove(params)
-assert params.extra_args == {"a": 1}
+print(params.extra_args)
 """
 CALLED = """
 import numpy as np
@@ -43,7 +43,7 @@ for step in range(-1, 3):
     logits = torch.zeros(2, 9)
     logits[:, 5] = 1.0
     chosen.append(plugin.apply(logits, ctx).argmax(dim=1).tolist())
-assert chosen == [[5, 5], [5, 7], [5, 2], [5, 5]], chosen
+print(chosen)
 # The place is another's now.
 assert plugin.add_request(2, SimpleNamespace(extra_args=None)) is False
 assert plugin.apply(torch.ones(2, 9), ctx).eq(1).all()
@@ -53,5 +53,8 @@ assert plugin.apply(torch.ones(2, 9), ctx).eq(1).all()
 def test_the_plugin_is_found_and_can_be_called(vllm_interpreter: Any, tmp_path: Path) -> None:
     # Older releases' second runner takes no plugins.
     script = tmp_path / "script.py"
-    script.write_text(FOUND + CALLED if vllm_release() >= (0, 32) else FOUND)
-    vllm_interpreter.run(str(script))
+    is_called = vllm_release() >= (0, 32)
+    script.write_text(FOUND + CALLED if is_called else FOUND)
+    lines = vllm_interpreter.run(str(script)).decode().splitlines()
+    assert lines[:3] == ["None True", "ngram False", "{'a': 1}"]
+    assert lines[3:] == ["[[5, 5], [5, 7], [5, 2], [5, 5]]"] * is_called

@@ -131,13 +131,15 @@ def test_one_that_cannot_be_started_keeps_no_other_from_it(
             raise RuntimeError("can't start new thread")
         started.append(slot)
 
-    scaler = Scaler([slot(0), unwanted(1)], SCALING, threading.Lock(), start)
+    extra = unwanted(1)
+    scaler = Scaler([slot(0), extra], SCALING, threading.Lock(), start)
     scaler.start()
     scaler.note_queue(0, "the queue is full")
     wait_for(lambda: "can't start new thread" in caplog.text)
     scaler.note_queue(0, "the queue is full")
     wait_for(lambda: started)
     scaler.stop()
+    assert (started, extra.is_wanted) == ([extra], True)
 
 
 def test_a_slot_that_is_still_read_is_not_used() -> None:

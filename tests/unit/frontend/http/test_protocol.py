@@ -173,9 +173,11 @@ async def test_who_leaves_before_the_response_begins_is_gone(
 ) -> None:
     application.may.clear()
     connection[1].write(GET)
-    await _until(lambda: application.asked)
+    await _until(lambda: application.bodies)
+    assert application.gone == []
     connection[1].close()
-    await _until(lambda: application.gone == [0])
+    await _until(lambda: application.gone)
+    assert application.gone == [0]
 
 
 async def test_what_is_pipelined_is_answered_in_order(
@@ -413,8 +415,10 @@ async def test_who_leaves_between_tiny_chunks_is_gone(
 ) -> None:
     connection[1].write(CHUNKED + b"1\r\nx\r\n" * 20_000)
     await _until(lambda: sum(application.parts) > 1000)
+    assert (application.gone, application.bodies) == ([], [])
     connection[1].transport.abort()
-    await _until(lambda: application.gone == [0])
+    await _until(lambda: application.gone)
+    assert application.gone == [0]
 
 
 async def test_what_is_wrong_between_tiny_chunks_is_refused(
