@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support.compiling import NO_COMPILER
+from tests.support.left_behind import LeftBehind
 from tests.support.places import ENGINE_PYTHON, TESTS, TINY
 from tests.support.serving import Served, serve, write_properties
+from tests.support.spending import Spending
 
 # gRPC's code in a forked child crashes it where threads of a client still run.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -43,8 +45,15 @@ _LIGHT = (
 CLIENTS = ("trtllm", "trtllm_infer", "infer", "raw", "preprocessing", "postprocessing")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Let `--last-failed` find what failed side by side, whose name ended with its group."""
+    """Count what the run spends, look for what it leaves; let `--last-failed` find names.
+
+    The name of what failed side by side ended with its group.
+    """
+    config.pluginmanager.register(Spending())
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(LeftBehind(config))
     plugin = config.pluginmanager.get_plugin("lfplugin")
     if plugin is not None and config.getoption("lf"):
         failed = {type(each).parse(_GROUP.sub("", str(each))) for each in plugin.lastfailed}

@@ -88,6 +88,15 @@ def main(words: list[str]) -> int:
 
 def install(environment: Environment, *, fastest: bool = False) -> None:
     """Create or renew one environment."""
+    cache = ROOT / ".cache"
+    cache.mkdir(exist_ok=True)
+    # `make check` and `make test` may need it at the same time.
+    with (cache / f"install{environment.folder}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _install(environment, fastest=fastest)
+
+
+def _install(environment: Environment, *, fastest: bool) -> None:
     folder = ROOT / environment.folder
     python, stamp = folder / "bin" / "python", folder / STAMP
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == _digest(environment, python):

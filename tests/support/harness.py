@@ -18,6 +18,7 @@ from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.pool.pool import Pool
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
+from tests.support import spending
 
 
 class RecordingSink:
@@ -140,6 +141,7 @@ def started(properties: dict[str, Any], folder: Path) -> Iterator[Harness]:
     pool = Pool(plan, "model", take)
     service = Service(pool, Limits.of(plan))
     service.start()
+    spending.started[spending.ENGINES] += plan.engine != "echo"
     try:
         yield Harness(service, plan, output, others)
     finally:

@@ -10,6 +10,8 @@ import threading
 from functools import cache
 from pathlib import Path
 
+RUN = "LMI_BACKEND_TEST_RUN"
+"""Variable of all processes of a run: its folder for temporary files."""
 PORTS = range(12_000, 20_000)
 """Below those that the system gives to connections."""
 _reserved: set[int] = set()
@@ -55,5 +57,11 @@ def _reserve(port: int) -> bool:
 
 @cache
 def _reservations() -> int:
-    name = Path(tempfile.gettempdir(), f"lmi-backend-test-ports-{os.getuid()}")
-    return os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+    return os.open(of_all_runs(), os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def of_all_runs() -> Path:
+    """Return the file in which all test runs of this user hold locks."""
+    run = os.environ.get(RUN)
+    folder = Path(run).parent if run else Path(tempfile.gettempdir())
+    return folder / f"lmi-backend-test-ports-{os.getuid()}"

@@ -24,6 +24,7 @@ from lmi_backend.supervisor.installation import find_server
 from lmi_backend.supervisor.processes import lives
 from lmi_backend.supervisor.triton_release import release_name
 from tests.support.ports import free_ports, listens
+from tests.support.spending import ENGINES, SERVERS, started
 from tests.support.waiting import wait_for
 
 
@@ -249,6 +250,8 @@ def serve(
         text=True,
     )
     served = Served(process, *ports[:3], log_file=log_file, port=ports[3])
+    started[SERVERS] += 1
+    started[ENGINES] += sum(map(_has_engine, folders))
     try:
         _wait_until_ready(served)
         yield served
@@ -267,6 +270,12 @@ def _wait_until_ready(served: Served) -> None:
             served.greeting = "".join(lines)
             return
     raise AssertionError(f"serve ended:\n{''.join(lines)}\n{served.log_end()}")
+
+
+def _has_engine(folder: Path) -> bool:
+    """Tell whether its model has an engine other than echo."""
+    properties = folder / "serving.properties"
+    return properties.is_file() and "=echo" not in properties.read_text("utf-8")
 
 
 def _is_front_end(process: psutil.Process) -> bool:
@@ -319,6 +328,7 @@ def tritonserver(
             text=True,
         )
     served = Served(process, *ports[:3], log_file, sagemaker_port=ports[3])
+    started[SERVERS] += 1
     try:
         # The last of the ports to open; it is logged a moment before.
         wait_for(lambda: listens(ports[2]), 240)

@@ -8,6 +8,7 @@ from urllib.request import urlopen
 
 from tests.support.places import ENGINE_PYTHON, TINY
 from tests.support.ports import free_ports
+from tests.support.spending import ENGINES, started
 from tests.support.waiting import wait_for
 
 
@@ -21,6 +22,7 @@ def vllm_server(log: Path, *flags: str) -> Iterator[str]:
     address = ["--host", "127.0.0.1", "--port", str(port)]
     with log.open("wb") as file:
         process = subprocess.Popen([*command, *address, *flags], stdout=file, stderr=file)
+    started[ENGINES] += 1
     try:
         yield f"http://127.0.0.1:{port}"
     finally:

@@ -36,6 +36,15 @@ def test_the_two_commands_stand_alone(command: str) -> None:
     assert f"\n{command.partition(' ')[2]}: " in (ROOT / "Makefile").read_text("utf-8")
 
 
+def test_ci_runs_the_same_words() -> None:
+    text = (ROOT / ".ci" / "run").read_text("utf-8")
+    lines = re.findall(r"^(?:nice )?(make .*?)(?: & \w+=\$!)?$", text, re.MULTILINE)
+    assert "make test" in lines
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert {word for line in lines for word in line.split()[1:]} <= set(targets)
+    assert not re.search(r"pytest|PYTEST|python -m|\|\|.*make", text)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_is_one_of_ours(command: str) -> None:
     assert parser().parse_args(shlex.split(command)[1:]).run

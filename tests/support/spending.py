@@ -1,0 +1,86 @@
+"""What a run of the tests spends: seconds of processors by folder, servers and engines started."""
+
+import resource
+from collections import Counter
+
+import pytest
+
+from tests.support.places import TESTS
+
+SERVERS, ENGINES = "servers", "engines"
+MOST = {SERVERS: 75, ENGINES: 60, "seconds of processors": 1800}
+"""Bounds of a whole run, on two cores of the machines that CI has."""
+
+started: Counter[str] = Counter()
+"""What this process of pytest started: Triton servers, and engines other than echo."""
+
+
+def seconds_of_processors() -> float:
+    """Return what this process and its children that ended have taken."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in both)
+
+
+class Spending:
+    """A plugin of pytest: each process counts, the one that reports adds up."""
+
+    def __init__(self) -> None:
+        self._seconds: Counter[str] = Counter()
+        self._tests: Counter[str] = Counter()
+        self._total = 0.0
+        self._excess = ""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> object:
+        """Count a test, with the servers that start or end around it."""
+        earlier = seconds_of_processors()
+        result = yield
+        folder = item.path.relative_to(TESTS).parts[0]
+        self._seconds[folder] += seconds_of_processors() - earlier
+        self._tests[folder] += 1
+        return result
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Add what a process of pytest-xdist has counted."""
+        seconds, tests, begun, total = getattr(node, "workeroutput", {}).get("spending", ({},) * 4)
+        self._seconds.update(seconds)
+        self._tests.update(tests)
+        started.update(begun)
+        self._total += total or 0
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Hand on the counts of a process; hold those of all against the bounds."""
+        self._total += seconds_of_processors()
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            counts = (dict(each) for each in (self._seconds, self._tests, started))
+            output["spending"] = (*counts, self._total)
+            return
+        spent = {**started, "seconds of processors": int(self._total)}
+        above = [
+            f"{name}: {spent.get(name, 0)}" for name in MOST if spent.get(name, 0) > MOST[name]
+        ]
+        if above and _is_whole(session.config):
+            self._excess = f"more than tests/support/spending.py allows: {', '.join(above)}"
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show the sums."""
+        if not self._tests:
+            return
+        counts = ", ".join(f"{started[name]} {name}" for name in (SERVERS, ENGINES))
+        terminalreporter.section(f"spent: {self._total:.0f} s of processors, {counts}")
+        for folder, seconds in self._seconds.most_common():
+            terminalreporter.line(f"{folder:12} {self._tests[folder]:6} tests {seconds:7.0f} s")
+        rest = self._total - sum(self._seconds.values())
+        terminalreporter.line(f"{'collecting':12} {'':12} {rest:7.0f} s")
+        if self._excess:
+            terminalreporter.line(self._excess, red=True)
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Tell whether no test was chosen or left out."""
+    chosen = (config.getoption(name) for name in ("keyword", "markexpr", "lf", "ignore"))
+    return config.args_source == pytest.Config.ArgsSource.TESTPATHS and not any(chosen)
