@@ -2,6 +2,7 @@
 
 import socket
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pytest
@@ -51,7 +52,9 @@ def _keep(*looks: Any, port: int = 0) -> None:
             left.pop(0)()
         return not left
 
-    FrontEnds(Settings(base=Path(), port=port)).keep(wait_for_end, 60, lambda: True)
+    with TemporaryDirectory() as folder:
+        settings = Settings(base=Path(folder), port=port)
+        FrontEnds(settings).keep(wait_for_end, 60, lambda: True)
 
 
 def test_an_unexpected_exception_costs_a_front_end_and_not_its_keeper(
