@@ -15,6 +15,10 @@ PROGRAMS ?=
 MINUTES ?= 30
 # Most tests wait for a server or an engine; what shares one stays in one of the processes.
 SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
+# A user's shell may have options: tests that see one of these fail (tests/support/shell.py).
+WITH_OPTIONS := env OPTION_DTYPE=fp8 SERVING_ENGINE=MPI SM_VLLM_MAX_MODEL_LEN=99 SM_NUM_GPUS=3 \
+	MAX_BATCH_SIZE=3 MAX_CONCURRENT_REQUESTS=3 TENSOR_PARALLEL_DEGREE=9 VLLM_USE_V1=0 AIP_MODE=x \
+	HF_HOME=/nonexistent HTTP_PROXY=http://127.0.0.1:9 ALL_PROXY=http://127.0.0.1:9 LC_ALL=C COLUMNS=40
 
 BIN := .venv/bin
 # Without PYTHON= the fastest one that this machine has, not the first on PATH.
@@ -50,11 +54,10 @@ serve: install-server model ## serve examples/tiny until Ctrl-C; PORT=, HOST=, H
 		$(if $(CLIENTS),--clients $(CLIENTS)) --example "The capital of France is"
 
 test: install model ## run every test; PYTEST="-k word" to choose
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST)
+	@$(WITH_OPTIONS) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST)
 
-test-unit: export PYTHON_EXECUTABLE =
 test-unit: install-server ## the tests that need no engine, model or server; PYTEST= as above
-	@$(BIN)/python -m pytest tests/unit $(PYTEST)
+	@$(WITH_OPTIONS) $(BIN)/python -m pytest tests/unit $(PYTEST)
 
 test-gpu: install-server model ## the engines on GPUs; GPU_PYTHON= has their CUDA builds
 	@$(BIN)/python -m pytest tests/gpu $(PYTEST)

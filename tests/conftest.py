@@ -12,18 +12,23 @@ from tests.support.compiling import NO_COMPILER
 from tests.support.left_behind import LeftBehind
 from tests.support.places import ENGINE_PYTHON, TESTS, TINY
 from tests.support.serving import Served, serve, write_properties
+from tests.support.shell import forget_shell
 from tests.support.spending import Spending
 
-# gRPC's code in a forked child crashes it where threads of a client still run.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-# vLLM compiles when it first tells log probabilities: 15 s of CPU in each engine. One on Triton,
-# one of two ranks and those on GPUs do so, as users' do (tests/support/compiling.py).
-os.environ.setdefault(NO_COMPILER, "1")
-# Engines run side by side here: threads that wait busily would take the cores of others.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# NumPy starts a thread for each core in each process, none of which ever has work: half of what
-# its import takes, in the hundreds of processes that the tests start.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Here, not in a fixture: modules read it too, and fixtures that many tests share.
+forget_shell()
+os.environ |= {
+    # gRPC's code in a forked child crashes it where threads of a client still run.
+    "GRPC_ENABLE_FORK_SUPPORT": "0",
+    # vLLM compiles when it first tells log probabilities: 15 s of CPU in each engine. One on
+    # Triton, one of two ranks and those on GPUs do so, as users' do (tests/support/compiling.py).
+    NO_COMPILER: "1",
+    # Engines run side by side here: threads that wait busily would take the cores of others.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    # NumPy starts a thread for each core in each process, none of which ever has work: half of
+    # what its import takes, in the hundreds of processes that the tests start.
+    "OPENBLAS_NUM_THREADS": "1",
+}
 # From what is known in seconds to what takes minutes.
 ORDER = (
     "unit", "contract", "compat", "integration", "clients", "security", "fleet", "chaos", "soak",

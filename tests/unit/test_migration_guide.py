@@ -63,7 +63,7 @@ def blocks() -> Iterator[Block]:
     """Yield the blocks in the order of the page; a statement holds until the next, or a heading."""
     heading = ""
     stated: tuple[str, ...] = ()
-    lines = iter(PAGE.read_text().splitlines())
+    lines = iter(PAGE.read_text(encoding="utf-8").splitlines())
     for line in lines:
         if found := _HEADING.fullmatch(line):
             heading, stated = found[1], ()
@@ -105,7 +105,9 @@ def test_a_block_becomes_what_the_page_says(block: Block, facts: ModelFacts | No
 
 
 def test_every_starter_has_both_forms() -> None:
-    starters = PAGE.read_text().split("## Starter configurations")[1].split("\n## ")[0]
+    starters = (
+        PAGE.read_text(encoding="utf-8").split("## Starter configurations")[1].split("\n## ")[0]
+    )
     for heading in re.findall(r"### (.+)", starters):
         languages = {block.language for block in BLOCKS if block.heading == heading}
         assert languages == {"properties", "dotenv"}, heading

@@ -282,7 +282,7 @@ def test_a_plan_can_suppose_another_machine(
     assert (len(bar), bar.count("#"), bar.count("-")) == (50, 31, 16)
     assert "each must have joined the Ray cluster" in output
     (memory,) = (line for line in output.splitlines() if line.startswith("memory "))
-    assert memory in README.read_text()
+    assert memory in README.read_text(encoding="utf-8")
     assert main(["plan", str(tmp_path), *machine, "--nodes", "2", "--explain-memory"]) == 0
     first, loaded, *_, size = capsys.readouterr().out.splitlines()
     assert first.startswith("estimated, as vLLM 0.")

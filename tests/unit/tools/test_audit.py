@@ -232,5 +232,10 @@ def test_what_is_no_answer_of_npm_is_none(tmp_path: Path, answer: str) -> None:
 
 
 def test_the_word_of_the_makefile_is_this_tool() -> None:
-    rule = (ROOT / "Makefile").read_text().partition("\naudit:")[2].partition("\n\n")[0]
+    rule = (
+        (ROOT / "Makefile")
+        .read_text(encoding="utf-8")
+        .partition("\naudit:")[2]
+        .partition("\n\n")[0]
+    )
     assert f"tools/{Path(audit.__file__).name}" in rule
