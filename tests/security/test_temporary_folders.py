@@ -1,12 +1,14 @@
 """Make the folder of another user's server before he does: in /tmp anybody may, of any name."""
 
 import os
+import shutil
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,17 +35,19 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as anot
 
 
 @pytest.fixture
-def everybodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def everybodys(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder like /tmp, and the one for temporary files."""
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        if folder.stat().st_uid == os.getuid() and folder != Path("/tmp"):
-            folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
-    shared = tmp_path / "shared"
+    # Not in tmp_path: each pytest that starts closes its folders to other users, and TMPDIR may be
+    # closed to them.
+    folder = Path(tempfile.mkdtemp(prefix="lmi-test-", dir="/tmp"))
+    folder.chmod(0o711)
+    shared = folder / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
     monkeypatch.setattr("tempfile.tempdir", str(shared))
     monkeypatch.delenv("LMI_BACKEND_RUN_DIR", raising=False)
-    return shared
+    yield shared
+    shutil.rmtree(folder)
 
 
 def as_other_user(*words: str | Path) -> None:
