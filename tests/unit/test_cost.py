@@ -44,6 +44,7 @@ from lmi_backend.worker.coalescer import Coalescer
 from lmi_backend.worker.outgoing import Outgoing
 from tests.support.idle_workers import IdleWorkers
 from tests.support.service_bench import limits_of
+from tests.support.waiting import turns
 
 STREAMS = 64
 STEPS = 60
@@ -340,7 +341,7 @@ async def test_what_an_event_costs_the_front_end(
                 connection.data_received(data)
         else:
             connection.data_received(data)
-            await asyncio.sleep(0.01)
+            await turns()
     await asyncio.gather(*tasks)
     assert [len(each.written) for each in clients] == [STEPS - 2] * STREAMS
     assert calls.count / (STREAMS * (STEPS - 2)) <= most * MARGIN

@@ -37,6 +37,7 @@ from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service
 from tests.support.idle_workers import IdleWorkers
 from tests.support.service_bench import limits_of
+from tests.support.waiting import until
 
 
 class Client:
@@ -112,12 +113,6 @@ async def found(folder: Path, *endpoints: Endpoint) -> AsyncIterator[Models]:
             endpoint.die()
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  nobody says when it is
-            await asyncio.sleep(0.01)
-
-
 def exchange(client: Client, path: str = "/v1/completions") -> Exchange:
     scope = {"method": "POST", "path": path, "headers": [], CLIENT: client}
     return Exchange(scope, None, None)  # type: ignore[arg-type]
@@ -160,7 +155,7 @@ async def test_a_request_of_tritons_form_waits_too(folder: Path) -> None:
         asked = exchange(Client(), path.text)
         answering = Answering(Reading(models), Keeping(), 1, 1)
         task = asyncio.create_task(answering.generate(asked, path, {"text_input": "a"}, 0))
-        await asyncio.sleep(0.05)
+        await until(lambda: models.outage_counts()["m"]["waiting"])
         assert not task.done()
         await endpoint.open()
         # This one does not say which version it is: Triton is to answer.
@@ -218,7 +213,7 @@ async def test_who_leaves_makes_room_for_another(folder: Path) -> None:
         await dead(models, endpoint)
         client = Client()
         first = ask(models, client=client)
-        await asyncio.sleep(0.01)
+        await until(lambda: models.outage_counts()["m"]["waiting"])
         client.leave()
         with pytest.raises(ClientGoneError):
             await first
@@ -338,7 +333,7 @@ async def test_a_server_that_stops_lets_none_wait(folder: Path) -> None:
     async with found(folder, endpoint) as models:
         await dead(models, endpoint)
         waiting = ask(models)
-        await asyncio.sleep(0.01)
+        await until(lambda: models.outage_counts()["m"]["waiting"])
         models.end_outages()
         with pytest.raises(UnavailableError, match="process died"):
             await waiting

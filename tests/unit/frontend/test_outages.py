@@ -14,6 +14,7 @@ from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpReques
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.token_ids import pack, unpack
+from tests.support.waiting import HANG_SECONDS
 
 
 class Endpoint:
@@ -148,7 +149,7 @@ async def test_the_wait_is_bounded_and_ends_with_the_server() -> None:
     late = model.connection.submit((GenerateRequest("a"),), "")
     model.die()
     with pytest.raises(EngineDeadError, match=r"not back within 0 s \(option.migration_timeout\)"):
-        await asyncio.wait_for(late.read(), 10)
+        await asyncio.wait_for(late.read(), HANG_SECONDS)
     model = Endpoint(outages)
     stopped = model.connection.submit((GenerateRequest("a"),), "")
     model.die()
@@ -160,15 +161,15 @@ async def test_the_wait_is_bounded_and_ends_with_the_server() -> None:
 
 async def test_each_wait_has_its_own_time() -> None:
     outages = Outages()
-    model = Endpoint(outages, seconds=0.2)
+    model = Endpoint(outages, seconds=0.01)
     answer = model.connection.submit((GenerateRequest("a"),), "")
     model.say(msg.Output(1, chunk("b", 5)))
     model.die()
-    model = Endpoint(outages, seconds=60)
+    model = Endpoint(outages, seconds=3600)
     model.say(msg.Output(1, chunk("c", 6)))
     model.die()
-    # The time of the first wait is over.
-    await asyncio.sleep(0.4)
+    # The time of the first wait is over: this timer is due later, on any machine.
+    await asyncio.sleep(0.02)
     model = Endpoint(outages)
     model.say(msg.Output(1, chunk("d", 7)))
     assert await rest(answer) == "bcd"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import cast
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
 from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
-from tests.support.waiting import wait_for
+from tests.support.waiting import until, wait_for
 
 BOTH = (
     rf"lmi-backend 9\.8\.7 \(protocol {msg.PROTOCOL + 1}\), the model's stub is lmi-backend "
@@ -67,16 +68,17 @@ async def test_a_front_end_of_another_release_is_told_and_tells(
     models = Models(folder)
     looking = asyncio.create_task(models.run())
     try:
-        while "understand" not in models.why_none():  # noqa: ASYNC110  nobody says when
-            await asyncio.sleep(0.02)
+        await until(lambda: "understand" in models.why_none())
         with pytest.raises(UnavailableError, match=BOTH):
             await models.of_body(cast("Exchange", SimpleNamespace(model="")), "m")
         # A front end that is to take over from one that the model accepts does not.
         assert not models.are_complete
         (problem,) = await HealthChecks(models).problems()
         assert problem == models.why_none()
-        # It looks five times a second, and does not ask again and again.
-        await asyncio.sleep(0.5)
+        # It looks again and again, and does not ask again.
+        looks = AsyncMock(side_effect=models._look)
+        monkeypatch.setattr(models, "_look", looks)
+        await until(lambda: looks.await_count == 3)
         assert models.all() == []
     finally:
         looking.cancel()

@@ -1,12 +1,14 @@
 """What shares a frame, what waits, and what never does."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
 
 from lmi_backend import worker
 from lmi_backend.generation import Delta, HttpChunk
+from lmi_backend.ipc import flush_policy
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
@@ -14,9 +16,10 @@ from lmi_backend.ipc.frames import FrameDecoder
 from lmi_backend.token_ids import pack
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.outgoing import Outgoing
+from tests.support.waiting import skip_time, turns
 
-NEVER = 3600.0
-SOON = 0.02
+GAP = 3600.0
+"""Between two ticks. No machine takes as long: they come where a test skips time."""
 
 
 class Ear:
@@ -51,14 +54,14 @@ def _coalescer(ear: Ear, **policy: Any) -> Coalescer:
     return coalescer
 
 
-async def _ticked(ear: Ear, seconds: float) -> Coalescer:
+async def _ticked(ear: Ear) -> Coalescer:
     """Return a coalescer that has just said two tokens of requests 1 and 2."""
-    coalescer = _coalescer(ear, flush_seconds=seconds)
+    coalescer = _coalescer(ear, flush_seconds=GAP)
     for number in (1, 2):
         coalescer.open(number)
         coalescer.add(number, _token("a"))
         coalescer.add(number, _token("b"))
-    await _turns()
+    await turns()
     assert sorted(ear.outputs) == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
     ear.frames.clear()
     return coalescer
@@ -68,11 +71,6 @@ def _token(text: str, *, is_last: bool = False) -> Delta:
     return Delta(text, num_tokens=1, finish_reason="stop" if is_last else None)
 
 
-async def _turns() -> None:
-    for _ in range(4):
-        await asyncio.sleep(0)
-
-
 async def test_all_of_one_step_travels_in_one_frame(ear: Ear) -> None:
     coalescer = _coalescer(ear, flush_seconds=0)
     for step in "ab":
@@ -80,80 +78,75 @@ async def test_all_of_one_step_travels_in_one_frame(ear: Ear) -> None:
             if step == "a":
                 coalescer.open(number)
             coalescer.add(number, _token(step))
-        await _turns()
+        await turns()
     assert [len(frame) for frame in ear.frames] == [3, 3]
 
 
 async def test_tokens_are_held_only_where_some_would_share(
     ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker.coalescer, "_MEASURED_SECONDS", 0.1)
-    coalescer = _coalescer(ear, responses_per_second=1)
+    monkeypatch.setattr(flush_policy, "_MAX_INTERVAL", GAP)
+    monkeypatch.setattr(worker.coalescer, "_MEASURED_SECONDS", 4 * GAP)
+    coalescer = _coalescer(ear, responses_per_second=1 / GAP)
     coalescer.open(1)
     coalescer.add(1, _token("a"))
-
-    async def is_held(pause: float = SOON / 4) -> bool:
-        await asyncio.sleep(pause)
+    held = []
+    # Four tokens a gap, one in four gaps, and four a gap again; measured each four gaps.
+    for pause in [GAP / 4] * 20 + [4 * GAP] * 4 + [GAP / 4] * 20:
+        skip_time(monkeypatch, pause)
+        await turns()
         ear.frames.clear()
         coalescer.add(1, _token("b"))
-        await _turns()
-        return not ear.outputs
-
-    while not await is_held():
-        pass
-    while await is_held(0.2):
-        pass
-    while not await is_held():
-        pass
+        await turns()
+        held.append(not ear.outputs)
+    assert [is_held for is_held, _ in itertools.groupby(held)] == [False, True, False, True]
 
 
 async def test_the_first_token_goes_at_once(ear: Ear) -> None:
-    coalescer = await _ticked(ear, NEVER)
+    coalescer = await _ticked(ear)
     coalescer.open(3)
     for number in (1, 2, 3):
         coalescer.add(number, _token("c"))
-    await _turns()
+    await turns()
     assert ear.outputs == [(3, "c")]
 
 
 async def test_the_first_tick_comes_at_once_where_the_clock_has_just_begun(
     ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = asyncio.get_running_loop()
-    clock, began = loop.time, loop.time()
-    monkeypatch.setattr(loop, "time", lambda: clock() - began)
-    await _ticked(ear, NEVER)
+    skip_time(monkeypatch, -asyncio.get_running_loop().time())
+    await _ticked(ear)
 
 
 async def test_the_end_goes_at_once_with_what_waited(ear: Ear) -> None:
-    coalescer = await _ticked(ear, NEVER)
+    coalescer = await _ticked(ear)
     for number in (1, 2):
         coalescer.add(number, _token("c"))
     coalescer.add(1, _token("d", is_last=True))
-    await _turns()
+    await turns()
     assert ear.outputs == [(1, "cd")]
 
 
-async def test_all_that_waits_leaves_together(ear: Ear) -> None:
-    coalescer = await _ticked(ear, SOON)
+async def test_all_that_waits_leaves_together(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    coalescer = await _ticked(ear)
     for text in "cd":
         for number in (1, 2):
             coalescer.add(number, _token(text))
-    await asyncio.sleep(SOON)
-    await _turns()
+    skip_time(monkeypatch, GAP)
+    await turns()
     assert len(ear.frames) == 1
     assert ear.outputs == [(1, "cd"), (2, "cd")]
 
 
-async def test_pieces_wait_no_longer_than_the_gap(ear: Ear) -> None:
-    coalescer = await _ticked(ear, SOON)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    while loop.time() < began + 10 * SOON:
+async def test_pieces_wait_no_longer_than_the_gap(
+    ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coalescer = await _ticked(ear)
+    for _ in range(40):
         coalescer.add(1, _token("x"))
-        await asyncio.sleep(SOON / 20)
-    # One a gap; a busy machine makes them fewer, never more.
-    assert 1 <= len(ear.frames) <= 12
+        skip_time(monkeypatch, GAP / 4)
+        await turns()
+    assert ear.outputs == [(1, "xxxx")] * 10
 
 
 async def test_answers_grow_to_the_least_number_of_tokens(ear: Ear) -> None:
@@ -161,9 +154,9 @@ async def test_answers_grow_to_the_least_number_of_tokens(ear: Ear) -> None:
     coalescer.open(1)
     for text in "abcdefg":
         coalescer.add(1, _token(text))
-        await _turns()
+        await turns()
     coalescer.add(1, _token("h", is_last=True))
-    await _turns()
+    await turns()
     assert ear.outputs == [(1, "a"), (1, "bcd"), (1, "efg"), (1, "h")]
 
 
@@ -172,28 +165,30 @@ async def test_what_has_no_tokens_is_not_held_for_more(ear: Ear) -> None:
     coalescer.open(1)
     for data in (b"a", b"b"):
         coalescer.add(1, HttpChunk(data))
-        await _turns()
+        await turns()
     assert [m.chunk.data for frame in ear.frames for m in frame] == [b"a", b"b"]
 
 
 async def test_a_failure_comes_after_what_there_is(ear: Ear) -> None:
-    coalescer = await _ticked(ear, NEVER)
+    coalescer = await _ticked(ear)
     coalescer.add(1, _token("c"))
     coalescer.fail(msg.Failure(1, "engine", "broken"))
     coalescer.add(1, _token("too late"))
-    await _turns()
+    await turns()
     ((rest, failure),) = ear.frames
     assert (rest.chunk.text, failure.message) == ("c", "broken")
 
 
-async def test_a_closed_request_says_nothing_more(ear: Ear) -> None:
-    coalescer = await _ticked(ear, SOON)
+async def test_a_closed_request_says_nothing_more(
+    ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coalescer = await _ticked(ear)
     coalescer.add(1, _token("c"))
     coalescer.add(2, _token("c"))
     coalescer.close(1)
     coalescer.add(1, _token("d"))
-    await asyncio.sleep(SOON)
-    await _turns()
+    skip_time(monkeypatch, GAP)
+    await turns()
     assert ear.outputs == [(2, "c")]
 
 
@@ -204,21 +199,23 @@ async def test_a_follower_sends_heartbeats_and_no_answers(ear: Ear) -> None:
     coalescer.add(1, _token("a", is_last=True))
     coalescer.fail(msg.Failure(1, "engine", "broken"))
     outgoing.send(msg.Heartbeat(EngineStats()))
-    await _turns()
+    await turns()
     assert [[type(m) for m in frame] for frame in ear.frames] == [[msg.Heartbeat]]
 
 
 async def test_answers_of_one_request_keep_apart(ear: Ear) -> None:
-    coalescer = await _ticked(ear, NEVER)
+    coalescer = await _ticked(ear)
     for index in (0, 1, 0, 1):
         coalescer.add(1, Delta("x", num_tokens=1, index=index))
     coalescer.add(1, Delta("end", index=1, finish_reason="stop"))
-    await _turns()
+    await turns()
     assert [(m.chunk.index, m.chunk.text) for m in ear.frames[0]] == [(0, "xx"), (1, "xxend")]
 
 
-async def test_tokens_may_stay_with_the_engine_and_are_flushed_when_it_is_time(ear: Ear) -> None:
-    coalescer = await _ticked(ear, SOON)
+async def test_tokens_may_stay_with_the_engine_and_are_flushed_when_it_is_time(
+    ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coalescer = await _ticked(ear)
     sink, held = coalescer.sink(1, 0), ["c", "d"]
 
     def flush() -> None:
@@ -228,7 +225,8 @@ async def test_tokens_may_stay_with_the_engine_and_are_flushed_when_it_is_time(e
     assert sink.defer(flush, 1)
     assert sink.defer(flush, 1)
     coalescer.add(2, _token("c"))
-    await asyncio.sleep(3 * SOON)
+    skip_time(monkeypatch, GAP)
+    await turns()
     assert [sorted((m.id, m.chunk.text) for m in frame) for frame in ear.frames] == [
         [(1, "cd"), (2, "c")]
     ]
@@ -236,12 +234,13 @@ async def test_tokens_may_stay_with_the_engine_and_are_flushed_when_it_is_time(e
     ear.frames.clear()
     held.append("e")
     assert sink.defer(flush, 1)
-    await asyncio.sleep(3 * SOON)
+    skip_time(monkeypatch, GAP)
+    await turns()
     assert ear.outputs == [(1, "e")]
 
 
 async def test_no_token_waits_elsewhere_that_would_not_wait_here(ear: Ear) -> None:
-    coalescer = _coalescer(ear, flush_seconds=NEVER)
+    coalescer = _coalescer(ear, flush_seconds=GAP)
     coalescer.open(1)
     sink = coalescer.sink(1, 0)
     assert not sink.defer(lambda: None, 1), "the first token goes at once"
@@ -259,19 +258,19 @@ async def test_tokens_stay_with_the_engine_until_they_are_as_many_as_the_policy_
 ) -> None:
     coalescer = _coalescer(ear, min_tokens=3)
     coalescer.open(1)
-    sink = AnswerSink(coalescer, 1, _turns)
+    sink = AnswerSink(coalescer, 1, turns)
     sink.take(HttpChunk(b"a", num_tokens=1))
     assert [sink.defer(lambda: None, number) for number in (1, 2, 3)] == [True, True, False]
 
 
 async def test_what_waits_elsewhere_is_said_before_a_failure(ear: Ear) -> None:
-    coalescer = _coalescer(ear, flush_seconds=NEVER)
+    coalescer = _coalescer(ear, flush_seconds=GAP)
     coalescer.open(1)
     sink = coalescer.sink(1, 4)
     sink.take(_token("a"))
     assert sink.defer(lambda: sink.take(_token("b")), 1)
     coalescer.fail(msg.Failure(1, "engine", "it broke"))
-    await _turns()
+    await turns()
     (frame,) = ear.frames
     chunks, failure = frame[:-1], frame[-1]
     assert "".join(m.chunk.text for m in chunks) == "ab"
@@ -287,7 +286,7 @@ async def test_what_is_too_large_for_one_frame_travels_in_several(ear: Ear) -> N
     for number in range(8):
         coalescer.open(number)
         coalescer.add(number, _token("a" * (2000 if number == 5 else 300), is_last=True))
-    await _turns()
+    await turns()
     *_, failure = (m for frame in ear.frames for m in frame if isinstance(m, msg.Failure))
     ear.frames = [[m for m in frame if isinstance(m, msg.Output)] for frame in ear.frames]
     assert [number for number, text in ear.outputs if len(text) == 300] == [0, 1, 2, 3, 4, 6, 7]
@@ -306,12 +305,12 @@ async def test_events_of_a_step_travel_in_columns(ear: Ear) -> None:
     for number in (1, 2, 3):
         coalescer.open(number)
         coalescer.add(number, _event(headers={"content-type": "text/event-stream"}))
-    await _turns()
+    await turns()
     for number in (1, 2, 1):
         coalescer.add(number, _event())
     coalescer.add(1, _event(is_last=True))
     coalescer.add(3, _event())
-    await _turns()
+    await turns()
     firsts, step = ear.frames
     assert {type(message) for message in firsts} == {msg.HttpOutput}
     assert [type(message) for message in step] == [msg.Events, msg.HttpOutput, msg.Events]
@@ -327,22 +326,24 @@ async def test_events_that_are_too_large_for_one_frame_travel_in_several(ear: Ea
     for number in range(8):
         coalescer.open(number)
         coalescer.add(number, HttpChunk(b"first"))
-    await _turns()
+    await turns()
     ear.frames.clear()
     for number in range(8):
         coalescer.add(number, _event(2000 if number == 5 else 300))
-    await _turns()
+    await turns()
     assert all(ear.frames)
     messages = [message for frame in ear.frames for message in frame]
     assert [each.id for each in messages] == list(range(8))
     assert [each.id for each in messages if isinstance(each, msg.Failure)] == refused == [5]
 
 
-async def test_a_flush_that_raises_fails_its_own_request(ear: Ear) -> None:
+async def test_a_flush_that_raises_fails_its_own_request(
+    ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Other streams of the worker have their ticks still."""
     refused: list[int] = []
     coalescer = Coalescer(_outgoing(ear, refused))
-    coalescer.set_flush_policy(FlushPolicy(flush_seconds=SOON))
+    coalescer.set_flush_policy(FlushPolicy(flush_seconds=GAP))
     for number in (1, 2, 3):
         coalescer.open(number)
         coalescer.add(number, _token("a"))
@@ -351,12 +352,13 @@ async def test_a_flush_that_raises_fails_its_own_request(ear: Ear) -> None:
         raise RuntimeError("no such token")
 
     for _ in range(2):
-        await _turns()
+        await turns()
         ear.frames.clear()
         assert coalescer.defer(1, broken, 1)
         coalescer.add(2, _token("b"))
         assert coalescer.defer(3, lambda: coalescer.add(3, _token("b")), 1)
-        await asyncio.sleep(3 * SOON)
+        skip_time(monkeypatch, GAP)
+        await turns()
         messages = [message for frame in ear.frames for message in frame]
         failures = [each for each in messages if isinstance(each, msg.Failure)]
         outputs = [each for each in messages if isinstance(each, msg.Output)]
@@ -367,7 +369,7 @@ async def test_a_flush_that_raises_fails_its_own_request(ear: Ear) -> None:
 
 
 async def test_a_request_fails_for_its_first_reason_also_where_its_flush_raises(ear: Ear) -> None:
-    coalescer = _coalescer(ear, flush_seconds=NEVER)
+    coalescer = _coalescer(ear, flush_seconds=GAP)
     coalescer.open(1)
     coalescer.add(1, _token("a"))
 
@@ -376,6 +378,6 @@ async def test_a_request_fails_for_its_first_reason_also_where_its_flush_raises(
 
     assert coalescer.defer(1, broken, 1)
     coalescer.fail(msg.Failure(1, "engine", "it broke"))
-    await _turns()
+    await turns()
     (*_, failure) = ear.frames[-1]
     assert failure.message == "it broke"

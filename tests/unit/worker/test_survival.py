@@ -138,7 +138,7 @@ class AdapterEngine(Engine):
         if folder == "/bad":
             raise ValueError("cannot be loaded")
         if folder == "/slow":
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
     async def unload_adapter(self, name: str) -> None:
         self.done.append(f"unload {name}")

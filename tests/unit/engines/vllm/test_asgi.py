@@ -13,6 +13,7 @@ from lmi_backend.engines.streams import respond_stream
 from lmi_backend.engines.vllm import asgi
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import HttpChunk, HttpRequest
+from tests.support.waiting import turns
 
 CALL = HttpRequest("/v1/x?a=1", b"body", {"x-request-id": "7"})
 
@@ -170,7 +171,7 @@ async def test_closing_waits_for_the_application() -> None:
         await start(send)
         await part(send, b"one")
         await receive()
-        await asyncio.sleep(0.01)
+        await turns()
 
     async with aclosing(respond(application, CALL)) as chunks:
         await anext(chunks)

@@ -1,6 +1,5 @@
 """What an exchange sends, and what it keeps to itself."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +10,7 @@ from lmi_backend.errors import EngineError
 from lmi_backend.frontend.http import exchange as exchange_module
 from lmi_backend.frontend.http.client import CLIENT, Client
 from lmi_backend.frontend.http.exchange import Exchange
+from tests.support.waiting import turns
 
 
 class Connection:
@@ -38,14 +38,14 @@ class Connection:
 async def test_a_silent_stream_is_kept_open(
     monkeypatch: pytest.MonkeyPatch, *, reads: bool
 ) -> None:
-    monkeypatch.setattr(exchange_module, "PING_SECONDS", 0.01)
+    monkeypatch.setattr(exchange_module, "PING_SECONDS", 0.0)
     connection = Connection()
     connection.flow.write_paused = not reads
     await connection.exchange.start(200, {"content-type": EVENTS})
-    await asyncio.sleep(0.1)
+    await turns()
     await connection.exchange.write(b"", is_last=True)
     count = len(connection.written)
-    await asyncio.sleep(0.05)
+    await turns()
     # Not one after the end, and none for a client that does not read what came before.
     assert connection.written == [b"8\r\n: ping\n\n\r\n"] * count
     assert bool(count) == reads

@@ -18,7 +18,10 @@ from lmi_backend.frontend.http.protocol import (
     BoundedProtocol,
     bounded_protocol,
 )
+from tests.support.waiting import HANG_SECONDS, until
 
+HEAD_SECONDS = 600.0
+"""No test takes as long."""
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -74,14 +77,13 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 async def connection(application: Application) -> AsyncIterator[Connection]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        protocol = bounded_protocol(head_seconds=1, idle_seconds=5)
+        protocol = bounded_protocol(head_seconds=HEAD_SECONDS, idle_seconds=5 * HEAD_SECONDS)
         config = uvicorn.Config(
             application, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False
         )
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server._serve([listener]))
-        while not server.started:  # noqa: ASYNC110  uvicorn tells nobody
-            await asyncio.sleep(0.01)
+        await until(lambda: server.started)
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         yield reader, writer
         application.may.set()
@@ -100,15 +102,17 @@ async def _ask(connection: Connection, data: bytes) -> tuple[bytes, bytes]:
 async def _answer(connection: Connection) -> tuple[bytes, bytes]:
     """Return an answer's head and body."""
     reader, _ = connection
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HANG_SECONDS)
     length = next(line for line in head.lower().split(b"\r\n") if b"content-length" in line)
     return head, await reader.readexactly(int(length.partition(b":")[2]))
 
 
-async def _until(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  nobody says when it is
-            await asyncio.sleep(0.01)
+def _protocol() -> BoundedProtocol:
+    """Return the server's end of the connection."""
+    found = [each for each in gc.get_objects() if isinstance(each, BoundedProtocol)]
+    # Those of other tests may not be collected yet.
+    (protocol,) = [each for each in found if not each.transport.is_closing()]
+    return protocol
 
 
 @pytest.mark.parametrize(
@@ -122,10 +126,10 @@ async def test_the_request_that_runs_hears_that_its_client_left(
     connection[1].write(b"GET /stream HTTP/1.1\r\nhost: a\r\n\r\n" + behind)
     await connection[0].readuntil(b"begun")
     connection[1].close()
-    await _until(lambda: application.gone == [0])
+    await until(lambda: application.gone == [0])
     # What waited behind it is not begun.
     application.may.set()
-    await _until(lambda: application.bodies)
+    await until(lambda: application.bodies)
     assert len(application.asked) == 1
 
 
@@ -139,7 +143,7 @@ async def test_a_client_that_sends_nothing_more_gets_its_answers(
     connection[1].write_eof()
     received = await connection[0].readexactly(2)
     application.may.set()
-    received += await asyncio.wait_for(connection[0].read(), 20)
+    received += await asyncio.wait_for(connection[0].read(), HANG_SECONDS)
     heads = [each.partition(b"\r\n")[0] for each in received.split(b"HTTP/1.1 ")]
     assert heads == [b"", *[b"200 OK"] * (GET + behind).count(GET)]
 
@@ -154,7 +158,7 @@ async def test_a_stream_goes_on_to_a_client_that_sends_nothing_more(
     # The next chunk's size begins with zeros.
     received = await connection[0].readexactly(2)
     application.may.set()
-    received += await asyncio.wait_for(connection[0].read(), 20)
+    received += await asyncio.wait_for(connection[0].read(), HANG_SECONDS)
     assert received.lstrip(b"0") == b"\r\n\r\n"
     assert not application.gone
 
@@ -165,7 +169,7 @@ async def test_what_ends_in_the_middle_of_a_request_is_closed(
 ) -> None:
     connection[1].write(request_)
     connection[1].write_eof()
-    assert await asyncio.wait_for(connection[0].read(), 20) == b""
+    assert await asyncio.wait_for(connection[0].read(), HANG_SECONDS) == b""
 
 
 async def test_who_leaves_before_the_response_begins_is_gone(
@@ -173,10 +177,10 @@ async def test_who_leaves_before_the_response_begins_is_gone(
 ) -> None:
     application.may.clear()
     connection[1].write(GET)
-    await _until(lambda: application.bodies)
+    await until(lambda: application.bodies)
     assert application.gone == []
     connection[1].close()
-    await _until(lambda: application.gone)
+    await until(lambda: application.gone)
     assert application.gone == [0]
 
 
@@ -193,9 +197,7 @@ async def test_what_waits_is_bounded_however_much_is_sent(
     connection: Connection, application: Application
 ) -> None:
     """Also while the client gets one response after the other."""
-    found = [each for each in gc.get_objects() if isinstance(each, BoundedProtocol)]
-    # Those of other tests may not be collected yet.
-    (protocol,) = [each for each in found if not each.transport.is_closing()]
+    protocol = _protocol()
     number, seen = 30_000, 0
     for count in range(number):
         connection[1].write(GET)
@@ -213,8 +215,7 @@ async def test_few_requests_are_parsed_ahead(
 ) -> None:
     application.may.clear()
     connection[1].write(GET * 20_000)
-    await _until(lambda: application.asked)
-    await asyncio.sleep(0.1)
+    await until(lambda: _protocol().flow.is_full)
     found = [each for each in gc.get_objects() if type(each).__name__ == "RequestResponseCycle"]
     # As many as a piece of a read holds, not 20,000.
     assert len(found) < 200
@@ -224,9 +225,13 @@ async def test_a_slow_head_behind_a_request_does_not_end_its_response(
     connection: Connection, application: Application
 ) -> None:
     application.may.clear()
+    protocol = _protocol()
+    protocol.head_seconds = 0.01
     connection[1].write(GET + b"GET / HT")
-    # The time that a head may take.
-    await asyncio.sleep(1.5)
+    await until(lambda: application.asked)
+    # This timer is due after the head's, on any machine.
+    await asyncio.sleep(0.02)
+    protocol.head_seconds = HEAD_SECONDS
     application.may.set()
     assert (await _answer(connection))[1] == b"0"
     assert (await _ask(connection, b"TP/1.1\r\nhost: a\r\n\r\n"))[1] == b"1"
@@ -239,7 +244,7 @@ async def test_the_time_between_requests_does_not_end_the_response_to_the_next(
     await _ask(connection, GET)
     application.may.clear()
     connection[1].write(GET)
-    await _until(lambda: len(application.asked) == 2)
+    await until(lambda: len(application.asked) == 2)
     found = [each for each in gc.get_objects() if isinstance(each, BoundedProtocol)]
     assert {each.timeout_keep_alive_task for each in found if each.cycle is not None} == {None}
     application.may.set()
@@ -251,7 +256,7 @@ async def test_what_is_no_http_behind_a_response_is_not_written_into_it(
 ) -> None:
     application.may.clear()
     connection[1].write(b"GET /stream HTTP/1.1\r\nhost: a\r\n\r\n\x00\x00")
-    rest = await asyncio.wait_for(connection[0].read(), 10)
+    rest = await asyncio.wait_for(connection[0].read(), HANG_SECONDS)
     assert b"400" not in rest
 
 
@@ -270,11 +275,11 @@ async def test_what_is_no_body_is_bounded_behind_the_head_too(
 ) -> None:
     application.may.clear()
     connection[1].write(CHUNKED + b"1\r\na\r\n")
-    await _until(lambda: application.asked)
+    await until(lambda: application.asked)
     with contextlib.suppress(ConnectionError):
         connection[1].write(endless)
-        await asyncio.wait_for(connection[0].read(), 10)
-    await _until(lambda: application.gone == [0] or connection[0].at_eof())
+        await asyncio.wait_for(connection[0].read(), HANG_SECONDS)
+    await until(lambda: application.gone == [0] or connection[0].at_eof())
     assert sum(map(len, (b"".join(pair) for pair in application.asked[0]["headers"]))) < HEAD_BYTES
 
 
@@ -414,10 +419,10 @@ async def test_who_leaves_between_tiny_chunks_is_gone(
     application: Application, connection: Connection
 ) -> None:
     connection[1].write(CHUNKED + b"1\r\nx\r\n" * 20_000)
-    await _until(lambda: sum(application.parts) > 1000)
+    await until(lambda: sum(application.parts) > 1000)
     assert (application.gone, application.bodies) == ([], [])
     connection[1].transport.abort()
-    await _until(lambda: application.gone)
+    await until(lambda: application.gone)
     assert application.gone == [0]
 
 

@@ -20,6 +20,7 @@ from lmi_backend.pool.rank_group import WorkerStats
 from tests.support.endpoint_picker import Seen
 from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
+from tests.support.waiting import until
 
 NOWHERE = "http://127.0.0.1:9/metrics"
 """Nobody answers: Triton starts."""
@@ -75,8 +76,7 @@ async def showing(folder: Path, *models: tuple[EngineStats, ...]) -> AsyncIterat
     looking = asyncio.create_task(found.run())
     shows = Metrics(found, Keeping(), NOWHERE)
     try:
-        while len(found.all()) < len(models):  # noqa: ASYNC110  nobody says when they come
-            await asyncio.sleep(0.02)
+        await until(lambda: len(found.all()) == len(models))
         yield shows
     finally:
         looking.cancel()

@@ -23,6 +23,7 @@ from lmi_backend.serving.renewal import Renewal
 from lmi_backend.serving.service import Service
 from tests.support.idle_workers import IdleWorkers
 from tests.support.service_bench import limits_of
+from tests.support.waiting import until
 
 
 class Workers(IdleWorkers):
@@ -88,8 +89,7 @@ async def ask(folder: Path, query: str) -> dict[str, Any]:
     """Return the state of the one model, as a client gets it."""
     models = Models(folder)
     looking = asyncio.create_task(models.run())
-    while not models.all():  # noqa: ASYNC110  nobody says when they come
-        await asyncio.sleep(0.02)
+    await until(models.all)
     exchange = Exchange(query)
     await StateCollector(models, Keeping()).show(exchange)  # type: ignore[arg-type]
     looking.cancel()

@@ -1,14 +1,21 @@
 """What many streams at once show, from the times of their events."""
 
-import os
-import time
+import itertools
+import math
+from types import SimpleNamespace
+from typing import Any
 
-import psutil
 import pytest
 from benchmark.held_streams import CpuWatch, Pace, lateness, summed_up, window
 from benchmark.measured import Answer
 
 PACE = Pace(streams=2, tokens=40, token_seconds=0.25)
+
+
+def _process(seconds: float = 1.0) -> Any:
+    """Return a process that has used so much more CPU at each look."""
+    used = itertools.count(step=seconds)
+    return SimpleNamespace(cpu_times=lambda: SimpleNamespace(user=next(used), system=0.0))
 
 
 def _answer(first: float, *, late: float = 0.0) -> Answer:
@@ -34,8 +41,8 @@ def test_few_events_tell_nothing() -> None:
 def test_what_counts_is_while_all_streams_run() -> None:
     early, tardy = _answer(1.0), _answer(3.0)
     assert window([early, tardy], PACE) == (3.0, early.responses[-1])
-    with CpuWatch([("test", psutil.Process(os.getpid()))]) as watch:
-        time.sleep(0.3)
+    with CpuWatch([("test", _process())]) as watch:
+        pass
     held = summed_up([early, tardy], PACE, watch)
     # Two streams of four tokens a second.
     assert (held.asked, held.came) == (8.0, pytest.approx(8.0, rel=0.05))
@@ -46,8 +53,8 @@ def test_what_counts_is_while_all_streams_run() -> None:
 
 def test_tokens_that_share_events_are_counted_and_not_timed() -> None:
     shared = Answer(0.0, [1.0 + place * 0.5 for place in range(20)])
-    with CpuWatch([("test", psutil.Process(os.getpid()))]) as watch:
-        time.sleep(0.3)
+    with CpuWatch([("test", _process())]) as watch:
+        pass
     held = summed_up([shared, shared], PACE, watch)
     assert held.came == pytest.approx(8.0, rel=0.1)
     assert held.late_ms == {}
@@ -60,12 +67,9 @@ def test_where_each_asks_again_all_of_it_counts() -> None:
 
 
 def test_cores_are_those_of_a_class_and_of_its_busiest() -> None:
-    here = psutil.Process(os.getpid())
-    with CpuWatch([("a", here), ("a", here), ("b", here)]) as watch:
-        began = time.monotonic()
-        while time.monotonic() < began + 0.6:
-            pass
-    cores, busiest = (find(began, began + 0.6) for find in (watch.cores, watch.busiest))
-    assert cores["a"] == pytest.approx(2 * cores["b"], rel=0.3)
-    assert busiest["a"] == pytest.approx(cores["b"], rel=0.3)
+    with CpuWatch([("a", _process(1)), ("a", _process(3)), ("b", _process(1))]) as watch:
+        pass
+    cores, busiest = (find(0.0, math.inf) for find in (watch.cores, watch.busiest))
+    assert cores["a"] == pytest.approx(4 * cores["b"])
+    assert busiest["a"] == pytest.approx(3 * cores["b"])
     assert cores["b"] > 0

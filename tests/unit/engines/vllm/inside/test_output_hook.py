@@ -1,13 +1,13 @@
 """Outputs of a request are taken in the thread of the event loop, in their order."""
 
 import asyncio
-import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lmi_backend.engines.vllm.inside import compat, fast_paths, output_hook
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 
 class Engine:
@@ -31,8 +31,7 @@ class Engine:
         return self.queue
 
     def _run(self) -> None:
-        while self.queue.put is None:
-            time.sleep(0.001)
+        wait_for(lambda: self.queue.put)
         for token in range(9):
             reason = "stop" if token == 8 else None
             self.queue.put(self.state.make_request_output([token], None, reason))
@@ -57,7 +56,7 @@ async def test_outputs_of_another_thread_come_in_order(monkeypatch: pytest.Monke
     sink: Any = SimpleNamespace(take=take, defer=lambda *_: True)
     arguments = {"request_id": "a", "params": SimpleNamespace(n=1)}
     reader: Any = Reader
-    await asyncio.wait_for(output_hook.generate(Engine(), arguments, reader, sink), 20)
+    await asyncio.wait_for(output_hook.generate(Engine(), arguments, reader, sink), HANG_SECONDS)
     assert taken == [[token] for token in range(9)]
     assert "another thread" in fast_paths.states()["output_hook"]
 
@@ -79,10 +78,10 @@ async def test_all_outputs_that_came_before_the_hook_are_taken(
     reader: Any = Reader
     answering = output_hook.generate(engine, arguments, reader, sink)
     if num_good:
-        await asyncio.wait_for(answering, 20)
+        await asyncio.wait_for(answering, HANG_SECONDS)
     else:
         with pytest.raises(AttributeError):
-            await asyncio.wait_for(answering, 20)
+            await asyncio.wait_for(answering, HANG_SECONDS)
     assert (taken, len(aborted)) == ([[token] for token in range(num_good)], not num_good)
 
 
@@ -110,7 +109,7 @@ async def test_a_hook_that_fails_takes_nothing_of_the_request_that_is_given_up(
     sink: Any = SimpleNamespace(take=taken.append, defer=lambda *_: False)
     arguments = {"request_id": "a", "params": SimpleNamespace(n=1)}
     reader: Any = Reader
-    await asyncio.wait_for(output_hook.generate(engine, arguments, reader, sink), 20)
+    await asyncio.wait_for(output_hook.generate(engine, arguments, reader, sink), HANG_SECONDS)
     assert taken == [[0], [1], [2]]
     assert "a release without it" in fast_paths.states()["output_hook"]
 
