@@ -90,6 +90,6 @@ def test_a_stub(served: Served, report: Report, undisturbed: dict[str, set[str]]
 
 def _wait_until_ready(served: Served, count: int) -> None:
     ready = [partial(served.metric, "lmi_worker_ready", "tiny", str(n)) for n in range(count)]
-    wait_for(lambda: all(is_ready() for is_ready in ready), 120)
+    wait_for(lambda: all(is_ready() for is_ready in ready))
     # The first steps of one that has just been started may take their time.
     assert served.generate("tiny", {"text_input": "a", "max_tokens": 20})[0] == 200

@@ -30,7 +30,7 @@ from tests.support.front_streams import (
     vanish,
 )
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
 
 CLIENT_SECONDS = 3
 IDLE_SECONDS = 4
@@ -60,7 +60,7 @@ def process(front: Served) -> Iterator[psutil.Process]:
     before = descriptors(front, process)
     yield process
     wait_until_quiet(front)
-    wait_for(lambda: descriptors(front, process) <= before, 30)
+    wait_for(lambda: descriptors(front, process) <= before)
     assert process.is_running()
 
 
@@ -115,7 +115,7 @@ def test_clients_that_never_read(
                 peak[index] = max(peak[index], each.memory_info().rss - before[index])
             return front.metric("lmi_requests_open", "echo") == 0
 
-        wait_for(grow, 60)
+        wait_for(grow)
         seconds = time.monotonic() - began
         beside.assert_whole()
     grown = [each / 2**20 for each in peak]
@@ -179,7 +179,7 @@ def test_clients_that_vanish(front: Served, process: psutil.Process, report: Rep
         # Those that wait for an answer of which nothing comes yet, and those that wait for nothing.
         for number in range(8):
             silent = stack.enter_context(
-                socket.create_connection(("127.0.0.1", front.port), timeout=30)
+                socket.create_connection(("127.0.0.1", front.port), timeout=HANG_SECONDS)
             )
             long = b'{"inputs": "a", "parameters": {"max_new_tokens": 4000}}'
             silent.sendall(request_of("/invocations", long) if number % 2 else b"")
@@ -216,13 +216,13 @@ def test_bodies_and_headers_a_byte_a_second(
         slow = {}
         for name, data in starts.items():
             slow[name] = stack.enter_context(
-                socket.create_connection(("127.0.0.1", front.port), timeout=30)
+                socket.create_connection(("127.0.0.1", front.port), timeout=HANG_SECONDS)
             )
             slow[name].sendall(data)
         left = dict(slow)
         answers = dict.fromkeys(slow, b"")
         while left:
-            assert time.monotonic() < began + 60
+            assert time.monotonic() < began + HANG_SECONDS
             assert front.ask("/invocations", SHORT)[0] == 200
             for name, connection in list(left.items()):
                 with contextlib.suppress(OSError):
@@ -255,13 +255,15 @@ def test_a_thousand_idle_connections(
     beside = FrontStreams(front, "echo", 16, 200)
     with contextlib.ExitStack() as stack:
         idle = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", front.port), timeout=30))
+            stack.enter_context(
+                socket.create_connection(("127.0.0.1", front.port), timeout=HANG_SECONDS)
+            )
             for _ in range(IDLE)
         ]
         for each in idle[::10]:
             each.sendall(request)
         # The system has taken them; the front end takes one after the other.
-        wait_for(lambda: descriptors(front, process) >= IDLE, CLIENT_SECONDS)
+        wait_for(lambda: descriptors(front, process) >= IDLE)
         assert front.ask("/invocations", SHORT)[0] == 200
         began = time.monotonic()
         answers = [read_until_closed(each) for each in idle]
@@ -286,7 +288,9 @@ def test_more_connections_than_descriptors(
     try:
         with contextlib.ExitStack() as stack:
             for number in range(allowed + IDLE):
-                stack.enter_context(socket.create_connection(("127.0.0.1", front.port), timeout=30))
+                stack.enter_context(
+                    socket.create_connection(("127.0.0.1", front.port), timeout=HANG_SECONDS)
+                )
                 if number % 100 == 0:
                     assert front.ask("/invocations", SHORT)[0] == 200
             assert descriptors(front, process) < allowed
@@ -390,7 +394,7 @@ def test_thousands_of_leavers(
 def _processor_seconds(process: psutil.Process, seconds: float) -> float:
     """Return the processor time that a process takes in some seconds in which nobody asks."""
     before = process.cpu_times()
-    time.sleep(seconds)
+    nothing_more(seconds, "the front end has nothing to do")
     after = process.cpu_times()
     return float(after.user + after.system - before.user - before.system)
 
@@ -404,7 +408,7 @@ class Flow(threading.Thread):
         self.seen: Counter[str] = Counter()
 
     def run(self) -> None:
-        connection = http.client.HTTPConnection(self._front.front_end, timeout=30)
+        connection = http.client.HTTPConnection(self._front.front_end, timeout=HANG_SECONDS)
         with contextlib.closing(connection):
             while not self._ended.is_set():
                 try:

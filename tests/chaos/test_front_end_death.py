@@ -15,14 +15,14 @@ from typing import Any
 import psutil
 import pytest
 
-from lmi_backend.ipc.survivor import places
+from lmi_backend.ipc.survivor import RETURN_SECONDS, places
 from lmi_backend.supervisor.processes import lives
 from tests.chaos.test_front_end import CHATS, ECHO, RESUMABLE
 from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import CuttingProxy, Stream, follow
 from tests.support.ports import free_ports, listens
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 STREAMS = 16
 TOKENS = 300
@@ -198,17 +198,17 @@ def test_a_stub_that_is_killed_as_its_model_is_unloaded_leaves_no_worker(echo: S
     wait_for(lambda: echo.is_up() and echo.is_ready("echo") and echo.ask("/ping")[0] == 200)
     (place,) = places(echo.run_folder(), "echo")
     (worker,) = echo.workers("echo")
-    connection = http.client.HTTPConnection(echo.front_end, timeout=60)
+    connection = http.client.HTTPConnection(echo.front_end, timeout=HANG_SECONDS)
     with contextlib.closing(connection), ThreadPoolExecutor(1) as threads:
         connection.request("POST", CHATS, json.dumps(CHAT | {"model": "echo", "max_tokens": 4000}))
         response = connection.getresponse()
         assert response.readline()
         unloading = threads.submit(echo.ask, "/models/echo", method="DELETE")
         # Its requests have 30 s to end.
-        wait_for(lambda: place.read() is None, 20)
+        wait_for(lambda: place.read() is None)
         assert worker.is_running()
         next(each for each in echo.family() if "triton_python" in each.name()).kill()
-        wait_for(lambda: not lives(worker), 20)
+        wait_for(lambda: not lives(worker), RETURN_SECONDS / 2)
         response.close()
         assert unloading.result()[0] == 200
     response_of(echo, "POST", "/models?url=echo")

@@ -20,7 +20,7 @@ from tests.chaos.test_front_end_death import BODIES, _lasting
 from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import follow
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 STREAMS = 16
 SHORT = json.dumps(
@@ -37,7 +37,7 @@ def restart(served: Served, *more: str) -> subprocess.Popen[str]:
 
 
 def output_of(command: subprocess.Popen[str], status: int) -> str:
-    _, output = command.communicate(timeout=120)
+    _, output = command.communicate(timeout=HANG_SECONDS)
     assert command.returncode == status, output
     return output
 
@@ -67,7 +67,7 @@ class _Crowd:
             each.join()
 
     def _run(self, is_new: bool) -> None:
-        connection = http.client.HTTPConnection(self._served.front_end, timeout=60)
+        connection = http.client.HTTPConnection(self._served.front_end, timeout=HANG_SECONDS)
         with contextlib.closing(connection):
             while not self._ended.wait(0.01):
                 try:
@@ -139,7 +139,7 @@ def _test_restart(echo: Served, report: Report) -> None:
         # On average, each has begun.
         wait_for(lambda: echo.metric("lmi_generation_tokens_total", "echo") > began + STREAMS * 20)
         both = [restart(echo), restart(echo)]
-        output = [each.communicate(timeout=120)[1] for each in both]
+        output = [each.communicate(timeout=HANG_SECONDS)[1] for each in both]
         # The second one while the first was under way; the first waited for the streams.
         assert sorted(each.returncode for each in both) == [0, 1], output
         assert any("another restart of the front end has begun" in text for text in output), output

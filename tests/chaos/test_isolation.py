@@ -66,7 +66,10 @@ class Harm:
         over, until = asyncio.Event(), time.monotonic() + seconds
         watching = asyncio.create_task(self._bystanders.run(over))
         await asyncio.gather(*(self._harm(seeds, until) for _ in range(HARMFUL)))
-        await asyncio.sleep(1)
+        # Each has a whole stream after the last harm.
+        seen = self._bystanders.seen
+        count = seen.streams + 2 * STREAMS
+        await until(lambda: seen.streams >= count or seen.faults)
         over.set()
         return await watching
 
@@ -135,8 +138,8 @@ async def test_no_client_harms_another(echo: Served, report: Report, is_long: bo
                 cause = await find_cause(harmful)
                 pytest.fail(f"{seen.faults[:5]}; caused by exchange {cause}")
             # Whoever was slow has left.
-            wait_for(lambda: echo.metric("lmi_requests_open", "echo") == 0, 60)
-            wait_for(lambda: len(echo.workers("echo")) == 2, 60)
+            wait_for(lambda: echo.metric("lmi_requests_open", "echo") == 0)
+            wait_for(lambda: len(echo.workers("echo")) == 2)
             held.append(memory(echo))
     assert seen.streams >= STREAMS
     assert lasting(echo) == processes

@@ -89,7 +89,7 @@ def _break(
     streams.wait()
     last = streams.last - began
     probe = Probe(served, model)
-    wait_for(probe.is_serving, 120)
+    wait_for(probe.is_serving)
     back = time.monotonic() - began
     outcomes = streams.outcomes
     message = next(iter(sorted(streams.errors, key=len)), "") if outcomes["error"] else ""
@@ -128,7 +128,7 @@ def test_a_worker_with_a_spare(
     more: dict[str, Any] = {"option.spare_workers": 1, "option.adapter_roots": TINY}
     folder = write_properties(tmp_path / "tiny", chat_properties | more)
     with serve([folder], tmp_path) as own:
-        wait_for(lambda: own.metric("lmi_worker_spare", "tiny") == 1, 180)
+        wait_for(lambda: own.metric("lmi_worker_spare", "tiny") == 1)
         adapter = {"name": "late", "src": str(TINY / "lora")}
         assert _manage(own, requestType="REGISTER_ADAPTER", **adapter) == 200
         words = ("a worker with a spare is killed", _worker, signal.SIGKILL)
@@ -199,7 +199,7 @@ def test_tritonserver_under_chats(
     _named("tritonserver")(served).kill()
     assert response.text() == plain
     note_chats(report, "tritonserver is killed", chats, undisturbed)
-    wait_for(Probe(served, "tiny").is_serving, 120)
+    wait_for(Probe(served, "tiny").is_serving)
     assert served.logged(r"worker tiny/0 is ready after .* pid (\d+)", since)[1] == str(worker.pid)
 
 
@@ -406,7 +406,7 @@ def _wait_until_stopped(served: Served, broken: Future[Any]) -> None:
             return any(each.status() == psutil.STATUS_STOPPED for each in served.family())
         return False
 
-    wait_for(lambda: is_stopped() or broken.done(), 240)
+    wait_for(lambda: is_stopped() or broken.done())
     if broken.done():
         broken.result()
 

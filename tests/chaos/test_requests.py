@@ -24,7 +24,7 @@ from tests.support.places import TESTS
 from tests.support.processes import memory_of_server
 from tests.support.serving import Served, serve, write_properties
 from tests.support.streams import Streams
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 STREAMS = 32
 CANCELLED, LONG_CANCELLED = 2_500, 10_000
@@ -90,7 +90,7 @@ def test_a_broken_frame(frames: Served, report: Report, how: str, fault: str, wo
     assert status == 400
     assert words in answer["error"]
     for thread in threads:
-        thread.join(30)
+        thread.join(HANG_SECONDS)
     assert len(answers) == STREAMS
     assert all(words in each["error"] for each in answers)
     wait_for(lambda: frames.generate("frames", {"inputs": "a"})[0] == 200)
@@ -162,7 +162,7 @@ def test_more_requests_than_fit(tmp_path: Path, report: Report) -> None:
             assert status == 400
             assert "the queue is full" in answer["error"]
         _assert_whole(streams)
-        waiting.join(30)
+        waiting.join(HANG_SECONDS)
     refused.sort()
     report.note(
         f"{MORE} requests more than fit",
@@ -300,7 +300,7 @@ def test_a_server_that_is_started_and_stopped_leaves_nothing(
                 memory = memory_of_server(family)
                 assert os.listdir(own)
                 assert served.stop() == 0
-                stream.join(10)
+                stream.join(HANG_SECONDS)
                 assert not [each for each in family if each.is_running()]
             assert not _left(own, memory)
     report.note(

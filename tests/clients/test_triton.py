@@ -48,8 +48,8 @@ def test_tritonclient_is_told_what_was_wrong(tritonclient: Any) -> None:
 
 def test_tritonclient_leaves_a_stream(tritonclient: Any, ensemble_server: Served) -> None:
     assert tritonclient["cancelled"] == ["a"]
-    # It would run for half a minute.
-    wait_for(lambda: ensemble_server.metric(RUNNING, "echo") == 0, seconds=10)
+    wait_for(lambda: ensemble_server.metric("lmi_requests_total", "echo", outcome="cancelled"))
+    wait_for(lambda: ensemble_server.metric(RUNNING, "echo") == 0)
 
 
 def test_litellm_generates(litellm: Any) -> None:

@@ -14,7 +14,7 @@ from lmi_backend.pool.slot import Slot
 from lmi_backend.pool.spares import Spares
 from tests.support.harness import Harness
 from tests.support.processes import is_alive
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 Start = Callable[..., AbstractContextManager[Harness]]
 ECHO = {"option.rolling_batch": "echo", "option.spare_workers": 1, "option.die_on": "die"}
@@ -50,7 +50,7 @@ class Moment:
         """Wait until it has come, and the service has ended."""
         wait_for(self._once.locked)
         wait_for(lambda: self._thread.ident is not None)
-        self._thread.join(60)
+        self._thread.join(HANG_SECONDS)
         assert not self._thread.is_alive()
 
 

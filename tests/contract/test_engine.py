@@ -37,7 +37,7 @@ from lmi_backend.tokenization import (
     TokenIds,
 )
 from tests.support.harness import Harness, RecordingSink
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 PROMPT = "Count to one hundred:"
 
@@ -352,7 +352,7 @@ def test_each_request_ends_once_whatever_happens_while_it_waits(start: Any) -> N
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(HANG_SECONDS)
         for sink in sinks:
             sink.wait()
         wait_for(lambda: echo.service.snapshot().open == 0)

@@ -1,7 +1,6 @@
 """LMI-Dist is vLLM whose ranks mpirun starts: two of them on the CPU answer as one process does."""
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from tests.support.harness import RecordingSink
 from tests.support.processes import shared_memory
 from tests.support.releases import has_avx512, vllm_release
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 WRONG = Path(__file__).resolve().parents[2] / ".cache" / "tiny" / "lora"
 
@@ -37,10 +37,7 @@ def test_a_stream_is_cancelled_in_the_middle(engine: Any) -> None:
     stream = engine.start("Count to one hundred:", max_tokens=900, ignore_eos=True).wait_first()
     stream.is_gone = True
     assert isinstance(stream.wait().error, CancelledError)
-    end = time.monotonic() + 10
-    while engine.running():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_for(lambda: not engine.running())
 
 
 @of_dist
@@ -83,7 +80,7 @@ def test_a_killed_rank_costs_every_stream_a_pause(engine: Any) -> None:
         # The CPU builds of older ones have none, nor has the one for processors without AVX-512.
         assert shared or vllm_release() < (0, 17) or not has_avx512()
         second.kill()
-    gone, alive = psutil.wait_procs(members, timeout=5)
+    gone, alive = psutil.wait_procs(members, timeout=HANG_SECONDS)
     assert (len(gone), alive) == (len(members), [])
     left = [path for path in shared if os.path.exists(path)]
     assert not [path for path in left if os.stat(path).st_ino == shared[path]]

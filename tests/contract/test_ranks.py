@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,15 +63,15 @@ def test_a_killed_rank_is_named_and_the_group_starts_again(group: Any, killed: i
     streams = [group.start("a b c", max_tokens=4000).wait_first() for _ in range(8)]
     _, ranks, members = _members(group)
     assert len(ranks) == 2
-    began = time.monotonic()
     ranks[killed].kill()
     for stream in streams:
         error = stream.wait().error
         assert isinstance(error, EngineDeadError)
         assert f"rank {killed}" in str(error)
+        # Its end is seen, and not its silence.
+        assert "said nothing" not in str(error)
         assert stream.endings == 1
-    assert time.monotonic() - began < 20
-    wait_for(lambda: all(map(_is_gone, members)), seconds=20)
+    wait_for(lambda: all(map(_is_gone, members)))
     wait_for(lambda: group.service.health().is_ready)
     assert group.ask("a", max_tokens=2).text == "aa"
     assert [w.deaths for w in group.service.snapshot().workers] == [1]
@@ -85,7 +84,7 @@ def test_a_killed_launcher_ends_the_group(group: Any) -> None:
     error = stream.wait().error
     assert isinstance(error, EngineDeadError)
     assert "mpirun" in str(error)
-    wait_for(lambda: all(map(_is_gone, members)), seconds=20)
+    wait_for(lambda: all(map(_is_gone, members)))
     wait_for(lambda: group.service.health().is_ready)
 
 
@@ -138,7 +137,7 @@ def test_ranks_end_when_the_stub_is_killed(tmp_path: Path) -> None:
         assert len([each for each in members if _rank(each) is not None]) == 2
         stub.kill()
         stub.wait()
-        wait_for(lambda: all(map(_is_gone, members)), seconds=10)
+        wait_for(lambda: all(map(_is_gone, members)))
 
 
 def test_an_option_the_engine_refuses_is_named(start: Any, tiny_properties: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ TOKENS = 100
 
 def spare_of(engine: Harness, worker: psutil.Process) -> psutil.Process:
     """Wait until a worker has a spare, and return that."""
-    wait_for(lambda: has_spare(engine), 180)
+    wait_for(lambda: has_spare(engine))
     (spare,) = [each for each in engine.workers if each.pid != worker.pid]
     return spare
 
@@ -52,7 +52,7 @@ def wait_for_next(engine: Harness, before: int) -> None:
     Args:
         before: deaths until then.
     """
-    wait_for(lambda: deaths(engine) > before and engine.service.health().is_ready, 180)
+    wait_for(lambda: deaths(engine) > before and engine.service.health().is_ready)
 
 
 def oldest(engine: Harness) -> psutil.Process:

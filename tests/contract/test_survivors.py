@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from lmi_backend.ipc.survivor import places
+from lmi_backend.ipc.survivor import RETURN_SECONDS, places
 from lmi_backend.pool.survivors import memory_left_behind
 from tests.support.harness import Harness, started
 from tests.support.places import ROOT
@@ -185,7 +185,7 @@ def test_what_nobody_takes_over_ends(stubs: Stubs, how: str) -> None:
         left.send_signal(signal.SIGTERM)
     else:
         stubs.end_serve()
-    wait_for(lambda: not is_alive(left), 20)
+    wait_for(lambda: not is_alive(left), RETURN_SECONDS / 2)
 
 
 def _has_stub(worker: psutil.Process) -> bool:
@@ -195,7 +195,7 @@ def _has_stub(worker: psutil.Process) -> bool:
 def test_one_whose_stubs_die_one_soon_after_the_other_is_taken_over_once(stubs: Stubs) -> None:
     left = stubs.killed()
     assert stubs.killed() == left
-    wait_for(lambda: not is_alive(left), 20)
+    wait_for(lambda: not is_alive(left), RETURN_SECONDS / 2)
     with stubs.next() as engine:
         assert pid_of(engine) != left.pid
 
@@ -223,4 +223,4 @@ def _ends_with_its_stub(stubs: Stubs, *more: str) -> None:
         assert stub.stdout.readline() == "serves\n"
         (worker,) = psutil.Process(stub.pid).children()
         stub.kill()
-    wait_for(lambda: not is_alive(worker), 20)
+    wait_for(lambda: not is_alive(worker), RETURN_SECONDS / 2)

@@ -11,7 +11,7 @@ from tests.support.proxies import PROXIES
 from tests.support.routers import ROUTERS, Router, Running
 from tests.support.steady_load import STREAMS, TOKENS
 
-HANG_SECONDS = 6.0
+STOPPED_SECONDS = 6.0
 SHORT = ("Envoy",)
 SHORT_PROXIES = ("nginx", "HAProxy")
 """What is tried without --fleet-report."""
@@ -54,7 +54,7 @@ def fleet_report(request: pytest.FixtureRequest) -> Iterator[FleetReport]:
     report = FleetReport()
     yield report
     if path := request.config.getoption("--fleet-report"):
-        report.write(path, streams=STREAMS, tokens=TOKENS, hang=HANG_SECONDS)
+        report.write(path, streams=STREAMS, tokens=TOKENS, hang=STOPPED_SECONDS)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from tests.support.fleet_report import FleetReport
 from tests.support.places import ENGINE_PYTHON, TINY
 from tests.support.pods import MODEL, Pod
 from tests.support.routers import ROUTERS, SESSION, Router
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 PROPERTIES: dict[str, Any] = {
     "option.rolling_batch": "vllm",
@@ -151,7 +151,7 @@ def _adapted(url: str, request_id: str) -> int:
 def _streaming(server: Pod) -> Iterator[None]:
     """Let the adapter answer at length."""
     body = {"model": ADAPTER, "prompt": "The", "max_tokens": 2000, "ignore_eos": True}
-    client = http.client.HTTPConnection(server.served.front_end, timeout=60)
+    client = http.client.HTTPConnection(server.served.front_end, timeout=HANG_SECONDS)
     with contextlib.closing(client):
         kind = {"content-type": "application/json"}
         client.request("POST", "/v1/completions", json.dumps(body | {"stream": True}), kind)
@@ -163,7 +163,7 @@ def _streaming(server: Pod) -> Iterator[None]:
 
 
 def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> tuple[int, bytes]:
-    client = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    client = http.client.HTTPConnection(url.removeprefix("http://"), timeout=HANG_SECONDS)
     with contextlib.closing(client):
         kind = {"content-type": "application/json"}
         client.request("POST", "/v1/completions", json.dumps(body), kind | headers)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.endpoint_picker import Picker, RefusedError, Seen, parse, picking_router
 from tests.support.pods import MODEL, Pod
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 
 def test_the_newest_series_counts_else_the_first_and_never_a_sum() -> None:
@@ -60,7 +60,7 @@ def _held(server: Pod, count: int) -> Iterator[None]:
     body = {"model": MODEL, "prompt": " word", "max_tokens": 2000, "stream": True}
     with contextlib.ExitStack() as open_ones:
         for _ in range(count):
-            client = http.client.HTTPConnection(server.served.front_end, timeout=60)
+            client = http.client.HTTPConnection(server.served.front_end, timeout=HANG_SECONDS)
             open_ones.callback(client.close)
             kind = {"content-type": "application/json"}
             client.request("POST", "/v1/completions", json.dumps(body), kind)
@@ -79,7 +79,9 @@ def test_requests_go_through_envoy_to_who_has_the_least_to_do(
     ):
         wait_for(lambda: [made.seen[each.port].running for each in servers] == [4, 2, 0])
         before = [len(each.answered()) for each in servers]
-        client = http.client.HTTPConnection(running.url.removeprefix("http://"), timeout=30)
+        client = http.client.HTTPConnection(
+            running.url.removeprefix("http://"), timeout=HANG_SECONDS
+        )
         with contextlib.closing(client):
             for number in range(10):
                 body = {"model": MODEL, "prompt": "a b", "max_tokens": 2}

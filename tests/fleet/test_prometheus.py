@@ -16,7 +16,7 @@ from tests.support.places import ROOT
 from tests.support.pods import MODEL, Pod
 from tests.support.ports import free_ports
 from tests.support.routers import DEBIAN
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 DEPLOY = ROOT / "deploy"
 
@@ -43,11 +43,11 @@ def prometheus(servers: list[Pod], tmp_path_factory: pytest.TempPathFactory) -> 
         for each in servers:
             assert each.served.ask("/v1/completions", body)[0] == 200
         query = "min(count_over_time(vllm:num_requests_running[30s])) > 3"
-        wait_for(lambda: process.poll() is None and _asked(port, query), 40)
+        wait_for(lambda: process.poll() is None and _asked(port, query))
         yield port
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(HANG_SECONDS)
 
 
 def _asked(port: int, query: str) -> list[Any]:

@@ -18,7 +18,7 @@ import pytest
 from tests.support.places import ROOT
 from tests.support.pods import MODEL, Pod
 from tests.support.routers import Router, Running
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 CHAT = "/v1/chat/completions"
 LONG: dict[str, Any] = {
@@ -52,7 +52,9 @@ def proxied(
 def sent(proxied: Running, path: str, body: Any, name: str = "") -> Iterator[Any]:
     """Send a request; give what returns its response. After the block, its client has left."""
     address = urlsplit(proxied.url)
-    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
+    connection = http.client.HTTPConnection(
+        str(address.hostname), address.port, timeout=HANG_SECONDS
+    )
     data = body if isinstance(body, str) else json.dumps(body)
     headers = {"content-type": "application/json"} | ({"x-request-id": name} if name else {})
     with contextlib.closing(connection):

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import psutil
 
-from tests.fleet.conftest import HANG_SECONDS
+from tests.fleet.conftest import STOPPED_SECONDS
 from tests.support.fleet_report import FleetReport, lost
 from tests.support.pods import MODEL, PROPERTIES, Pod, wait_until_asked
 from tests.support.routers import SESSION, Router, Running
 from tests.support.steady_load import SteadyLoad
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 _SECONDS = 20.0
 _RATE = 20.0
@@ -67,7 +67,7 @@ def _filled(server: Pod) -> Iterator[None]:
     body = {"model": MODEL, "prompt": " word", "max_tokens": 2000, "stream": True}
     with contextlib.ExitStack() as open_ones:
         for _ in range(places):
-            client = http.client.HTTPConnection(server.served.front_end, timeout=60)
+            client = http.client.HTTPConnection(server.served.front_end, timeout=HANG_SECONDS)
             open_ones.callback(client.close)
             client.request(
                 "POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"}
@@ -86,7 +86,7 @@ def test_a_server_that_stands_still_is_gone_round(
         wait_until_asked(servers[0])
         began = time.monotonic()
         with servers[0].hanging():
-            time.sleep(HANG_SECONDS)
+            time.sleep(STOPPED_SECONDS)
         went_on = time.monotonic()
         wait_for(lambda: servers[0].served.ask("/ping")[0] == 200)
         time.sleep(2)
@@ -148,7 +148,7 @@ def _cost(server: Pod, rate: float, *, is_new: bool = False) -> float:
     """Return the CPU seconds of a server over a while in which it is asked at a rate."""
     before = _cpu(server)
     end = time.monotonic() + _SECONDS
-    client = http.client.HTTPConnection(server.served.front_end, timeout=10)
+    client = http.client.HTTPConnection(server.served.front_end, timeout=HANG_SECONDS)
     with contextlib.closing(client):
         while time.monotonic() < end:
             if rate:

@@ -15,7 +15,7 @@ import tritonclient.grpc
 
 from tests.support.releases import IS_COMPAT
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 RUNNING = "lmi_engine_requests_running"
 ENDED = "lmi_requests_total"
@@ -61,7 +61,7 @@ def stream(
         client.async_stream_infer(model, inputs, enable_empty_final_response=True, **options)
         is_final = False
         while not is_final:
-            result = answers.get(timeout=60)
+            result = answers.get(timeout=HANG_SECONDS)
             if isinstance(result, Exception):
                 found.append(result)
                 break
@@ -104,10 +104,12 @@ def test_the_form_of_tritons_openai_front_end_is_answered(aliases: Served) -> No
 
 
 def test_a_client_that_leaves_an_alias_model_frees_its_request(aliases: Served) -> None:
+    cancelled = aliases.metric(ENDED, "slow", outcome="cancelled")
     with aliases.events("slow_trtllm", LONG) as events:
         next(events)
-        wait_for(lambda: aliases.metric(RUNNING, "slow") == 1, seconds=20)
-    wait_for(lambda: aliases.metric(RUNNING, "slow") == 0, seconds=5)
+        wait_for(lambda: aliases.metric(RUNNING, "slow") == 1)
+    wait_for(lambda: aliases.metric(ENDED, "slow", outcome="cancelled") == cancelled + 1)
+    wait_for(lambda: aliases.metric(RUNNING, "slow") == 0)
 
 
 _OWN = {"inputs": "a b c", "parameters": {"max_new_tokens": 3000}}
@@ -162,7 +164,7 @@ def test_who_leaves_a_whole_answer_frees_its_place(
     outcome = outcome.partition(" ")[0]
     before = {name: aliases.metric(ENDED, "slow", outcome=name) for name in ENDINGS}
     with roads[road]():
-        wait_for(lambda: aliases.metric(RUNNING, "slow") == 1, seconds=20)
+        wait_for(lambda: aliases.metric(RUNNING, "slow") == 1)
     wait_for(lambda: aliases.metric(RUNNING, "slow") == 0)
     wait_for(lambda: aliases.metric(ENDED, "slow", outcome=outcome) > before[outcome])
     ended = {name: aliases.metric(ENDED, "slow", outcome=name) - before[name] for name in ENDINGS}
@@ -176,7 +178,7 @@ def test_a_running_request_is_ended_by_its_id(aliases: Served) -> None:
         assert stream(aliases, "slow_trtllm", stop, request_id="7") == [{}]
         last = list(events)[-1]
     assert last["text_output"] == ""
-    wait_for(lambda: aliases.metric(RUNNING, "slow") == 0, seconds=5)
+    wait_for(lambda: aliases.metric(RUNNING, "slow") == 0)
 
 
 def test_the_limits_of_the_model_are_those_of_its_alias_models(aliases: Served) -> None:

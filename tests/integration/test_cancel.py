@@ -14,13 +14,20 @@ RUNNING = "lmi_engine_requests_running"
 LONG = {"max_new_tokens": 900, "ignore_eos": True}
 
 
+def _cancelled(served: Served) -> float:
+    """Return how many requests ended because their clients left, and not by themselves."""
+    return served.metric("lmi_requests_total", "tiny", outcome="cancelled")
+
+
 def test_dropping_the_http_connection_frees_the_request(served: Served) -> None:
     body: dict[str, Any] = {"inputs": "Tell a story:", "parameters": LONG, "stream": True}
+    cancelled = _cancelled(served)
     with served.events("tiny", body) as events:
         next(events)
         wait_for(lambda: served.metric(RUNNING, "tiny") == 1)
-    wait_for(lambda: served.metric(RUNNING, "tiny") == 0, seconds=5)
-    wait_for(lambda: served.metric("lmi_requests_open", "tiny") == 0, seconds=5)
+    wait_for(lambda: _cancelled(served) == cancelled + 1)
+    wait_for(lambda: served.metric(RUNNING, "tiny") == 0)
+    wait_for(lambda: served.metric("lmi_requests_open", "tiny") == 0)
 
 
 def test_cancelling_a_grpc_stream_frees_all_its_requests(served: Served) -> None:
@@ -30,13 +37,15 @@ def test_cancelling_a_grpc_stream_frees_all_its_requests(served: Served) -> None
     flag = tritonclient.grpc.InferInput("stream", [1], "BOOL")
     flag.set_data_from_numpy(np.array([True]))
     with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
+        cancelled = _cancelled(served)
         client.start_stream(lambda result, error: answers.put(error or result))
         # So many that they last, also where the machine is busy with something else.
         for _ in range(64):
             client.async_stream_infer("tiny", [text, flag], parameters=LONG)
         wait_for(lambda: served.metric(RUNNING, "tiny") >= 4)
         client.stop_stream(cancel_requests=True)
-    wait_for(lambda: served.metric(RUNNING, "tiny") == 0, seconds=5)
+    wait_for(lambda: _cancelled(served) == cancelled + 64)
+    wait_for(lambda: served.metric(RUNNING, "tiny") == 0)
 
 
 @pytest.mark.parametrize("model", ["tiny", "echo"])

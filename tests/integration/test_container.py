@@ -15,7 +15,7 @@ import pytest
 from tests.support.container import container, why_not
 from tests.support.places import ROOT
 from tests.support.serving import write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 PROGRAM = str(Path(sys.executable).with_name("lmi-backend"))
@@ -50,7 +50,7 @@ def test_serve_alone_answers_as_sagemaker_asks(image: dict[str, str], tmp_path: 
         assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE)
         assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
         os.kill(run.inside, signal.SIGTERM)
-        assert run.process.wait(60) == 0, run.log.read_text("utf-8", "replace")
+        assert run.process.wait(HANG_SECONDS) == 0, run.log.read_text("utf-8", "replace")
 
 
 def test_a_model_that_cannot_be_served_is_an_exit_status(
@@ -59,5 +59,5 @@ def test_a_model_that_cannot_be_served_is_an_exit_status(
     properties = {"option.rolling_batch": "echo", "option.max_rolling_batch_size": "many"}
     model = write_properties(tmp_path / "model", properties)
     with container(model, image, [PROGRAM, "serve"], tmp_path / "log") as run:
-        assert run.process.wait(60) == 2
+        assert run.process.wait(HANG_SECONDS) == 2
     assert "option.max_rolling_batch_size=many" in run.log.read_text("utf-8", "replace")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.ports import free_ports
 from tests.support.serving import Served, serve, tritonserver, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
 
@@ -48,10 +48,10 @@ def _drained(served: Served, model: str) -> str:
         status, answer = served.generate(model, {"inputs": "a"})
         assert (status, answer["error"]) == (400, "the server is stopping")
         time.sleep(0.1)
-    _, output = draining.communicate(timeout=60)
+    _, output = draining.communicate(timeout=HANG_SECONDS)
     assert draining.returncode == 0, output
     for thread, _ in (short, long):
-        thread.join(10)
+        thread.join(HANG_SECONDS)
         assert not thread.is_alive()
     assert short[1][-1]["generated_text"] == "a b" * 20
     assert "the server is stopping" in long[1][-1]["error"]
@@ -95,7 +95,7 @@ def test_workers_are_started_anew_one_after_the_other(tmp_path: Path) -> None:
         assert "worker 1 is new after" in output
         assert "error" not in output
         for thread, events in streams:
-            thread.join(30)
+            thread.join(HANG_SECONDS)
             assert events[-1]["generated_text"] == "a b" * 50
         after = {process.pid for process in served.workers("echo")}
         assert len(after) == 2

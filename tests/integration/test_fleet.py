@@ -16,7 +16,7 @@ from lmi_backend.options import load_options
 from lmi_backend.repository.variants import VARIANTS, Alias
 from lmi_backend.repository.writer import MODEL_PY, write_alias_model
 from tests.support.serving import Served, tritonserver, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +55,7 @@ def test_a_folder_is_completed_and_serves(fleet: Served, model: str) -> None:
 
 def test_sagemakers_invocations_take_a_body_as_it_is(fleet: Served) -> None:
     """Triton puts its own JSON header and four bytes of length before the answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", fleet.sagemaker_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", fleet.sagemaker_port, timeout=HANG_SECONDS)
     with contextlib.closing(connection):
         body = json.dumps({"inputs": "a b", "parameters": {"max_new_tokens": 3}})
         kind = "application/vnd.sagemaker-triton.binary+json;json-header-size=0"
@@ -125,7 +125,7 @@ def _repair_a_dead_stub(served: Served) -> None:
 
 def test_a_server_that_gives_up_waiting_for_a_client_leaves_nothing(fleet: Served) -> None:
     """An idle connection is enough for it to end without ending its stubs. The last test here."""
-    with contextlib.closing(http.client.HTTPConnection(fleet.http, timeout=30)) as client:
+    with contextlib.closing(http.client.HTTPConnection(fleet.http, timeout=HANG_SECONDS)) as client:
         client.request("GET", "/v2/health/ready")
         client.getresponse().read()
         family = _family(fleet)
@@ -134,7 +134,7 @@ def test_a_server_that_gives_up_waiting_for_a_client_leaves_nothing(fleet: Serve
         regions = {Path("/dev/shm", word) for word in words if "shm_region" in word}
         assert len(stubs) == len(regions) >= 4
         fleet.process.terminate()
-        assert fleet.process.wait(30) == 1
+        assert fleet.process.wait(HANG_SECONDS) == 1
         with contextlib.suppress(AssertionError):
             wait_for(lambda: not _alive(family))
         assert _alive(family) == []

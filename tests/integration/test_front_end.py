@@ -19,7 +19,7 @@ from tests.support.attackers import ECHO
 from tests.support.ports import free_ports, listens
 from tests.support.processes import is_alive
 from tests.support.serving import Served, serve, tritonserver, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 BODY = {"inputs": "a b c", "parameters": {"max_new_tokens": 3}}
 LONG = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 100}}
@@ -68,7 +68,7 @@ def _assert_no_connection_is_refused_while_it_is_replaced(server: Served) -> Non
 def test_nothing_of_it_is_left_whatever_ends_serve(server: Served, sent: int) -> None:
     family = server.family()
     server.process.send_signal(sent)
-    server.process.wait(60)
+    server.process.wait(HANG_SECONDS)
     wait_for(lambda: not [p for p in family if p.is_running() and p.status() != "zombie"])
 
 
@@ -94,7 +94,7 @@ def test_it_serves_the_models_of_a_server_that_others_start(tmp_path: Path) -> N
                 wait_for(lambda: triton.ask("/ping")[0] == 503)
     finally:
         front_end.terminate()
-        assert front_end.wait(30) == 0
+        assert front_end.wait(HANG_SECONDS) == 0
         shutil.rmtree(run)
 
 
@@ -114,7 +114,7 @@ def test_several_that_share_a_port_are_kept_up_and_end_with_who_keeps_them(tmp_p
     finally:
         keeper.kill()
         keeper.wait()
-    psutil.wait_procs(both, timeout=30)
+    psutil.wait_procs(both, timeout=HANG_SECONDS)
     assert not [each for each in both if each.is_running()]
     assert not listens(port)
 
@@ -122,7 +122,7 @@ def test_several_that_share_a_port_are_kept_up_and_end_with_who_keeps_them(tmp_p
 def test_metrics_are_tritons_and_ours_and_one_series_of_each_that_fleets_read(
     server: Served,
 ) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as stream:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=HANG_SECONDS) as stream:
         data = json.dumps(LONG).encode()
         head = (
             f"POST /invocations HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n\r\n"

@@ -18,7 +18,7 @@ from lmi_backend.repository.restricted_apis import HEADER
 from tests.support.attackers import ECHO
 from tests.support.ports import free_ports, listens
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 CLIENT = {"authorization": "Bearer client-key"}
 BOSS = {"authorization": "Bearer boss-key"}
@@ -222,4 +222,4 @@ def test_beside_a_server_of_your_own_a_file_has_the_key(
         assert has_key or manage(beside, "GET", "/models", key=key)[0] == 501
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(HANG_SECONDS)

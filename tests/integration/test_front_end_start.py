@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support.ports import free_ports
 from tests.support.serving import serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 ECHO = {"option.rolling_batch": "echo"}
 WAITING = """
@@ -35,7 +35,7 @@ class Probe:
         self._port = port
 
     def ask(self, path: str, body: str | None = None) -> tuple[int, dict[str, str], Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=HANG_SECONDS)
         with closing(connection):
             connection.request("GET" if body is None else "POST", path, body)
             response = connection.getresponse()

@@ -22,7 +22,7 @@ from tests.support.certificates import make_pair
 from tests.support.places import CLIENTS_PYTHON
 from tests.support.ports import free_ports, listens
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 LONG = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 1000}}
 PROCESSES = 2
@@ -77,7 +77,7 @@ def trust(certificate: Path) -> ssl.SSLContext:
 def connected(server: Served, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
     address = ("127.0.0.1", server.port)
     with (
-        socket.create_connection(address, timeout=30) as plain,
+        socket.create_connection(address, timeout=HANG_SECONDS) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
     ):
         yield connection
@@ -184,7 +184,7 @@ def test_who_leaves_frees_the_engine(served: Served) -> None:
 def half(served: Served) -> Iterator[list[socket.socket]]:
     """Connections that never get to the end of a handshake."""
     address = ("127.0.0.1", served.port)
-    half = [socket.create_connection(address, timeout=30) for _ in range(200)]
+    half = [socket.create_connection(address, timeout=HANG_SECONDS) for _ in range(200)]
     for connection in half[:100]:
         connection.sendall(b"\x16\x03\x01\x02\x00\x01")
     yield half
@@ -200,7 +200,10 @@ def half(served: Served) -> Iterator[list[socket.socket]]:
 def test_what_is_no_tls_costs_nobody_an_answer(served: Served, data: bytes) -> None:
     answer = b""
     address = ("127.0.0.1", served.port)
-    with contextlib.suppress(OSError), socket.create_connection(address, timeout=30) as plain:
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(address, timeout=HANG_SECONDS) as plain,
+    ):
         plain.sendall(data)
         answer = plain.recv(100)
     assert b"HTTP" not in answer
@@ -275,7 +278,7 @@ def test_a_front_end_ends_although_clients_say_no_farewell(secret: Secret, tmp_p
         half.sendall(b"\x16\x03\x01\x02\x00\x01")
         process.send_signal(signal.SIGTERM)
         # `serve` kills what takes ten seconds.
-        assert process.wait(10) == 0
+        assert process.wait(HANG_SECONDS) == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 _TRIES = 5
 """Of a stream: tokens that come together share an event, which is chance."""
@@ -197,7 +197,7 @@ def _compare(server: Served, path: str, body: Any, method: str = "POST") -> None
 
 
 def _ask(port: int, path: str, data: bytes, method: str = "POST") -> tuple[int, str, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_SECONDS)
     with closing(connection):
         connection.request(method, path, data)
         response = connection.getresponse()

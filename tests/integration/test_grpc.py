@@ -15,6 +15,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from tests.support.serving import Served
+from tests.support.waiting import HANG_SECONDS
 
 STREAMS = 64
 
@@ -44,7 +45,7 @@ def test_a_sync_stream_answers_and_marks_its_end(
             )
             chunks, is_final = [], False
             while not is_final:
-                result = answers.get(timeout=60)
+                result = answers.get(timeout=HANG_SECONDS)
                 chunks.append(_text(result))
                 parameters = result.get_response().parameters
                 is_final = parameters["triton_final_response"].bool_param
@@ -130,7 +131,7 @@ def test_a_wrong_parameter_is_an_error_on_the_stream(served: Served) -> None:
     with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
         client.start_stream(lambda result, error: answers.put(error or result))
         client.async_stream_infer("tiny", _inputs("The"), parameters={"top_p": 2.0})
-        error = answers.get(timeout=60)
+        error = answers.get(timeout=HANG_SECONDS)
         client.stop_stream()
     assert isinstance(error, InferenceServerException)
     assert "top_p 2.0 is out of range" in str(error)
@@ -143,7 +144,7 @@ def test_named_outputs_are_the_ones_that_come(served: Served) -> None:
         client.start_stream(lambda result, error: answers.put(error or result))
         inputs = _inputs("The capital of France is", stream=False)
         client.async_stream_infer("tiny", inputs, outputs=wanted)
-        result = answers.get(timeout=60)
+        result = answers.get(timeout=HANG_SECONDS)
         client.stop_stream()
     assert {output.name for output in result.get_response().outputs} == {
         "text_output",

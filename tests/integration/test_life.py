@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from lmi_backend.supervisor.triton_release import installed_version, starts_stub
 from tests.support.ports import free_ports
 from tests.support.processes import is_alive, memory_of_server
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
 
@@ -57,7 +56,7 @@ def test_sigterm_lets_streams_finish_and_leaves_nothing(tmp_path: Path) -> None:
         memory = memory_of_server(family)
         thread, events = _stream(served, "echo", 60)
         assert served.stop() == 0
-        thread.join(10)
+        thread.join(HANG_SECONDS)
         assert events[-1]["generated_text"] == ("Tell a story:" * 20)
         assert len(events) > 30
         # None is started again in place of one that was stopped.
@@ -72,7 +71,7 @@ def test_streams_that_do_not_finish_in_time_get_an_error(tmp_path: Path) -> None
         memory = memory_of_server(family)
         thread, events = _stream(served, "echo", 4000)
         assert served.stop() == 0
-        thread.join(10)
+        thread.join(HANG_SECONDS)
         assert "stopping" in events[-1]["error"]
     _assert_nothing_left(family, memory)
 
@@ -95,7 +94,7 @@ def test_stopping_during_the_start_leaves_nothing(tmp_path: Path, number: int) -
         memory = memory_of_server(family)
         process.send_signal(number)
         process.stderr.read()
-        assert process.wait(30) == 0
+        assert process.wait(HANG_SECONDS) == 0
     _assert_nothing_left(family, memory)
 
 
@@ -111,7 +110,7 @@ def test_a_crashed_server_takes_its_stub_along_and_comes_back(tmp_path: Path) ->
         server.send_signal(signal.SIGSEGV)
         wait_for(lambda: not any(process.is_running() for process in family))
         for thread in threads:
-            thread.join(10)
+            thread.join(HANG_SECONDS)
             assert not thread.is_alive()
         wait_for(lambda: served.is_up() and served.is_ready("echo"))
         body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}}
@@ -141,9 +140,9 @@ def test_a_stub_that_gets_no_processor_while_it_starts_costs_another_start(tmp_p
         wait_for(lambda: stopped.extend({*_stubs_of("echo_infer")} - before) or stopped)
         # Its second thread tells the server that it lives; the model is imported from then on.
         wait_for(lambda: stopped[0].num_threads() > 1)
-        time.sleep(0.1)
+        wait_for(lambda: any("numpy" in each.path for each in stopped[0].memory_maps()))
         stopped[0].suspend()
-        time.sleep(3)
+        nothing_more(3, "a server from 25.08 on does not take the stub for dead")
         with contextlib.suppress(psutil.NoSuchProcess):
             stopped[0].resume()
 
@@ -185,10 +184,10 @@ def test_when_all_places_are_taken_a_request_is_refused_at_once(tmp_path: Path) 
         assert status == 400  # Triton 24.10 has no other for an error of the model
         assert "2 requests run (option.max_rolling_batch_size) and 2 wait" in answer["error"]
         for thread, events in running:
-            thread.join(30)
+            thread.join(HANG_SECONDS)
             assert events[-1]["generated_text"] == "Tell a story:" * 20
         for thread in waiting:
-            thread.join(30)
+            thread.join(HANG_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from lmi_backend.pool.command import CORES_VARIABLE
 from tests.support.serving import write_properties
 from tests.support.two_hosts import ADDRESSES, PORTS, SSH_PORT, TwoHosts, two_hosts, why_not
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 # What the stub does, without Triton, on the first host.
 _SERVER = """
@@ -102,7 +102,7 @@ def _served(
         assert line, (folder / "log").read_text()[-4000:]
         yield json.loads(line)
         server.stdin.close()
-        assert server.wait(60) == 0
+        assert server.wait(HANG_SECONDS) == 0
 
 
 def test_vllm_spans_two_hosts_by_itself(
@@ -135,7 +135,7 @@ def test_vllm_spans_two_hosts_by_itself(
         wait_for(lambda: "first machine is gone" in log.read_text())
         wait_for(lambda: "worker model/0 is ready" in log.read_text().partition("is gone")[2])
         node.terminate()
-        assert node.wait(60) == 0, log.read_text()[-4000:]
+        assert node.wait(HANG_SECONDS) == 0, log.read_text()[-4000:]
     assert not [each for each in psutil.process_iter() if _is_rank(each)]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import tritonclient.grpc
 
 from tests.support.serving import Served
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 PROMPT = "The capital of Italy is"
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -75,12 +75,12 @@ def test_fleets_see_the_cache_and_the_adapters_in_use(served: Served) -> None:
         return dict(re.findall(r'(\w+)="([^"]*)"', found[0])) if found else {}
 
     # The front end has found both models, and their workers have said how they are.
-    wait_for(lambda: seen("cache_config_info"), 10)
+    wait_for(lambda: seen("cache_config_info"))
     cache = seen("cache_config_info")
     tokens = int(cache["block_size"]) * int(cache["num_gpu_blocks"])
     served.logged(f"KV cache size: {tokens:,} tokens")
     idle = {"max_lora": "4", "running_lora_adapters": "", "waiting_lora_adapters": ""}
-    wait_for(lambda: seen("lora_requests_info") == idle, 10)
+    wait_for(lambda: seen("lora_requests_info") == idle)
     body = {
         "text_input": "Count to one hundred:",
         "stream": True,
@@ -95,7 +95,7 @@ def test_fleets_see_the_cache_and_the_adapters_in_use(served: Served) -> None:
 
     # On a busy machine a stream may be over before one has looked.
     wait_for(is_seen_under_a_stream)
-    wait_for(lambda: seen("lora_requests_info") == idle, 10)
+    wait_for(lambda: seen("lora_requests_info") == idle)
 
 
 BOARD = (
@@ -147,5 +147,5 @@ def test_a_request_ends_at_its_own_timeout(served: Served) -> None:
         # 100,000 µs, where the answer takes ten seconds.
         more = {"max_tokens": 1000}
         client.async_stream_infer("echo", [text], parameters=more, timeout=100_000)
-        answer = answers.get(timeout=9)
+        answer = answers.get(timeout=HANG_SECONDS)
     assert "longer than its timeout" in str(answer)

@@ -111,10 +111,14 @@ def test_errors_are_bodies_with_their_code(served: Served) -> None:
 
 def test_a_client_that_leaves_frees_the_request(served: Served) -> None:
     body = {"prompt": "Tell a story:", "max_tokens": 900, "ignore_eos": True, "stream": True}
+    cancelled = served.metric("lmi_requests_total", "tiny", outcome="cancelled")
     with served.events("tiny", {"request": json.dumps(body)}) as events:
         next(events)
         wait_for(lambda: served.metric(RUNNING, "tiny") == 1)
-    wait_for(lambda: served.metric(RUNNING, "tiny") == 0, seconds=5)
+    wait_for(
+        lambda: served.metric("lmi_requests_total", "tiny", outcome="cancelled") == cancelled + 1
+    )
+    wait_for(lambda: served.metric(RUNNING, "tiny") == 0)
 
 
 def test_tokens_are_counted(served: Served) -> None:

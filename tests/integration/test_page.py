@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import unicodedata
 import urllib.request
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from tests.support.browser import Browser, Page, browser, find_chromium
 from tests.support.ports import free_ports
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import nothing_more, wait_for
 
 pytestmark = pytest.mark.skipif(
     find_chromium() is None, reason="Chromium is not installed: apt-get install chromium"
@@ -50,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, s
     (port,) = free_ports(1)
     with serve([demo], folder, "--port", str(port)) as served:
         address = f"http://localhost:{port}/"
-        wait_for(lambda: _is_ready(address), 30)
+        wait_for(lambda: _is_ready(address))
         yield served, address
 
 
@@ -84,7 +83,7 @@ def front_end(served: Served, *options: str, port: int = 0) -> Iterator[str]:
     command += ["--run-folder", folder] if folder else []
     process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
     try:
-        wait_for(lambda: _is_ready(f"http://localhost:{port}/"), 30)
+        wait_for(lambda: _is_ready(f"http://localhost:{port}/"))
         yield f"http://localhost:{port}/"
     finally:
         process.terminate()
@@ -164,7 +163,7 @@ def test_an_answer_can_be_stopped_and_the_engine_is_free(page: Page, address: st
     page.press("Escape")
     page.wait(f"{METER}.includes('stopped')")
     assert page.text("#send") == "Send"
-    wait_for(lambda: state_of(address)["stats"]["open"] == 0, 5)
+    wait_for(lambda: state_of(address)["stats"]["open"] == 0)
     assert page.text(".answer .actions").split("\n")[0].startswith("Copy")
     page.run(
         "[...document.querySelectorAll('.answer button')].find("
@@ -375,7 +374,7 @@ def test_the_live_view_shows_what_the_model_does(page: Page, server: tuple[Serve
     assert page.text(".lines").count("starts: engine echo") >= 2
     page.click("#to-chat")
     asked = len(page.requests)
-    time.sleep(1.5)
+    nothing_more(1.5, "a page that shows no live view asks for no state")
     page.run("0")
     assert not [each for each in page.requests[asked:] if "/api/state" in each["url"]]
 
@@ -634,16 +633,14 @@ def test_picture_of_the_live_view(chromium: Browser, address: str) -> None:
     busy.click("#to-live")
     body = "{model: 'demo', prompt: 'some words '.repeat(9), stream: true, max_tokens: size(i)}"
     page.run(
-        "const size = i => 120 + Math.round(90 * Math.sin(i));"
+        "window.asked = 0; const size = i => 120 + Math.round(90 * Math.sin(i));"
         "const ask = i => fetch('/v1/completions', {method: 'POST',"
         f"headers: {{'content-type': 'application/json'}}, body: JSON.stringify({body})}});"
         "for (let i = 0; i < 60; i += 1)"
-        "{ setTimeout(() => ask(i).then(r => r.text()), 1000 * (i + 6 * Math.sin(i / 5))); } 0"
+        "{ setTimeout(() => { window.asked += 1; ask(i).then(r => r.text()); },"
+        " 1000 * (i + 6 * Math.sin(i / 5))); } 0"
     )
-    end = time.monotonic() + 56
-    while time.monotonic() < end:
-        busy.run("0")
-        time.sleep(0.5)
+    wait_for(lambda: busy.run("0") == 0 and page.run("asked") >= 56)
     busy.run("document.querySelector('#live').scrollTop = 0")
     busy.picture(PICTURES / "live.png")
     assert (PICTURES / "live.png").stat().st_size < 150_000

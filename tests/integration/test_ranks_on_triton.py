@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.compiling import compiling
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 RANKS: dict[str, Any] = {"engine": "MPI", "option.tensor_parallel_degree": 2}
 CHAT = {
@@ -103,10 +103,10 @@ def test_a_killed_rank_costs_its_streams_a_pause(echo: Served) -> None:
     thread.start()
     wait_for(lambda: echo.metric("lmi_engine_requests_running", "echo") == 1)
     second.kill()
-    thread.join(120)
+    thread.join(HANG_SECONDS)
     assert events[-1]["generated_text"] == "a b c" * 100
     wait_for(lambda: echo.metric("lmi_migrations_total", "echo") == 1)
-    assert not psutil.wait_procs(members, timeout=5)[1]
+    assert not psutil.wait_procs(members, timeout=HANG_SECONDS)[1]
     wait_for(lambda: echo.generate("echo", body | {"stream": False})[0] == 200)
     wait_for(lambda: echo.metric("lmi_worker_deaths_total", "echo") == 1)
 
@@ -117,4 +117,4 @@ def test_no_rank_outlives_a_killed_stub(echo: Served) -> None:
     members = [launcher, *launcher.children(recursive=True)]
     assert len(members) == 3
     launcher.parent().kill()
-    assert not psutil.wait_procs(members, timeout=10)[1]
+    assert not psutil.wait_procs(members, timeout=HANG_SECONDS)[1]

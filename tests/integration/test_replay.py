@@ -22,6 +22,7 @@ from tests.support.planted_faults import FAULTS as BASIC
 from tests.support.planted_faults import HEADERS, REQUESTS
 from tests.support.ports import free_ports
 from tests.support.serving import Served
+from tests.support.waiting import HANG_SECONDS
 
 FAULTS = BASIC | more_faults.FAULTS
 
@@ -133,7 +134,7 @@ def test_recorded_traffic_shows_no_difference(
             assert not answer.error
     finally:
         recorder.terminate()
-        _, output = recorder.communicate(timeout=60)
+        _, output = recorder.communicate(timeout=HANG_SECONDS)
     assert f"{len(REQUESTS)} requests written, 0 " in output
     assert recorder.returncode == 0
     assert "secret" not in "".join(path.read_text() for path in folder.iterdir())

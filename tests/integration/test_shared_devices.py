@@ -129,7 +129,7 @@ def _check_the_dead(served: Served, folder: Path) -> None:
     stubs_of(server.pid)["other"].kill()
     wait_for(lambda: "other" not in held())
     # The server is started again, and all have what they had.
-    wait_for(lambda: held() == {"open", "first", "half", "other"}, 60)
+    wait_for(lambda: held() == {"open", "first", "half", "other"})
     wait_for(lambda: _all_ready(served))
     # With their workers, which the next stubs have adopted.
     assert served.workers("other") + served.workers("half") == kept

@@ -20,7 +20,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tests.support.serving import Served
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 Arrays = dict[str, Any]
 
@@ -136,7 +136,7 @@ def test_inflight_batcher_llm_client_without_streaming(server: Served) -> None:
             callback=lambda result, error: answers.put(error or result),
             parameters={"Streaming": False},
         )
-        result = answers.get(timeout=60)
+        result = answers.get(timeout=HANG_SECONDS)
     assert not isinstance(result, InferenceServerException), result
     assert result.as_numpy("output_ids")[0][0][:3].tolist() == [5, 6, 7]
     assert result.as_numpy("sequence_length").tolist() == [[6]]
@@ -287,7 +287,7 @@ def begin(served: Served, model: str, arrays: Arrays, answers: queue.Queue[Any])
     client = tritonclient.grpc.InferenceServerClient(served.grpc)
     client.start_stream(lambda result, error: answers.put(error or result))
     client.async_stream_infer(model, tensors(tritonclient.grpc, arrays), request_id="7")
-    first = answers.get(timeout=60)
+    first = answers.get(timeout=HANG_SECONDS)
     assert not isinstance(first, InferenceServerException), first
     return client
 
@@ -343,7 +343,7 @@ def test_a_stopped_answer_that_was_not_streamed_is_an_ordinary_response(server: 
         send(inputs=tensors(tritonclient.grpc, arrays))
         wait_for(lambda: server.metric(running, "echo") == 1)
         send(inputs=tensors(tritonclient.grpc, stop_signals()))
-        both = [answers.get(timeout=60) for _ in range(2)]
+        both = [answers.get(timeout=HANG_SECONDS) for _ in range(2)]
     assert not [str(each) for each in both if isinstance(each, InferenceServerException)]
     (ids,) = [
         each.as_numpy("output_ids") for each in both if each.as_numpy("output_ids") is not None

@@ -10,7 +10,7 @@ import pytest
 import tritonclient.grpc as triton
 
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 RUNNING, WAITING = 4, 300
 TOKENS = 20
@@ -119,7 +119,7 @@ def test_a_newcomer_through_an_alias_model_too(served: Served, ended: list[str])
     asking = threading.Thread(target=ask)
     asking.start()
     _assert_is_soon_answered(ended)
-    asking.join(60)
+    asking.join(HANG_SECONDS)
 
 
 def test_many_who_come_later_share_and_nobody_is_forgotten(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.attackers import BOSS, CLIENT
 from tests.support.serving import Served
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 _TOO_MANY_HEADERS = b"HTTP/1.1 431 Request Header Fields Too Large"
 BODY = {"inputs": "a b c", "parameters": {"max_new_tokens": 2}}
@@ -204,7 +204,7 @@ def test_clients_see_no_folder_of_the_server(attacked: Served) -> None:
 def test_a_signature_of_60_kilobytes_is_read_at_once_without_a_key(guarded: Served) -> None:
     line = b"authorization: AWS4-HMAC-SHA256 " + b"Credential=" * 5_300
     attack = b"GET /v1/models HTTP/1.1\r\nhost: a\r\n" + line + b"\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=HANG_SECONDS) as connection:
         began = time.monotonic()
         connection.sendall(attack * 5)
         assert is_well(guarded)
@@ -215,8 +215,9 @@ def test_a_signature_of_60_kilobytes_is_read_at_once_without_a_key(guarded: Serv
 
 def test_one_key_does_not_use_up_another(guarded: Served) -> None:
     slow = {"authorization": "Bearer slow-key"}
+    cancelled = guarded.metric("lmi_requests_total", "echo", outcome="cancelled")
     long = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 1000}}
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as first:
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=HANG_SECONDS) as first:
         data = json.dumps(long).encode()
         head = "POST /invocations HTTP/1.1\r\nhost: a\r\nauthorization: Bearer slow-key\r\n"
         head += f"content-length: {len(data)}\r\n\r\n"
@@ -225,8 +226,11 @@ def test_one_key_does_not_use_up_another(guarded: Served) -> None:
         status, answer, _ = guarded.ask("/invocations", BODY, slow)
         assert (status, answer["retry-after"]) == (429, "1")
         assert is_well(guarded)
-    # It left: its place is free at once.
-    wait_for(lambda: guarded.ask("/invocations", BODY, slow)[0] == 200, 5)
+    # It left: its place is free, and it has not come to its end.
+    wait_for(lambda: guarded.ask("/invocations", BODY, slow)[0] == 200)
+    wait_for(
+        lambda: guarded.metric("lmi_requests_total", "echo", outcome="cancelled") == cancelled + 1
+    )
 
 
 def test_keys_stand_in_no_log(guarded: Served) -> None:

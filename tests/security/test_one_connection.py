@@ -9,7 +9,7 @@ from tests.security.test_front_end_attacks import is_well, raw
 from tests.support.attackers import BOSS, CLIENT
 from tests.support.front_streams import FrontStreams, ask_and_wait
 from tests.support.serving import Served
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 
 @pytest.mark.parametrize(
@@ -25,13 +25,17 @@ def test_a_client_that_pipelines_and_leaves_ends_its_own_requests(
     attacked: Served, behind: bytes
 ) -> None:
     beside = FrontStreams(attacked, "echo", 8, 60, ("LMI", "TGI", "Triton"))
+    cancelled = attacked.metric("lmi_requests_total", "echo", outcome="cancelled")
     for _ in range(3):
         with ask_and_wait(attacked, "LMI", 400) as connection:
             connection.sendall(behind)
             connection.recv(200)
     beside.assert_whole()
     # Those of the clients that left are not generated to their end.
-    wait_for(lambda: attacked.metric("lmi_requests_open", "echo") == 0, 5)
+    wait_for(
+        lambda: attacked.metric("lmi_requests_total", "echo", outcome="cancelled") >= cancelled + 3
+    )
+    wait_for(lambda: attacked.metric("lmi_requests_open", "echo") == 0)
 
 
 def test_a_trailer_names_no_key_model_or_site(guarded: Served) -> None:
@@ -61,7 +65,7 @@ def test_trailers_without_an_end_close_the_connection(guarded: Served, *, key: b
     head = "POST /invocations HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n"
     head += f"authorization: {CLIENT['authorization']}\r\n" if key else ""
     sent = 0
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=HANG_SECONDS) as connection:
         connection.sendall(head.encode() + b"\r\n1\r\na\r\n0\r\n")
         try:
             while sent < 60 << 20:

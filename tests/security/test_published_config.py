@@ -16,6 +16,7 @@ from lmi_backend.repository.record import Record
 from lmi_backend.repository.variants import VARIANTS
 from lmi_backend.repository.writer import write_model
 from tests.support.serving import Served, serve, tritonserver
+from tests.support.waiting import HANG_SECONDS
 
 SECRET = "0123456789-of-nobody"
 LINES = (
@@ -44,7 +45,7 @@ def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 def published(served: Served, path: str) -> str:
-    connection = http.client.HTTPConnection(served.http, timeout=30)
+    connection = http.client.HTTPConnection(served.http, timeout=HANG_SECONDS)
     try:
         connection.request("GET", path)
         return connection.getresponse().read().decode()
@@ -83,7 +84,7 @@ def test_grpc_tells_none_either(form: str, served: Served, folder: Path) -> None
 
 
 def test_the_metrics_tell_none_either(served: Served, folder: Path) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", served.metrics_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", served.metrics_port, timeout=HANG_SECONDS)
     connection.request("GET", "/metrics")
     assert_tells_nothing(connection.getresponse().read().decode(), folder)
     connection.close()

@@ -24,6 +24,7 @@ from lmi_backend.options.properties import Property
 from lmi_backend.plan import plan_model
 from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launcher import launch
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 SILENT = 200
 # Ranks begin when the test says so, so that strangers surely come first.
@@ -115,7 +116,7 @@ class Strangers:
 
     def __enter__(self) -> "Strangers":
         self._thread.start()
-        assert self._all_are_here.wait(60)
+        assert self._all_are_here.wait(HANG_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -138,7 +139,7 @@ class Strangers:
             self._is_over.wait(0.02)
 
     def _connect(self) -> tuple[socket.socket, Iterator[bytes]]:
-        sock = socket.create_connection(self._address, timeout=20)
+        sock = socket.create_connection(self._address, timeout=HANG_SECONDS)
         sock.setblocking(False)
         return sock, self._words()
 
@@ -210,7 +211,7 @@ def test_a_load_succeeds_under_each_attack_at_once(load: Callable[..., Load]) ->
             stack.enter_context(Strangers(loading, 4, words))
         stack.enter_context(Strangers(loading, SILENT - 4, _silence))
         loading.let_the_ranks_begin()
-        assert loading.result.result(120).capabilities.engine == "echo"
+        assert loading.result.result(HANG_SECONDS).capabilities.engine == "echo"
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -221,7 +222,7 @@ def test_a_load_still_runs_out_of_time(load: Callable[..., Load], name: str) -> 
         Strangers(loading, count, ATTACKS[name]),
         pytest.raises(WorkerStartError, match="not ready within 2 s") as failure,
     ):
-        loading.result.result(60)
+        loading.result.result(HANG_SECONDS)
     assert "refused, the last from 127.0.0.1" in str(failure.value)
 
 
@@ -234,20 +235,23 @@ def test_an_end_is_seen_while_strangers_are_silent(load: Callable[..., Load], ho
         else:
             loading.is_cancelled.set()
         with pytest.raises(WorkerStartError, match=how):
-            loading.result.result(60)
+            loading.result.result(HANG_SECONDS)
 
 
 def test_nobody_connects_once_the_ranks_are_there(load: Callable[..., Load]) -> None:
     """The engine would load for 10 minutes; the port is closed before that."""
     loading = load(start_seconds=600)
     loading.let_the_ranks_begin()
-    while True:
+
+    def is_closed() -> bool:
         assert not loading.result.done()
         try:
-            socket.create_connection(loading.address, timeout=5).close()
+            socket.create_connection(loading.address, timeout=HANG_SECONDS).close()
         except ConnectionRefusedError:
-            break
-        time.sleep(0.05)
+            return True
+        return False
+
+    wait_for(is_closed)
 
 
 def test_the_token_is_on_no_command_line(load: Callable[..., Load]) -> None:

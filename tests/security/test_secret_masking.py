@@ -21,6 +21,7 @@ from lmi_backend.pool.command import LaunchContext, WorkerCommand, worker_comman
 from lmi_backend.pool.process import WorkerProcess
 from lmi_backend.redaction import Redactor, is_secret, masked
 from tests.support.serving import serve
+from tests.support.waiting import HANG_SECONDS
 
 # No name of these says that it is a secret's, or the suffix is one of those that were forgotten.
 SECRETS = {
@@ -203,7 +204,7 @@ def test_a_worker_s_lines_have_none(tmp_path: Path) -> None:
     heard: list[str] = []
     argv = (sys.executable, "-c", code)
     process = WorkerProcess(WorkerCommand(argv, command.environment, command.secrets), heard.append)
-    process.wait(60)
+    process.wait(HANG_SECONDS)
     last = process.last_lines()
     assert last.count("***") > len(SECRETS)
     assert "ValueError: ***" in last

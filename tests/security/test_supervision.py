@@ -21,7 +21,7 @@ from tests.support.attackers import ECHO
 from tests.support.processes import is_alive, memory_of_server
 from tests.support.serving import Served, serve, write_properties
 from tests.support.triton_bodies import inference
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def _classify_over_grpc(served: Served) -> None:
     with grpc.InferenceServerClient(served.grpc) as client:
         client.start_stream(lambda result, error: ended.set())
         client.async_stream_infer("echo", [text], outputs=[output])
-        ended.wait(60)
+        ended.wait(HANG_SECONDS)
 
 
 def test_a_post_that_ends_the_server_each_time_does_not_end_serve(echo: Served) -> None:
@@ -171,7 +171,7 @@ def test_one_model_that_cannot_be_loaded_ends_no_other(tmp_path: Path) -> None:
         assert b"option.fail_start=true" in refused
         # It is tried again.
         write_properties(kept / "bad", ECHO)
-        wait_for(lambda: "missing" not in json.loads(served.ask("/ping")[2]), 120)
+        wait_for(lambda: "missing" not in json.loads(served.ask("/ping")[2]))
         wait_for(lambda: served.ask("/invocations", body | {"model": "bad"})[0] == 200)
 
 
@@ -206,7 +206,7 @@ def test_it_is_said_once_what_the_server_is_open_to(attacked: Served) -> None:
 def test_each_signal_that_asks_for_an_end_leaves_nothing(echo: Served, number: int) -> None:
     traces = _Traces(echo)
     echo.process.send_signal(number)
-    assert echo.process.wait(30) == 0
+    assert echo.process.wait(HANG_SECONDS) == 0
     traces.assert_gone()
 
 
@@ -229,7 +229,7 @@ def test_a_worker_that_outlives_its_server_does_not_outlive_serve(
     # The worker waits for the next stub then.
     server.kill()
     echo.process.send_signal(number)
-    echo.process.wait(30)
+    echo.process.wait(HANG_SECONDS)
     wait_for(lambda: not is_alive(worker))
     wait_for(lambda: not traces.run.exists())
 
@@ -284,6 +284,6 @@ def test_or_serve_exits_if_it_is_told_to(tmp_path: Path) -> None:
     with serve([folder], tmp_path, "--on-failure", "exit") as served:
         (worker,) = served.workers("echo")
         worker.kill()
-        assert served.process.wait(60) == 1
+        assert served.process.wait(HANG_SECONDS) == 1
         assert served.process.stdout is not None
         assert "is not restarted (retry_threshold)" in served.process.stdout.read()

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.serving import Served
 from tests.support.triton_bodies import FAMILIES, LENGTH, Sent, inference, mutated, plain, tensor
+from tests.support.waiting import HANG_SECONDS
 
 INFER = "/v2/models/echo_infer/infer"
 PATHS = (INFER, "/v2/models/echo/infer", "/v2/models/echo/generate",
@@ -35,7 +36,7 @@ def tritonserver(server: Served) -> list[psutil.Process]:
 def statuses(server: Served, sent: list[Sent], paths: tuple[str, ...] = PATHS) -> set[int]:
     """Return the statuses of all answers."""
     seen = set()
-    with closing(http.client.HTTPConnection(server.front_end, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(server.front_end, timeout=HANG_SECONDS)) as connection:
         for headers, data in sent:
             for path in paths:
                 connection.request("POST", path, data, headers)
@@ -72,7 +73,9 @@ def test_a_refusal_names_what_it_refuses(unharmed: Served) -> None:
 
 def test_two_lengths_are_one(unharmed: Served) -> None:
     data = plain(inference())[1]
-    with closing(http.client.HTTPConnection(unharmed.front_end, timeout=60)) as connection:
+    with closing(
+        http.client.HTTPConnection(unharmed.front_end, timeout=HANG_SECONDS)
+    ) as connection:
         connection.putrequest("POST", INFER)
         for value in ("+5", str(len(data))):
             connection.putheader(LENGTH, value)

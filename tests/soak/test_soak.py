@@ -11,7 +11,7 @@ import pytest
 from lmi_backend.units import MIB
 from tests.support.serving import Served
 from tests.support.traffic import KINDS, Client, Seen
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 CLIENTS = 16
 # Until everything has been used once: caches are full, pools have their size.
@@ -47,7 +47,7 @@ def test_mixed_traffic(served: Served, request: pytest.FixtureRequest) -> None:
     ended = time.monotonic()
     stopped.set()
     for client in clients:
-        client.join(60)
+        client.join(HANG_SECONDS)
     assert not any(client.is_alive() for client in clients), "a request never ended"
     after = _memory(served)
     middles = _middles(seen, began, ended)

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from tests.support.front_streams import KINDS, FrontStream, body_of, request_of, text_of
+from tests.support.waiting import HANG_SECONDS
 
 
 @dataclass
@@ -62,7 +63,7 @@ class Bystanders:
         kind = KINDS[number % len(KINDS)]
         while not until.is_set():
             try:
-                answer = await asyncio.wait_for(self._ask(kind), 60)
+                answer = await asyncio.wait_for(self._ask(kind), HANG_SECONDS)
             except (
                 OSError,
                 asyncio.TimeoutError,

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tests.support.waiting import HANG_SECONDS
+
 LAST_ID = "last-event-id"
 
 
@@ -90,7 +92,7 @@ def follow(port: int, path: str, body: bytes, pause: float = 0, **headers: str) 
     for connections in range(1, 100):
         time.sleep(pause if connections > 1 else 0)
         back = {LAST_ID: ids[-1]} if ids else {}
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_SECONDS)
         try:
             connection.request("POST", path, body, headers | back | {"connection": "close"})
             response = connection.getresponse()

@@ -23,6 +23,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
 
 from tests.support.routers import ENVOY_BINARY, Router, envoy_config
+from tests.support.waiting import HANG_SECONDS
 
 SCRAPE_SECONDS = 0.05
 """Theirs by default."""
@@ -226,7 +227,7 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         return ext_proc.ProcessingResponse(request_body=ext_proc.BodyResponse(response=common))
 
     def _watch(self, port: int) -> None:
-        client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_SECONDS)
         with contextlib.closing(client):
             while not self._over.wait(SCRAPE_SECONDS):
                 client.request("GET", "/metrics")

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.support.waiting import HANG_SECONDS
+
 HEADER = "x-plant"
 
 
@@ -65,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        connection = http.client.HTTPConnection(self.upstream, timeout=60)
+        connection = http.client.HTTPConnection(self.upstream, timeout=HANG_SECONDS)
         with contextlib.closing(connection):
             connection.request(self.command, self.path, body, dict(self.headers))
             response = connection.getresponse()

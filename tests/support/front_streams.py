@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.serving import Served
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 KINDS = ("OpenAI", "LMI", "TGI", "Triton")
 # From asm-generic/socket.h; Python does not have it.
@@ -44,7 +44,7 @@ def request_of(path: str, data: bytes, *more: str) -> bytes:
 
 def ask_and_wait(served: Served, kind: str, tokens: int, prompt: str = PROMPT) -> socket.socket:
     """Ask for a stream; return the connection once the answer has begun."""
-    connection = socket.create_connection(("127.0.0.1", served.port), timeout=30)
+    connection = socket.create_connection(("127.0.0.1", served.port), timeout=HANG_SECONDS)
     connection.sendall(request_of(*body_of(kind, "echo", tokens, prompt)))
     assert connection.recv(100).startswith(b"HTTP/1.1 200")
     return connection
@@ -128,7 +128,7 @@ class FrontStreams:
         """Wait until each has ended."""
         wait_for(lambda: all(each.endings for each in self.all), seconds)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(HANG_SECONDS)
         return self
 
     @property
@@ -158,7 +158,7 @@ class FrontStreams:
         return {(each.kind, each.error) for each in self.all}
 
     def _ask(self, stream: FrontStream) -> None:
-        connection = http.client.HTTPConnection(self._served.front_end, timeout=120)
+        connection = http.client.HTTPConnection(self._served.front_end, timeout=HANG_SECONDS)
         path, data = body_of(stream.kind, self._model, self._tokens)
         why = ""
         try:

@@ -19,6 +19,7 @@ from lmi_backend.pool.pool import Pool
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from tests.support import spending
+from tests.support.waiting import HANG_SECONDS
 
 
 class RecordingSink:
@@ -56,11 +57,11 @@ class RecordingSink:
 
     def wait(self) -> "RecordingSink":
         # It may continue with an engine that has to start first.
-        assert self._ended.wait(240), "the answer never ended"
+        assert self._ended.wait(HANG_SECONDS), "the answer never ended"
         return self
 
     def wait_first(self) -> "RecordingSink":
-        assert self._began.wait(60), "the answer never began"
+        assert self._began.wait(HANG_SECONDS), "the answer never began"
         return self
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support.chaos_report import Report
 from tests.support.serving import Served
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 STORY = {"messages": [{"role": "user", "content": "Tell a story:"}]}
 LINES = {
@@ -43,7 +43,7 @@ class _Chat:
         self.thread.start()
 
     def _run(self) -> None:
-        connection = http.client.HTTPConnection(self._served.front_end, timeout=120)
+        connection = http.client.HTTPConnection(self._served.front_end, timeout=HANG_SECONDS)
         heard_at = time.monotonic()
         try:
             connection.request("POST", "/v1/chat/completions", self._body)
@@ -102,7 +102,7 @@ class MixedChats:
     def wait(self) -> "MixedChats":
         """Wait until each has ended."""
         for chat in self.all:
-            chat.thread.join(240)
+            chat.thread.join(HANG_SECONDS)
         return self
 
     @property

@@ -123,4 +123,4 @@ def pods(
 def wait_until_asked(pod: Pod) -> None:
     """Wait until a router has a request answered by it that began by now or later."""
     before = len(pod.answered())
-    wait_for(lambda: len(pod.answered()) > before, 30)
+    wait_for(lambda: len(pod.answered()) > before)

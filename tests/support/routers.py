@@ -17,7 +17,7 @@ from debian_package import PackageError, unpacked
 
 from tests.support.places import CLIENTS_PYTHON, ROOT
 from tests.support.ports import free_ports
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 SESSION = "x-session-id"
 """By which requests stay with a server, where the router can."""
@@ -63,7 +63,7 @@ class Router:
             environment = os.environ | self.environment()
             process = subprocess.Popen(words, stdout=output, stderr=output, env=environment)
         try:
-            wait_for(lambda: _answers(process, port, log), 90)
+            wait_for(lambda: _answers(process, port, log))
             yield Running(f"http://127.0.0.1:{port}", log, process)
         finally:
             process.terminate()
@@ -76,7 +76,7 @@ class Router:
 
 def _answers(process: subprocess.Popen[bytes], port: int, log: Path) -> bool:
     assert process.poll() is None, log.read_text("utf-8", "replace")[-4000:]
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_SECONDS)
     with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
         body = {"model": MODEL, "prompt": "a", "max_tokens": 1}
         headers = {"content-type": "application/json"}

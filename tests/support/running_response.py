@@ -4,6 +4,8 @@ import http.client
 import json
 from typing import Any
 
+from tests.support.waiting import HANG_SECONDS
+
 STORY = {"input": "Tell a story:", "temperature": 0, "max_output_tokens": 300, "stream": True}
 _DATA = b"data: "
 
@@ -17,7 +19,7 @@ class RunningResponse:
     """
 
     def __init__(self, address: str, model: str) -> None:
-        self._connection = http.client.HTTPConnection(address, timeout=240)
+        self._connection = http.client.HTTPConnection(address, timeout=HANG_SECONDS)
         body = json.dumps(STORY | {"model": model})
         self._connection.request("POST", "/v1/responses", body)
         self._answer = self._connection.getresponse()

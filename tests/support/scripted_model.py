@@ -20,7 +20,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
 from lmi_backend.ipc.rejoining import NOT_KEPT, Find, Forget, Found, Keep, Rejoin
 from lmi_backend.private_folders import private_folder
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 NAME = "echo"
 OWN = "own"
@@ -153,7 +153,7 @@ class Scripted:
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answered:
         """Return what a client of HTTP/1.1 gets."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_SECONDS)
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
@@ -169,7 +169,7 @@ class Scripted:
         """Send a request as a client of HTTP/1.0, who knows no chunks; return its connection."""
         lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
         lines += [f"host: localhost\r\ncontent-length: {len(body)}\r\n\r\n"]
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=HANG_SECONDS)
         connection.sendall(f"POST {path} HTTP/1.0\r\n{''.join(lines)}".encode() + body)
         return connection
 

@@ -25,7 +25,7 @@ from lmi_backend.supervisor.processes import lives
 from lmi_backend.supervisor.triton_release import release_name
 from tests.support.ports import free_ports, listens
 from tests.support.spending import ENGINES, SERVERS, started
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 
 def write_properties(folder: Path, properties: dict[str, Any]) -> Path:
@@ -99,9 +99,9 @@ class Served:
     ) -> tuple[int, dict[str, str], bytes]:
         """Return the front end's answer: status, headers and body."""
         connection = (
-            http.client.HTTPSConnection(self.front_end, timeout=240, context=self.tls)
+            http.client.HTTPSConnection(self.front_end, timeout=HANG_SECONDS, context=self.tls)
             if self.tls
-            else http.client.HTTPConnection(self.front_end, timeout=240)
+            else http.client.HTTPConnection(self.front_end, timeout=HANG_SECONDS)
         )
         with contextlib.closing(connection):
             data = body if isinstance(body, bytes | None) else json.dumps(body)
@@ -119,7 +119,7 @@ class Served:
         self, path: str, body: Any, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any]:
         """Return status and JSON answer."""
-        connection = http.client.HTTPConnection(self.http, timeout=240)
+        connection = http.client.HTTPConnection(self.http, timeout=HANG_SECONDS)
         with contextlib.closing(connection):
             data = body if isinstance(body, bytes) else json.dumps(body)
             connection.request("POST", path, data, dict(headers or {}))
@@ -138,13 +138,13 @@ class Served:
     @property
     def release(self) -> str:
         """The server's release, such as 24.10."""
-        connection = http.client.HTTPConnection(self.http, timeout=10)
+        connection = http.client.HTTPConnection(self.http, timeout=HANG_SECONDS)
         with contextlib.closing(connection):
             connection.request("GET", "/v2")
             return release_name(json.load(connection.getresponse())["version"])
 
     def is_ready(self, model: str) -> bool:
-        connection = http.client.HTTPConnection(self.http, timeout=10)
+        connection = http.client.HTTPConnection(self.http, timeout=HANG_SECONDS)
         with contextlib.closing(connection):
             connection.request("GET", f"/v2/models/{model}/ready")
             return connection.getresponse().status == 200
@@ -156,7 +156,7 @@ class Served:
     @contextlib.contextmanager
     def events(self, model: str, body: Any) -> Iterator[Iterator[dict[str, Any]]]:
         """Open `/generate_stream`; leaving the block closes the connection."""
-        connection = http.client.HTTPConnection(self.http, timeout=240)
+        connection = http.client.HTTPConnection(self.http, timeout=HANG_SECONDS)
         with contextlib.closing(connection):
             connection.request("POST", f"/v2/models/{model}/generate_stream", json.dumps(body))
             response = connection.getresponse()
@@ -166,7 +166,9 @@ class Served:
 
     def metrics(self) -> str:
         """Return Triton's metrics."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=10)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.metrics_port, timeout=HANG_SECONDS
+        )
         with contextlib.closing(connection):
             connection.request("GET", "/metrics")
             return connection.getresponse().read().decode()
@@ -220,7 +222,7 @@ class Served:
         """Send SIGTERM and return the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(HANG_SECONDS)
 
 
 @contextlib.contextmanager
@@ -331,7 +333,7 @@ def tritonserver(
     started[SERVERS] += 1
     try:
         # The last of the ports to open; it is logged a moment before.
-        wait_for(lambda: listens(ports[2]), 240)
+        wait_for(lambda: listens(ports[2]))
         yield served
     finally:
         served.stop()

@@ -12,7 +12,7 @@ import numpy as np
 import tritonclient.grpc
 
 from tests.support.serving import Served
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Streams:
         """Wait until each has ended."""
         wait_for(lambda: all(stream.endings for stream in self.all), seconds)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(HANG_SECONDS)
         self._grpc.stop_stream(cancel_requests=True)
         self._grpc.close()
 
@@ -89,7 +89,7 @@ class Streams:
         return max(stream.ended_at for stream in self.all)
 
     def _over_http(self, stream: Stream) -> None:
-        connection = http.client.HTTPConnection(self._served.http, timeout=240)
+        connection = http.client.HTTPConnection(self._served.http, timeout=HANG_SECONDS)
         parameters = {"max_new_tokens": self._tokens, "ignore_eos": True}
         body = {"inputs": "Count to one hundred:", "stream": True, "parameters": parameters}
         try:

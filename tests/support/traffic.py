@@ -15,6 +15,7 @@ import tritonclient.http
 
 from tests.support.hostile import http_body
 from tests.support.serving import Served
+from tests.support.waiting import HANG_SECONDS
 
 PROMPT = "The capital of Italy is"
 ANSWER = " Rome."
@@ -124,7 +125,7 @@ def _leaves(client: Client) -> None:
 
 
 def _leaves_at_once(client: Client) -> None:
-    connection = http.client.HTTPConnection(client.served.http, timeout=10)
+    connection = http.client.HTTPConnection(client.served.http, timeout=HANG_SECONDS)
     connection.request("POST", "/v2/models/tiny/generate_stream", json.dumps(LONG))
     connection.close()
 

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 from tests.support.places import ENGINE_PYTHON, TINY
 from tests.support.ports import free_ports
 from tests.support.spending import ENGINES, started
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 
 @contextlib.contextmanager
@@ -27,7 +27,7 @@ def vllm_server(log: Path, *flags: str) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(HANG_SECONDS)
 
 
 def wait_until_ready(url: str) -> None:
@@ -38,4 +38,4 @@ def wait_until_ready(url: str) -> None:
             return bool(answer.status == 200)
         return False
 
-    wait_for(answers, 240)
+    wait_for(answers)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-HANG_SECONDS = 120.0
+HANG_SECONDS = 240.0
 """Bound of every wait. It only stops a test that hangs: a busy machine must never reach it."""
 
 
 def wait_for(is_true: Callable[[], Any], seconds: float = HANG_SECONDS) -> None:
-    """Poll until something holds."""
+    """Poll until something holds. Another bound is of what would hold later without the product."""
     end, pause = time.monotonic() + seconds, 0.02
     while not is_true():
         assert time.monotonic() < end, f"not so after {seconds} s"

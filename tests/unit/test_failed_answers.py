@@ -36,7 +36,7 @@ from tests.support.failing_streams import (
     paths_of,
 )
 from tests.support.scripted_model import NAME, Order, Scripted
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ def test_the_log_tells_a_client_that_left_from_an_answer_that_failed(
 ) -> None:
     scripted.wait()
     scripted.models[NAME].script = http_parts(EVENTS, EVENT, EVENT)
-    connection = http.client.HTTPConnection("127.0.0.1", scripted.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", scripted.port, timeout=HANG_SECONDS)
     headers = {"x-request-id": request_id}
     connection.request("POST", "/v1/completions", json.dumps(CHAT).encode(), headers)
     with caplog.at_level(logging.INFO):

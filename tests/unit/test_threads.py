@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.threads import QueueThreads, guarded_thread
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 PACKAGE = Path(__file__).resolve().parents[2] / "lmi_backend"
 
@@ -40,7 +40,7 @@ def test_work_that_fails_is_logged_with_its_trace_and_begins_again(
 
     thread = guarded_thread("lmi-test", work)
     thread.start()
-    thread.join(30)
+    thread.join(HANG_SECONDS)
     # It ends when its work returns.
     assert not thread.is_alive()
     assert [record.levelname for record in caplog.records] == ["ERROR"] * 2
@@ -62,7 +62,7 @@ def test_one_item_of_a_queue_does_not_keep_the_next(caplog: pytest.LogCaptureFix
     wait_for(lambda: "ZeroDivisionError" in caplog.text)
     threads.stop()
     for thread in threads._threads:
-        thread.join(30)
+        thread.join(HANG_SECONDS)
         assert not thread.is_alive()
 
 

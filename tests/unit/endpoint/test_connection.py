@@ -12,6 +12,7 @@ from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, receive
+from tests.support.waiting import HANG_SECONDS
 
 THREADS = 4
 MESSAGES = 500
@@ -23,13 +24,13 @@ SIZE = 4096
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     ours, theirs = socket.socketpair()
-    theirs.settimeout(30)
+    theirs.settimeout(HANG_SECONDS)
     client = ClientConnection(ours, _nothing, _nothing)
     others = set(threading.enumerate())
     yield client, theirs
     client.close()
     for writing in set(threading.enumerate()) - others:
-        writing.join(10)
+        writing.join(HANG_SECONDS)
         assert not writing.is_alive()
     ours.close()
     theirs.close()
@@ -53,7 +54,7 @@ def test_nobody_waits_for_a_client_that_does_not_read(
     for each in threads:
         each.start()
     for each in threads:
-        each.join(30)
+        each.join(HANG_SECONDS)
     assert not any(each.is_alive() for each in threads)
     decoder: FrameDecoder[Any] = FrameDecoder(msg.HttpOutput, limit=1 << 30)
     seen: dict[int, list[int]] = {each: [] for each in range(THREADS)}

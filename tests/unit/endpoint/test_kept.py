@@ -33,7 +33,7 @@ from lmi_backend.ipc.rejoining import (
 from lmi_backend.token_ids import pack
 from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 folder = pytest.fixture(short_folder)
 EVENTS = {"content-type": "text/event-stream"}
@@ -50,7 +50,7 @@ class FrontEnd:
         self._endpoint = endpoint
         self._socket = socket.socket(socket.AF_UNIX)
         self.opened.append(self)
-        self._socket.settimeout(30)
+        self._socket.settimeout(HANG_SECONDS)
         self._socket.connect(str(endpoint._address))
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 24)
         self._messages: list[Any] = []

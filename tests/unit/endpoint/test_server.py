@@ -14,7 +14,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 folder = pytest.fixture(short_folder)
 STREAM = 7
@@ -27,7 +27,7 @@ class Client:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(30)
+        self._socket.settimeout(HANG_SECONDS)
         self._socket.connect(str(endpoint._address))
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 24)
         self._messages: list[Any] = []
@@ -176,7 +176,7 @@ def test_connections_are_taken_again_when_there_are_descriptors(
     monkeypatch.setattr(client.endpoint, "_socket", NoDescriptors(client.endpoint._socket))
     for _ in range(3):
         with socket.socket(socket.AF_UNIX) as another:
-            another.settimeout(30)
+            another.settimeout(HANG_SECONDS)
             another.connect(str(client.endpoint._address))
             another.sendall(encode([msg.AskHealth()]))
             assert another.recv(1000)
@@ -188,7 +188,9 @@ def test_a_file_system_that_hangs_holds_up_nobody_else(
 ) -> None:
     is_there = threading.Event()
     lora_manager = client.endpoint._lora_manager
-    monkeypatch.setattr(lora_manager, "_folder", lambda _: is_there.wait(60) and Path("/adapter"))
+    monkeypatch.setattr(
+        lora_manager, "_folder", lambda _: is_there.wait(HANG_SECONDS) and Path("/adapter")
+    )
     number = next(iter(client.endpoint._service._states))
     for request_id in range(100, 202):
         name = f"a{request_id}"
@@ -201,7 +203,7 @@ def test_a_file_system_that_hangs_holds_up_nobody_else(
         pass
     assert client.endpoint._service._states[number].error is None
     # Nor those whose answers tell of an adapter.
-    assert lora_manager._lock.acquire(timeout=10)
+    assert lora_manager._lock.acquire(timeout=HANG_SECONDS)
     lora_manager._lock.release()
     assert client.goes_on()
     is_there.set()

@@ -22,7 +22,7 @@ from tests.support.cutting_proxy import LAST_ID, CuttingProxy, follow
 from tests.support.failing_streams import CHAT, CREATED, DELTA, EVENTS, dies, fails
 from tests.support.front_streams import request_of
 from tests.support.scripted_model import NAME, OWN, Order, Script, Scripted
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 CHATS = "/v1/chat/completions"
 WORDS = 5
@@ -102,7 +102,7 @@ def _keeping(server: Scripted) -> dict[str, int]:
 def _leave(server: Scripted, path: str = CHATS, **headers: str) -> str:
     """Begin a stream, read its first event and leave; return the id of that event."""
     lines = [f"{name}: {value}" for name, value in (headers | {WANTED: "1"}).items()]
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=HANG_SECONDS) as connection:
         connection.sendall(request_of(path, _body(path), *lines))
         received = b""
         while b"\n\n" not in received.partition(b"\r\n\r\n")[2]:
@@ -200,7 +200,7 @@ def test_an_answer_without_its_client_counts_for_its_key(keyed: Scripted) -> Non
     refused = keyed.ask("POST", CHATS, _body(), authorization="Bearer a")
     assert refused.status == 429
     # To come back runs nothing.
-    with socket.create_connection(("127.0.0.1", keyed.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", keyed.port), timeout=HANG_SECONDS) as connection:
         connection.sendall(
             request_of(CHATS, _body(), f"{LAST_ID}: {first}", "authorization: Bearer a")
         )
@@ -252,13 +252,13 @@ def test_an_answer_that_fails_fails_for_a_client_that_comes_back(
 def test_a_client_that_is_back_ends_its_old_connection(scripted: Scripted) -> None:
     scripted.models[NAME].script = _script(words=3, ends=False)
     request = request_of(CHATS, _body(), f"{WANTED}: 1")
-    with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as old:
+    with socket.create_connection(("127.0.0.1", scripted.port), timeout=HANG_SECONDS) as old:
         old.sendall(request)
         received = b""
         while b"w2" not in received:
             received += old.recv(1 << 16)
         name = received.partition(b"\nid: ")[2].partition(b"\n")[0].decode()
-        with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as new:
+        with socket.create_connection(("127.0.0.1", scripted.port), timeout=HANG_SECONDS) as new:
             new.sendall(request_of(CHATS, _body(), f"{LAST_ID}: {name}"))
             while received := old.recv(1 << 16):
                 # The end of the chunks is missing.
@@ -317,7 +317,7 @@ def test_a_ping_is_no_event_to_libraries_that_have_seen_an_id(
     """openai's and anthropic's take each empty line after an id for an event: with data of none."""
     monkeypatch.setattr(exchange, "PING_SECONDS", 0.05)
     scripted.models[NAME].script = _script(words=3, ends=False)
-    with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", scripted.port), timeout=HANG_SECONDS) as connection:
         connection.sendall(request_of(CHATS, _body(), f"{WANTED}: 1"))
         received = b""
         while received.count(b"\r\n: ping\n\r\n") < 2:
@@ -369,7 +369,9 @@ def test_a_kept_response_is_known_by_its_id(scripted: Scripted) -> None:
     scripted.models[NAME].script = script
     first = _leave(scripted, path)
     for query, number in (("", 0), ("&starting_after=0", 1), ("&starting_after=3", 4)):
-        with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as connection:
+        with socket.create_connection(
+            ("127.0.0.1", scripted.port), timeout=HANG_SECONDS
+        ) as connection:
             line = f"GET {path}/resp_2?stream=true{query} HTTP/1.1\r\nhost: localhost\r\n\r\n"
             connection.sendall(line.encode())
             received = b""
@@ -418,7 +420,7 @@ def test_a_client_that_returns_for_good_leaves_nothing(scripted: Scripted) -> No
     before = _keeping(scripted)["kept"], found.connection.num_open
     name = _leave(scripted)
     assert found.connection.num_open == before[1] + 1
-    with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", scripted.port), timeout=HANG_SECONDS) as connection:
         lines = f"{LAST_ID}: {name}", f"{WANTED}: 0"
         connection.sendall(request_of(CHATS, _body(), *lines))
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")

@@ -23,7 +23,7 @@ from tests.support import scripted_model
 from tests.support.cutting_proxy import LAST_ID, follow
 from tests.support.front_streams import request_of
 from tests.support.scripted_model import NAME, Order, Scripted, nothing_kept
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 from tests.unit.frontend.test_keeping import (
     CHATS,
     STREAMS,
@@ -93,7 +93,7 @@ def _forget(server: Scripted, name: str = GONE) -> None:
             keeping.forget(kept)
 
     assert server.loop is not None
-    asyncio.run_coroutine_threadsafe(forget(), server.loop).result(30)
+    asyncio.run_coroutine_threadsafe(forget(), server.loop).result(HANG_SECONDS)
 
 
 @pytest.mark.parametrize("before", [1, 10, WORDS])
@@ -202,7 +202,7 @@ def test_an_answer_counts_for_its_key_again(keyed: Scripted) -> None:
     keyed.models[NAME].kept = _kept(CHATS, 5, msg.Health(is_ready=True))
     keyed.models[NAME].script = _script()
     lines = (f"{LAST_ID}: {GONE}.1", "authorization: Bearer a")
-    with socket.create_connection(("127.0.0.1", keyed.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", keyed.port), timeout=HANG_SECONDS) as connection:
         connection.sendall(request_of(CHATS, _body(), *lines))
         received = b""
         while b"w4" not in received:
@@ -216,7 +216,9 @@ def test_an_answer_counts_for_its_key_again(keyed: Scripted) -> None:
 def test_a_client_that_leaves_again_at_once_loses_nothing(scripted: Scripted) -> None:
     scripted.models[NAME].kept = _kept(CHATS, 10)
     for _ in range(5):
-        with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as connection:
+        with socket.create_connection(
+            ("127.0.0.1", scripted.port), timeout=HANG_SECONDS
+        ) as connection:
             connection.sendall(request_of(CHATS, _body(), f"{LAST_ID}: {GONE}.1"))
 
     def is_whole() -> bool:
@@ -286,7 +288,7 @@ def test_what_another_front_end_takes_is_forgotten_here(scripted: Scripted) -> N
 
     model.script = script
     before = _keeping(scripted)["kept"]
-    with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", scripted.port), timeout=HANG_SECONDS) as connection:
         connection.sendall(request_of(CHATS, _body(), f"{WANTED}: 1"))
         received = b""
         while part := connection.recv(1 << 16):

@@ -19,6 +19,7 @@ from lmi_backend.ipc import handshake
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.ipc.handshake import FIRST_FRAME_BYTES, MOST_PEERS, Handshakes, join
+from tests.support.waiting import HANG_SECONDS
 
 TOKEN = "5f" * 16
 RANKS = 2
@@ -42,7 +43,7 @@ class Stub:
 
     def turn_until(self, is_true: Callable[[], bool]) -> None:
         """The bound only keeps a broken stub from hanging the tests."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + HANG_SECONDS
         while not is_true():
             assert time.monotonic() < end
             self.ranks |= dict(self.handshakes.turn(0.01))

@@ -8,7 +8,7 @@ import pytest
 
 from lmi_backend.errors import NotSentError
 from lmi_backend.ipc.outbox import Outbox
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 SIZE = 1 << 20
 """More than a socket takes before its other end reads."""
@@ -18,13 +18,13 @@ Pair = tuple[Outbox, socket.socket]
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     ours, theirs = socket.socketpair()
-    theirs.settimeout(30)
+    theirs.settimeout(HANG_SECONDS)
     outbox = Outbox(ours, "the worker", 30)
     with ours, theirs:
         yield outbox, theirs
         outbox.close()
         if outbox._writer is not None:
-            outbox._writer.join(30)
+            outbox._writer.join(HANG_SECONDS)
             assert not outbox._writer.is_alive()
 
 
@@ -69,7 +69,7 @@ def test_frames_of_several_threads_are_not_mixed(pair: Pair) -> None:
         thread.start()
     data = _read(theirs, 4 * sum(sizes))
     for thread in threads:
-        thread.join(30)
+        thread.join(HANG_SECONDS)
     runs: dict[int, list[int]] = {name: [] for name in range(4)}
     while data:
         name = data[0]

@@ -17,6 +17,7 @@ from lmi_backend.plan.allocations import Allocation
 from lmi_backend.plan.engine_plan import Launch, Parallel
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.reservations import Reservations
+from tests.support.waiting import HANG_SECONDS
 
 A = Allocation(model="a", shares={"GPU-1": 0.92, "GPU-2": 0.92})
 B = Allocation(model="b", shares={"GPU-3": 0.4})
@@ -125,7 +126,7 @@ def test_two_that_share_a_device_load_one_after_the_other(tmp_path: Path) -> Non
         while not waits.exists():
             assert thread.is_alive()
         assert not ended.is_set()
-    thread.join(10)
+    thread.join(HANG_SECONDS)
     assert ended.is_set()
 
 

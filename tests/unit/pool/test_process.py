@@ -14,7 +14,7 @@ from lmi_backend.ipc.survivor import OneProcess
 from lmi_backend.pool.command import WorkerCommand
 from lmi_backend.pool.process import AdoptedProcess, WorkerProcess, describe_exit
 from lmi_backend.pool.session import kill_session
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 # Makes shared memory, says its names, and starts a child that outlives it.
 PROGRAM = """
@@ -41,7 +41,7 @@ def test_a_line_is_cut_and_escaped(printed: str, line: str) -> None:
     code = f"import sys; sys.stdout.reconfigure(encoding='utf-8'); print({printed})"
     lines: list[str] = []
     process = WorkerProcess(WorkerCommand((sys.executable, "-c", code), {}), lines.append)
-    assert process.wait(60) == 0
+    assert process.wait(HANG_SECONDS) == 0
     assert process.last_lines() == line
     assert lines == [line]
     process.kill()
@@ -94,7 +94,7 @@ def test_shared_memory_of_one_that_has_gone_is_freed() -> None:
     *names, _ = lines[0].split()
     process.note_shared_memory()
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait(60)
+    process.wait(HANG_SECONDS)
     assert all(Path("/dev/shm", name).exists() for name in names)
     process.kill()
     assert not any(Path("/dev/shm", name).exists() for name in names)
@@ -184,7 +184,7 @@ def test_what_another_process_has_started_is_taken_over() -> None:
         wait_for(lambda: lines == ["a line with ***"])
         assert process.poll() is None
         process.kill()
-        assert describe_exit(process.wait(60)) == "ended"
+        assert describe_exit(process.wait(HANG_SECONDS)) == "ended"
         assert process.last_lines() == "a line with ***"
 
 

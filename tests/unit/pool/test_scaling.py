@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.plan.engine_plan import Scaling
 from lmi_backend.pool.scaling import Scaler, slot_to_end, slot_to_start
 from lmi_backend.pool.slot import Slot, SlotState, least_busy
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 NOW = 1000.0
 SCALING = Scaling(min_workers=1, max_idle_time=60)
@@ -149,7 +149,7 @@ def test_a_slot_that_is_still_read_is_not_used() -> None:
     hangs.reader.start()
     assert slot_to_start([slot(0), hangs]) is None
     is_over.set()
-    hangs.reader.join(30)
+    hangs.reader.join(HANG_SECONDS)
     assert slot_to_start([slot(0), hangs]) is hangs
 
 

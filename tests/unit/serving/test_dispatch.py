@@ -19,7 +19,7 @@ from lmi_backend.serving.metrics import gauges_and_counters
 from lmi_backend.serving.service import Service
 from tests.support.scripted_workers import ScriptedWorkers
 from tests.support.service_bench import CAPACITY, RUNNING, Bench, Sink, limits_of
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 
 def test_with_a_free_place_a_request_is_sent_by_its_own_thread() -> None:
@@ -309,7 +309,7 @@ def test_a_worker_that_does_not_read_does_not_stop_the_senders() -> None:
     def claim_stuck(width: int, only: int | None = None) -> tuple[int, object]:
         index, worker = claim(width)
         send = worker.send_frame
-        worker.send_frame = lambda frame: may_read.wait(60) and send(frame)  # type: ignore[method-assign]
+        worker.send_frame = lambda frame: may_read.wait(HANG_SECONDS) and send(frame)  # type: ignore[method-assign]
         return index, worker
 
     workers.claim = claim_stuck  # type: ignore[method-assign, assignment]
@@ -354,7 +354,7 @@ def test_a_drain_lets_the_queue_run_dry(busy: Bench) -> None:
     for number in (1, 2, 3, 4):
         wait_for(lambda: number in busy.workers.order)  # noqa: B023  it is over before the next
         busy.workers.answer(number)
-    draining.join(60)
+    draining.join(HANG_SECONDS)
     assert waiting.ends == ["answered"]
 
 

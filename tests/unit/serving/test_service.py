@@ -11,7 +11,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.serving.service import Service
 from tests.support.idle_workers import IdleWorkers
 from tests.support.service_bench import limits_of
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 
 class Sink:
@@ -28,7 +28,7 @@ class Sink:
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         self.is_sending.set()
-        assert self.may_send.wait(60)
+        assert self.may_send.wait(HANG_SECONDS)
         self.texts += [chunk.text for chunk in chunks if isinstance(chunk, Delta)]
 
     def fail(self, error: LmiError) -> None:
@@ -52,7 +52,7 @@ def _that_is_sent_first(service: Service) -> Sink:
     sink = Sink()
     service.submit((GenerateRequest(prompt="a"),), sink)
     service.on_messages([msg.Output(1, Delta("first", 1))])
-    assert sink.is_sending.wait(60)
+    assert sink.is_sending.wait(HANG_SECONDS)
     return sink
 
 

@@ -28,6 +28,7 @@ from lmi_backend.supervisor.front_end_order import (
 )
 from lmi_backend.supervisor.front_end_restart import LEAVE
 from tests.support.ports import free_ports
+from tests.support.waiting import HANG_SECONDS
 
 
 class Process:
@@ -79,7 +80,7 @@ class Bench:
         command = socket.socket(socket.AF_UNIX)
         command.connect(str(order_address(self.base, os.getpid())))
         command.sendall(encode([Order(seconds)]))
-        command.settimeout(60)
+        command.settimeout(HANG_SECONDS)
         self.commands.append(command)
 
     def answers(self, number: int = 0) -> list[Answer]:

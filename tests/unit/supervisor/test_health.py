@@ -15,7 +15,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.supervisor import health
 from lmi_backend.supervisor.health import HealthMonitor
 from lmi_backend.supervisor.processes import wait_for_an_end
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 
 class Server:
@@ -67,7 +67,7 @@ def test_a_stub_that_ends_is_noticed_before_the_next_look(
 
         monkeypatch.setattr(health, "wait_for_an_end", wait)
         monitor.start()
-        assert waits.wait(60)
+        assert waits.wait(HANG_SECONDS)
         stub.kill()
     wait_for(lambda: monitor.problem)
     assert monitor.problem == "the stub of model died"

@@ -7,7 +7,7 @@ import sys
 import psutil
 import pytest
 
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 # Orphans come to a subreaper as they do to process 1 of a PID namespace.
 TEXT = """
@@ -42,4 +42,4 @@ def test_it_reaps_hands_signals_on_and_ends_as_serve_does(how: str, status: int)
         assert psutil.Process(int(served)).ppid() == init.pid
         wait_for(lambda: not psutil.pid_exists(int(orphan)))
         init.send_signal(signal.SIGTERM)
-        assert init.wait(60) == status
+        assert init.wait(HANG_SECONDS) == status

@@ -8,7 +8,7 @@ import pytest
 
 from lmi_backend.supervisor.log_lines import LogFormat
 from lmi_backend.supervisor.log_relay import log_options, relaying
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 
 class Reader:
@@ -48,7 +48,7 @@ def test_lines_that_are_read_are_all_there_and_in_order(reader: Reader) -> None:
         write_lines(descriptor, 20_000)
         os.write(descriptor, b"x" * 200_000 + b"\nno end")
     os.close(reader.target)
-    reading.join(10)
+    reading.join(HANG_SECONDS)
     *lines, long, last = reader.data.split(b"\n")
     assert [int(line) for line in lines] == [*range(20_000)]
     assert (len(long), last) == (200_000, b"no end")
@@ -62,7 +62,7 @@ def test_lines_are_rewritten_on_their_way(reader: Reader) -> None:
         )
         subprocess.run(["printf", command], check=True, **log_options(descriptor))
     os.close(reader.target)
-    reading.join(10)
+    reading.join(HANG_SECONDS)
     assert reader.data.endswith(b" WARNING triton: of interest\n")
     assert reader.data.count(b"\n") == 1
 
@@ -75,7 +75,7 @@ def test_a_reader_that_hangs_stops_no_program_and_hears_what_it_missed(reader: R
         reading = reader.read()
         wait_for(lambda: b"last line\n" in reader.data)
     os.close(reader.target)
-    reading.join(10)
+    reading.join(HANG_SECONDS)
     lines = reader.data.decode().splitlines()
     lost = [
         int(line.split()[1]) for line in lines if "of the log were not read and are lost" in line

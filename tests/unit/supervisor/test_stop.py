@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lmi_backend.supervisor.stop import StopSignals
+from tests.support.waiting import HANG_SECONDS
 
 ALL = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
@@ -33,7 +34,7 @@ def test_a_second_signal_right_behind_the_first_is_urgent(first: int, second: in
     with stop.listening():
         assert not stop.wait(0)
         _send(first)
-        assert stop.wait(60)
+        assert stop.wait(HANG_SECONDS)
         assert not stop.is_urgent
         _send(second)
         assert stop.is_urgent

@@ -10,7 +10,7 @@ import pytest
 from bench import _peer
 
 from tests.support.places import ROOT
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 MEASURES_FOR_LONG = """
 import sys, time, bench
@@ -48,5 +48,5 @@ def test_what_is_told_to_end_leaves_no_server(tmp_path: Path) -> None:
         assert run.stdout is not None
         pid = next(int(line) for line in run.stdout if line.strip().isdigit())
         run.terminate()
-        assert run.wait(30) == 128 + 15
+        assert run.wait(HANG_SECONDS) == 128 + 15
     wait_for(lambda: not psutil.pid_exists(pid))

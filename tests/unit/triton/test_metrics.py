@@ -14,7 +14,7 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.metrics import FAST_PATH
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 FAKES = Path(__file__).resolve().parents[2] / "fakes" / "triton"
 
@@ -39,7 +39,7 @@ def test_a_server_that_has_died_is_told_nothing_more(metrics: ModuleType) -> Non
     publisher.start()
     wait_for(lambda: publisher._published)
     publisher.abandon()
-    publisher._thread.join(10)
+    publisher._thread.join(HANG_SECONDS)
     assert not publisher._thread.is_alive()
     before = {key: each.value for key, each in publisher._published.items()}
     publisher._publish(dict.fromkeys(before, 12345.0))
@@ -58,7 +58,7 @@ def test_what_came_after_the_last_round_is_published_at_the_end(
     if is_given_up:
         publisher.abandon()
     publisher.stop()
-    publisher._thread.join(10)
+    publisher._thread.join(HANG_SECONDS)
     values = [
         each.value
         for (name, _), each in publisher._published.items()
@@ -75,7 +75,7 @@ def test_a_last_round_that_fails_ends_the_thread(
     monkeypatch.setattr(publisher, "_publish", lambda series: 1 / 0)
     publisher.start()
     publisher.stop()
-    publisher._thread.join(10)
+    publisher._thread.join(HANG_SECONDS)
     assert not publisher._thread.is_alive()
 
 

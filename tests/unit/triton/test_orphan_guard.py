@@ -31,4 +31,4 @@ def test_it_is_there_where_no_serve_does_the_same(
         # Not in reach of a signal to the group of the server.
         assert not [each for each in guards if each.pid != os.getsid(each.pid)]
         stub.kill()
-    wait_for(lambda: not [each for each in guards if each.is_running()], 10)
+    wait_for(lambda: not [each for each in guards if each.is_running()])

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import HANG_SECONDS
+
 CODE = """
 import sys
 from lmi_backend.triton import outside_guard
@@ -35,7 +37,7 @@ class Trio:
             os.close(descriptor)
 
     def output(self) -> str:
-        return self.guard.communicate(timeout=30)[1]
+        return self.guard.communicate(timeout=HANG_SECONDS)[1]
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def trio(tmp_path: Path) -> Iterator[Trio]:
 def test_a_stub_that_outlives_its_server_is_ended_with_what_it_leaves(trio: Trio) -> None:
     trio.server.kill()
     assert "echo: tritonserver has exited and its stub had not" in trio.output()
-    assert trio.stub.wait(10) == -9
+    assert trio.stub.wait(HANG_SECONDS) == -9
     assert not trio.region.exists()
 
 
@@ -58,7 +60,7 @@ def test_of_a_stub_that_ends_with_its_server_only_files_are_removed(trio: Trio) 
     trio.server.kill()
     trio.stub.terminate()
     assert trio.output() == ""
-    assert trio.stub.wait(10) == -15
+    assert trio.stub.wait(HANG_SECONDS) == -15
     assert not trio.region.exists()
 
 
@@ -73,6 +75,6 @@ def test_what_a_stub_leaves_is_removed_although_nobody_reads_the_log(trio: Trio)
     assert trio.guard.stderr is not None
     trio.guard.stderr.close()
     trio.server.kill()
-    assert trio.guard.wait(30) == 0
-    assert trio.stub.wait(10) == -9
+    assert trio.guard.wait(HANG_SECONDS) == 0
+    assert trio.stub.wait(HANG_SECONDS) == -9
     assert not trio.region.exists()

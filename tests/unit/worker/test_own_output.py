@@ -4,6 +4,7 @@ import os
 import threading
 
 from lmi_backend.worker.own_output import OwnOutput
+from tests.support.waiting import HANG_SECONDS
 
 MUCH = 1 << 20
 
@@ -15,7 +16,7 @@ def test_what_is_printed_while_nobody_reads_is_dropped_but_for_the_last() -> Non
     printing = threading.Thread(target=lambda: _print(writer))
     with output.flowing():
         printing.start()
-        printing.join(30)
+        printing.join(HANG_SECONDS)
         assert not printing.is_alive()
     # As the next stub opens it.
     with open(f"/proc/self/fd/{writer}", "rb", buffering=0) as again:

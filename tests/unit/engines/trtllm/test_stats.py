@@ -11,6 +11,7 @@ import pytest
 from lmi_backend.engines.trtllm import stats
 from lmi_backend.engines.trtllm.stats import StepCounts
 from lmi_backend.ipc.engine import EngineStats
+from tests.support.waiting import HANG_SECONDS
 
 ROW = {"maxNumBlocks": 100, "usedNumBlocks": 25, "tokensPerBlock": 32}
 
@@ -110,7 +111,7 @@ async def test_what_fails_is_said_once_and_asked_no_more(
     counts = StepCounts(kind())
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            await asyncio.wait_for(counts.follow(lambda: True), 30)
+            await asyncio.wait_for(counts.follow(lambda: True), HANG_SECONDS)
     assert len(caplog.records) == 1
     assert "metrics of the KV cache stay 0" in caplog.text
     assert counts.fields(is_busy=True) == {}

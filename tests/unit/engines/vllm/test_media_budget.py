@@ -9,6 +9,7 @@ import pytest
 from lmi_backend.engines.vllm import media_budget
 from lmi_backend.engines.vllm.media_budget import TIMES, MediaBudget, NoRoomError, Pixels
 from lmi_backend.errors import UnavailableError
+from tests.support.waiting import HANG_SECONDS
 
 MOST = 100
 
@@ -100,7 +101,7 @@ async def test_requests_that_all_hold_some_and_want_more_all_complete() -> None:
         assert budget.taken <= TIMES * MOST
         pixels.close()
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         await asyncio.gather(*map(complete, reversed(requests)))
     assert budget.taken == 0
 
