@@ -17,7 +17,7 @@ from tests.support.bystanders import Bystanders, Seen
 from tests.support.chaos_report import Report
 from tests.support.hostile_clients import EXCHANGES, harm, name_of, smallest
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.waiting import until, wait_for
 
 SEED = int(os.environ.get("LMI_BACKEND_TEST_SEED", "0"))
 """Of the first exchange; another one makes another test."""
@@ -63,9 +63,9 @@ class Harm:
 
     async def run(self, seeds: Iterator[int], seconds: float) -> Seen:
         """Let bystanders and exchanges run side by side, and bystanders a moment longer."""
-        over, until = asyncio.Event(), time.monotonic() + seconds
+        over, end = asyncio.Event(), time.monotonic() + seconds
         watching = asyncio.create_task(self._bystanders.run(over))
-        await asyncio.gather(*(self._harm(seeds, until) for _ in range(HARMFUL)))
+        await asyncio.gather(*(self._harm(seeds, end) for _ in range(HARMFUL)))
         # Each has a whole stream after the last harm.
         seen = self._bystanders.seen
         count = seen.streams + 2 * STREAMS
@@ -73,12 +73,12 @@ class Harm:
         over.set()
         return await watching
 
-    async def _harm(self, seeds: Iterator[int], until: float) -> None:
+    async def _harm(self, seeds: Iterator[int], end: float) -> None:
         loop = asyncio.get_running_loop()
         for seed in seeds:
             self.done.append((seed, time.monotonic()))
             await loop.run_in_executor(self._pool, harm, self._port, seed)
-            if time.monotonic() > until or self._bystanders.seen.faults:
+            if time.monotonic() > end or self._bystanders.seen.faults:
                 return
 
 
@@ -108,10 +108,10 @@ def memory(served: Served) -> dict[str, int]:
 async def find_cause(harmful: Harm) -> str:
     """Return the fewest exchanges that still harm, as far as they are found in a while."""
     last = [seed for seed, began in harmful.done if began > time.monotonic() - 15][-40:]
-    until = time.monotonic() + 120
+    end = time.monotonic() + 120
 
     async def fails(seeds: list[int]) -> bool:
-        if time.monotonic() > until:
+        if time.monotonic() > end:
             return False
         return bool((await harmful.run(iter(seeds), 60)).faults)
 
