@@ -41,7 +41,7 @@ class LeftBehind:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Look for what is left; remove the temporary folder of a run that passed."""
         self._left += _processes_left(str(self._folder))
-        left = {*_tree(), *self._folder.iterdir()} - {self._pytest} - self._earlier
+        left = {*_tree(), *_files_in(self._folder)} - {self._pytest} - self._earlier
         if self._is_alone():
             new = {*_shared()} - self._earlier
             left |= {path for path in new if not _is_of_killed_server(path)}
@@ -67,6 +67,20 @@ class LeftBehind:
                 each.info["name"] != "tritonserver" for each in psutil.process_iter(["name"])
             )
         return False
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Yield what is in a folder for temporary files, but for the folders that a user has for good.
+
+    These have the user's number in their name; ours are empty at the end.
+    """
+    for path in folder.iterdir():
+        if path.name.endswith(f"_{os.getuid()}"):
+            continue  # a cache of PyTorch
+        if path.name.endswith(f"-{os.getuid()}"):
+            yield from path.iterdir()
+        else:
+            yield path
 
 
 def _shared() -> Iterator[Path]:
@@ -105,6 +119,9 @@ def _processes_left(folder: str) -> list[str]:
 
 def _is_of_run(process: psutil.Process, folder: str) -> bool:
     try:
-        return process.environ().get(RUN) == folder and process.pid != os.getpid()
+        if process.pid == os.getpid() or process.environ().get(RUN) != folder:
+            return False
+        # Python's own child, which ends with this process.
+        return "resource_tracker" not in " ".join(process.cmdline())
     except psutil.Error:
         return False
