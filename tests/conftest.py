@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -38,9 +39,13 @@ LONGEST = ("tests served", "tests/clients served", "tests ensemble_server")
 """Groups that begin first where tests run side by side: at the end the others would wait for
 them."""
 WAITING = ("chaos", "soak", "fleet", "security")
-"""Folders whose tests mostly wait, for a worker to come back or a time to pass. Side by side they
-begin among the others, which compute; those of half a minute first, that none is waited for at the
-end."""
+"""Folders whose tests mostly wait, for a worker to come back or a time to pass; those of half a
+minute first."""
+LAST = 0.9
+"""Share of a run after which tests of units alone are left, which are short: no process is idle at
+the end."""
+SEED = "LMI_BACKEND_TEST_SEED_OF_ORDER"
+"""Variable: a number by which the tests are shuffled, to find those that need the ones earlier."""
 _GROUP = re.compile(r"@(unit/|tests[/ ])[^@]*$")
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
 _LIGHT = (
@@ -68,8 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the folders in this order, and in each what shares an engine one after the other.
 
-    `make test` runs four processes of pytest: tests of a group stay in one of them, so that what
-    they share is started once.
+    `make test` runs several processes of pytest: tests of a group stay in one of them, so that
+    what they share is started once.
     """
     groups = {item: _group(item) for item in items}
     places: dict[tuple[str, str], int] = {}
@@ -78,16 +83,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     is_parallel = "PYTEST_XDIST_WORKER" in os.environ
 
-    def key(item: pytest.Item) -> tuple[bool, bool, int, int]:
+    def key(item: pytest.Item) -> tuple[bool, int, int]:
         folder, group = _folder(item), groups[item]
         is_long = is_parallel and (group or item.name) in LONGEST
-        place = places[folder, group or item.nodeid]
-        return folder != "unit", not is_long, ORDER.index(folder), place
+        return not is_long, ORDER.index(folder), places[folder, group or item.nodeid]
 
     items.sort(key=key)
     if is_parallel:
-        first = [item for item in items if key(item)[:2] != (True, True)]
+        first = [item for item in items if not key(item)[0]]
         items[:] = first + _mixed(items[len(first) :])
+    if seed := os.environ.get(SEED):
+        items[:] = _shuffled(groups, random.Random(seed))
     for item, group in groups.items():
         if group and is_parallel:
             # How pytest-xdist 3.8 learns of a group. Its own mark writes into an attribute that
@@ -109,13 +115,26 @@ def pytest_runtest_makereport(
 
 
 def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return tests with those that wait spread among those that compute, both in their order."""
-    kinds: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
+    """Return tests with those that wait, or start engines, spread among those of units.
+
+    Each kind is in its own order.
+    """
+    kinds: tuple[list[pytest.Item], ...] = ([], [], [])
     for item in items:
-        kinds[_folder(item) in WAITING].append(item)
-    kinds[True].sort(key=lambda item: WAITING.index(_folder(item)))
-    places = {item: place / len(kind) for kind in kinds for place, item in enumerate(kind)}
+        folder = _folder(item)
+        kinds[0 if folder == "unit" else 1 + (folder in WAITING)].append(item)
+    kinds[2].sort(key=lambda item: WAITING.index(_folder(item)))
+    places: dict[pytest.Item, float] = {}
+    for kind, share in zip(kinds, (1.0, LAST, LAST), strict=True):
+        places |= {item: share * place / len(kind) for place, item in enumerate(kind)}
     return sorted(items, key=places.__getitem__)
+
+
+def _shuffled(groups: dict[pytest.Item, str], chance: random.Random) -> list[pytest.Item]:
+    """Return the groups of tests in any order, and tests of units in any order in theirs."""
+    names = {group or item.nodeid: chance.random() for item, group in groups.items()}
+    inside = {item: chance.random() * (_folder(item) == "unit") for item in groups}
+    return sorted(groups, key=lambda item: (names[groups[item] or item.nodeid], inside[item]))
 
 
 def _folder(item: pytest.Item) -> str:
