@@ -1,0 +1,78 @@
+"""The rules for tests."""
+
+import ast
+
+import check_tests
+import pytest
+
+DURATION = "import time\ndef test():\n began = time.monotonic()\n act()\n"
+RULES = [
+    ("sleeps", "chaos/test_a.py", "time.sleep(0.05)", "time.sleep(0.06)"),
+    ("sleeps", "chaos/test_a.py", "await asyncio.sleep(0)", "await asyncio.sleep(1)"),
+    ("sleeps", "unit/test_a.py", "S = 0.01\ntime.sleep(3 * S)", "S = 0.02\ntime.sleep(3 * S)"),
+    ("sleeps", "unit/test_a.py", "submit(act, 2)", "submit(time.sleep, 2)"),
+    ("sleeps", "unit/test_a.py", "self.sleep(pause)", "time.sleep(pause)"),
+    ("sleeps", "support/a.py", "time.sleep(pause)", "time.sleep(1)"),
+    (
+        "verdicts",
+        "chaos/test_a.py",
+        f"{DURATION} report(time.monotonic() - began)",
+        f"{DURATION} assert time.monotonic() - began < 5",
+    ),
+    (
+        "verdicts",
+        "chaos/test_a.py",
+        f"{DURATION} took = time.monotonic() - began\n assert act() < 5",
+        f"{DURATION} took = time.monotonic() - began\n assert took < 5",
+    ),
+    (
+        "verdicts",
+        "support/a.py",
+        f"{DURATION} assert began <= stamp <= time.time()",
+        f"{DURATION} end = began + 5\n while time.monotonic() < end: pass",
+    ),
+    (
+        "verdicts",
+        "unit/test_a.py",
+        "def _time(): return loop.time()\ndef test(): assert _time() > 1",
+        "def _time(): return loop.time() - began\ndef test(): assert 4 * _time() > _time()",
+    ),
+    ("places", "unit/test_a.py", "(tmp_path / 'a').chmod(0)", "tmp_path.parent.chmod(0)"),
+    ("places", "unit/test_a.py", "Path('/tmp').exists()", "Path('/tmp/a').write_text('')"),
+    ("variables", "unit/test_a.py", "os.environ['A'] = 'b'", "os.environ.get('A')"),
+    ("variables", "unit/test_a.py", "os.getenv('UPDATE_GOLDEN')", "os.getenv('A')"),
+    ("logs", "chaos/test_a.py", "assert served.logged('a')", "assert 'a' in served.log()"),
+    ("logs", "chaos/test_a.py", "assert 'a' not in a.log()", "assert re.search('a', a.log())"),
+    ("logs", "chaos/test_a.py", "served.log()", "served.log_file.read_text()"),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "accepted", "rejected"), RULES)
+def test_a_rule_takes_one_snippet_and_refuses_the_other(
+    rule: str, path: str, accepted: str, rejected: str
+) -> None:
+    assert not _broken(rule, path, accepted)
+    assert _broken(rule, path, rejected)
+
+
+def test_a_test_file_has_its_module() -> None:
+    for path in ("unit/cli/test_main.py", "unit/tools/test_check_tests.py", "chaos/test_a.py"):
+        assert not _broken("layout", path, "")
+    assert _broken("layout", "unit/cli/test_nothing.py", "") == [
+        "there is no lmi_backend/cli/nothing.py: move the tests to their module's"
+    ]
+
+
+def test_a_reason_that_no_file_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = check_tests.Test("chaos/test_a.py", ast.parse("time.sleep(1)"))
+    excused = {"sleeps": {"chaos/test_a.py": "open", "chaos/test_b.py": "open"}}
+    assert list(check_tests.check(test))
+    monkeypatch.setattr(check_tests, "EXCUSED", excused)
+    assert not list(check_tests.check(test))
+    (line,) = check_tests.unused([test])
+    assert line == "tests/chaos/test_b.py:1: does not break sleeps: remove it from check_tests.toml"
+
+
+def _broken(rule: str, path: str, text: str) -> list[str]:
+    test = check_tests.Test(path, ast.parse(text))
+    return [what for _, what in check_tests.RULES[rule](test)]
