@@ -21,12 +21,12 @@ class Worker:
 
     name = "m/0"
 
-    def __init__(self, *said: Sequence[FromWorker] | Exception) -> None:
-        self._said = list(said)
+    def __init__(self, *items: Sequence[FromWorker] | Exception) -> None:
+        self._items = list(items)
         self.ends: list[str] = []
 
     def read(self) -> list[FromWorker]:
-        item = self._said.pop(0)
+        item = self._items.pop(0)
         if isinstance(item, Exception):
             raise item
         return list(item)
@@ -79,10 +79,10 @@ def test_a_worker_that_dies_is_reaped_and_its_requests_fail() -> None:
     assert (slot.worker, slot.state, slot.deaths) == (None, SlotState.STARTING, 1)
 
 
-@pytest.mark.parametrize("said", [ValueError("a defect"), [BEAT]])
-def test_a_defect_in_the_stub_ends_the_worker(said: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("items", [ValueError("a defect"), [BEAT]])
+def test_a_defect_in_the_stub_ends_the_worker(items: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Of what it reads, or of who hears it: nobody would read that worker from now on."""
-    worker, listener = Worker(said), Listener(fails=True)
+    worker, listener = Worker(items), Listener(fails=True)
     slot = read(worker, listener)
     ((index, error),) = listener.deaths
     assert (index, "in the stub" in error) == (3, True)
