@@ -9,7 +9,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,9 @@ from lmi_backend.supervisor.triton_release import release_name
 from tests.support.ports import free_ports, listens
 from tests.support.spending import ENGINES, SERVERS, started
 from tests.support.waiting import HANG_SECONDS, wait_for
+
+SETTLING = 3
+"""Requests that `Served.settled` has refused."""
 
 
 def write_properties(folder: Path, properties: dict[str, Any]) -> Path:
@@ -181,13 +183,20 @@ class Served:
         return sum(float(value) for labels, value in found if label in labels)
 
     def settled(self, name: str, model: str) -> float:
-        """Return a metric that no longer changes: what just ended is written a moment later."""
-        seen, since = self.metric(name, model), time.monotonic()
-        while time.monotonic() - since < 2:
-            time.sleep(0.1)
-            if seen != (seen := self.metric(name, model)):
-                since = time.monotonic()
-        return seen
+        """Return a metric that counts all that has ended, and the requests refused here.
+
+        Once a round of the publisher counts a request, it counts what ended earlier. Of two rounds
+        one has the histograms, and one may have begun too early.
+        """
+
+        def refused() -> float:
+            return self.metric("lmi_requests_total", model, outcome="invalid_arg")
+
+        for _ in range(SETTLING):
+            before = refused()
+            assert self.generate(model, {"text_input": "", "max_tokens": -1})[0] == 400
+            wait_for(lambda: refused() > before)  # noqa: B023
+        return self.metric(name, model)
 
     def workers(self, model: str) -> list[psutil.Process]:
         """Return the worker processes of a model, found by the log line that names their pid."""
