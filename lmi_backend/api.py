@@ -79,6 +79,9 @@ class Checked:
     notes: tuple[str, ...]
     problems: tuple[str, ...]
     """Why the model is refused; empty if it is not."""
+    release: str
+    """The release of the engine that the settings are judged by, and why it is this one. Another
+    may refuse less or more. Empty for an engine without releases."""
 
     @property
     def is_served(self) -> bool:
@@ -131,6 +134,7 @@ def check(folder: str | os.PathLike[str], machine: Machine | None = None) -> Che
         settings=tuple(Setting(**row) for row in rows),
         notes=tuple(found.notes),
         problems=tuple(found.problems),
+        release=found.release,
     )
 
 

@@ -15,6 +15,7 @@ from lmi_backend.options import LmiOptions, examine_options
 from lmi_backend.options.classification import classify_unknown
 from lmi_backend.options.interpreter import find_interpreter
 from lmi_backend.options.option import Status
+from lmi_backend.options.planned import release_and_why
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.printable import printable
 from lmi_backend.redaction import Redactor
@@ -36,7 +37,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="show what becomes of each option of an LMI folder",
         description="Show what would run for an LMI folder in one line. Then show each option: "
         "where it is set, and whether it is mapped, passed to the engine, ignored or refused. "
-        "Exit status 2 if anything is refused.",
+        "Exit status 2 if anything is refused. The last line names the release of the engine that "
+        "judged them: the installed one, else the recorded one.",
     )
     add_path(parser, "folder with serving.properties")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -69,6 +71,8 @@ class Examined:
     problems: list[str]
     plan: EnginePlan | None
     """None where there is none."""
+    release: str
+    """Of the engine, by which the settings are judged, and why this one; empty for none."""
     redact: Redactor
 
     @property
@@ -104,6 +108,7 @@ class Examined:
             "options": [self.redact.each(row) for row in self.rows],
             "notes": self.notes,
             "problems": self.problems,
+            "release": self.release,
         }
 
 
@@ -130,7 +135,8 @@ def examine(model: LmiFolder, hardware: Hardware, release: str, *, is_elsewhere:
         else:
             settings = [(each, _ignored(each, status, options, plan)) for each, status in settings]
     redact = Redactor(os.environ, options.secrets())
-    return Examined(model.name, options, settings, redact.each(problems), plan, redact)
+    release = redact(_release(options))
+    return Examined(model.name, options, settings, redact.each(problems), plan, release, redact)
 
 
 def _classify(options: LmiOptions) -> list[tuple[WrittenSetting, Status]]:
@@ -143,6 +149,14 @@ def _classify(options: LmiOptions) -> list[tuple[WrittenSetting, Status]]:
         (found.setting, statuses.get(id(found.setting), found.status))
         for found in options.classifications
     ]
+
+
+def _release(options: LmiOptions) -> str:
+    """Return the release that settings are judged by; nothing without an interpreter."""
+    try:
+        return release_and_why(options, find_interpreter(options, os.environ))
+    except OptionError:
+        return ""
 
 
 def _refused(setting: WrittenSetting, status: Status, error: OptionError) -> Status:
@@ -185,3 +199,6 @@ def _print(examined: Examined) -> None:
         sys.stdout.write(f"refused: {problem}\n")
     if not examined.problems:
         sys.stdout.write(f"{len(rows)} settings; nothing is refused\n")
+    if examined.release:
+        release = printable(examined.release)
+        sys.stdout.write(f"judged by {release}; other releases may refuse less or more\n")

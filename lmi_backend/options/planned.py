@@ -65,7 +65,7 @@ def release_and_why(options: LmiOptions, python: str) -> str:
     if options.supposed_release:
         reason = "as --engine-version says"
     elif release.is_installed:
-        reason = "which the workers' interpreter has"
+        reason = f"which {python} has"
     else:
-        reason = "the recorded release, for none is installed; --engine-version supposes another"
+        reason = f"the recorded release: {python} has none (--engine-version supposes another)"
     return f"{title} {release.version.partition('+')[0]}, {reason}"

@@ -1,11 +1,13 @@
 """What `check` and `plan` say of the release of vLLM that is installed."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lmi_backend import api
 from lmi_backend.cli.main import main
 from lmi_backend.cli.planning import UNREAD
 from lmi_backend.options.releases import newest_run
@@ -88,6 +90,62 @@ def test_what_the_installed_release_does_not_take_is_refused(
     assert problem in listed["problems"][0]
     assert problem in error
     assert "refused" in [row["status"] for row in listed["options"]]
+
+
+@pytest.mark.parametrize(
+    ("installed", "status", "release"),
+    [
+        (True, 2, "vLLM 0.33.0, which {python} has"),
+        (False, 0, "vLLM 0.32.0, the recorded release: {python} has none (--engine-version"),
+    ],
+)
+def test_a_verdict_names_its_release(
+    installed: bool,
+    status: int,
+    release: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same file is refused where the engine is installed, and doubted where none is."""
+    model = tmp_path / "model"
+    model.mkdir()
+    python = interpreter(tmp_path, write_tree(tmp_path)) if installed else sys.executable
+    checked, _, listed, _ = judged(model, python, "option.quantize=marlin", capsys, monkeypatch)
+    shown = release.format(python=python)
+    assert (checked, bool(listed["problems"])) == (status, installed)
+    assert listed["release"].startswith(shown)
+    assert api.check(model).release == listed["release"]
+    main(["check", str(model)])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"judged by {shown}")
+    assert last.endswith("; other releases may refuse less or more")
+    # A release that is supposed gives the same answer everywhere.
+    main(["check", str(model), "--json", "--engine-version", "0.26.0"])
+    assert json.loads(capsys.readouterr().out)["release"] == (
+        "vLLM 0.26.0, as --engine-version says"
+    )
+
+
+def test_a_plan_names_its_release(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    python = interpreter(tmp_path, write_tree(tmp_path))
+    judged(tmp_path / "model", python, "option.disable_prefix_caching=true", capsys, monkeypatch)
+    main(["plan", str(tmp_path / "model"), "--json"])
+    reason = f"planned for vLLM 0.33.0, which {python} has"
+    assert json.loads(capsys.readouterr().out)["reasons"][-1] == reason
+
+
+def test_an_engine_without_releases_has_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "serving.properties").write_text("option.rolling_batch=echo\n", encoding="utf-8")
+    main(["check", str(tmp_path)])
+    assert capsys.readouterr().out.splitlines()[-1] == "1 settings; nothing is refused"
+    main(["check", str(tmp_path), "--json"])
+    assert json.loads(capsys.readouterr().out)["release"] == ""
 
 
 def test_what_a_plugin_may_add_is_doubted(

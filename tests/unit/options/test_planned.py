@@ -24,7 +24,8 @@ def test_the_release_is_the_supposed_one_or_the_record_s(tmp_path: Path) -> None
     supposed, recorded = options("0.26.0"), options("")
     assert planned_release(supposed, python).version == "0.26.0"
     assert release_and_why(supposed, python) == "vLLM 0.26.0, as --engine-version says"
-    assert "the recorded release, for none is installed" in release_and_why(recorded, python)
+    reason = f"the recorded release: {python} has none (--engine-version supposes another)"
+    assert release_and_why(recorded, python) == f"vLLM 0.32.0, {reason}"
     past, now = signature_of(supposed, python), signature_of(recorded, python)
     assert past
     assert now
