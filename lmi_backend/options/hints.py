@@ -75,8 +75,7 @@ def _slips(word: str, other: str) -> int:
         if part == one or _is_short_for(part, one):
             continue
         found = _distance(part, one)
-        is_other = min(len(part), len(one)) <= _SHORT and len(parts) <= _SHORT - 1
-        if is_other or found > _allowed(part, one, parts):
+        if found > _allowed(part, one, parts):
             return -1
         slips += found
     return slips

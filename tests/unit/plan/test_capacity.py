@@ -86,6 +86,31 @@ def test_graphs_and_prefixes_are_the_engines(
     assert (step.graphs, step.prefix_caching) == (graphs, prefixes)
 
 
+@pytest.mark.parametrize(("less", "could"), [(0, True), (1, False)])
+def test_it_may_fit_if_a_step_took_nothing(less: int, *, could: bool, tmp_path: Path) -> None:
+    """The weights and a sequence of the longest kind are certain; the rest is estimated."""
+    measured = capacity(tmp_path)
+    estimate = replace(measured.estimate(1, 1), more=5)
+    needed = 8192 // 16 * estimate.block_bytes
+    tight = replace(estimate, kv_cache=needed - estimate.step - estimate.more - less)
+    assert (measured.could_fit(tight), measured.fits(tight)) == (could, False)
+    # A model without a cache needs but its weights.
+    none = replace(tight, block_bytes=0, kv_cache=1 - less - estimate.step - estimate.more)
+    assert measured.could_fit(none) is could
+
+
+@pytest.mark.parametrize(("less", "fits"), [(0, True), (1, False)])
+def test_it_fits_with_a_sequence_of_the_longest_kind(
+    less: int, *, fits: bool, tmp_path: Path
+) -> None:
+    measured = capacity(tmp_path)
+    estimate = replace(measured.estimate(1, 1), less=7)
+    needed = 8192 // 16 * estimate.block_bytes - less
+    assert measured.fits(replace(estimate, kv_cache=needed)) is fits
+    assert measured.surely_fits(replace(estimate, kv_cache=needed + 7)) is fits
+    assert measured.fits(replace(estimate, block_bytes=0, kv_cache=1 - less)) is fits
+
+
 def test_a_model_of_windows_alone_fits_for_any_length(tmp_path: Path) -> None:
 
     long = "option.max_model_len=1000000\n"

@@ -125,3 +125,15 @@ def test_another_tensor_of_large_weights_is_seen_wherever_it_is(folder: Path, pl
         file.seek(max(place - (256 << 10), 0))
         file.write(b"y" * (256 << 10))
     assert digest(folder) != before
+
+
+@pytest.mark.parametrize("place", [0, (64 << 10) - 1, -(64 << 10), -1])
+@pytest.mark.parametrize("size", [1 << 20, (64 << 10) + 1, 64 << 10])
+def test_each_byte_of_a_files_ends_counts(folder: Path, place: int, size: int) -> None:
+    path = folder / "model.safetensors"
+    data = bytearray(size)
+    path.write_bytes(data)
+    before = digest(folder)
+    data[place] = 1
+    path.write_bytes(data)
+    assert digest(folder) != before

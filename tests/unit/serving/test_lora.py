@@ -10,6 +10,8 @@ from lmi_backend.errors import HttpError, LmiError, RequestError
 from lmi_backend.generation import Chunk, HttpChunk
 from lmi_backend.serving.lora import LoraManager
 
+TYPES = {400: "BadRequestException", 404: "AdapterNotFoundException", 409: "ConflictException"}
+
 
 class Sink:
     request_id = ""
@@ -147,8 +149,17 @@ def test_what_is_wrong_has_lmis_status(
     assert refusal.value.status == status
     error = json.loads(str(refusal.value))
     assert error["code"] == status
+    assert error["type"] == TYPES.get(status, "ModelException")
     assert words in error["message"]
     assert list(lora_manager.folders) == ["one"]
+
+
+def test_the_path_of_an_adapter_has_a_longest_length(lora_manager: LoraManager) -> None:
+    longest = "two" + "/" * (4096 - 3)
+    ask(lora_manager, "REGISTER_ADAPTER", name="b", src=longest)
+    with pytest.raises(HttpError, match="at most 4096"):
+        ask(lora_manager, "REGISTER_ADAPTER", name="c", src=f"{longest}/")
+    assert list(lora_manager.folders) == ["one", "b"]
 
 
 def test_a_link_does_not_lead_out(lora_manager: LoraManager, root: Path, tmp_path: Path) -> None:

@@ -209,6 +209,8 @@ def test_facts_of_a_model_with_experts_and_a_latent_cache(tmp_path: Path) -> Non
         (MPT_7B, "max_position_embeddings", 2048),
         (CHATGLM_3, "max_position_embeddings", 8192),
         (FLAN_T5_XL, "max_position_embeddings", 0),
+        (LLAMA_2_7B, "max_position_embeddings", 2048),
+        (LLAMA_2_7B | {"model_type": "novel"}, "max_position_embeddings", 0),
         (FLAN_T5_XL, "is_encoder_decoder", True),
         (FLAN_T5_XL, "num_layers", 48),
         (GEMMA_2_9B, "ties_embeddings", True),

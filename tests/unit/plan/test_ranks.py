@@ -1,0 +1,50 @@
+"""How an engine in Python mode spans several nodes."""
+
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.errors import PlanError
+from lmi_backend.options import resolve_options
+from lmi_backend.options.properties import parse_properties
+from lmi_backend.plan.engine_plan import Explanation
+from lmi_backend.plan.ranks import executor
+
+VLLM = "option.rolling_batch=vllm\n"
+OWN = f"{VLLM}option.distributed_executor_backend=mp\n"
+
+
+def arguments(text: str, nodes: int, leader: str) -> dict[str, str | int]:
+    options = resolve_options(parse_properties(text), {}, folder=Path("/m"))
+    return executor(options, {"DJL_LEADER_ADDR": leader}, nodes, Explanation())
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "made"),
+    [
+        (VLLM, 1, {}),
+        (VLLM, 2, {"distributed_executor_backend": "ray"}),
+        # MPI starts the ranks, on each node.
+        (f"engine=MPI\n{VLLM}", 2, {}),
+        ("engine=Python\noption.rolling_batch=trtllm", 2, {}),
+        # What the user gives is passed on as it is.
+        (f"{VLLM}option.distributed_executor_backend=ray", 2, {}),
+        (f"{OWN}option.nnodes=2", 2, {}),
+        (OWN, 1, {}),
+        (OWN, 2, {"nnodes": 2, "node_rank": 0, "master_addr": "first", "master_port": 29501}),
+        (
+            f"{OWN}option.master_addr=other\noption.master_port=7",
+            3,
+            {"nnodes": 3, "node_rank": 0, "master_addr": "other", "master_port": 7},
+        ),
+    ],
+)
+def test_several_nodes_need_ray_or_the_engines_own_processes(
+    text: str, nodes: int, made: dict[str, str | int]
+) -> None:
+    assert arguments(text, nodes, "first") == made
+
+
+def test_the_engines_own_processes_need_the_address_of_the_first_node() -> None:
+    with pytest.raises(PlanError, match="DJL_LEADER_ADDR"):
+        arguments(OWN, 2, "")
