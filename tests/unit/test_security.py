@@ -1,9 +1,7 @@
 """Rules of docs/security.md that can be checked without a server."""
 
-import ast
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,29 +9,13 @@ import pytest
 from lmi_backend.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = sorted((ROOT / "lmi_backend").rglob("*.py"))
 TOKEN = "hf_" + "aBcDeFgHiJkLmNoPqRsTuV"
-# LMI's own handlers are run by it in the same way; these load what the model's author wrote.
-FORBIDDEN = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
 
 
-def _imports(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield (node.module or "").partition(".")[0]
-
-
-@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_unpickles_or_asks_a_shell(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert not FORBIDDEN & set(_imports(tree))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
-            assert name not in {"eval", "os.system", "os.popen", "yaml.load"}
-            assert all(word.arg != "shell" for word in node.keywords)
+def test_no_call_chooses_a_shell() -> None:
+    """Ruff refuses `shell=True` and `os.system`, and lets a shell pass that a variable chooses."""
+    files = (ROOT / "lmi_backend").rglob("*.py")
+    assert not [path for path in files if re.search(r"\bshell\s*=[^=]", path.read_text("utf-8"))]
 
 
 def test_no_command_shows_a_secret(
