@@ -17,10 +17,8 @@ def test_the_drawing_is_the_tree() -> None:
     assert drawn == {c.__name__: c.__mro__.index(LmiError) + 1 for c in CLASSES}
 
 
-@pytest.mark.parametrize("error", CLASSES)
-def test_every_error_has_a_code_of_triton_and_says_what_it_is(error: type[LmiError]) -> None:
-    assert error.code in CODES
-    assert error.__doc__
+def test_every_error_has_a_code_of_triton_and_says_what_it_is() -> None:
+    assert [c.__name__ for c in CLASSES if c.code not in CODES or not c.__doc__] == []
 
 
 def test_a_request_may_be_tried_again_when_only_the_server_is_to_blame() -> None:

@@ -21,23 +21,32 @@ def commands() -> dict[str, argparse.ArgumentParser]:
     return dict(choices)
 
 
-@pytest.mark.parametrize("name", commands())
-def test_every_command_has_a_description_examples_and_statuses(name: str) -> None:
-    text = commands()[name].format_help()
-    description = commands()[name].description or ""
-    assert description[:1].isupper()
-    assert description.endswith(".")
-    _, _, ending = text.partition("\nexamples:\n")
-    assert re.search(r"^exit status:\n  0  \S", ending, re.MULTILINE)
+def test_every_command_has_a_description_examples_and_statuses() -> None:
+    assert [name for name, command in commands().items() if not _is_described(command)] == []
 
 
-@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
-def test_every_example_is_understood(line: str) -> None:
+def _is_described(command: argparse.ArgumentParser) -> bool:
+    description = command.description or ""
+    _, _, ending = command.format_help().partition("\nexamples:\n")
+    has_statuses = re.search(r"^exit status:\n  0  \S", ending, re.MULTILINE) is not None
+    return description[:1].isupper() and description.endswith(".") and has_statuses
+
+
+def test_every_example_is_understood() -> None:
+    lines = [line for lines in EXAMPLES.values() for line in lines]
+    commands = parser()
+    assert [line for line in lines if not _is_understood(line, commands)] == []
+
+
+def _is_understood(line: str, commands: argparse.ArgumentParser) -> bool:
     words = shlex.split(line.partition(" > ")[0].partition(" >> ")[0])
-    if words[0] == "lmi-backend":
-        parser().parse_args(pasted(words[1:]))
-    else:
-        assert words[0] in ("kubectl", "helm")
+    if words[0] != "lmi-backend":
+        return words[0] in ("kubectl", "helm")
+    try:
+        commands.parse_args(pasted(words[1:]))
+    except SystemExit:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(

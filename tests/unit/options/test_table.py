@@ -35,13 +35,17 @@ def test_no_variable_means_two_options_under_an_engine(engine: str) -> None:
     assert not set(names) & set(VARIABLES) - {"SERVING_LOAD_MODELS"}
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: f"{option.scope}-{option.name}")
-def test_every_row_is_whole(option: Option[object]) -> None:
-    assert option.help.endswith((".", ")"))
-    assert option.kind.accepted
-    assert (option.status == "mapped") == (option.reason == "")
-    for engine in option.engines:
-        assert option.status_under(engine).detail
+def test_every_row_is_whole() -> None:
+    assert [f"{row.scope} {row.name}" for row in OPTIONS if not _is_whole(row)] == []
+
+
+def _is_whole(row: Option[object]) -> bool:
+    return bool(
+        row.help.endswith((".", ")"))
+        and row.kind.accepted
+        and (row.status == "mapped") == (row.reason == "")
+        and all(row.status_under(engine).detail for engine in row.engines)
+    )
 
 
 def test_defaults_are_of_the_kind_they_document() -> None:

@@ -22,28 +22,35 @@ def test_half_of_the_predictions_are_within_a_hundredth() -> None:
     assert statistics.median(dense) <= 1
 
 
-@pytest.mark.parametrize("each", COMPARED, ids=name)
-def test_no_prediction_is_off_by_a_twentieth(each: Comparison) -> None:
-    assert abs(each.error) <= 5
+def test_no_prediction_is_off_by_a_twentieth() -> None:
+    assert {name(each): each.error for each in COMPARED if not abs(each.error) <= 5} == {}
 
 
-@pytest.mark.parametrize(
-    "each", [each for each in COMPARED if each.row["peak_activation_gib"]], ids=name
-)
-def test_the_peak_of_a_step_is_what_was_measured(each: Comparison) -> None:
-    found = each.estimate
-    assert found
-    if each.row["pp"] in {"", "1"}:
-        # Of stages the logs show the first; the last decides.
-        measured = float(each.row["peak_activation_gib"])
-        encoder = 0.16 if "vl" in each.row["kind"] else 0.05
-        assert found.activations / 2**30 == pytest.approx(measured, abs=encoder)
+def test_the_peak_of_a_step_is_what_was_measured() -> None:
+    # Of stages the logs show the first; the last decides.
+    rows = [each for each in COMPARED if each.row["pp"] in {"", "1"}]
+    peaks = {
+        name(each): (each.estimate.activations / 2**30, float(each.row["peak_activation_gib"]))
+        for each in rows
+        if each.estimate and each.row["peak_activation_gib"]
+    }
+    encoders = {name(each): 0.16 if "vl" in each.row["kind"] else 0.05 for each in rows}
+    assert len(peaks) > 20
+    assert {
+        label: (found, measured)
+        for label, (found, measured) in peaks.items()
+        if found != pytest.approx(measured, abs=encoders[label])
+    } == {}
 
 
-@pytest.mark.parametrize("each", [each for each in ROWS if each.tokens], ids=name)
-def test_as_many_tokens_as_were_measured_are_in_as_many_gib(each: Comparison) -> None:
+def test_as_many_tokens_as_were_measured_are_in_as_many_gib() -> None:
     """Groups, blocks and what a token takes: of windows and states too."""
-    assert each.tokens == pytest.approx(int(each.row["kv_tokens"]), abs=each.token_step)
+    assert {
+        name(each): (each.tokens, each.row["kv_tokens"])
+        for each in ROWS
+        if each.tokens
+        and each.tokens != pytest.approx(int(each.row["kv_tokens"]), abs=each.token_step)
+    } == {}
 
 
 def test_graphs_are_about_what_vllm_expects_of_them() -> None:
