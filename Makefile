@@ -89,7 +89,7 @@ scale: install-server ## measure what one server carries, and ten; SCALE="--part
 
 check: lint types layers ## everything that reads the code without running it
 
-lint: install-server ## style, sizes, stale documents, their language
+lint: install-server ## style, sizes, stale documents, their language, hostile texts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/python tools/check_size.py
@@ -98,6 +98,7 @@ lint: install-server ## style, sizes, stale documents, their language
 	@$(BIN)/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
 	@$(BIN)/python tools/make_docs.py --check
 	@$(BIN)/python tools/check_language.py
+	@$(BIN)/python tools/check_growth.py
 
 types: install-server ## mypy --strict
 	@$(BIN)/mypy

@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from lmi_backend.structures import (
     check_structure,
     check_structures,
 )
-from tests.support.growth import too_slow
 
 SMALL = StructureBounds(size=100, choices=3, depth=4, repeats=50)
 
@@ -75,54 +72,11 @@ def test_json_in_a_text_is_looked_at_once() -> None:
     check_structures({"json": text}, DEFAULT_BOUNDS)
 
 
-PIECES = (
-    "a", "a{", "a{ ", "{", "{1", "{1,", "{#", "{//", "a{0}", "a{1,2}{", "(", "()", "(?:", "(?x)(",
-    "[", "[a]", "[^]", "[\\", "]", "\\", "\\\\", "\\d", "\\u{", "\\u{1}", "a|", "?", "a?", "*",
-    "a+", "~", "~1", '"', "'", ",", "9", "9,", " ", "\t", "\n", "\r\n", "\u2028", "\u00a0", "# a\n",
-    "// a\n", "a ::= b\n", "é", "\U0001f600", "\ud800",
-)  # fmt: skip
-"""Of which hostile texts are made."""
-STARTS = ("a{", "(?x)({#", "[")
-SECONDS = 0.3
-"""Of a core. A text of the largest size takes a tenth of it at most on a slow one; with its square
-it would take minutes."""
-
-
-@pytest.mark.parametrize("name", ["regex", "grammar", "json"])
-@pytest.mark.parametrize("piece", PIECES)
-def test_a_text_of_the_largest_size_is_checked_at_once(name: str, piece: str) -> None:
-    def check(size: int, start: str) -> None:
-        _checked({name: start + piece * (size // len(piece))})
-
-    for start in STARTS:
-        assert too_slow(partial(check, start=start), 130_000, SECONDS) is None
-
-
-SCHEMAS: dict[str, Callable[[int], Any]] = {
-    "references": lambda size: {"a": [{"$ref": "#/a"}] * min(2000, size // 20)},
-    "a long reference": lambda size: {"$ref": "#" + "/a" * (size // 2)},
-    "patterns": lambda size: {f"{n}": {"pattern": ""} for n in range(size // 20)},
-    "keys of patterns": lambda size: {"patternProperties": {f"{n}(": 1 for n in range(size // 8)}},
-    "lists": lambda size: [[[]] * min(2000, size // 100)] * 40,
-    "numbers": lambda size: [[1.5] * min(2000, size // 200)] * 40,
-    "members": lambda size: {f"{number}": None for number in range(size // 12)},
-    "alternatives": lambda size: {"anyOf": [{"const": "a"}] * min(2000, size // 20)},
-    "deep": lambda size: json.loads('{"a":' * 60 + '"' + "b" * size + '"' + "}" * 60),
-}
-
-
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
-@pytest.mark.parametrize("write", [lambda value: value, json.dumps], ids=["object", "text"])
-def test_a_schema_of_the_largest_size_is_checked_at_once(
-    schema: Callable[[int], Any], write: Callable[[Any], Any]
-) -> None:
-    most = DEFAULT_BOUNDS.size
-    assert too_slow(lambda size: _checked({"json": write(schema(size))}), most, SECONDS) is None
-
-
 @pytest.mark.parametrize("text", ["[" * 131_072, '{"a":' * 26_000, "9" * 131_000, "-" * 131_000])
 def test_a_text_that_is_no_schema_is_refused_or_left_to_the_engine(text: str) -> None:
-    _checked({"json": text})
+    # Refused or not, it comes back.
+    with contextlib.suppress(RequestError):
+        check_structures({"json": text}, DEFAULT_BOUNDS)
 
 
 def test_a_text_beyond_the_largest_size_is_not_read() -> None:
@@ -162,9 +116,3 @@ def test_references_to_the_same_places_are_few() -> None:
     schema = [{"$ref": f"#/$defs/{number % 500}"} for number in range(2000)]
     check_structures({"json": schema}, DEFAULT_BOUNDS)
     check_structures({"json": {"properties": {"$ref": {"type": "string"}}}}, DEFAULT_BOUNDS)
-
-
-def _checked(structures: dict[str, Any]) -> None:
-    """Check structures, refused or not: both must be quick."""
-    with contextlib.suppress(RequestError):
-        check_structures(structures, DEFAULT_BOUNDS)

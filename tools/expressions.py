@@ -1,4 +1,6 @@
-"""The regular expressions of the package, and texts on which one that is not linear takes long."""
+"""Find the package's regular expressions, and texts on which one that is not linear takes long."""
+
+from __future__ import annotations
 
 import ast
 import importlib
@@ -9,7 +11,6 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import lmi_backend
-from tests.support.growth import too_slow
 
 try:
     parser: ModuleType = importlib.import_module("re._parser")
@@ -19,11 +20,6 @@ except ImportError:  # Python 3.10
 FOLDER = Path(lmi_backend.__file__).parent
 METHODS = frozenset({"match", "fullmatch", "search", "finditer", "findall", "sub", "subn", "split"})
 FILLERS = ("a", "0", " ", "\n", "-", "_", '"', "'", "\\", "[", "(", "{", "{{", "=", "a=", "{#", "é")
-END = "\0"
-"""Fits nothing in most expressions: what was read is then read in each other way."""
-_SIZE = 20_000
-_SECONDS = 0.02
-"""What is linear takes less, but on a slow machine; what grows with the square takes more."""
 
 
 class Use(NamedTuple):
@@ -103,20 +99,6 @@ def _flags(call: ast.Call) -> int:
     words = [ast.unparse(each) for each in (*call.args, *(k.value for k in call.keywords))]
     flags = [getattr(re, word.removeprefix("re.")) for word in words if word.startswith("re.")]
     return sum(map(int, flags))
-
-
-def slow_on(use: Use) -> str | None:
-    """Return how a text begins on which an expression is not linear; None where there is none."""
-    is_bytes = isinstance(use.pattern.pattern, bytes)
-    for before, piece in sorted(hostile(use.pattern)):
-
-        def work(size: int, before: str = before, piece: str = piece) -> None:
-            text = before + piece * (size // len(piece)) + END
-            use.run(text.encode("utf-8", "replace") if is_bytes else text)
-
-        if too_slow(work, _SIZE, _SECONDS):
-            return f"{before}{piece * 3}…"
-    return None
 
 
 def hostile(pattern: re.Pattern[Any]) -> set[tuple[str, str]]:
