@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -25,10 +24,11 @@ BODY = {"inputs": "a b c", "parameters": {"max_new_tokens": 3}}
 LONG = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 100}}
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Served]:
-    key = ("--control-key", str(tmp_path / "control.key"))
-    with serve([write_properties(tmp_path / "echo", ECHO)], tmp_path, *key) as served:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("served")
+    key = ("--control-key", str(folder / "control.key"))
+    with serve([write_properties(folder / "echo", ECHO)], folder, *key) as served:
         wait_for(lambda: served.ask("/ping")[0] == 200)
         yield served
 
@@ -62,14 +62,6 @@ def _assert_no_connection_is_refused_while_it_is_replaced(server: Served) -> Non
         assert server.ask("/invocations", BODY)[0] in (200, 503)
         wait_for(lambda: server.ask("/ping")[0] == 200)
         assert server.front_ends() != [front_end]
-
-
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_nothing_of_it_is_left_whatever_ends_serve(server: Served, sent: int) -> None:
-    family = server.family()
-    server.process.send_signal(sent)
-    server.process.wait(HANG_SECONDS)
-    wait_for(lambda: not [p for p in family if p.is_running() and p.status() != "zombie"])
 
 
 def test_it_serves_the_models_of_a_server_that_others_start(tmp_path: Path) -> None:

@@ -168,28 +168,6 @@ def _stubs_of(model: str) -> list[psutil.Process]:
     return found
 
 
-def test_when_all_places_are_taken_a_request_is_refused_at_once(tmp_path: Path) -> None:
-    limits = {"option.max_rolling_batch_size": 2, "job_queue_size": 2}
-    folder = write_properties(tmp_path / "echo", ECHO | limits)
-    with serve([folder], tmp_path) as served:
-        running = [_stream(served, "echo", 60) for _ in range(2)]
-        waiting = [
-            threading.Thread(target=served.generate, args=("echo", {"inputs": "a"}))
-            for _ in range(2)
-        ]
-        for thread in waiting:
-            thread.start()
-        wait_for(lambda: served.metric("lmi_engine_requests_waiting", "echo") == 2)
-        status, answer = served.generate("echo", {"inputs": "a"})
-        assert status == 400  # Triton 24.10 has no other for an error of the model
-        assert "2 requests run (option.max_rolling_batch_size) and 2 wait" in answer["error"]
-        for thread, events in running:
-            thread.join(HANG_SECONDS)
-            assert events[-1]["generated_text"] == "Tell a story:" * 20
-        for thread in waiting:
-            thread.join(HANG_SECONDS)
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [

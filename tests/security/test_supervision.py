@@ -24,10 +24,18 @@ from tests.support.triton_bodies import inference
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that is broken again and again, until its last test ends it."""
+    folder = tmp_path_factory.mktemp("broken")
+    model = write_properties(folder / "echo", ECHO)
+    with serve([model], folder, "--clients", "infer") as served:
+        yield served
+
+
 @pytest.fixture
 def echo(tmp_path: Path) -> Iterator[Served]:
-    model = write_properties(tmp_path / "echo", ECHO)
-    with serve([model], tmp_path, "--clients", "infer") as served:
+    with serve([write_properties(tmp_path / "echo", ECHO)], tmp_path) as served:
         yield served
 
 
@@ -67,27 +75,13 @@ def _classify_over_grpc(served: Served) -> None:
         ended.wait(HANG_SECONDS)
 
 
-def test_a_post_that_ends_the_server_each_time_does_not_end_serve(echo: Served) -> None:
-    before = _server(echo)
-    assert before is not None
-    # Later releases refuse what ends this one.
-    is_later = echo.release > "24.10"
-    for crash in (_crash, _classify, _classify_over_grpc):
-        crash(echo)
-        wait_for(lambda gone=before: is_later or not gone.is_running())
-        wait_for(lambda: _serves(echo))
-        before = _server(echo)
-        assert before is not None
-    assert echo.process.poll() is None
-
-
 @pytest.mark.parametrize("name", ["tritonserver", "triton_python_backend_stub"])
-def test_a_death_while_it_is_started_again_does_not_end_serve(echo: Served, name: str) -> None:
+def test_a_death_while_it_is_started_again_does_not_end_serve(broken: Served, name: str) -> None:
     killed: list[psutil.Process] = []
 
     def kill() -> bool:
         """Kill the one that is there, if there is one, and if it does not end by itself."""
-        for each in echo.family():
+        for each in broken.family():
             with contextlib.suppress(psutil.NoSuchProcess):
                 if name in each.name() and each not in killed:
                     each.kill()
@@ -99,15 +93,32 @@ def test_a_death_while_it_is_started_again_does_not_end_serve(echo: Served, name
     for _ in range(2):
         wait_for(kill)
         wait_for(lambda: not killed[-1].is_running())
-    wait_for(lambda: _serves(echo))
-    assert echo.process.poll() is None
+    wait_for(lambda: _serves(broken))
+    assert broken.process.poll() is None
 
 
-def test_with_its_log_and_its_folder_gone_it_starts_again(echo: Served) -> None:
-    """Whoever read the log has ended, and a cleaner was in the folder for temporary files."""
-    run, before = echo.run_folder(), _server(echo)
-    assert echo.process.stdout is not None
-    echo.process.stdout.close()
+def test_a_post_that_ends_the_server_each_time_does_not_end_serve(broken: Served) -> None:
+    before = _server(broken)
+    assert before is not None
+    # Later releases refuse what ends this one.
+    is_later = broken.release > "24.10"
+    for crash in (_crash, _classify, _classify_over_grpc):
+        crash(broken)
+        wait_for(lambda gone=before: is_later or not gone.is_running())
+        wait_for(lambda: _serves(broken))
+        before = _server(broken)
+        assert before is not None
+    assert broken.process.poll() is None
+
+
+def test_with_its_log_and_its_folder_gone_it_starts_again(broken: Served) -> None:
+    """Whoever read the log has ended, and a cleaner was in the folder for temporary files.
+
+    The last test of this server.
+    """
+    run, before = broken.run_folder(), _server(broken)
+    assert broken.process.stdout is not None
+    broken.process.stdout.close()
 
     def is_removed() -> bool:
         # A process of the server may make a file in it meanwhile.
@@ -117,10 +128,10 @@ def test_with_its_log_and_its_folder_gone_it_starts_again(echo: Served) -> None:
     wait_for(is_removed)
     assert before is not None
     before.kill()
-    wait_for(lambda: _server(echo) not in (None, before))
-    wait_for(lambda: _serves(echo))
-    assert echo.run_folder() == run
-    assert echo.stop() == 0
+    wait_for(lambda: _server(broken) not in (None, before))
+    wait_for(lambda: _serves(broken))
+    assert broken.run_folder() == run
+    assert broken.stop() == 0
     assert not run.exists()
 
 
@@ -202,10 +213,10 @@ def test_it_is_said_once_what_the_server_is_open_to(attacked: Served) -> None:
     assert len(re.findall(r"serve: Triton .+ \(\d+\.\d+\.\d+\)", attacked.greeting, re.M)) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT])
-def test_each_signal_that_asks_for_an_end_leaves_nothing(echo: Served, number: int) -> None:
+def test_the_end_of_its_terminal_leaves_nothing(echo: Served) -> None:
+    """The other signals do the same: tests/unit/supervisor/test_stop.py."""
     traces = _Traces(echo)
-    echo.process.send_signal(number)
+    echo.process.send_signal(signal.SIGHUP)
     assert echo.process.wait(HANG_SECONDS) == 0
     traces.assert_gone()
 
