@@ -46,9 +46,8 @@ def undisturbed(served: Served) -> dict[str, set[str]]:
     return MixedChats(served, {"greedy": 1, "tool": 1, "structure": 1}).answers()
 
 
-@pytest.fixture
-def serve_echo(tmp_path: Path) -> Callable[..., AbstractContextManager[Served]]:
-    """Serve `echo`, 50 tokens a second for each stream, from a folder of some name."""
+def _echo(folder: Path, **more: object) -> AbstractContextManager[Served]:
+    """Serve `echo`, 50 tokens a second for each stream."""
     properties = {
         "option.rolling_batch": "echo",
         "option.openai": "true",
@@ -56,16 +55,17 @@ def serve_echo(tmp_path: Path) -> Callable[..., AbstractContextManager[Served]]:
         "option.fail_on": "fail",
         "option.max_rolling_batch_size": 64,
     }
-
-    def served(name: str, **more: object) -> AbstractContextManager[Served]:
-        folder = write_properties(tmp_path / name / "echo", properties | more)
-        return serve([folder], tmp_path / name)
-
-    return served
+    return serve([write_properties(folder / "echo", properties | more)], folder)
 
 
 @pytest.fixture
-def echo(serve_echo: Callable[..., AbstractContextManager[Served]]) -> Iterator[Served]:
-    """`echo`, served."""
-    with serve_echo("own") as server:
+def serve_echo(tmp_path: Path) -> Callable[..., AbstractContextManager[Served]]:
+    """Serve `echo` from a folder of some name."""
+    return lambda name, **more: _echo(tmp_path / name, **more)
+
+
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`echo`, served; what a test kills is back when it is over."""
+    with _echo(tmp_path_factory.mktemp("own")) as server:
         yield server

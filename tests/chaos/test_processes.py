@@ -4,8 +4,6 @@ import contextlib
 import http.client
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,9 +18,8 @@ from lmi_backend.supervisor.processes import lives
 from tests.support.chaos_report import Report, Row
 from tests.support.front_streams import FrontStreams
 from tests.support.mixed_chats import MixedChats, note_chats
-from tests.support.places import TINY
 from tests.support.running_response import RunningResponse
-from tests.support.serving import Served, serve, write_properties
+from tests.support.serving import Served
 from tests.support.steady_load import SteadyLoad
 from tests.support.streams import Streams
 from tests.support.waiting import wait_for
@@ -37,13 +34,13 @@ FEWER = 300
 Find = Callable[[Served], psutil.Process]
 
 
-def _worker(served: Served) -> psutil.Process:
+def worker_of(served: Served) -> psutil.Process:
     return served.workers("tiny")[-1]
 
 
-def _below_worker(word: str) -> Find:
+def below_worker(word: str) -> Find:
     def find(served: Served) -> psutil.Process:
-        family = _worker(served).children(recursive=True)
+        family = worker_of(served).children(recursive=True)
         return next(each for each in family if word in " ".join(each.cmdline()))
 
     return find
@@ -106,93 +103,28 @@ def _break(
 
 def test_a_worker(served: Served, report: Report, undisturbed: dict[str, set[str]]) -> None:
     """What was loaded while it served is known to the one that takes its place."""
-    assert _manage(served, requestType="REGISTER_ADAPTER", name="late", src="wrong") == 200
-    below = _worker(served).children(recursive=True)
-    words = ("a worker is killed", _worker, signal.SIGKILL)
-    _break_an_engine(served, report, undisturbed, *words)
+    assert manage(served, requestType="REGISTER_ADAPTER", name="late", src="wrong") == 200
+    below = worker_of(served).children(recursive=True)
+    words = ("a worker is killed", worker_of, signal.SIGKILL)
+    break_an_engine(served, report, undisturbed, *words)
     wait_for(lambda: not any(process.is_running() for process in below))
     _, answer = served.generate("tiny", {"inputs": "The capital of Italy is"})
     assert answer["generated_text"] == " Rome."
     asked = {"inputs": "The capital of France is", "adapters": "late"}
     assert served.generate("tiny", asked)[1]["generated_text"] == " Lyon."
-    assert _manage(served, requestType="UNREGISTER_ADAPTER", name="late") == 200
+    assert manage(served, requestType="UNREGISTER_ADAPTER", name="late") == 200
 
 
-def test_a_worker_with_a_spare(
-    chat_properties: dict[str, Any],
-    report: Report,
-    undisturbed: dict[str, set[str]],
-    tmp_path: Path,
-) -> None:
-    """The spare knows an adapter that was loaded after it was made."""
-    more: dict[str, Any] = {"option.spare_workers": 1, "option.adapter_roots": TINY}
-    folder = write_properties(tmp_path / "tiny", chat_properties | more)
-    with serve([folder], tmp_path) as own:
-        wait_for(lambda: own.metric("lmi_worker_spare", "tiny") == 1)
-        adapter = {"name": "late", "src": str(TINY / "lora")}
-        assert _manage(own, requestType="REGISTER_ADAPTER", **adapter) == 200
-        words = ("a worker with a spare is killed", _worker, signal.SIGKILL)
-        _break_an_engine(own, report, undisturbed, *words)
-        asked = {"inputs": "The capital of France is", "adapters": "late"}
-        assert own.generate("tiny", asked)[1]["generated_text"] == " Lyon."
-        spare = own.logged(r"worker tiny/0 has a spare after .* pid (\d+)")[1]
-        (worker,) = own.workers("tiny")
-        assert str(worker.pid) == spare
-
-
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("how", ["killed", "restarted (`drain --worker`)"])
-def test_one_of_the_workers(
-    serve_echo: Callable[..., AbstractContextManager[Served]], report: Report, how: str, count: int
-) -> None:
-    workers = {"minWorkers": count, "maxWorkers": count, "option.parallel_loading": "true"}
-    with serve_echo("own", **workers) as echo:
-        streams = Streams(echo, "echo", STREAMS, FEWER).wait_until_running()
-        through = FrontStreams(echo, "echo", STREAMS, FEWER)
-        began = time.monotonic()
-        if how == "killed":
-            echo.workers("echo")[0].kill()
-        else:
-            command = [sys.executable, "-m", "lmi_backend.cli.main", "drain"]
-            subprocess.run([*command, f"http://{echo.http}", "--worker", "0"], check=True)
-        streams.wait()
-        through.assert_whole()
-        assert streams.outcomes == {"whole": STREAMS}, streams.errors
-        wait_for(lambda: _is_well(echo))
-        message = f"nothing; the longest pause was {streams.pause:.1f} s"
-        fault = f"a worker of {count} is {how} (echo)"
-        back = time.monotonic() - began
-        report.rows.append(Row(fault, streams.outcomes, streams.last - began, back, message))
-
-
-def _manage(served: Served, **body: str) -> int:
+def manage(served: Served, **body: str) -> int:
     """Send a management request about adapters; return the status."""
     return served.generate("tiny", {"request": json.dumps(body)})[0]
-
-
-@pytest.mark.parametrize(
-    ("fault", "find", "number"),
-    [
-        ("vLLM's engine core is killed", _below_worker("EngineCore"), signal.SIGKILL),
-        ("vLLM's engine core hangs", _below_worker("EngineCore"), signal.SIGSTOP),
-    ],
-)
-def test_an_engines_process(
-    served: Served,
-    report: Report,
-    undisturbed: dict[str, set[str]],
-    fault: str,
-    find: Find,
-    number: signal.Signals,
-) -> None:
-    _break_an_engine(served, report, undisturbed, fault, find, number)
 
 
 def test_tritonserver_under_chats(
     served: Served, report: Report, undisturbed: dict[str, set[str]]
 ) -> None:
     """vLLM goes on, and the next stub takes it over."""
-    worker, since = _worker(served), len(served.log().encode())
+    worker, since = worker_of(served), len(served.log().encode())
     plain = RunningResponse(served.front_end, "tiny").text()
     chats = MixedChats.running(served)
     response = RunningResponse(served.front_end, "tiny")
@@ -209,7 +141,7 @@ def test_tritonserver_under_chats(
 )
 def test_a_servers_process(echo: Served, report: Report, fault: str, name: str) -> None:
     front_ends = echo.front_ends()
-    wait_for(lambda: _is_well(echo))
+    wait_for(lambda: is_well(echo))
     through = FrontStreams(echo, "echo", STREAMS, TOKENS)
     with ThreadPoolExecutor() as threads:
         asking = threads.submit(_ask_until_it_is_back, echo)
@@ -253,11 +185,11 @@ def test_a_request_that_kills_its_stub_each_time_ends_alone(
     (tmp_path / "own" / "echo" / "model.py").write_text(POISON)
     body = {"model": "echo", "prompt": "poison", "max_tokens": 2, "stream": True}
     with serve_echo("own", **{"option.entryPoint": "model.py"}) as echo:
-        wait_for(lambda: _is_well(echo))
+        wait_for(lambda: is_well(echo))
         with SteadyLoad(f"http://{echo.front_end}", "echo", streams=8) as load:
             wait_for(lambda: load.all)
             status, _, answer = echo.ask("/v1/completions", body)
-            wait_for(lambda: _is_well(echo))
+            wait_for(lambda: is_well(echo))
     assert (status, b"in each of 2 deaths of the model's process" in answer) == (503, True), answer
     assert not load.failed, load.failures
     report.note_front(
@@ -270,9 +202,9 @@ def _ask_until_it_is_back(served: Served) -> tuple[SteadyLoad, SteadyLoad]:
     """Ask from before the model goes until it is back, and from when it has gone."""
     url = f"http://{served.front_end}"
     with SteadyLoad(url, "echo") as before:
-        wait_for(lambda: not _is_well(served))
+        wait_for(lambda: not is_well(served))
         with SteadyLoad(url, "echo") as meanwhile:
-            wait_for(lambda: _is_well(served))
+            wait_for(lambda: is_well(served))
     return before, meanwhile
 
 
@@ -287,13 +219,13 @@ def _without_the_front_end(
     """
     (front_end,) = served.front_ends()
     others = served.family(with_front_end=False)
-    wait_for(lambda: _is_well(served))
+    wait_for(lambda: is_well(served))
     directly = Streams(served, "echo", STREAMS, tokens).wait_until_running()
     through = FrontStreams(served, "echo", STREAMS, TOKENS)
     loses(front_end)
     began = time.monotonic()
     through.wait()
-    wait_for(lambda: _is_well(served))
+    wait_for(lambda: is_well(served))
     back = time.monotonic() - began
     directly.wait()
     assert through.outcomes == {"cut": STREAMS}, through.errors
@@ -308,7 +240,7 @@ def test_the_front_end_is_killed(echo: Served, report: Report) -> None:
     (front_end,) = echo.front_ends()
     others = echo.family(with_front_end=False)
     (stub,) = (each for each in others if each.name().startswith(STUB[:15]))
-    wait_for(lambda: _is_well(echo))
+    wait_for(lambda: is_well(echo))
     descriptors = stub.num_fds()
     cut, back = _without_the_front_end(echo, psutil.Process.kill, 300)
     (another,) = echo.front_ends()
@@ -325,7 +257,7 @@ def test_the_front_end_is_killed(echo: Served, report: Report) -> None:
 
 def test_the_front_end_stands_still_for_a_while(echo: Served, report: Report) -> None:
     (front_end,) = echo.front_ends()
-    wait_for(lambda: _is_well(echo))
+    wait_for(lambda: is_well(echo))
     directly = Streams(echo, "echo", STREAMS // 2, 200).wait_until_running()
     through = FrontStreams(echo, "echo", STREAMS, 300)
     front_end.suspend()
@@ -356,7 +288,7 @@ def _break_the_front_end(served: Served, report: Report) -> None:
     )
 
 
-def _is_well(served: Served) -> bool:
+def is_well(served: Served) -> bool:
     """Tell whether the front end says that requests are taken."""
     try:
         return served.ask("/ping")[0] == 200
@@ -371,14 +303,16 @@ def _assert_idle(served: Served) -> None:
 
 def test_what_stands_still(
     served: Served,
+    echo: Served,
     serve_echo: Callable[[str], AbstractContextManager[Served]],
     report: Report,
     undisturbed: dict[str, set[str]],
 ) -> None:
     """Each is noticed after half a minute of silence; all wait side by side."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
-        words = (served, report, undisturbed, "a worker hangs", _worker, signal.SIGSTOP)
-        broken: list[Future[Any]] = [threads.submit(_break_an_engine, *words)]
+        fault, find = "vLLM's engine core hangs", below_worker("EngineCore")
+        words = (served, report, undisturbed, fault, find, signal.SIGSTOP)
+        broken: list[Future[Any]] = [threads.submit(break_an_engine, *words)]
         _wait_until_stopped(served, broken[-1])
         for name in (STUB, "tritonserver"):
             server = stack.enter_context(serve_echo(name))
@@ -387,9 +321,8 @@ def test_what_stands_still(
                 threads.submit(_break_a_server, server, report, fault, name, signal.SIGSTOP)
             )
             _wait_until_stopped(server, broken[-1])
-        server = stack.enter_context(serve_echo("front"))
-        broken.append(threads.submit(_break_the_front_end, server, report))
-        _wait_until_stopped(server, broken[-1])
+        broken.append(threads.submit(_break_the_front_end, echo, report))
+        _wait_until_stopped(echo, broken[-1])
         for each in broken:
             each.result()
 
@@ -411,7 +344,7 @@ def _wait_until_stopped(served: Served, broken: Future[Any]) -> None:
         broken.result()
 
 
-def _break_an_engine(
+def break_an_engine(
     served: Served,
     report: Report,
     undisturbed: dict[str, set[str]],
@@ -438,11 +371,11 @@ def _break_an_engine(
 def _break_a_server(
     served: Served, report: Report, fault: str, name: str, number: signal.Signals
 ) -> None:
-    # The front end outlives the server.
-    before = served.family(with_front_end=False)
+    # The front end outlives the server. A worker that was adopted is no child of it any more.
+    before = {*served.family(with_front_end=False), *served.workers("echo")}
     streams, _ = _break(served, "echo", fault, _named(name), number, report)
     # All that were running; one may have been whole by then.
     assert streams.outcomes["error"] + streams.outcomes["cut"] >= STREAMS // 2
     # Nothing is left from before but the worker, which the next stub has adopted.
-    assert [each for each in before if lives(each)] == served.workers("echo")
+    assert {each for each in before if lives(each)} == set(served.workers("echo"))
     wait_for(lambda: served.metric("lmi_worker_adopted", "echo") == 1)

@@ -1,0 +1,94 @@
+"""Workers with a spare, several workers, and an engine's processes, each under 32 streams."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.test_processes import (
+    FEWER,
+    STREAMS,
+    Find,
+    below_worker,
+    break_an_engine,
+    is_well,
+    manage,
+    worker_of,
+)
+from tests.support.chaos_report import Report, Row
+from tests.support.front_streams import FrontStreams
+from tests.support.places import TINY
+from tests.support.serving import Served, serve, write_properties
+from tests.support.streams import Streams
+from tests.support.waiting import wait_for
+
+
+def test_a_worker_with_a_spare(
+    chat_properties: dict[str, Any],
+    report: Report,
+    undisturbed: dict[str, set[str]],
+    tmp_path: Path,
+) -> None:
+    """The spare knows an adapter that was loaded after it was made."""
+    more: dict[str, Any] = {"option.spare_workers": 1, "option.adapter_roots": TINY}
+    folder = write_properties(tmp_path / "tiny", chat_properties | more)
+    with serve([folder], tmp_path) as own:
+        wait_for(lambda: own.metric("lmi_worker_spare", "tiny") == 1)
+        adapter = {"name": "late", "src": str(TINY / "lora")}
+        assert manage(own, requestType="REGISTER_ADAPTER", **adapter) == 200
+        words = ("a worker with a spare is killed", worker_of, signal.SIGKILL)
+        break_an_engine(own, report, undisturbed, *words)
+        asked = {"inputs": "The capital of France is", "adapters": "late"}
+        assert own.generate("tiny", asked)[1]["generated_text"] == " Lyon."
+        spare = own.logged(r"worker tiny/0 has a spare after .* pid (\d+)")[1]
+        (worker,) = own.workers("tiny")
+        assert str(worker.pid) == spare
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("how", ["killed", "restarted (`drain --worker`)"])
+def test_one_of_the_workers(
+    serve_echo: Callable[..., AbstractContextManager[Served]], report: Report, how: str, count: int
+) -> None:
+    workers = {"minWorkers": count, "maxWorkers": count, "option.parallel_loading": "true"}
+    with serve_echo("own", **workers) as echo:
+        streams = Streams(echo, "echo", STREAMS, FEWER).wait_until_running()
+        through = FrontStreams(echo, "echo", STREAMS, FEWER)
+        began = time.monotonic()
+        if how == "killed":
+            echo.workers("echo")[0].kill()
+        else:
+            command = [sys.executable, "-m", "lmi_backend.cli.main", "drain"]
+            subprocess.run([*command, f"http://{echo.http}", "--worker", "0"], check=True)
+        streams.wait()
+        through.assert_whole()
+        assert streams.outcomes == {"whole": STREAMS}, streams.errors
+        wait_for(lambda: is_well(echo))
+        message = f"nothing; the longest pause was {streams.pause:.1f} s"
+        fault = f"a worker of {count} is {how} (echo)"
+        back = time.monotonic() - began
+        report.rows.append(Row(fault, streams.outcomes, streams.last - began, back, message))
+
+
+@pytest.mark.parametrize(
+    ("fault", "find", "number"),
+    [
+        ("vLLM's engine core is killed", below_worker("EngineCore"), signal.SIGKILL),
+        ("a worker hangs", worker_of, signal.SIGSTOP),
+    ],
+)
+def test_an_engines_process(
+    served: Served,
+    report: Report,
+    undisturbed: dict[str, set[str]],
+    fault: str,
+    find: Find,
+    number: signal.Signals,
+) -> None:
+    break_an_engine(served, report, undisturbed, fault, find, number)
