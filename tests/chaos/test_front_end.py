@@ -34,7 +34,7 @@ from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
 
 CLIENT_SECONDS = 3
 IDLE_SECONDS = 4
-LEAVERS, LONG_LEAVERS = 3_000, 10_000
+LEAVERS, LONG_LEAVERS = 1_000, 10_000
 AT_ONCE = 250
 IDLE = 1_000
 ECHO = {"option.rolling_batch": "echo", "option.openai": "true", "option.token_seconds": 0.02}

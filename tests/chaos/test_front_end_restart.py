@@ -83,7 +83,7 @@ class _Crowd:
 
 
 @contextlib.contextmanager
-def _served(folder: Path, processes: int) -> Iterator[Served]:
+def serving(folder: Path, processes: int) -> Iterator[Served]:
     properties = write_properties(folder / "echo", ECHO)
     _write_keys(folder)
     options = ("--frontend-processes", str(processes), "--api-keys", str(folder / "keys"))
@@ -104,20 +104,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def echo(folder: Path) -> Iterator[Served]:
     """`echo` with keys."""
-    with _served(folder, 1) as served:
+    with serving(folder, 1) as served:
         yield served
 
 
-def test_two_processes_are_replaced_in_turn(tmp_path: Path, report: Report) -> None:
-    with _served(tmp_path, 2) as served:
-        _test_restart(served, report)
-
-
 def test_no_connection_is_refused_and_no_stream_is_cut(echo: Served, report: Report) -> None:
-    _test_restart(echo, report)
+    check_restart(echo, report)
 
 
-def _test_restart(echo: Served, report: Report) -> None:
+def check_restart(echo: Served, report: Report) -> None:
     bodies = [
         (path, json.dumps(body | {"model": "echo"}).encode()) for path, body in BODIES.items()
     ]

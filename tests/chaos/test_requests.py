@@ -29,7 +29,7 @@ from tests.support.waiting import HANG_SECONDS, wait_for
 
 STREAMS = 32
 CANCELLED, LONG_CANCELLED = 2_500, 10_000
-MANY, LONG_MANY = 12_000, 30_000
+MANY, LONG_MANY = 4_000, 30_000
 ROUNDS, LONG_ROUNDS = 2, 20
 """Starts and stops of a server."""
 WAVE = 500

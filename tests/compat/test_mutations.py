@@ -44,7 +44,8 @@ def missed(key: str) -> list[str]:
 
 
 def of_kind(*kinds: str) -> list[str]:
-    return [name for name, each in MUTATIONS.items() if each.kind in kinds]
+    """Return each tenth of them. `make compat COMPAT=--mutations` serves with every one."""
+    return [name for name, each in MUTATIONS.items() if each.kind in kinds][::10]
 
 
 @pytest.mark.parametrize("name", of_kind("removed"))

@@ -25,30 +25,22 @@ CHAT = {
 def engines(
     tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any]
 ) -> Iterator[Served]:
-    """`dist` is LMI-Dist on two ranks, `accelerate` Transformers in one process."""
+    """`dist` is LMI-Dist on two ranks; tests/clients serve Transformers on Triton."""
     folder = tmp_path_factory.mktemp("engines")
     plain = {name: value for name, value in tiny_properties.items() if "lora" not in name}
     dist = plain | {"option.rolling_batch": "lmi-dist", "option.tensor_parallel_degree": 2}
-    names = ("option.model_id", "option.pythonExecutable", "option.dtype")
-    accelerate = {name: plain[name] for name in names} | {"option.rolling_batch": "disable"}
-    models = [
-        write_properties(folder / "dist", dist),
-        write_properties(folder / "accelerate", accelerate),
-    ]
-    with compiling(), serve(models, folder) as server:
+    with compiling(), serve([write_properties(folder / "dist", dist)], folder) as server:
         yield server
 
 
-@pytest.mark.parametrize("model", ["dist", "accelerate"])
-def test_every_question_is_answered(engines: Served, questions: dict[str, str], model: str) -> None:
+def test_every_question_is_answered(engines: Served, questions: dict[str, str]) -> None:
     for prompt, answer in questions.items():
         body = {"inputs": prompt, "parameters": {"max_new_tokens": 20, "do_sample": False}}
-        assert engines.generate(model, body)[1]["generated_text"] == answer
+        assert engines.generate("dist", body)[1]["generated_text"] == answer
 
 
-@pytest.mark.parametrize("model", ["dist", "accelerate"])
-def test_a_chat_is_answered(engines: Served, model: str) -> None:
-    status, body = engines.generate(model, {"request": json.dumps(CHAT)})
+def test_a_chat_is_answered(engines: Served) -> None:
+    status, body = engines.generate("dist", {"request": json.dumps(CHAT)})
     assert status == 200
     answer = json.loads(body["response"])["choices"][0]["message"]["content"]
     assert answer == "The capital of Italy is Rome."
@@ -68,15 +60,14 @@ def test_kernels_are_compiled_and_no_headers_ahead(engines: Served) -> None:
         assert not [*Path(environment["TMPDIR"]).rglob("*.gch")]
 
 
-@pytest.mark.parametrize("model", ["dist", "accelerate"])
-def test_a_client_that_leaves_frees_its_place(engines: Served, model: str) -> None:
+def test_a_client_that_leaves_frees_its_place(engines: Served) -> None:
     parameters = {"max_new_tokens": 900, "ignore_eos": True}
     body = {"inputs": "Tell a story:", "parameters": parameters, "stream": True}
-    with engines.events(model, body) as stream:
+    with engines.events("dist", body) as stream:
         next(stream)
-        wait_for(lambda: engines.metric("lmi_requests_open", model) == 1)
-    wait_for(lambda: engines.metric("lmi_requests_open", model) == 0)
-    wait_for(lambda: engines.metric("lmi_engine_requests_running", model) == 0)
+        wait_for(lambda: engines.metric("lmi_requests_open", "dist") == 1)
+    wait_for(lambda: engines.metric("lmi_requests_open", "dist") == 0)
+    wait_for(lambda: engines.metric("lmi_engine_requests_running", "dist") == 0)
 
 
 @pytest.fixture(scope="module")
