@@ -96,6 +96,8 @@ SPLIT = {"option.tensor_parallel_degree": 2}
 """vLLM that starts a worker process for each of two ranks by itself; its tests name it too."""
 NO_RANKS = "neuronx mpi"
 """One process drives all cores."""
+CELLS = [f"{name}{mode}" for name in ENGINES for mode in ("", " mpi") if name + mode != NO_RANKS]
+"""Each engine in each mode."""
 _OF_VLLM = (
     "option.max_model_len", "option.enforce_eager", "option.num_gpu_blocks_override"
 )  # fmt: skip
@@ -149,12 +151,13 @@ def _engine_of(item: pytest.Item) -> str:
     return str(item.callspec.params.get("engine", "")) if hasattr(item, "callspec") else ""
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        f"{name}{mode}" for name in ENGINES for mode in ("", " mpi") if name + mode != NO_RANKS
-    ],
-)
+def without(*engines: str) -> pytest.MarkDecorator:
+    """Run a test on each engine but those that lack what it is about."""
+    cells = [each for each in CELLS if each.partition(" ")[0] not in engines]
+    return pytest.mark.parametrize("engine", cells, indirect=True)
+
+
+@pytest.fixture(scope="module", params=CELLS)
 def engine(
     request: pytest.FixtureRequest,
     start: Callable[..., Any],

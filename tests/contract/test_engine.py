@@ -36,16 +36,17 @@ from lmi_backend.tokenization import (
     Texts,
     TokenIds,
 )
+from tests.contract.conftest import without
 from tests.support.harness import Harness, RecordingSink
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 PROMPT = "Count to one hundred:"
 
 
+# The doubles have no KV cache to compare the plan with.
+@without("trtllm", "neuronx")
 def test_the_kv_cache_is_as_large_as_planned(engine: Any) -> None:
     """The estimate of blocks against what the engine reports when it has started."""
-    if engine.plan.engine in ("trtllm", "neuronx"):
-        pytest.skip("the double of this engine has no KV cache to compare the plan with")
     if engine.plan.engine == "echo":
         assert engine.plan.memory is None
         return
@@ -179,9 +180,8 @@ def test_a_body_is_answered_whole(engine: Any) -> None:
     assert {"prompt", "choices"} & answer.keys()
 
 
+@without("echo")  # which has no tokenizer
 def test_a_text_becomes_tokens_and_they_the_text(engine: Any) -> None:
-    if engine.plan.engine == "echo":
-        pytest.skip("this engine has no tokenizer")
     body = msgspec.json.encode(Texts(PROMPT, stop=["one"]))
     (answer,) = engine.submit(HttpRequest(ENCODE_PATH, body)).wait().deltas
     encoded = msgspec.json.decode(answer.data, type=Encoded)
@@ -198,9 +198,9 @@ def test_a_text_becomes_tokens_and_they_the_text(engine: Any) -> None:
     assert (answer.status, answer.data[:24]) == (400, b"TOKENS_BATCH 1073741824 ")
 
 
+# The tokenizer of TensorRT-LLM's double knows no places.
+@without("echo", "trtllm")
 def test_tokens_have_their_places_in_a_text_and_in_that_of_a_chat(engine: Any) -> None:
-    if engine.plan.engine in ("echo", "trtllm"):
-        pytest.skip("this engine has no tokenizer, or its double none that knows places")
     messages = [{"role": "user", "content": PROMPT}]
     for asked in (Spanning(PROMPT), Spanning(chat={"messages": messages, "model": "none"})):
         body = msgspec.json.encode(asked)
@@ -214,9 +214,9 @@ def test_tokens_have_their_places_in_a_text_and_in_that_of_a_chat(engine: Any) -
     assert answer.status == 400
 
 
+# Neither echo nor TensorRT-LLM's double has a list of tokens.
+@without("echo", "trtllm")
 def test_text_that_cannot_fit_is_refused_by_its_characters(engine: Any) -> None:
-    if engine.plan.engine in ("echo", "trtllm"):
-        pytest.skip("this engine, or its double, has no list of tokens")
     sink = engine.ask("a b " * 5_000_000)
     assert isinstance(sink.error, RequestError)
     assert "prompt has 20000000 characters; accepted: at most" in str(sink.error)

@@ -234,15 +234,6 @@ def test_a_body_that_is_wrong_is_explained(engine: Any, wrong: dict[str, Any]) -
     assert answer["error"]["message"]
 
 
-def test_what_only_vllm_does_is_refused_by_the_others(engine: Any) -> None:
-    if engine.plan.engine == "vllm":
-        pytest.skip("vLLM serves tools and responses; this is how the others refuse them")
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-    status, answer = ask(engine, "/v1/chat/completions", {"messages": CHAT, "tools": tools})
-    assert (status, answer["error"]["param"]) == (400, "tools")
-    assert ask(engine, "/v1/responses", {"input": "x"})[0] == 404
-
-
 COMPLETION: dict[str, Any] = {
     "prompt": "The capital of Italy is",
     "temperature": 0,

@@ -9,6 +9,7 @@ import pytest
 
 from lmi_backend.errors import CancelledError, OptionError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
+from tests.contract.test_openai_worker import CHAT, ask
 from tests.support.harness import RecordingSink
 
 TINY = Path(__file__).resolve().parents[2] / ".cache" / "tiny"
@@ -185,3 +186,11 @@ def test_a_batch_works_on_all_at_once(engine: Any) -> None:
     together = [engine.start(LONG, max_tokens=100).wait_first() for _ in range(8)]
     assert not any(stream.deltas[-1].is_last for stream in together)
     assert all(stream.wait().error is None for stream in together)
+
+
+@one_process
+def test_what_only_vllm_does_is_refused(engine: Any) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    status, answer = ask(engine, "/v1/chat/completions", {"messages": CHAT, "tools": tools})
+    assert (status, answer["error"]["param"]) == (400, "tools")
+    assert ask(engine, "/v1/responses", {"input": "x"})[0] == 404

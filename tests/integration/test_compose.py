@@ -117,7 +117,7 @@ def test_compose_takes_what_is_written(echo_folder: Path, tmp_path: Path) -> Non
 
 def test_systemd_takes_what_is_written(echo_folder: Path, tmp_path: Path) -> None:
     if not (verify := shutil.which("systemd-analyze")):
-        pytest.skip("systemd-analyze is not here")
+        pytest.skip("no systemd-analyze: apt-get install systemd")
     words = ["deploy", str(echo_folder), "--to", "systemd", "--output", str(tmp_path / "out")]
     assert main.main([*words, "--gpus", "0"]) == 0
     (unit,) = (tmp_path / "out").iterdir()

@@ -23,10 +23,9 @@ from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import nothing_more, wait_for
 
 pytestmark = pytest.mark.skipif(
-    find_chromium() is None, reason="Chromium is not installed: apt-get install chromium"
+    find_chromium() is None, reason="no Chromium: apt-get install chromium"
 )
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
-drawn = pytest.mark.skipif("UPDATE_PICTURES" not in os.environ, reason="`make pictures` draws it")
 ANSWERED = "document.querySelector('.answer:last-child')?.getAttribute('aria-busy') === 'false'"
 METER = "document.querySelector('.answer .meter')?.innerText"
 RUNS = f"{METER}?.includes('tokens/s')"
@@ -610,37 +609,36 @@ def test_a_real_model_answers(chromium: Browser, served: Served, questions: dict
         assert page.errors == []
 
 
-@drawn
-@pytest.mark.parametrize("name", ["playground", "playground-dark"])
-def test_picture_of_the_playground(chromium: Browser, address: str, name: str) -> None:
-    page = opened(chromium.page(1200, 760, is_dark=name.endswith("dark")), address)
-    conversation = (Path(__file__).parents[1] / "data" / "page_conversation.json").read_text(
-        "utf-8"
-    )
-    page.run(f"localStorage.setItem('lmi.chat.demo', {json.dumps(conversation)})")
-    page.open(page.run("location.href"))
-    page.click("#chats .title")
-    page.run("document.activeElement.blur()")
-    page.wait("document.querySelector('.answer .hljs-keyword')")
-    page.picture(PICTURES / f"{name}.png")
-    assert (PICTURES / f"{name}.png").stat().st_size < 150_000
+if "UPDATE_PICTURES" in os.environ:  # `make pictures` draws them
 
+    @pytest.mark.parametrize("name", ["playground", "playground-dark"])
+    def test_picture_of_the_playground(chromium: Browser, address: str, name: str) -> None:
+        page = opened(chromium.page(1200, 760, is_dark=name.endswith("dark")), address)
+        conversation = (Path(__file__).parents[1] / "data" / "page_conversation.json").read_text(
+            "utf-8"
+        )
+        page.run(f"localStorage.setItem('lmi.chat.demo', {json.dumps(conversation)})")
+        page.open(page.run("location.href"))
+        page.click("#chats .title")
+        page.run("document.activeElement.blur()")
+        page.wait("document.querySelector('.answer .hljs-keyword')")
+        page.picture(PICTURES / f"{name}.png")
+        assert (PICTURES / f"{name}.png").stat().st_size < 150_000
 
-@drawn
-def test_picture_of_the_live_view(chromium: Browser, address: str) -> None:
-    page = opened(chromium.page(), address)
-    busy = opened(chromium.page(1200, 760, is_dark=True), address)
-    busy.click("#to-live")
-    body = "{model: 'demo', prompt: 'some words '.repeat(9), stream: true, max_tokens: size(i)}"
-    page.run(
-        "window.asked = 0; const size = i => 120 + Math.round(90 * Math.sin(i));"
-        "const ask = i => fetch('/v1/completions', {method: 'POST',"
-        f"headers: {{'content-type': 'application/json'}}, body: JSON.stringify({body})}});"
-        "for (let i = 0; i < 60; i += 1)"
-        "{ setTimeout(() => { window.asked += 1; ask(i).then(r => r.text()); },"
-        " 1000 * (i + 6 * Math.sin(i / 5))); } 0"
-    )
-    wait_for(lambda: busy.run("0") == 0 and page.run("asked") >= 56)
-    busy.run("document.querySelector('#live').scrollTop = 0")
-    busy.picture(PICTURES / "live.png")
-    assert (PICTURES / "live.png").stat().st_size < 150_000
+    def test_picture_of_the_live_view(chromium: Browser, address: str) -> None:
+        page = opened(chromium.page(), address)
+        busy = opened(chromium.page(1200, 760, is_dark=True), address)
+        busy.click("#to-live")
+        body = "{model: 'demo', prompt: 'some words '.repeat(9), stream: true, max_tokens: size(i)}"
+        page.run(
+            "window.asked = 0; const size = i => 120 + Math.round(90 * Math.sin(i));"
+            "const ask = i => fetch('/v1/completions', {method: 'POST',"
+            f"headers: {{'content-type': 'application/json'}}, body: JSON.stringify({body})}});"
+            "for (let i = 0; i < 60; i += 1)"
+            "{ setTimeout(() => { window.asked += 1; ask(i).then(r => r.text()); },"
+            " 1000 * (i + 6 * Math.sin(i / 5))); } 0"
+        )
+        wait_for(lambda: busy.run("0") == 0 and page.run("asked") >= 56)
+        busy.run("document.querySelector('#live').scrollTop = 0")
+        busy.picture(PICTURES / "live.png")
+        assert (PICTURES / "live.png").stat().st_size < 150_000

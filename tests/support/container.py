@@ -52,7 +52,7 @@ def why_not() -> str:
     if missing := [
         name for name in ("ip", "unshare", "setpriv", "nsenter") if not shutil.which(name)
     ]:
-        return f"not installed: {', '.join(missing)} (iproute2, util-linux)"
+        return f"no {', '.join(missing)}: apt-get install iproute2 util-linux"
     words = ["unshare", "--mount", "--net", "--pid", "--fork", "unshare", "--user", "true"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return f"no namespaces: {done.stderr.strip()}" if done.returncode else ""

@@ -38,7 +38,8 @@ def why_not() -> str:
         tool for tool in ("ip", "ssh", "unshare", "/usr/sbin/sshd") if not shutil.which(tool)
     ]
     if missing:
-        return f"not installed: {', '.join(missing)} (iproute2, openssh-client, openssh-server)"
+        packages = "iproute2 openssh-client openssh-server util-linux"
+        return f"no {', '.join(missing)}: apt-get install {packages}"
     name = f"lmi-probe-{os.getpid()}"
     probe = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
     if probe.returncode:

@@ -16,7 +16,7 @@ SOURCE = Path(__file__).with_name("nvml.c")
 @pytest.fixture
 def _library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("gcc") is None:
-        pytest.skip("no gcc")
+        pytest.skip("no gcc: apt-get install gcc")
     library = tmp_path / "libnvidia-ml.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, SOURCE], check=True)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
