@@ -248,6 +248,12 @@ def test_memory_after_thousands_of_requests(tmp_path: Path, report: Report, is_l
     report.note(f"{count} requests", f"each answered once; memory after the first 3,000: {shares}")
 
 
+def _wait_for_dates(served: Served, count: int) -> None:
+    """Wait until a server's log has lines of so many days."""
+    date = re.compile(r"^\d{4}-\d\d-\d\d ", re.MULTILINE)
+    wait_for(lambda: len(set(date.findall(served.log()))) >= count)
+
+
 def test_a_clock_that_jumps(
     tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,15 +269,14 @@ def test_a_clock_that_jumps(
         with serve([write_properties(served, ECHO)], tmp_path, *options) as server:
             moved.undo()
             streams = _streams(server, "echo", 200)
-            for days in (3, -3, 0):
+            for days, dates in ((3, 2), (-3, 3), (0, 3)):
                 offset.write_text(str(days * 86_400), encoding="utf-8")
                 # Something that Triton logs.
                 server.post("/v2/repository/models/none/load", {})
-                time.sleep(1)
+                _wait_for_dates(server, dates)
+                streams.wait_for_more()
             _assert_whole(streams)
-            assert server.metric("lmi_worker_deaths_total", "echo") == 0
-            days = re.compile(r"^\d{4}-\d\d-\d\d ", re.MULTILINE)
-            wait_for(lambda: len(set(days.findall(server.log()))) > 1)
+            assert server.settled("lmi_worker_deaths_total", "echo") == 0
     report.note("the clock jumps three days on and back", f"{STREAMS} streams finish")
 
 

@@ -5,7 +5,6 @@ import random
 import re
 import socket
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from lmi_backend.tokenization import (
 )
 from tests.contract.conftest import without
 from tests.support.harness import Harness, RecordingSink
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
 
 PROMPT = "Count to one hundred:"
 
@@ -269,7 +268,7 @@ def _assert_it_stands_still(engine: Any) -> None:
 
     def stands_still() -> bool:
         before = steps()
-        time.sleep(0.3)
+        nothing_more(0.3, "an engine without requests makes no step")
         return steps() == before
 
     if engine.plan.engine == "vllm":

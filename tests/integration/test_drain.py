@@ -47,7 +47,7 @@ def _drained(served: Served, model: str) -> str:
     while short[0].is_alive():
         status, answer = served.generate(model, {"inputs": "a"})
         assert (status, answer["error"]) == (400, "the server is stopping")
-        time.sleep(0.1)
+        time.sleep(0.05)
     _, output = draining.communicate(timeout=HANG_SECONDS)
     assert draining.returncode == 0, output
     for thread, _ in (short, long):

@@ -61,7 +61,12 @@ class Streams:
         wait_for(lambda: sum(stream.chunks > 0 for stream in self.all) >= len(self.all) // 4)
         return self
 
-    def wait(self, seconds: float = 240) -> None:
+    def wait_for_more(self) -> None:
+        """Wait until each has had another chunk, or has ended."""
+        before = [(stream, stream.chunks) for stream in self.all]
+        wait_for(lambda: all(each.endings or each.chunks > count for each, count in before))
+
+    def wait(self, seconds: float = HANG_SECONDS) -> None:
         """Wait until each has ended."""
         wait_for(lambda: all(stream.endings for stream in self.all), seconds)
         for thread in self._threads:

@@ -3,11 +3,12 @@
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.waiting import wait_for
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 SSH_PORT = 2222
@@ -134,12 +135,10 @@ def _write(folder: Path) -> None:
 
 
 def _wait_for_ssh(hosts: TwoHosts) -> None:
-    end = time.monotonic() + 20
     words = hosts.command(0, str(hosts.agent), ADDRESSES[1], "hostname")
-    while True:
-        with suppress(subprocess.CalledProcessError):
-            output = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-            assert output.strip() == hosts.names[1]
-            return
-        assert time.monotonic() < end, (hosts.folder / "sshd.log").read_text()
-        time.sleep(0.2)
+
+    def answers() -> bool:
+        answer = subprocess.run(words, check=False, capture_output=True, text=True)
+        return answer.stdout.strip() == hosts.names[1]
+
+    wait_for(answers)

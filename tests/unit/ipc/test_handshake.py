@@ -6,7 +6,6 @@ import os
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from lmi_backend.ipc import handshake
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.ipc.handshake import FIRST_FRAME_BYTES, MOST_PEERS, Handshakes, join
-from tests.support.waiting import HANG_SECONDS
+from tests.support.waiting import wait_for
 
 TOKEN = "5f" * 16
 RANKS = 2
@@ -42,11 +41,7 @@ class Stub:
             sock.close()
 
     def turn_until(self, is_true: Callable[[], bool]) -> None:
-        """The bound only keeps a broken stub from hanging the tests."""
-        end = time.monotonic() + HANG_SECONDS
-        while not is_true():
-            assert time.monotonic() < end
-            self.ranks |= dict(self.handshakes.turn(0.01))
+        wait_for(lambda: is_true() or self.ranks.update(self.handshakes.turn(0.01)))
 
     def connect(self) -> "Client":
         sock = self._stack.enter_context(socket.socket(self._family))
