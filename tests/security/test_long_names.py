@@ -53,7 +53,6 @@ def _refusal(inputs: dict[str, Any], parameters: dict[str, Any] | None = None) -
     return refusal.value
 
 
-@names
 @pytest.mark.parametrize(
     "road",
     [
@@ -69,16 +68,17 @@ def _refusal(inputs: dict[str, Any], parameters: dict[str, Any] | None = None) -
     ],
     ids=["id lmi", "id body", "id vllm", "adapter", "body", "path", "headers", "describe", "type"],
 )
-def test_a_name_is_refused_and_not_logged(echo: Served, road: Any, name: str) -> None:
-    before = echo.log_file.stat().st_size
-    status, answer = echo.generate("echo", road(name))
-    # Triton ends an id at a null.
-    assert status == 200 if "\0" in name and "id" in road(name) else status >= 400
-    assert len(json.dumps(answer)) < 1500
-    log = echo.log(before)
-    assert len(log) < 2000
-    assert "\nERROR" not in log
-    assert echo.generate("echo", {"id": "fine/1", "inputs": "a b"})[0] == 200
+def test_a_name_is_refused_and_not_logged(echo: Served, road: Any) -> None:
+    for kind, name in BAD.items():
+        before = echo.log_file.stat().st_size
+        status, answer = echo.generate("echo", road(name))
+        # Triton ends an id at a null.
+        assert status == 200 if "\0" in name and "id" in road(name) else status >= 400, kind
+        assert len(json.dumps(answer)) < 1500
+        log = echo.log(before)
+        assert len(log) < 2000
+        assert "\nERROR" not in log
+        assert echo.generate("echo", {"id": "fine/1", "inputs": "a b"})[0] == 200
 
 
 def test_ordinary_names_are_taken(echo: Served) -> None:
