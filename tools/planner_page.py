@@ -9,6 +9,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -141,11 +142,17 @@ def _step(row: dict[str, str], release: tuple[int, int]) -> Step:
 
 def facts_of(config: dict[str, Any]) -> ModelFacts:
     """Return what is read of a config.json."""
+    return _facts_of(json.dumps(config))
+
+
+@cache
+def _facts_of(text: str) -> ModelFacts:
+    # Most models have several logs, and the largest take a tenth of a second to read.
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        (Path(folder) / "config.json").write_text(text, encoding="utf-8")
         facts = read_model_facts(Path(folder))
     if facts is None:
-        raise ValueError(f"no config.json: {config}")
+        raise ValueError(f"no config.json: {text}")
     return facts
 
 
