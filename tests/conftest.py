@@ -5,6 +5,7 @@ import os
 import random
 import re
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.places import ENGINE_PYTHON, TESTS, TINY
 from tests.support.serving import Served, serve, write_properties
 from tests.support.shell import forget_shell
 from tests.support.spending import Spending
+from tests.support.waiting import wait_for
 
 # Here, not in a fixture: modules read it too, and fixtures that many tests share.
 forget_shell()
@@ -70,6 +72,24 @@ def pytest_configure(config: pytest.Config) -> None:
     if plugin is not None and config.getoption("lf"):
         failed = {type(each).parse(_GROUP.sub("", str(each))) for each in plugin.lastfailed}
         plugin.lastfailed = dict.fromkeys(failed, True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Let one process of several read the tests first: it compiles them for all."""
+    is_first = False
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = Path(session.config.option.basetemp).parent
+        try:
+            (shared / "reads").touch(exist_ok=False)
+            is_first = True
+        except FileExistsError:
+            wait_for((shared / "has read").exists)
+    try:
+        return (yield)
+    finally:
+        if is_first:
+            (shared / "has read").touch()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
