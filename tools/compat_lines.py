@@ -33,7 +33,7 @@ _CONTRACT: Final = tuple(
 WHOLE: Final = (
     *_CONTRACT,
     "-k",
-    "(vllm or splits_layers) and not vllm_itself and not refused_by_the_others",
+    "(vllm or splits_layers) and not vllm_itself",
 )
 # Before 24.06 a model of one response cannot answer from a thread of its own.
 _DECOUPLED: Final = (

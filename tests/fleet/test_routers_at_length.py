@@ -15,7 +15,7 @@ from tests.support.fleet_report import FleetReport, lost
 from tests.support.pods import MODEL, PROPERTIES, Pod, wait_until_asked
 from tests.support.routers import SESSION, Router, Running
 from tests.support.steady_load import SteadyLoad
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
 
 _SECONDS = 20.0
 _RATE = 20.0
@@ -30,7 +30,7 @@ def test_a_drained_server_is_left_alone(
     with SteadyLoad(running.url, MODEL) as load:
         wait_until_asked(servers[1])
         servers[1].drain()
-        time.sleep(2)
+        load.go_on()
     servers[1].stop()
     servers[1].start()
     fleet_report.note(
@@ -50,7 +50,7 @@ def test_what_a_full_server_refuses_another_takes(
         status, headers, _ = servers[2].served.ask(
             "/v1/completions", {"model": MODEL, "prompt": "a", "max_tokens": 1}
         )
-        time.sleep(4)
+        load.go_on()
     assert status == 503
     assert int(headers["retry-after"]) >= 1
     fleet_report.note(
@@ -86,10 +86,10 @@ def test_a_server_that_stands_still_is_gone_round(
         wait_until_asked(servers[0])
         began = time.monotonic()
         with servers[0].hanging():
-            time.sleep(STOPPED_SECONDS)
+            nothing_more(STOPPED_SECONDS, "the server does nothing")
         went_on = time.monotonic()
         wait_for(lambda: servers[0].served.ask("/ping")[0] == 200)
-        time.sleep(2)
+        load.go_on()
     # Those that a router sent there before it knew.
     waited = [each for each in load.all if each.began < went_on and each.ended - each.began > 3]
     last = max((each.began - began for each in waited), default=0.0)
@@ -114,7 +114,7 @@ def test_a_session_stays_with_a_server(
         router.running(tmp_path, [each.port for each in servers], is_sticky=True) as started,
         SteadyLoad(started.url, MODEL, headers=lambda who: {SESSION: f"s{who % 6}"}) as load,
     ):
-        time.sleep(4)
+        load.go_on()
     ids = {each.id for each in load.all}
     where: dict[int, Counter[int]] = {}
     for place, server in enumerate(servers):

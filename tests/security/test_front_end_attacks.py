@@ -3,7 +3,6 @@
 import contextlib
 import json
 import socket
-import time
 
 import pytest
 
@@ -201,15 +200,13 @@ def test_clients_see_no_folder_of_the_server(attacked: Served) -> None:
         assert b"/" not in data.replace(b"lmi-backend/", b"")
 
 
-def test_a_signature_of_60_kilobytes_is_read_at_once_without_a_key(guarded: Served) -> None:
+def test_a_signature_of_60_kilobytes_is_refused_without_a_key(guarded: Served) -> None:
+    """That it is read at once is counted in unit/frontend/http/test_access.py."""
     line = b"authorization: AWS4-HMAC-SHA256 " + b"Credential=" * 5_300
     attack = b"GET /v1/models HTTP/1.1\r\nhost: a\r\n" + line + b"\r\n\r\n"
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=HANG_SECONDS) as connection:
-        began = time.monotonic()
         connection.sendall(attack * 5)
         assert is_well(guarded)
-        # What was quadratic took half a minute of the only event loop.
-        assert time.monotonic() - began < 5
         assert connection.recv(100).startswith(b"HTTP/1.1 401 ")
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import HANG_SECONDS
+
 _LEAST_FD = 10
 """Above those that the browser's pipe must have, 3 and 4."""
 _MIDDLE = """selector => {
@@ -66,7 +68,7 @@ class Browser:
         data = json.dumps(message).encode() + b"\0"
         while data:
             data = data[os.write(self._to, data) :]
-        end = time.monotonic() + 30
+        end = time.monotonic() + HANG_SECONDS
         while number not in self._answers:
             assert time.monotonic() < end, f"the browser does not answer {method}"
             self.listen(0.1)
@@ -183,7 +185,7 @@ class Page:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    def wait(self, expression: str, seconds: float = 60) -> None:
+    def wait(self, expression: str, seconds: float = HANG_SECONDS) -> None:
         """Wait until an expression is true."""
         end = time.monotonic() + seconds
         while not self.run(f"Boolean({expression})"):

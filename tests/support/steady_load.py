@@ -12,6 +12,8 @@ from typing import Any, Self
 
 import aiohttp
 
+from tests.support.waiting import wait_for
+
 STREAMS = 24
 TOKENS = 40
 _PAUSE = 0.05
@@ -63,6 +65,11 @@ class SteadyLoad:
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._thread.join()
+
+    def go_on(self, rounds: int = 4) -> None:
+        """Wait until as many more streams have ended as each client asks for in some rounds."""
+        count = len(self.all) + rounds * self.clients
+        wait_for(lambda: len(self.all) >= count)
 
     @property
     def whole(self) -> int:
