@@ -12,8 +12,11 @@ Making it takes about a minute and the engines' environment, which has torch and
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tiny_model.errors import TinyModelError
@@ -61,7 +64,16 @@ def _build(folder: Path, progress: Progress) -> None:
     except ModuleNotFoundError as error:
         environment = _ROOT / ".venv-engine" / "bin" / "python"
         raise TinyModelError(f"no module {error.name!r} here; run with {environment}") from error
-    build(folder, progress)
+    with _vllm_imported():
+        build(folder, progress)
+
+
+@contextlib.contextmanager
+def _vllm_imported() -> Iterator[None]:
+    """Import vLLM in the meantime: Python compiles what the first engines would all wait for."""
+    command = [sys.executable, "-c", "import vllm.entrypoints.openai.api_server"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        yield
 
 
 def _parser() -> argparse.ArgumentParser:
