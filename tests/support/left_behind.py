@@ -15,8 +15,11 @@ from tests.support.places import ROOT
 from tests.support.ports import RUN, of_all_runs
 from tests.support.waiting import wait_for
 
-SHARED = (("/tmp", "python_env_*"), ("/dev/shm", "triton_python_backend_shm_region_*"))
-"""What Triton's Python backend makes, whatever TMPDIR says."""
+SHARED = (
+    ("/tmp", "python_env_*"),
+    ("/dev/shm", "lmi_*"), ("/dev/shm", "psm_*"), ("/dev/shm", "sem.*"), ("/dev/shm", "triton_*"),
+)  # fmt: skip
+"""What Triton's Python backend, Python and vLLM make, whatever TMPDIR says."""
 MADE_BY_TOOLS = {"__pycache__", "node_modules"}
 
 
