@@ -26,6 +26,7 @@ class Prepared:
         self.is_killed = threading.Event()
         self.adapters: dict[str, str] = {}
         self.loads: bool | None = None
+        self.has_exited = False
 
     def prepare(self, *, loads: bool) -> None:
         self.loads = loads
@@ -39,7 +40,8 @@ class Prepared:
         self.adapters = adapters
 
     def check_process(self) -> None:
-        pass
+        if self.has_exited:
+            raise WorkerStartError("exited")
 
 
 Make = Callable[..., tuple[Spares, Slot]]
@@ -154,6 +156,32 @@ def test_it_loads_no_model_whose_files_are_not_here(
     made.replenish(slot)
     wait_for(lambda: slot.has_spare)
     assert not launched[0].loads
+
+
+def test_one_that_exits_while_it_waits_is_missed(
+    make: Make, launched: list[Prepared], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spares, "_WATCH_SECONDS", 0.01)
+    made, slot = make()
+    made.replenish(slot)
+    wait_for(lambda: slot.has_spare)
+    launched[0].has_exited = True
+    wait_for(launched[0].is_killed.is_set)
+    wait_for(lambda: not slot.has_spare)
+    assert made.take(slot) is None
+
+
+def test_one_that_is_used_is_watched_no_more(
+    make: Make, launched: list[Prepared], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spares, "_WATCH_SECONDS", 0.01)
+    made, slot = make()
+    made.replenish(slot)
+    wait_for(lambda: slot.has_spare)
+    assert made.take(slot) is launched[0]  # type: ignore[comparison-overlap]
+    launched[0].has_exited = True
+    wait_for(lambda: not any(each.is_alive() for each in made._keepers))
+    assert not launched[0].is_killed.is_set()
 
 
 def test_after_two_that_failed_none_is_made(make: Make, launched: list[Prepared]) -> None:
