@@ -25,7 +25,7 @@ os.environ |= {
     # gRPC's code in a forked child crashes it where threads of a client still run.
     "GRPC_ENABLE_FORK_SUPPORT": "0",
     # vLLM compiles when it first tells log probabilities: 15 s of CPU in each engine. One on
-    # Triton, one of two ranks and those on GPUs do so, as users' do (tests/support/compiling.py).
+    # Triton and those on GPUs do so, as users' do (tests/support/compiling.py).
     NO_COMPILER: "1",
     # Engines run side by side here: threads that wait busily would take the cores of others.
     "OMP_WAIT_POLICY": "PASSIVE",

@@ -3,13 +3,11 @@
 import json
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.support.compiling import compiling
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import HANG_SECONDS, wait_for
 
@@ -29,7 +27,7 @@ def engines(
     folder = tmp_path_factory.mktemp("engines")
     plain = {name: value for name, value in tiny_properties.items() if "lora" not in name}
     dist = plain | {"option.rolling_batch": "lmi-dist", "option.tensor_parallel_degree": 2}
-    with compiling(), serve([write_properties(folder / "dist", dist)], folder) as server:
+    with serve([write_properties(folder / "dist", dist)], folder) as server:
         yield server
 
 
@@ -44,20 +42,6 @@ def test_a_chat_is_answered(engines: Served) -> None:
     assert status == 200
     answer = json.loads(body["response"])["choices"][0]["message"]["content"]
     assert answer == "The capital of Italy is Rome."
-
-
-def test_kernels_are_compiled_and_no_headers_ahead(engines: Served) -> None:
-    """In its temporary folder each worker would compile them anew, 10 s of a core."""
-    chat = CHAT | {"logprobs": True, "top_logprobs": 2}
-    status, answer = engines.generate("dist", {"request": json.dumps(chat)})
-    assert status == 200
-    assert json.loads(answer["response"])["choices"][0]["logprobs"]["content"]
-    (launcher,) = engines.workers("dist")
-    for rank in launcher.children():
-        environment = rank.environ()
-        kernels = Path(environment["TORCHINDUCTOR_CACHE_DIR"])
-        assert any(Path(each.path).is_relative_to(kernels) for each in rank.memory_maps())
-        assert not [*Path(environment["TMPDIR"]).rglob("*.gch")]
 
 
 def test_a_client_that_leaves_frees_its_place(engines: Served) -> None:
