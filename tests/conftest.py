@@ -22,6 +22,8 @@ from tests.support.waiting import wait_for
 # Here, not in a fixture: modules read it too, and fixtures that many tests share.
 forget_shell()
 os.environ |= {
+    # Python sets one for itself where it has none: a child would have another environment.
+    "LC_ALL": "C.UTF-8",
     # gRPC's code in a forked child crashes it where threads of a client still run.
     "GRPC_ENABLE_FORK_SUPPORT": "0",
     # vLLM compiles when it first tells log probabilities: 15 s of CPU in each engine. One on

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SECONDS: Final = 10.0
+_SECONDS: Final = 30.0
 """For a worker to return, which tries every 50 ms."""
 
 

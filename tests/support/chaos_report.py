@@ -119,7 +119,7 @@ the next stub, which adopts it, on a GPU as on a CPU. So the pause does not depe
 - This holds under `lmi-backend serve`, for workers of one process, also those of vLLM that start further processes
   on this machine. A worker of MPI ranks, of several machines, or with code of the user's stops with its stub.
 - A worker is killed, and another one started, if an option, the environment, the engine or a file of the model has
-  changed. The same holds if its engine died meanwhile, or if it does not answer within 10 s. If the next stub dies
+  changed. The same holds if its engine died meanwhile, or if it does not answer within 30 s. If the next stub dies
   within 10 s as well, the worker stops: it may have been the cause.
 - It stops as soon as its `serve` does, also if that is killed.
 - The workers of the server's other models stay, too. Their requests have `--drain-timeout` to finish first.

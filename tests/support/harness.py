@@ -83,8 +83,10 @@ class Harness:
 
     @property
     def workers(self) -> list[psutil.Process]:
-        """The processes that this service started, without their own: a worker, or mpirun."""
-        return [each for each in psutil.Process().children() if each not in self._others]
+        """The processes that this service started, the oldest first: workers, or their mpirun."""
+        found = [each for each in psutil.Process().children() if each not in self._others]
+        # By number they come in any order once numbers begin anew.
+        return sorted(found, key=psutil.Process.create_time)
 
     def submit(self, work: Any) -> RecordingSink:
         """Start whole requests, or a call."""

@@ -20,13 +20,15 @@ SHARED = (
     ("/dev/shm", "lmi_*"), ("/dev/shm", "psm_*"), ("/dev/shm", "sem.*"), ("/dev/shm", "triton_*"),
 )  # fmt: skip
 """What Triton's Python backend, Python and vLLM make, whatever TMPDIR says."""
+OF_TRITON = ("python_env_", "triton_")
 MADE_BY_TOOLS = {"__pycache__", "node_modules"}
 
 
 class LeftBehind:
     """A plugin of pytest, in the process that reports: what is left fails the run.
 
-    The run has a temporary folder of its own, so that its files are told from those of others.
+    The run has a temporary folder of its own, which goes with it: for killed programs leave files.
+    The folder of a `serve` must be gone even so.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -44,7 +46,7 @@ class LeftBehind:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Look for what is left; remove the temporary folder of a run that passed."""
         self._left += _processes_left(str(self._folder))
-        left = {*_tree(), *_files_in(self._folder)} - {self._pytest} - self._earlier
+        left = {*_tree()} - self._earlier | {*self._folder.glob("lmi-serve-*")}
         if self._is_alone():
             new = {*_shared()} - self._earlier
             left |= {path for path in new if not _is_of_killed_server(path)}
@@ -72,29 +74,16 @@ class LeftBehind:
         return False
 
 
-def _files_in(folder: Path) -> Iterator[Path]:
-    """Yield what is in a folder for temporary files, but for the folders that a user has for good.
-
-    These have the user's number in their name; ours are empty at the end.
-    """
-    for path in folder.iterdir():
-        if path.name.endswith(f"_{os.getuid()}"):
-            continue  # a cache of PyTorch
-        if path.name.endswith(f"-{os.getuid()}"):
-            yield from path.iterdir()
-        else:
-            yield path
-
-
 def _shared() -> Iterator[Path]:
     for folder, pattern in SHARED:
         yield from Path(folder).glob(pattern)
 
 
 def _is_of_killed_server(path: Path) -> bool:
-    """Remove a folder that is empty: Triton does when it ends, unless a test has killed it."""
-    with contextlib.suppress(OSError):
-        path.rmdir()
+    """Remove what Triton removes when it ends, unless a test has killed it."""
+    if path.name.startswith(OF_TRITON):
+        with contextlib.suppress(OSError):
+            path.rmdir() if path.is_dir() else path.unlink()
     return not path.exists()
 
 

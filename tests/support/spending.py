@@ -2,6 +2,7 @@
 
 import resource
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,9 +16,12 @@ started: Counter[str] = Counter()
 """What this process of pytest started: Triton servers, and engines other than echo."""
 
 
-def seconds_of_processors() -> float:
+_WITH_CHILDREN = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+
+
+def seconds_of_processors(whose: Sequence[int] = _WITH_CHILDREN) -> float:
     """Return what this process and its children that ended have taken."""
-    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    both = map(resource.getrusage, whose)
     return sum(each.ru_utime + each.ru_stime for each in both)
 
 
@@ -52,7 +56,8 @@ class Spending:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Hand on the counts of a process; hold those of all against the bounds."""
-        self._total += seconds_of_processors()
+        # Its children, if it has counted none itself, are the processes that have.
+        self._total += seconds_of_processors(_WITH_CHILDREN[: 1 if self._total else 2])
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             counts = (dict(each) for each in (self._seconds, self._tests, started))

@@ -97,7 +97,7 @@ def test_a_line_is_written_beside_the_others_and_becomes_a_row(
 
 def test_each_line_names_tests_that_are_there() -> None:
     named = {word for line in compat.LINES for word in line.tests if word.endswith(".py")}
-    assert len(named) == 8
+    assert len(named) == 10
     assert all((TESTS.parent / word).is_file() for word in named)
 
 
