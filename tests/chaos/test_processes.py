@@ -120,21 +120,6 @@ def manage(served: Served, **body: str) -> int:
     return served.generate("tiny", {"request": json.dumps(body)})[0]
 
 
-def test_tritonserver_under_chats(
-    served: Served, report: Report, undisturbed: dict[str, set[str]]
-) -> None:
-    """vLLM goes on, and the next stub takes it over."""
-    worker, since = worker_of(served), len(served.log().encode())
-    plain = RunningResponse(served.front_end, "tiny").text()
-    chats = MixedChats.running(served)
-    response = RunningResponse(served.front_end, "tiny")
-    _named("tritonserver")(served).kill()
-    assert response.text() == plain
-    note_chats(report, "tritonserver is killed", chats, undisturbed)
-    wait_for(Probe(served, "tiny").is_serving)
-    assert served.logged(r"worker tiny/0 is ready after .* pid (\d+)", since)[1] == str(worker.pid)
-
-
 @pytest.mark.parametrize(
     ("fault", "name"),
     [("a stub is killed", STUB), ("tritonserver is killed", "tritonserver")],
@@ -379,3 +364,21 @@ def _break_a_server(
     # Nothing is left from before but the worker, which the next stub has adopted.
     assert {each for each in before if lives(each)} == set(served.workers("echo"))
     wait_for(lambda: served.metric("lmi_worker_adopted", "echo") == 1)
+
+
+def test_tritonserver_under_chats(
+    served: Served, report: Report, undisturbed: dict[str, set[str]]
+) -> None:
+    """vLLM goes on, and the next stub takes it over.
+
+    The test before this one restarts it: a worker that has lost an adapter is not taken over.
+    """
+    worker, since = worker_of(served), len(served.log().encode())
+    plain = RunningResponse(served.front_end, "tiny").text()
+    chats = MixedChats.running(served)
+    response = RunningResponse(served.front_end, "tiny")
+    _named("tritonserver")(served).kill()
+    assert response.text() == plain
+    note_chats(report, "tritonserver is killed", chats, undisturbed)
+    wait_for(Probe(served, "tiny").is_serving)
+    assert served.logged(r"worker tiny/0 is ready after .* pid (\d+)", since)[1] == str(worker.pid)
