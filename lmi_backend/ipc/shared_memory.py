@@ -24,7 +24,9 @@ def remove_shared_memory(group: str) -> None:
 
 def mapped_shared_memory(pids: Iterable[int]) -> set[Path]:
     """Return the files in /dev/shm that processes map, of those that live and may be read."""
-    return {path for pid in pids for path in _mapped(pid)}
+    inodes = {inode for pid in pids for inode in _mapped(pid)}
+    files = SHARED_MEMORY.iterdir() if inodes else ()
+    return {path for path in files if _inode(path) in inodes}
 
 
 def remove_unmapped(paths: Iterable[Path]) -> None:
@@ -36,11 +38,18 @@ def remove_unmapped(paths: Iterable[Path]) -> None:
                 path.unlink()
 
 
-def _mapped(pid: int) -> set[Path]:
+def _mapped(pid: int) -> set[int]:
+    """Return inodes: a semaphore is mapped by a name that glibc has removed since."""
     try:
         lines = Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines()
     except OSError:
         return set()
     # Address, permissions, offset, device and inode come before the path; it may hold blanks.
-    paths = (line.split(maxsplit=5)[5:] for line in lines if str(SHARED_MEMORY) in line)
-    return {Path(path) for (path,) in paths if path.startswith(f"{SHARED_MEMORY}/")}
+    parts = (line.split(maxsplit=5) for line in lines if f" {SHARED_MEMORY}/" in line)
+    return {int(inode) for _, _, _, _, inode, _ in parts}
+
+
+def _inode(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_ino
+    return 0

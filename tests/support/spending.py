@@ -9,8 +9,8 @@ import pytest
 from tests.support.places import TESTS
 
 SERVERS, ENGINES = "servers", "engines"
-MOST = {SERVERS: 75, ENGINES: 60, "seconds of processors": 1800}
-"""Bounds of a whole run, on two cores of the machines that CI has."""
+MOST = {SERVERS: 78, ENGINES: 40, "seconds of processors": 2600}
+"""Bounds of a whole run; a slow machine takes a third more seconds than the 1,960 that were seen."""
 
 started: Counter[str] = Counter()
 """What this process of pytest started: Triton servers, and engines other than echo."""

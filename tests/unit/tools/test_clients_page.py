@@ -17,6 +17,7 @@ def test_every_program_that_is_run_has_a_row() -> None:
         *("test_page.py", "test_failures.py", "test_fields.py", "test_asked_for.py"),
         "test_refused.py",
         "test_nested_fields.py",
+        "test_compiled.py",
     }
     assert files - named == others
 
