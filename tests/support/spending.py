@@ -9,8 +9,8 @@ import pytest
 from tests.support.places import TESTS
 
 SERVERS, ENGINES = "servers", "engines"
-MOST = {SERVERS: 78, ENGINES: 40, "seconds of processors": 2600}
-"""Bounds of a whole run; a slow machine takes a third more seconds than the 1,960 that were seen."""
+MOST = {SERVERS: 78, ENGINES: 40, "seconds of processors": 3600}
+"""Bounds of a whole run. It took 1,960 seconds; a slow machine takes more."""
 
 started: Counter[str] = Counter()
 """What this process of pytest started: Triton servers, and engines other than echo."""
