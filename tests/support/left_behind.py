@@ -20,7 +20,7 @@ SHARED = (
     ("/dev/shm", "lmi_*"), ("/dev/shm", "psm_*"), ("/dev/shm", "sem.*"), ("/dev/shm", "triton_*"),
 )  # fmt: skip
 """What Triton's Python backend, Python and vLLM make, whatever TMPDIR says."""
-OF_TRITON = ("python_env_", "triton_")
+OF_KILLED = ("python_env_", "triton_", "sem.")
 MADE_BY_TOOLS = {"__pycache__", "node_modules"}
 
 
@@ -49,7 +49,7 @@ class LeftBehind:
         left = {*_tree()} - self._earlier | {*self._folder.glob("lmi-serve-*")}
         if self._is_alone():
             new = {*_shared()} - self._earlier
-            left |= {path for path in new if not _is_of_killed_server(path)}
+            left |= {path for path in new if not _is_of_killed_program(path)}
         self._left += sorted(map(str, left))
         if self._left:
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
@@ -79,9 +79,9 @@ def _shared() -> Iterator[Path]:
         yield from Path(folder).glob(pattern)
 
 
-def _is_of_killed_server(path: Path) -> bool:
-    """Remove what Triton removes when it ends, unless a test has killed it."""
-    if path.name.startswith(OF_TRITON):
+def _is_of_killed_program(path: Path) -> bool:
+    """Remove what Triton and Python remove when they end, unless a test has killed them."""
+    if path.name.startswith(OF_KILLED):
         with contextlib.suppress(OSError):
             path.rmdir() if path.is_dir() else path.unlink()
     return not path.exists()
