@@ -21,7 +21,7 @@ SHARED = (
 )  # fmt: skip
 """What Triton's Python backend, Python and vLLM make, whatever TMPDIR says."""
 OF_KILLED = ("python_env_", "triton_", "sem.")
-MADE_BY_TOOLS = {"__pycache__", "node_modules"}
+MADE_BY_TOOLS = {"__pycache__", "build", "dist", "node_modules"}
 
 
 class LeftBehind:
