@@ -1,4 +1,4 @@
-"""Check that the work on hostile texts grows with their length and no faster: `make lint`.
+"""Check that the work on hostile texts grows with their length and no faster: `make growth`.
 
 python tools/check_growth.py
 
