@@ -20,7 +20,7 @@ SHARED = (
     ("/dev/shm", "lmi_*"), ("/dev/shm", "psm_*"), ("/dev/shm", "sem.*"), ("/dev/shm", "triton_*"),
 )  # fmt: skip
 """What Triton's Python backend, Python and vLLM make, whatever TMPDIR says."""
-OF_KILLED = ("python_env_", "triton_", "sem.")
+OF_KILLED = ("python_env_", "triton_")
 MADE_BY_TOOLS = {"__pycache__", "build", "dist", "node_modules"}
 
 
@@ -80,7 +80,7 @@ def _shared() -> Iterator[Path]:
 
 
 def _is_of_killed_program(path: Path) -> bool:
-    """Remove what Triton and Python remove when they end, unless a test has killed them."""
+    """Remove what Triton removes when it ends, unless a test has killed it."""
     if path.name.startswith(OF_KILLED):
         with contextlib.suppress(OSError):
             path.rmdir() if path.is_dir() else path.unlink()
