@@ -1,9 +1,12 @@
 """What tests see of the shell that they are run from: what this file names, and nothing else."""
 
 import os
+import tempfile
+
+from tests.support.ports import RUN
 
 MACHINE = (
-    "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TERM", "CI", "LD_LIBRARY_PATH", "CUDA_HOME",
+    "PATH", "HOME", "USER", "LOGNAME", "TERM", "CI", "LD_LIBRARY_PATH", "CUDA_HOME",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
 )  # fmt: skip
 """Where the machine's programs, folders and certificates are."""
@@ -28,3 +31,7 @@ def forget_shell() -> None:
     for name in set(os.environ).difference(MACHINE, WORKERS):
         if not name.upper().startswith((*OWN, *installs)):
             del os.environ[name]
+    if run := os.environ.get(RUN):
+        os.environ["TMPDIR"] = run
+    # It may have been read already.
+    tempfile.tempdir = None
