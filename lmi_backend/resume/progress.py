@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from lmi_backend.engine_config import Identity
     from lmi_backend.generation import Chunk, GenerateRequest
 
-_HEAD_BYTES: Final = 512
+_HEAD_BYTES: Final = 1024
+"""An event's id has up to 128 letters of a client's, each perhaps escaped."""
 
 
 class Progress:

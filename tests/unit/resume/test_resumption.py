@@ -286,25 +286,46 @@ KEEPS = {"kv_transfer_params": {"do_remote_prefill": False, "remote_block_ids": 
 @pytest.mark.parametrize("begins", [False, True])
 def test_the_next_worker_computes_the_prompt_that_the_first_one_pulled(begins: bool) -> None:
     """The blocks may be another request's by then, also where nothing was answered yet."""
-    sampling = Sampling(extra={"extra_args": PULLS})
+    schema = {"properties": PULLS}
+    sampling = Sampling(extra={"extra_args": PULLS, "structured_outputs": {"json": schema}})
     message = msg.Submit(1, (GenerateRequest("a", sampling),))
     progress = Progress(message, 1)
     if begins:
         progress.add(Delta("a", num_tokens=1, ids=pack([7])))
     (request,) = progress.message(2).requests  # type: ignore[union-attr]
-    assert request.sampling.extra == {"extra_args": KEEPS}
-    assert message.requests[0].sampling.extra == {"extra_args": PULLS}
+    same = {"structured_outputs": {"json": schema}}
+    assert request.sampling.extra == {"extra_args": KEEPS, **same}
+    assert message.requests[0].sampling.extra == {"extra_args": PULLS, **same}
+
+
+SCHEMA = {"properties": {"do_remote_prefill": {"type": "boolean"}, **PULLS}}
+OTHERS = {
+    "prompt": json.dumps(PULLS),
+    "messages": [{"content": [PULLS]}],
+    "tools": [{"function": {"parameters": SCHEMA}}],
+    "structured_outputs": {"json": SCHEMA},
+    "do_remote_prefill": True,
+}
+"""Places where the name is a client's own."""
 
 
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
         (json.dumps(PULLS), json.dumps(KEEPS)),
-        ('{"do_remote_prefill"\n:\t1,"a":[]}', '{"do_remote_prefill"\n:\tfalse,"a":[]}'),
-        ('{"do_remote_prefill":"y,\\"es"}', '{"do_remote_prefill":false}'),
-        (json.dumps({"prompt": json.dumps(PULLS)}), json.dumps({"prompt": json.dumps(PULLS)})),
-        ('{"prompt": "é \\ud800", "n": 1e400}', '{"prompt": "é \\ud800", "n": 1e400}'),
+        (json.dumps(OTHERS), json.dumps(OTHERS)),
+        (json.dumps({**OTHERS, **PULLS}), json.dumps({**OTHERS, **KEEPS})),
+        (json.dumps({"vllm_xargs": PULLS}), json.dumps({"vllm_xargs": KEEPS})),
+        (
+            json.dumps({"sampling_params": {"extra_args": PULLS}}),
+            json.dumps({"sampling_params": {"extra_args": KEEPS}}),
+        ),
+        (
+            '{"n":NaN, "a":"\\ud800", "kv_transfer_params" : {"do_remote_prefill"\n:1}}',
+            '{"n": NaN, "a": "\\ud800", "kv_transfer_params": {"do_remote_prefill": false}}',
+        ),
         ('{"do_remote_prefill":', '{"do_remote_prefill":'),
+        ('["do_remote_prefill"]', '["do_remote_prefill"]'),
     ],
 )
 def test_a_body_pulls_no_blocks_at_its_next_worker(body: str, expected: str) -> None:

@@ -27,15 +27,25 @@ def event(name: str, text: str, created: int = 5) -> bytes:
     return f'data: {{{head},"text":"{text}"}}\n\n'.encode()
 
 
-def test_what_the_client_has_is_dropped_and_the_rest_keeps_its_name() -> None:
+HOSTILE = r"\",\"object\":\"chat\",\"created\":1,\\"
+"""An id of a client's, in JSON."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("first", "second"), (r"k\"135\"", r"k\"135\""), (HOSTILE, HOSTILE), (r"\\", r"\u0022")],
+)
+def test_what_the_client_has_is_dropped_and_the_rest_keeps_its_name(
+    first: str, second: str
+) -> None:
     sink = Sink()
-    continued = ContinuedSink(sink, Continuation(b"", 3 * 2, event("first", "a")))  # type: ignore[arg-type]
+    continued = ContinuedSink(sink, Continuation(b"", 3 * 2, event(first, "a")))  # type: ignore[arg-type]
     # Other chunks than before, and another time.
     for texts in ("a", "bcd", "e"):
-        data = b"".join(event("second", text, 70) for text in texts)
+        data = b"".join(event(second, text, 70) for text in texts)
         continued.take(HttpChunk(data, num_tokens=len(texts)))
     continued.take(HttpChunk(b"data: [DONE]\n\n", is_last=True))
-    assert sink.data == event("first", "d") + event("first", "e") + b"data: [DONE]\n\n"
+    assert sink.data == event(first, "d") + event(first, "e") + b"data: [DONE]\n\n"
 
 
 def test_events_of_several_lines_are_dropped_whole() -> None:
