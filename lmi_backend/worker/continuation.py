@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.responses.names import EventNames
 from lmi_backend.errors import HTTP_ERROR, EngineError
+from lmi_backend.generation import reports_error
 from lmi_backend.token_ids import ID_BYTES
 
 if TYPE_CHECKING:
@@ -39,12 +40,13 @@ class ContinuedSink:
             EngineError: the answer is another than before.
         """
         if chunk.status >= HTTP_ERROR:
-            message = chunk.data.decode("utf-8", "replace")
-            raise EngineError(f"the answer cannot resume: {message}")
+            raise _refusal(chunk.data)
         if self._left:
+            data = chunk.data
             self._drop(chunk)
             if self._is_another(is_last=chunk.is_last):
-                raise EngineError("the answer cannot resume: it is another on this worker")
+                another = b"it is another on this worker"
+                raise _refusal(data if reports_error(data) else another)
             if not chunk.data and not chunk.is_last:
                 return
         if self._own:
@@ -65,6 +67,10 @@ class ContinuedSink:
     def _is_another(self, *, is_last: bool) -> bool:
         """Tell whether what was dropped cannot have been what the client has."""
         return is_last if self._left else not self._names.covers(self._names_before)
+
+
+def _refusal(why: bytes) -> EngineError:
+    return EngineError(f"the answer cannot resume: {why.decode('utf-8', 'replace').strip()}")
 
 
 class ContinuedDeltas:

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections import ChainMap
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -69,10 +71,24 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
         RESPONSE | {"tools": [TOOL_OF_RESPONSES], "tool_choice": "required"},
     ),
 }
+# What vLLM writes of a prompt and of each token, in all combinations.
+PARTS: dict[str, dict[str, Any]] = {
+    "echo": {"echo": True},
+    "log probabilities": {"logprobs": 2},
+    "ids": {"return_token_ids": True},
+    "ids as tokens": {"return_tokens_as_token_ids": True},
+    "stop": {"stop": ["no such word"]},
+}
+for count in range(2, 4):
+    for some in combinations(PARTS, count):
+        BODIES[" and ".join(some)] = (TEXT, {**STORY, **ChainMap(*map(PARTS.get, some))})
 REQUESTS: dict[str, GenerateRequest] = {
     "text": GenerateRequest("Tell a story:", Sampling(150, 0.0, ignore_eos=True)),
     "log probabilities": GenerateRequest(
         "Tell a story:", Sampling(150, 0.0, ignore_eos=True), logprobs=2
+    ),
+    "log probabilities of the prompt": GenerateRequest(
+        "Tell a story:", Sampling(150, 0.0, ignore_eos=True), logprobs=2, prompt_logprobs=2
     ),
     "stop": GenerateRequest(
         "Tell a story:", Sampling(150, 0.0, ignore_eos=True, stop=("no such word",))
@@ -160,7 +176,11 @@ def logprobs_of(choice: dict[str, Any]) -> list[Any]:
         ]
     names = ("tokens", "text_offset", "token_logprobs", "top_logprobs")
     rows = zip(*(found.get(name) or () for name in names), strict=True)
-    return [(token, offset, Near(value), [*top]) for token, offset, value, top in rows]
+    # Nothing stands before the first token of a prompt.
+    return [
+        (token, offset, value if value is None else Near(value), [*(top or ())])
+        for token, offset, value, top in rows
+    ]
 
 
 def answer_of(sink: RecordingSink) -> list[Any]:
@@ -174,7 +194,7 @@ def answer_of(sink: RecordingSink) -> list[Any]:
         return [sink.text, last.finish_reason, count, last.num_prompt_tokens, ids, whole]
     data = b"".join(chunk.data for chunk in sink.deltas).decode()
     lines = [line.removeprefix("data: ") for line in data.splitlines() if line[:5] == "data:"]
-    names, seen, logprobs = set(), [], []
+    names, seen, logprobs, ids = set(), [], [], []
     events = [json.loads(line) for line in lines if line != "[DONE]"]
     assert_one_response(events)
     for event in events:
@@ -182,10 +202,12 @@ def answer_of(sink: RecordingSink) -> list[Any]:
         for choice in event.get("choices", ()):
             seen.append((choice.get("text"), choice.get("delta"), choice.get("finish_reason")))
             logprobs += logprobs_of(choice)
+            ids += [choice.get("prompt_token_ids"), *(choice.get("token_ids") or ())]
         seen += [event.get("usage"), event.get("delta")]
     assert "error" not in data
     assert len(names) == 1
-    return [_joined(seen), sum(chunk.num_tokens for chunk in sink.deltas), logprobs]
+    ids = [each for each in ids if each is not None]
+    return [_joined(seen), sum(chunk.num_tokens for chunk in sink.deltas), logprobs, ids]
 
 
 def _joined(seen: list[Any]) -> list[Any]:

@@ -1,5 +1,6 @@
 """An answer that is written again: what its client gets of it."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -95,11 +96,16 @@ def test_a_response_with_fewer_names_is_another() -> None:
 
 
 @pytest.mark.parametrize(
-    "chunk", [HttpChunk(b"{}", is_last=True, status=400), HttpChunk(event("a", "b"), is_last=True)]
+    ("chunk", "why"),
+    [
+        (HttpChunk(b'{"its": "error"}', is_last=True, status=400), '{"its": "error"}'),
+        (HttpChunk(event("a", "b"), is_last=True), "it is another on this worker"),
+        (HttpChunk(b'data: {"error":{"code":5}}\n\n', is_last=True), '{"error":{"code":5}}'),
+    ],
 )
-def test_an_answer_that_is_another_now_ends_with_an_error(chunk: HttpChunk) -> None:
+def test_an_answer_that_is_another_now_ends_with_an_error(chunk: HttpChunk, why: str) -> None:
     sink = Sink()
-    with pytest.raises(EngineError, match="the answer cannot resume"):
+    with pytest.raises(EngineError, match=f"the answer cannot resume: .*{re.escape(why)}"):
         ContinuedSink(sink, Continuation(b"", 4, b"")).take(chunk)  # type: ignore[arg-type]
     assert sink.data == b""
 

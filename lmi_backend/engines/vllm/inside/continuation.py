@@ -119,7 +119,7 @@ class Continued:
         """
         self.is_begun = True
         state = engine.output_processor.request_states.get(request.request_id)
-        self._replay_all(engine, state, request.request_id)
+        self._replay_all(engine, state, request)
         if self._cumulative_logprob is not None:
             state.logprobs_processor.cumulative_logprob = self._cumulative_logprob
         ids = list(chain.from_iterable(self._groups))
@@ -139,19 +139,28 @@ class Continued:
         prompt = [*request.prompt_token_ids, *ids]
         return compat.replaced(changed, sampling_params=params, prompt_token_ids=prompt), []
 
-    def _replay_all(self, engine: Any, state: Any, request_id: str) -> None:
+    def _replay_all(self, engine: Any, state: Any, request: Any) -> None:
+        prompt = None
+        if getattr(state.logprobs_processor, "prompt_logprobs", None) is not None:
+            # The client has these too, and vLLM's server counts on them where it repeats a prompt.
+            prompt = compat.certain_logprobs((request.prompt_token_ids or [])[1:])[:3]
         interval = getattr(state, "stream_interval", 1)  # since 0.13
         if interval != 1:
             # Else the last tokens would come again, with the first new ones.
             state.stream_interval = 1
         for group in self._groups:
-            self._replay(engine, state, request_id, group)
+            self._replay(engine, state, request.request_id, group, prompt)
+            prompt = None
         if interval != 1:
             state.stream_interval = interval
             state.sent_tokens_offset = sum(map(len, self._groups))
 
-    def _replay(self, engine: Any, state: Any, request_id: str, group: list[int]) -> None:
-        output = names.EngineCoreOutput(request_id=request_id, new_token_ids=list(group))
+    def _replay(
+        self, engine: Any, state: Any, request_id: str, group: list[int], prompt: Any
+    ) -> None:
+        output = names.EngineCoreOutput(
+            request_id=request_id, new_token_ids=list(group), new_prompt_logprobs_tensors=prompt
+        )
         if getattr(state.logprobs_processor, "num_logprobs", None) is not None:
             # The client has the true ones. vLLM resumes from the texts of these tokens.
             output = compat.replaced(output, new_logprobs=compat.certain_logprobs(group))

@@ -230,7 +230,7 @@ def test_what_is_known_is_not_sent_again_with_an_interval(monkeypatch: pytest.Mo
     processor = Interval()
     engine = SimpleNamespace(output_processor=processor)
     continued = Continued(Continuation(b"".join(pack([token]) for token in (1, 2, 3))))
-    continued._replay_all(engine, processor.state, "a")
+    continued._replay_all(engine, processor.state, SimpleNamespace(request_id="a"))
     assert list(continued.outputs) == [[1], [2], [3]]
     processor.process_outputs([SimpleNamespace(new_token_ids=[4, 5, 6, 7])])
     assert processor.made == [[4, 5, 6, 7]]
