@@ -20,7 +20,7 @@ from lmi_backend.ipc.environment import SAFE_PATH_VARIABLE
 from lmi_backend.options.engine_spec import Implementation
 from lmi_backend.options.releases import NOT_RUN, newest_run
 from lmi_backend.options.signature import installed_version
-from lmi_backend.options.table.fast_paths import ALL_OFF, FAST_PATHS
+from lmi_backend.options.table.fast_paths import FAST_PATHS
 from lmi_backend.plan import EnginePlan
 from lmi_backend.pool.command import link_package
 
@@ -149,9 +149,7 @@ def _is_needed(name: str, plan: EnginePlan | None) -> bool:
 
 def _rows(report: _Report, off: str) -> tuple[dict[str, str], ...]:
     """Return the table, a row for each fast path."""
-    names = (
-        {fast_path.name for fast_path in report.fast_paths} if off == ALL_OFF else {*off.split(",")}
-    )
+    names = {*off.split(",")}
     return tuple(
         {
             "name": fast_path.name,

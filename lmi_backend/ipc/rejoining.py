@@ -10,7 +10,8 @@ from lmi_backend.generation import Delta
 
 NOT_KEPT: Final = (
     "nothing is kept for this last-event-id with this key, path and body: option.resume_window is "
-    "over, or the id belongs to another request; send the request without it"
+    "over, the id belongs to another request, or the front end and the stub ended soon after "
+    "each other; send the request without it"
 )
 """What a client is told that returns for an answer which is not kept."""
 

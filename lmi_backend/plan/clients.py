@@ -76,7 +76,7 @@ def engine_config(
 def _fast_paths(options: LmiOptions, report: Explanation) -> str:
     off = options[fast_paths.FAST_PATHS]
     if off:
-        some = "all" if off == fast_paths.ALL_OFF else off.replace(",", ", ")
+        some = off.replace(",", ", ")
         report.reasons.append(f"fast paths that are off: {some} ({fast_paths.FAST_PATHS.name})")
     return off
 

@@ -24,6 +24,7 @@ resume fails with an error that says why.
 | a worker, or the engine's core | a pause, or an error if its request [cannot resume](#what-resumes) |
 | a stub, tritonserver | through the front end the same; on Triton's own ports the connection closes |
 | the front end | the connection closes; the next front end accepts a new one after a second or two. A stream that has ids, and a response in the background, continue in the stub, and their clients receive the rest; other requests are cancelled |
+| the front end, and a stub or tritonserver before all is back | their answers may be lost: clients that reconnect get 404, which names this cause. Nothing is repeated or wrong |
 | the client's connection | the client reconnects and receives the rest, if the stream has ids ([clients.md](clients.md#streams-that-resume)); other requests are cancelled |
 
 Each fault is done to a running server, most of them under 32 streams: 16 over HTTP, each on a connection of

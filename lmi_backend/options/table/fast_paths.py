@@ -1,4 +1,4 @@
-"""Which of the engine's fast paths are off; each has a public way that answers the same requests.
+"""Which of the places where the engine reaches into vLLM are off.
 
 The engine's implementation says what each one is (`PATHS`); a test compares the names.
 """
@@ -10,7 +10,7 @@ from typing import Final
 from lmi_backend.options.kinds import BOOL, ITEMS, Kind
 from lmi_backend.options.option import Option
 
-NAMES: Final = (
+FASTER: Final = (
     "output_hook",
     "new_tokens",
     "packed_logprobs",
@@ -21,33 +21,36 @@ NAMES: Final = (
     "short_chats",
     "known_embeddings",
     "direct_calls",
+    "fewer_counts",
+    "waits",
+    "single_process",
+    "adapter_table",
+)
+"""What makes the same answers cheaper."""
+SERVED: Final = (
     "resumption",
     "forced_tokens",
-    "fewer_counts",
     "load",
     "defaults",
-    "waits",
     "lora_rows",
     "seeded_steps",
-    "single_process",
     "media",
     "short_errors",
     "asked_name",
     "whole_tool_calls",
     "prefill",
-    "adapter_table",
 )
-ALL_OFF: Final = "false"
+"""What changes what is answered, or whether anything is."""
 
 
 def _read(text: str) -> str:
-    """Return `false`, or the names of those that are off; an empty text if none is."""
+    """Return the names of those that are off; an empty text if none is."""
     try:
-        return "" if BOOL.parse(text) else ALL_OFF
+        return "" if BOOL.parse(text) else ",".join(FASTER)
     except ValueError:
         names = [str(name).strip().lower() for name in ITEMS.parse(text)]
     for name in names:
-        if name not in NAMES:
+        if name not in FASTER + SERVED:
             raise ValueError(f"has {name!r}, which is no fast path")
     return ",".join(dict.fromkeys(names))
 
@@ -58,11 +61,11 @@ FAST_PATHS: Final = Option(
         "fast paths",
         _read,
         "true, false, or names of those that are off, with commas between. "
-        f"Names: {', '.join(NAMES)}",
+        f"Names that false turns off: {', '.join(FASTER)}; others: {', '.join(SERVED)}",
     ),
     default="",
     scope="vllm",
     plan_field="fast_paths",
-    help="Fast paths inside vLLM: false turns them all off, names turn off some. The same requests"
-    " are answered by vLLM's public ways, which cost more (docs/engines.md).",
+    help="Fast paths inside vLLM: false turns off all that make the same answers cheaper. Names turn"
+    " off some, and what is served beyond vLLM's public ways too (docs/engines.md).",
 )

@@ -125,15 +125,12 @@ def choose(text: str) -> None:
     """Turn off what the option turns off.
 
     Args:
-        text: `true` or nothing for none; `false` for all; else the names of some.
+        text: the names of some, with commas between; empty for none.
 
     Raises:
         OptionError: a name is none of these.
     """
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if [word.lower() for word in words] in ([], ["true"]):
-        return
-    names = list(_BY_NAME) if [word.lower() for word in words] == ["false"] else words
+    names = text.split(",") if text else []
     for name in names:
         if name not in _BY_NAME:
             raise OptionError(
@@ -141,7 +138,8 @@ def choose(text: str) -> None:
                 option=OPTION,
                 origin="vLLM",
                 value=name,
-                accepted=f"true, false or some of {', '.join(_BY_NAME)}",
+                accepted=f"some of {', '.join(_BY_NAME)}",
             )
         _off.setdefault(name, CHOSEN)
-    _log.info("%s: off are %s", OPTION, ", ".join(names))
+    if names:
+        _log.info("%s: off are %s", OPTION, ", ".join(names))

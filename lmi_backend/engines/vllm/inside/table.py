@@ -115,6 +115,39 @@ PATHS: Final = (
         cost="more CPU a request",
     ),
     FastPath(
+        name="fewer_counts",
+        purpose="none of the counts that only the metrics page of vLLM's server shows",
+        names=("AsyncLLM.logger_manager", "AsyncLLM.log_stats", "OutputProcessor.log_stats"),
+        public_way="vLLM counts everything",
+        cost="about a quarter more CPU a token; new_tokens goes with it",
+    ),
+    FastPath(
+        name="waits",
+        purpose="processes on a CPU that sleep while they wait for each other",
+        names=("shm_broadcast.sched_yield", "shm_broadcast.SpinCondition?"),
+        public_way="vLLM's processes wait in a loop",
+        cost="on a CPU: half a core while it is idle, and long gaps on some kernels",
+    ),
+    FastPath(
+        name="single_process",
+        purpose="a core of one rank on a CPU that computes in its own process",
+        names=(
+            "UniProcExecutor",
+            "OMPProcessManager.configure_omp_envs",
+            "ParallelConfig.distributed_executor_backend",
+            "ParallelConfig.world_size_across_dp",
+        ),
+        public_way="vLLM's own worker process",
+        cost="on a CPU: one process more, half a GiB and a slower step",
+    ),
+    FastPath(
+        name="adapter_table",
+        purpose="one table of LoRA adapters for the engine and its server",
+        names=("OpenAIServingModels.lora_requests",),
+        public_way="the server's own table, told with the first request of each adapter",
+        cost="an adapter is loaded twice",
+    ),
+    FastPath(
         name="resumption",
         purpose="requests that resume from tokens which another worker generated",
         names=_RESUMPTION,
@@ -127,13 +160,6 @@ PATHS: Final = (
         names=("AdapterLogitsProcessor", "LogitsProcessor"),
         public_way="such requests resume only if they are greedy or have a seed",
         cost="a crash of a worker fails sampled streams with a grammar or penalties",
-    ),
-    FastPath(
-        name="fewer_counts",
-        purpose="none of the counts that only the metrics page of vLLM's server shows",
-        names=("AsyncLLM.logger_manager", "AsyncLLM.log_stats", "OutputProcessor.log_stats"),
-        public_way="vLLM counts everything",
-        cost="about a quarter more CPU a token; new_tokens goes with it",
     ),
     FastPath(
         name="load",
@@ -155,13 +181,6 @@ PATHS: Final = (
         cost="vLLM's arguments generation_config and override_generation_config change nothing",
     ),
     FastPath(
-        name="waits",
-        purpose="processes on a CPU that sleep while they wait for each other",
-        names=("shm_broadcast.sched_yield", "shm_broadcast.SpinCondition?"),
-        public_way="vLLM's processes wait in a loop",
-        cost="on a CPU: half a core while it is idle, and long gaps on some kernels",
-    ),
-    FastPath(
         name="lora_rows",
         purpose="log probabilities of several prompts at once, where LoRA runs on a CPU",
         names=(
@@ -179,18 +198,6 @@ PATHS: Final = (
         names=("GPUModelRunner._bookkeeping_sync", "InputBatch.generators"),
         public_way="such requests are refused, unless they are greedy",
         cost="on a CPU: sampled requests with a seed are refused, as each may end the engine",
-    ),
-    FastPath(
-        name="single_process",
-        purpose="a core of one rank on a CPU that computes in its own process",
-        names=(
-            "UniProcExecutor",
-            "OMPProcessManager.configure_omp_envs",
-            "ParallelConfig.distributed_executor_backend",
-            "ParallelConfig.world_size_across_dp",
-        ),
-        public_way="vLLM's own worker process",
-        cost="on a CPU: one process more, half a GiB and a slower step",
     ),
     FastPath(
         name="media",
@@ -230,13 +237,6 @@ PATHS: Final = (
         names=("AnthropicServingMessages.to_chat_completion_request",),
         public_way="vLLM's server, which begins a new message",
         cost="an answer does not continue what its client began",
-    ),
-    FastPath(
-        name="adapter_table",
-        purpose="one table of LoRA adapters for the engine and its server",
-        names=("OpenAIServingModels.lora_requests",),
-        public_way="the server's own table, told with the first request of each adapter",
-        cost="an adapter is loaded twice",
     ),
 )
 

@@ -11,7 +11,7 @@ from lmi_backend.errors import OptionError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.classification import status_of
 from lmi_backend.options.properties import parse_properties
-from lmi_backend.options.table.fast_paths import FAST_PATHS, NAMES
+from lmi_backend.options.table.fast_paths import FAST_PATHS, FASTER, SERVED
 from tests.unit.plan.test_planner import plan
 
 
@@ -24,7 +24,7 @@ def off(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 
 
 def test_its_names_are_those_of_the_engine() -> None:
-    assert [fast_path.name for fast_path in PATHS] == list(NAMES)
+    assert [fast_path.name for fast_path in PATHS] == [*FASTER, *SERVED]
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_its_names_are_those_of_the_engine() -> None:
         ("True", ""),
         ("on", ""),
         ("", ""),
-        ("false", "false"),
-        ("0", "false"),
+        ("false", ",".join(FASTER)),
+        ("0", ",".join(FASTER)),
         ("new_tokens", "new_tokens"),
         ("new_tokens, Waits,new_tokens,", "new_tokens,waits"),
         ('["media", "load"]', "media,load"),
-        (",".join(NAMES), ",".join(NAMES)),
+        (",".join(SERVED), ",".join(SERVED)),
     ],
 )
 def test_what_it_takes_is_what_the_engine_turns_off(
@@ -47,7 +47,7 @@ def test_what_it_takes_is_what_the_engine_turns_off(
 ) -> None:
     assert FAST_PATHS.kind.parse(text) == value
     fast_paths.choose(value)
-    assert list(off) == (list(NAMES) if value == "false" else [*filter(None, value.split(","))])
+    assert list(off) == [*filter(None, value.split(","))]
 
 
 @pytest.mark.parametrize("text", ["new_token", "false,waits", "true,waits", "2", "waits;load"])
@@ -61,8 +61,9 @@ def test_the_engine_is_built_without_them_and_the_plan_says_so() -> None:
     assert made.config.fast_paths == "waits,media"
     assert "fast paths that are off: waits, media (option.vllm_fast_paths)" in made.reasons
     made = plan("option.rolling_batch=vllm\noption.vllm_fast_paths=no")
-    assert made.config.fast_paths == "false"
-    assert "fast paths that are off: all (option.vllm_fast_paths)" in made.reasons
+    assert made.config.fast_paths == ",".join(FASTER)
+    some = ", ".join(FASTER)
+    assert f"fast paths that are off: {some} (option.vllm_fast_paths)" in made.reasons
     assert plan("option.rolling_batch=vllm\noption.vllm_fast_paths=true").config.fast_paths == ""
 
 
