@@ -125,12 +125,13 @@ variables of `option.env`.
 | `mpirun`, its daemons | every address of each machine, while a worker runs | probably anyone |
 | torch's store (29501 without MPI) | every address of the first machine | anyone |
 | ZeroMQ between the machines of vLLM without MPI | not tested | assume anyone |
-| Gloo between ranks (vLLM, Transformers) | the address between the machines | anyone |
+| Gloo between ranks (vLLM, Transformers) | the ranks' own address, while they load | anyone |
 | MPI between ranks (TensorRT-LLM, a `model.py` with mpi4py) | every address | anyone |
 | NCCL between ranks on GPUs | not seen here | assume anyone |
 
-`mpirun` and torch's store do the same on one machine in MPI mode: block their ports there. vLLM in
-Python mode on one machine listens on 127.0.0.1 only (seen with its CPU build).
+`mpirun` and torch's store do the same on one machine in MPI mode: block their ports there. Without
+MPI, the engines on one machine leave no port open (seen with CPU builds): ports of Gloo are closed
+when its ranks are connected, and Open MPI gets `OMPI_MCA_btl=^tcp`, so it uses shared memory.
 
 **What is protected: our own port.** Both sides prove that they know a token of 128 bits, new at
 each start, and neither sends it. So a stranger or a recording cannot become a rank, and a false

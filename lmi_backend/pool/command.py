@@ -135,7 +135,7 @@ def _own_environment(
             "CUDA_VISIBLE_DEVICES": ",".join(plan.parallel.device_groups[context.index]),
             TOKEN_VARIABLE: context.token,
         }
-        | _open_mpi(plan, context)
+        | _open_mpi(plan, context, inherited)
         | _own_ports(plan, context.index, inherited)
         | (_rank_environment(plan, context) if plan.parallel.mode == "mpi" else {})
         | _first_node(plan)
@@ -174,8 +174,12 @@ def _first_node(plan: EnginePlan) -> dict[str, str]:
     return {"MASTER_ADDR": str(arguments["master_addr"])} if "nnodes" in arguments else {}
 
 
-def _open_mpi(plan: EnginePlan, context: LaunchContext) -> dict[str, str]:
-    """Keep what Open MPI shares in the worker's folder: killed processes leave it behind.
+def _open_mpi(
+    plan: EnginePlan, context: LaunchContext, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """Let ranks on one machine share memory: by default they listen on a port of each address too.
+
+    Keep what they share in the worker's folder: killed processes leave it behind.
 
     In Python mode too: TensorRT-LLM uses MPI by itself. The names are those of 5 and 4.
     """
@@ -183,7 +187,8 @@ def _open_mpi(plan: EnginePlan, context: LaunchContext) -> dict[str, str]:
         # The folder is on this machine only.
         return {}
     names = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory")
-    return dict.fromkeys(names, str(context.folder))
+    transports = {"OMPI_MCA_btl": inherited.get("OMPI_MCA_btl", "^tcp")}
+    return transports | dict.fromkeys(names, str(context.folder))
 
 
 def _on_neuron(plan: EnginePlan) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import psutil
 import pytest
 
 from tests.support.harness import Harness
-from tests.support.places import ENGINE_PYTHON, TINY
+from tests.support.places import ENGINE_PYTHON, ROOT, TINY
+from tests.support.ports import free_ports
 from tests.support.processes import shared_memory
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 _CLOCK_NANOSLEEP = {"x86_64": "230", "aarch64": "115"}
 _POLL = {"x86_64": "7", "aarch64": "73"}
@@ -67,6 +69,45 @@ def test_a_worker_process_can_be_asked_for(vllm_interpreter: Any, tmp_path: Path
     script = tmp_path / "script.py"
     script.write_text(_PREPARED)
     vllm_interpreter.run(str(script), str(TINY / "llama"))
+
+
+_GROUPS = """
+import os, sys, tempfile, time
+import psutil, torch
+from lmi_backend.engines import closed_groups
+
+def listening():
+    found = psutil.Process().net_connections("inet")
+    return [each.laddr for each in found if each.status == psutil.CONN_LISTEN]
+
+import torch.distributed as groups
+closed_groups.install()
+closed_groups.install()
+rank, ranks = int(sys.argv[1]), int(sys.argv[2])
+groups.init_process_group("gloo", init_method=sys.argv[3], world_size=ranks, rank=rank)
+assert not listening() or (ranks > 1 and sys.argv[3].startswith("tcp")), listening()
+pair = groups.new_group(list(range(ranks)), backend="gloo")
+alone = [groups.new_group([each], backend="gloo") for each in range(ranks)][rank]
+for group, expected in ((pair, ranks), (alone, 1)):
+    summed = torch.ones(1)
+    groups.all_reduce(summed, group=group)
+    groups.barrier(group=group)
+    assert summed.item() == expected
+assert len(listening()) == (ranks > 1 and rank == 0 and sys.argv[3].startswith("tcp"))
+groups.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_groups_close_their_ports_once_their_members_are_connected(
+    ranks: int, tmp_path: Path
+) -> None:
+    for place in (f"tcp://127.0.0.1:{free_ports(1)[0]}", f"file://{tmp_path / 'store'}"):
+        command = [str(ENGINE_PYTHON), "-c", _GROUPS]
+        words = [[str(rank), str(ranks), place] for rank in range(ranks)]
+        more = os.environ | {"PYTHONPATH": str(ROOT)}
+        members = [subprocess.Popen([*command, *each], env=more) for each in words]
+        assert [each.wait(HANG_SECONDS) for each in members] == [0] * ranks
 
 
 @pytest.mark.parametrize("engine", ["vllm split"], indirect=True)

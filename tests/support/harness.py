@@ -19,6 +19,7 @@ from lmi_backend.pool.pool import Pool
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from tests.support import spending
+from tests.support.doors import OF_GROUPS, doors
 from tests.support.waiting import HANG_SECONDS
 
 
@@ -146,6 +147,14 @@ def started(properties: dict[str, Any], folder: Path) -> Iterator[Harness]:
     service.start()
     spending.started[spending.ENGINES] += plan.engine != "echo"
     try:
-        yield Harness(service, plan, output, others)
+        yield (harness := Harness(service, plan, output, others))
+        _check_doors(harness)
     finally:
         service.close()
+
+
+def _check_doors(harness: Harness) -> None:
+    """Fail if a worker listens where another user of the machine reaches it."""
+    kept = OF_GROUPS if harness.plan.parallel.mode == "mpi" else ()
+    found = [door for door in doors(harness.workers) if not any(each in door for each in kept)]
+    assert not found, found

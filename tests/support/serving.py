@@ -22,6 +22,7 @@ from lmi_backend.supervisor.guard import NAME as GUARD
 from lmi_backend.supervisor.installation import find_server
 from lmi_backend.supervisor.processes import lives
 from lmi_backend.supervisor.triton_release import release_name
+from tests.support.doors import OF_GROUPS, doors
 from tests.support.ports import free_ports, listens
 from tests.support.spending import ENGINES, SERVERS, started
 from tests.support.waiting import HANG_SECONDS, wait_for
@@ -266,6 +267,7 @@ def serve(
     try:
         _wait_until_ready(served)
         yield served
+        _check_doors(served)
     finally:
         served.stop()
         if process.stdout is not None:
@@ -281,6 +283,18 @@ def _wait_until_ready(served: Served) -> None:
             served.greeting = "".join(lines)
             return
     raise AssertionError(f"serve ended:\n{''.join(lines)}\n{served.log_end()}")
+
+
+def _check_doors(served: Served) -> None:
+    """Fail if anything but the ports that were chosen is open to other users of the machine."""
+    if served.process.poll() is not None:
+        return
+    ports = (served.http_port, served.grpc_port, served.metrics_port, served.port)
+    found = doors(served.family())
+    kept = OF_GROUPS if any(OF_GROUPS[0] in door for door in found) else ()
+    chosen = (*(f":{port} of" for port in ports), *kept)
+    found = [door for door in found if not any(each in door for each in chosen)]
+    assert not found, found
 
 
 def _has_engine(folder: Path) -> bool:

@@ -19,6 +19,7 @@ from transformers import (
 
 from lmi_backend.bounded_files import read_bounded
 from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines import closed_groups
 from lmi_backend.engines.transformers.loaded import Loaded
 from lmi_backend.errors import ConfigurationError, OptionError
 
@@ -96,6 +97,7 @@ def _arguments(config: EngineConfig, is_seq2seq: bool) -> dict[str, Any]:
     if quantize:
         made["quantization_config"] = _quantization(quantize)
     if ranks() > 1:
+        closed_groups.install()
         # Each rank holds its part of each layer; device_map would place whole layers.
         made["distributed_config"] = _tensor_parallel(is_seq2seq)
     elif device_map := given.get("device_map") or _device_map(given):

@@ -11,6 +11,7 @@ _FOLDER: Final = Path(__file__).parent / "plugin"
 _NAME: Final = "lmi-backend"
 """Of each entry point but those of `_OWN`."""
 _OWN: Final = {
+    "closed_groups": "lmi-backend-closed-groups",
     "gate": "lmi-backend-gate",
     "lora_rows": "lmi-backend-lora-rows",
     "seeded_steps": "lmi-backend-seeded-steps",

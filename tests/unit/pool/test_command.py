@@ -49,6 +49,11 @@ def test_the_job_variables_of_an_mpi_server_stay_out() -> None:
     assert {name for name in job | settings if name in made} == set(settings)
 
 
+def test_ranks_on_one_machine_listen_on_no_port_for_each_other() -> None:
+    assert environment()["OMPI_MCA_btl"] == "^tcp"
+    assert environment({"OMPI_MCA_btl": "self,tcp"})["OMPI_MCA_btl"] == "self,tcp"
+
+
 def test_the_servers_libraries_stay_out() -> None:
     inherited = {"LD_LIBRARY_PATH": "/triton:/user", "LMI_BACKEND_LD_LIBRARY_PATH": "/user"}
     made = environment(inherited)

@@ -47,6 +47,7 @@ def before_loading(config: EngineConfig, *needed: str) -> None:
     """
     elsewhere.share()
     fast_paths.choose(config.fast_paths)
+    plugins.install("closed_groups")
     for need in NEEDS:
         if need.name in needed and (lacking := missing(need.names)):
             raise needs.unservable(f"it lacks {', '.join(lacking)}, needed for {need.purpose}")

@@ -18,6 +18,7 @@ def path(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_they_are_found_by_vllms_words() -> None:
     for name, group, entry in (
         ("waits", "vllm.general_plugins", "lmi-backend"),
+        ("closed_groups", "vllm.general_plugins", "lmi-backend-closed-groups"),
         ("lora_rows", "vllm.general_plugins", "lmi-backend-lora-rows"),
         ("seeded_steps", "vllm.general_plugins", "lmi-backend-seeded-steps"),
         ("forced_tokens", "vllm.logits_processors", "lmi-backend"),
