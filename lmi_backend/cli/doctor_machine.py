@@ -218,7 +218,7 @@ def _disk(folder: Path) -> CheckResult:
 
 def _ports(ports: Ports) -> CheckResult:
     try:
-        ports.check()
+        ports.check({})
     except ConfigurationError as error:
         return CheckResult("ports", "error", str(error))
     return CheckResult("ports", "ok", f"{ports.http}, {ports.grpc} and {ports.metrics} are free")

@@ -6,8 +6,9 @@ import argparse
 import contextlib
 import importlib.metadata
 import os
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lmi_backend.cli.aliases import describe_aliases, model_names
 from lmi_backend.cli.arguments import ports_of
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan import EnginePlan
     from lmi_backend.repository.variants import Alias
+
+_SHELL: Final = "bash"
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -117,7 +120,7 @@ def _logging(arguments: argparse.Namespace) -> Iterator[_Log]:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse what cannot work before anything is planned."""
-    ports_of(arguments).check()
+    ports_of(arguments).check({} if arguments.no_frontend else {"--port": arguments.port})
     if not arguments.no_frontend:
         if missing := missing_libraries():
             raise ConfigurationError(
@@ -180,6 +183,11 @@ def _server(arguments: argparse.Namespace, folder: RunFolder) -> TritonServer:
             raise ConfigurationError(f"--model-repository {repository}: {problem}")
         if problem := shell_problem(server.backends):
             raise ConfigurationError(f"{server.backends}: {problem}")
+        if shutil.which(_SHELL, path=(found := server.environment(os.environ)["PATH"])) is None:
+            raise ConfigurationError(
+                f"{_SHELL}: not in {found}; Triton before 25.08 starts models through it; "
+                f"accepted: a PATH with {_SHELL}, or a later Triton"
+            )
     if problem := numpy_problem(version, importlib.metadata.version("numpy")):
         raise ConfigurationError(problem)
     return server

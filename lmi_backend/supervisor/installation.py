@@ -40,9 +40,11 @@ class TritonServer:
         """
         before = inherited.get("LD_LIBRARY_PATH", "")
         libraries = [*map(str, self.libraries), before]
+        # The last is where a shell is found without a PATH.
+        programs = [str(Path(sys.executable).parent), inherited.get("PATH", ""), os.defpath]
         return {
             **inherited,
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", "")]),
+            "PATH": os.pathsep.join(filter(None, programs)),
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
             LIBRARY_PATH_VARIABLE: before,
         }

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 # Each look at a front end that is not well yet is a line of its log.
 _POLL_SECONDS: Final = 0.02
@@ -57,15 +58,20 @@ class Ports:
             f"--metrics-port={self.metrics}",
         ]
 
-    def check(self) -> None:
-        """Raise ConfigurationError if one of them is in use, or given twice."""
-        ports = [port for port in (self.http, self.grpc, self.metrics) if port]
-        if len(set(ports)) < len(ports):
-            raise ConfigurationError(
-                f"ports {self.http}, {self.grpc}, {self.metrics}: accepted: three different ones"
-            )
-        for name, port in (("http", self.http), ("grpc", self.grpc), ("metrics", self.metrics)):
-            check_free(f"--{name}-port", "--triton-host", self.host, port)
+    def check(self, others: Mapping[str, int]) -> None:
+        """Raise ConfigurationError if one of them is in use, or given twice.
+
+        Args:
+            others: ports that the same command uses, by their options.
+        """
+        own = {
+            "--http-port": self.http, "--grpc-port": self.grpc, "--metrics-port": self.metrics
+        }  # fmt: skip
+        for (name, port), (other, same) in combinations({**own, **others}.items(), 2):
+            if port and port == same:
+                raise ConfigurationError(f"{name} {port} and {other} {same}: accepted: a port each")
+        for name, port in own.items():
+            check_free(name, "--triton-host", self.host, port)
 
 
 def address_of(host: str) -> str:

@@ -31,11 +31,11 @@ def stubs_of(server: int) -> dict[str, psutil.Process]:
 def has_dead_stub(server: int) -> bool:
     """Tell whether a stub has died and its server has not taken notice.
 
-    24.10 continues to wait for one that was killed at a bad moment of its start, for ever.
+    24.10 continues to wait for ever for one that was killed at a bad moment of its start, or whose
+    program could not be run. All children of a server are stubs.
     """
     try:
-        children = psutil.Process(server).children()
-        return any(not lives(child) and STUB.startswith(child.name()) for child in children)
+        return not all(map(lives, psutil.Process(server).children()))
     except psutil.Error:
         return False
 

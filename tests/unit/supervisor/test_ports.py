@@ -3,6 +3,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def taken() -> Iterator[int]:
 @pytest.mark.parametrize("name", FREE)
 def test_a_taken_port_is_named_with_its_option(name: str, taken: int) -> None:
     with pytest.raises(ConfigurationError) as refusal:
-        Ports("127.0.0.1", **FREE | {name: taken}).check()
+        Ports("127.0.0.1", **FREE | {name: taken}).check({})
     text = str(refusal.value)
     assert text.startswith(f"--{name}-port {taken} on 127.0.0.1: Address already in use")
     assert text.endswith(f"; choose another port (--{name}-port)")
@@ -51,7 +52,19 @@ def test_a_taken_port_is_named_with_its_option(name: str, taken: int) -> None:
 def test_what_cannot_be_listened_on_is_refused(host: str, port: int, option: str) -> None:
     message = rf"--http-port {port} on {host}: .+; choose another \w+ \({option}\)"
     with pytest.raises(ConfigurationError, match=message):
-        Ports(host, **FREE | {"http": port}).check()
+        Ports(host, **FREE | {"http": port}).check({})
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [*combinations(["--http-port", "--grpc-port", "--metrics-port", "--port"], 2)],
+)
+def test_a_port_that_is_given_twice_is_named_with_both_options(name: str, other: str) -> None:
+    given = dict.fromkeys((name, other), 4711)
+    own = {each: given.get(f"--{each}-port", 0) for each in FREE}
+    message = f"^{name} 4711 and {other} 4711: accepted: a port each$"
+    with pytest.raises(ConfigurationError, match=message):
+        Ports("127.0.0.1", **own).check({"--port": given.get("--port", 0)})
 
 
 def test_a_port_that_others_share_is_taken() -> None:
@@ -66,7 +79,7 @@ def test_a_port_that_others_share_is_taken() -> None:
 
 
 def test_free_ports_are_fine() -> None:
-    Ports("127.0.0.1", **FREE).check()
+    Ports("127.0.0.1", **FREE).check({})
 
 
 @pytest.mark.parametrize(
