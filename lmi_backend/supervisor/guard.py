@@ -1,8 +1,13 @@
-"""Remove what a server leaves, even if this process is killed and cannot do it itself."""
+"""Remove what a server leaves, even if this process is killed and cannot do it itself.
+
+A process waits for that. If it is killed too, the kernel kills the server, whose stubs and workers
+end by themselves.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 from pathlib import Path
@@ -15,6 +20,22 @@ if TYPE_CHECKING:
 
 NAME: Final = "lmi-guard"
 """Name of the process that waits; at most 15 bytes (proc(5), comm)."""
+_SET_DEATH_SIGNAL: Final = 1
+_libc = ctypes.CDLL(None)
+_libc.prctl.argtypes = [ctypes.c_int, ctypes.c_ulong]
+
+
+def end_with(parent: int) -> None:
+    """Let the kernel kill this process with the thread that has made it.
+
+    For a child, before it loads a program.
+
+    Args:
+        parent: the process id of the parent, which may have died meanwhile.
+    """
+    _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 @contextlib.contextmanager

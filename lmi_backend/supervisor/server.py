@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import psutil
@@ -21,6 +22,7 @@ from lmi_backend.pool.process import describe_exit
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 from lmi_backend.supervisor.enforced_umask import enforce_umask
+from lmi_backend.supervisor.guard import end_with
 from lmi_backend.supervisor.health import HealthMonitor
 from lmi_backend.supervisor.log_relay import log_options
 from lmi_backend.supervisor.private_arguments import SHOWN, start_privately
@@ -231,7 +233,7 @@ class RunningServer:
 
 
 def _start(setup: ServerSetup) -> subprocess.Popen[bytes]:
-    """Start the server, with its key where only its own user can read it."""
+    """Start the server, with its key where only its own user can read it; in the main thread."""
     real = setup.argv(setup.restriction)
     shown = setup.argv(replace(setup.restriction, key=SHOWN))
     environment = setup.installation.environment(os.environ) | {
@@ -244,14 +246,20 @@ def _start(setup: ServerSetup) -> subprocess.Popen[bytes]:
     keys = (argument for argument in shown if argument not in real)
     # None, where every API is open.
     private = dict(zip(KEY_VARIABLES, keys, strict=False))
+    prepare = partial(_prepare, os.getpid())
     try:
-        return start_privately(shown, private, environment, enforce_umask, **options)
+        return start_privately(shown, private, environment, prepare, **options)
     except OSError as error:
         text = "all users of this machine may read the key of Triton's restricted APIs"
         say(f"{text}: it is in the server's command line ({error})", "WARNING")
         return subprocess.Popen(  # noqa: S603
             real,
             env=environment,
-            preexec_fn=enforce_umask,  # noqa: PLW1509  as in private_arguments.py
+            preexec_fn=prepare,  # noqa: PLW1509  as in private_arguments.py
             **options,
         )
+
+
+def _prepare(parent: int) -> None:
+    end_with(parent)
+    enforce_umask()

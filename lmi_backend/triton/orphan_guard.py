@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.threads import guarded_thread
 from lmi_backend.triton import outside_guard
 
@@ -57,14 +56,12 @@ class OrphanGuard:
 def start_outside_guard(model: str, files: Iterable[Path]) -> None:
     """Start the process that kills this stub if the server dies and the stub does not.
 
-    `lmi-backend serve` does that for all stubs of its server, so under it there is none.
+    `lmi-backend serve` does that too, but it may have been killed with its server.
 
     Args:
         model: what it is called in the log.
         files: what the server would remove after the stub's end.
     """
-    if os.environ.get(RUN_DIR_VARIABLE):
-        return
     # The stub's interpreter is embedded: it may know of no program.
     python = sys.executable or shutil.which("python3")
     if not python:

@@ -38,7 +38,8 @@ def main(arguments: list[str]) -> None:
         with contextlib.suppress(OSError, AttributeError):
             os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))
     for path in arguments[3:]:
-        if os.path.exists(path):
+        # A `serve` that lives removes them too.
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
 

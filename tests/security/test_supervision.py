@@ -17,7 +17,9 @@ import psutil
 import pytest
 from tritonclient import grpc
 
+from lmi_backend.supervisor.guard import NAME as GUARD
 from tests.support.attackers import ECHO
+from tests.support.ports import listens
 from tests.support.processes import is_alive, memory_of_server
 from tests.support.serving import Served, serve, write_properties
 from tests.support.triton_bodies import inference
@@ -213,12 +215,17 @@ def test_it_is_said_once_what_the_server_is_open_to(attacked: Served) -> None:
     assert len(re.findall(r"serve: Triton .+ \(\d+\.\d+\.\d+\)", attacked.greeting, re.M)) == 1
 
 
-def test_the_end_of_its_terminal_leaves_nothing(echo: Served) -> None:
-    """The other signals do the same: tests/unit/supervisor/test_stop.py."""
-    traces = _Traces(echo)
-    echo.process.send_signal(signal.SIGHUP)
-    assert echo.process.wait(HANG_SECONDS) == 0
-    traces.assert_gone()
+def test_the_end_of_its_terminal_leaves_nothing(tmp_path: Path) -> None:
+    """The other signals do the same: tests/unit/supervisor/test_stop.py.
+
+    With a log file a hangup is about that.
+    """
+    model = write_properties(tmp_path / "echo", ECHO)
+    with serve([model], tmp_path, has_log_file=False) as echo:
+        traces = _Traces(echo)
+        echo.process.send_signal(signal.SIGHUP)
+        assert echo.process.wait(HANG_SECONDS) == 0
+        traces.assert_gone()
 
 
 def test_killed_it_takes_everything_along(echo: Served) -> None:
@@ -228,6 +235,22 @@ def test_killed_it_takes_everything_along(echo: Served) -> None:
     wait_for(lambda: not any(each.is_running() for each in traces.family))
     wait_for(lambda: not traces.run.exists())
     traces.assert_gone()
+
+
+def test_killed_with_its_guard_it_leaves_no_process_and_no_port(echo: Served) -> None:
+    """The next `serve` removes its files: tests/unit/supervisor/test_run_folder.py."""
+    traces = _Traces(echo)
+    (guard,) = (
+        each for each in psutil.Process(echo.process.pid).children() if each.name() == GUARD
+    )
+    # So it sees nothing of the other's death.
+    guard.suspend()
+    guard.kill()
+    echo.process.kill()
+    echo.process.wait()
+    wait_for(lambda: not any(map(is_alive, traces.family)))
+    assert not any(map(listens, (echo.port, echo.http_port, echo.grpc_port, echo.metrics_port)))
+    shutil.rmtree(traces.run)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -255,7 +278,7 @@ class _Traces:
         assert self.run.is_dir()
 
     def assert_gone(self) -> None:
-        assert not [each for each in self.family if each.is_running()]
+        assert not [each for each in self.family if is_alive(each)]
         assert not self.run.exists()
         assert not [path for path in self._memory if path.exists()]
 

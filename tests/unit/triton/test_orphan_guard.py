@@ -1,11 +1,10 @@
-"""The process outside is started for a stub of a plain tritonserver, and ends with the stub."""
+"""The process outside is started for each stub, and ends with it."""
 
 import os
 import subprocess
 import sys
 
 import psutil
-import pytest
 
 from tests.support.waiting import wait_for
 
@@ -18,17 +17,12 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize(("run_folder", "count"), [("", 1), ("/run/lmi", 0)])
-def test_it_is_there_where_no_serve_does_the_same(
-    run_folder: str, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LMI_BACKEND_RUN_DIR", run_folder)
+def test_it_is_out_of_reach_of_what_ends_its_server_and_ends_with_the_stub() -> None:
     with subprocess.Popen([sys.executable, "-c", STUB], stdout=subprocess.PIPE, text=True) as stub:
         assert stub.stdout is not None
         assert stub.stdout.readline() == "started\n"
-        guards = psutil.Process(stub.pid).children()
-        assert [each.cmdline()[-2:] for each in guards] == [["echo", "/dev/shm/none"]] * count
-        # Not in reach of a signal to the group of the server.
-        assert not [each for each in guards if each.pid != os.getsid(each.pid)]
+        (guard,) = psutil.Process(stub.pid).children()
+        assert guard.cmdline()[-2:] == ["echo", "/dev/shm/none"]
+        assert guard.pid == os.getsid(guard.pid)
         stub.kill()
-    wait_for(lambda: not [each for each in guards if each.is_running()])
+    wait_for(lambda: not guard.is_running())
