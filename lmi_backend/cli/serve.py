@@ -36,7 +36,7 @@ from lmi_backend.supervisor.guard import guarded
 from lmi_backend.supervisor.init_process import leave_init_behind
 from lmi_backend.supervisor.installation import TritonServer, find_server
 from lmi_backend.supervisor.log_lines import LogFormat
-from lmi_backend.supervisor.log_relay import STANDARD_ERROR, relaying
+from lmi_backend.supervisor.log_relay import STANDARD_ERROR, LogFile, relaying
 from lmi_backend.supervisor.ports import check_free
 from lmi_backend.supervisor.run_folder import RunFolder, shell_problem
 from lmi_backend.supervisor.server_setup import ServerSetup
@@ -77,7 +77,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _serve(arguments: argparse.Namespace) -> int:
     leave_init_behind()
     _check(arguments)
-    stop = StopSignals()
+    stop = StopSignals(on_hangup=arguments.log_file is None)
     with _run_folder() as (folder, traces), stop.listening(), _logging(arguments) as log:
         try:
             # Nothing but a signal ends a plan that waits for the Hub.
@@ -110,9 +110,9 @@ def _logging(arguments: argparse.Namespace) -> Iterator[_Log]:
     file: Path | None = arguments.log_file
     shown = LogFormat(arguments.log_format, shows_all=arguments.verbose or file is not None)
     with contextlib.ExitStack() as stack:
-        target = STANDARD_ERROR
+        target: int | LogFile = STANDARD_ERROR
         if file is not None:
-            target = stack.enter_context(file.open("ab", buffering=0)).fileno()
+            target = stack.enter_context(contextlib.closing(LogFile(file)))
         stack.enter_context(speaking(shown.own))
         descriptor = stack.enter_context(relaying(target, change=shown))
         yield _Log(descriptor, shown)

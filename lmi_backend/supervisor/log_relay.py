@@ -9,15 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import stat
 import subprocess
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.printable import say
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 STANDARD_ERROR: Final = 2
 KEPT_BYTES: Final = 4 << 20
@@ -26,6 +29,11 @@ _READ_BYTES: Final = 1 << 16
 # What is written to a pipe in one piece, so that no line of ours comes between.
 _ATOMIC_BYTES: Final = select.PIPE_BUF
 _END_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 1.0
+"""After which a file is looked for that nothing was written to."""
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_MODE: Final = 0o666
+"""Of a new file, less the umask."""
 
 
 def log_options(descriptor: int) -> dict[str, Any]:
@@ -44,16 +52,58 @@ def log_options(descriptor: int) -> dict[str, Any]:
     }
 
 
+class LogFile:
+    """A file for lines, found by its name: rotation moves it, and others may delete it.
+
+    Args:
+        path: where it is; it is made if it is not there.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._problem = path, ""
+        self.descriptor = os.open(path, _APPEND, _MODE)
+        """The same at all times."""
+
+    def look(self) -> None:
+        """Open what has the file's name now, if it is another file or none."""
+        try:
+            self._look()
+        except OSError as error:
+            if self._problem != (problem := str(error.strerror)):
+                self._problem = problem
+                text = f"--log-file {self._path}: {problem}; lines go to the file that was there"
+                say(text, "WARNING")
+
+    def _look(self) -> None:
+        own = os.fstat(self.descriptor)
+        if not stat.S_ISREG(own.st_mode):
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(own, os.stat(self._path)):
+                return
+        opened = os.open(self._path, _APPEND, _MODE)
+        os.dup2(opened, self.descriptor, inheritable=False)
+        os.close(opened)
+        self._problem = ""
+
+    def close(self) -> None:
+        """Close it; nobody may write to it then."""
+        os.close(self.descriptor)
+
+
 @contextlib.contextmanager
 def relaying(
-    target: int, kept: int = KEPT_BYTES, change: Callable[[bytes], bytes] = bytes
+    target: int | LogFile, kept: int = KEPT_BYTES, change: Callable[[bytes], bytes] = bytes
 ) -> Iterator[int]:
     """Give a descriptor for writing, whose lines are copied to `target` until the block is left.
 
     Lines that remain then have a moment to be read.
 
     Args:
-        target: a descriptor.
+        target: a descriptor, or a file.
         kept: bytes of lines that may wait.
         change: returns what is to be written of some lines.
     """
@@ -68,9 +118,12 @@ def relaying(
 
 class _Relay:
     def __init__(
-        self, source: int, target: int, kept: int, change: Callable[[bytes], bytes]
+        self, source: int, target: int | LogFile, kept: int, change: Callable[[bytes], bytes]
     ) -> None:
-        self._source, self._target, self._most = source, target, kept
+        self._source, self._most = source, kept
+        self._file = None if isinstance(target, int) else target
+        self._target = target if isinstance(target, int) else target.descriptor
+        self._look_seconds = None if self._file is None else _LOOK_SECONDS
         self._change = change
         self._kept: deque[bytes] = deque()
         self._size = self._dropped = 0
@@ -118,18 +171,20 @@ class _Relay:
             self._changed.notify()
 
     def _write(self) -> None:
-        while data := self._take():
+        while (data := self._take()) is not None:
+            if self._file is not None:
+                self._file.look()
             for piece in _pieces(data):
                 # The reader has left, or the disk is full: a server outlives its log.
                 with contextlib.suppress(OSError):
                     self._write_all(piece)
 
-    def _take(self) -> bytes:
-        """Wait for lines, and return them; nothing at the end."""
+    def _take(self) -> bytes | None:
+        """Wait for lines, and return them; none after a moment without, None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._kept or self._is_over)
+            self._changed.wait_for(lambda: self._kept or self._is_over, self._look_seconds)
             if not self._kept:
-                return b""
+                return None if self._is_over else b""
             data, dropped = self._kept.popleft(), self._dropped
             self._size -= len(data)
             self._dropped = 0

@@ -19,11 +19,15 @@ _MOST: Final = 4096
 class StopSignals:
     """Counts signals: the first requests a stop, the second an immediate one.
 
+    Args:
+        on_hangup: whether SIGHUP requests a stop. It is also what rotation of logs sends.
+
     Python writes the number of each signal into a pipe as it arrives (`signal.set_wakeup_fd`). So
     none is lost while this process is busy.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_hangup: bool = True) -> None:
+        self._numbers = [each for each in _NUMBERS if on_hangup or each != signal.SIGHUP]
         self._signals, self._pipe = os.pipe()
         os.set_blocking(self._signals, False)
         os.set_blocking(self._pipe, False)
@@ -71,13 +75,13 @@ class StopSignals:
                 signal.signal(number, handler)
             signal.set_wakeup_fd(pipe_before)
 
-    def _handle(self, *_: Any) -> None:
-        if self._interrupts:
+    def _handle(self, number: int, _: Any) -> None:
+        if self._interrupts and number in self._numbers:
             raise KeyboardInterrupt
 
     def _counted(self) -> int:
         with self._lock, contextlib.suppress(BlockingIOError):
-            self._count += sum(each in _NUMBERS for each in os.read(self._signals, _MOST))
+            self._count += sum(each in self._numbers for each in os.read(self._signals, _MOST))
         return self._count
 
 

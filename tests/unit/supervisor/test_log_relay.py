@@ -1,13 +1,15 @@
+import contextlib
 import os
+import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from lmi_backend.supervisor.log_lines import LogFormat
-from lmi_backend.supervisor.log_relay import log_options, relaying
+from lmi_backend.supervisor.log_relay import LogFile, log_options, relaying
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 
@@ -105,3 +107,57 @@ def test_a_program_does_not_die_of_a_reader_that_left(tmp_path: Path) -> None:
     with (tmp_path / "log").open("ab") as file:
         subprocess.run(command, check=True, **log_options(file.fileno()))
     assert (tmp_path / "log").read_text() == "out\nerr\nlives\n"
+
+
+def _moved(path: Path) -> None:
+    path.rename(path.with_name("log.1"))
+
+
+def _folder_moved_and_made(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("old"))
+    path.parent.mkdir()
+
+
+@pytest.mark.parametrize(
+    "rotate", [_moved, Path.unlink, lambda path: os.truncate(path, 0), _folder_moved_and_made]
+)
+def test_a_file_that_is_rotated_gets_the_next_lines(
+    tmp_path: Path, rotate: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "logs" / "log"
+    path.parent.mkdir()
+    with contextlib.closing(LogFile(path)) as file, relaying(file) as descriptor:
+        os.write(descriptor, b"before\n")
+        wait_for(lambda: path.read_bytes() == b"before\n")
+        rotate(path)
+        # It is there before the next line, for whoever follows it.
+        wait_for(path.exists)
+        os.write(descriptor, b"after\n")
+        wait_for(lambda: path.read_bytes() == b"after\n")
+
+
+def test_lines_of_a_file_that_cannot_be_had_go_on_once_it_can(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "logs" / "log"
+    path.parent.mkdir()
+    warned = ""
+
+    def has_warned() -> bool:
+        nonlocal warned
+        warned += capsys.readouterr().err
+        return bool(warned)
+
+    with contextlib.closing(LogFile(path)) as file, relaying(file) as descriptor:
+        shutil.rmtree(path.parent)
+        wait_for(has_warned)
+        assert warned == (
+            f"lmi-backend: --log-file {path}: No such file or directory; "
+            "lines go to the file that was there\n"
+        )
+        os.write(descriptor, b"lost\n")
+        path.parent.mkdir()
+        wait_for(path.exists)
+        os.write(descriptor, b"after\n")
+        wait_for(lambda: path.read_bytes().endswith(b"after\n"))
+    assert not capsys.readouterr().err

@@ -42,6 +42,17 @@ def test_a_second_signal_right_behind_the_first_is_urgent(first: int, second: in
         assert stop.is_requested
 
 
+def test_a_hangup_may_be_about_the_log() -> None:
+    stop = StopSignals(on_hangup=False)
+    with stop.listening(), stop.interrupting():
+        _send(signal.SIGHUP)
+        _send(signal.SIGHUP)
+        assert not stop.wait(0)
+        with pytest.raises(KeyboardInterrupt):
+            _send(signal.SIGTERM)
+        assert stop.is_requested
+
+
 def test_two_that_nobody_has_looked_at_are_two() -> None:
     stop = StopSignals()
     with stop.listening():
