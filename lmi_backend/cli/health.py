@@ -34,10 +34,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _health(arguments: argparse.Namespace) -> int:
     problems = {}
-    for name, state, endpoint in LocalServer.at(arguments.url).models():
+    server = LocalServer.at(arguments.url)
+    for name, state, endpoint in server.models():
         # An alias model takes requests when the one whose workers it shares does.
         if endpoint is not None and arguments.model in (None, name):
             problems[name] = _problem(state, endpoint, arguments)
+    problems |= _failed(server, arguments)
     if not problems:
         wanted = arguments.model or "a model of lmi-backend"
         sys.stdout.write(f"{arguments.url}: {wanted} is not loaded\n")
@@ -45,6 +47,21 @@ def _health(arguments: argparse.Namespace) -> int:
     for name, problem in problems.items():
         sys.stdout.write(f"{name}: {problem or 'ready'}\n")
     return int(any(problems.values()))
+
+
+def _failed(server: LocalServer, arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the models that could not be loaded, and why, where nothing loads them again.
+
+    Restarting the container may help none of them. A `serve` tries again, while the others serve.
+    """
+    if arguments.live:
+        return {}
+    asked = arguments.model
+    return {
+        name: f"it could not be loaded: {reason}"
+        for name, reason in server.failed().items()
+        if name == asked or not (asked or server.is_kept)
+    }
 
 
 def _problem(state: str, endpoint: Path, arguments: argparse.Namespace) -> str:

@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 
 from lmi_backend.errors import HttpError, UnavailableError
+from lmi_backend.pool.load_failure import has_failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,6 @@ _MEMORY_WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 """Of our own errors (`plan`, `pool.diagnosis`), of Python's and of CUDA's."""
-_UNLOADED: Final = "unloaded"
 
 
 class RepositoryModel(NamedTuple):
@@ -41,8 +41,8 @@ class RepositoryModel(NamedTuple):
     def status(self) -> str:
         """DJLServing's status; empty for a model that it would not list."""
         words = {"READY": "READY", "LOADING": "PENDING"}
-        has_failed = self.state == "UNAVAILABLE" and self.reason not in ("", _UNLOADED)
-        return "FAILED" if has_failed else words.get(self.state, "")
+        is_failed = has_failed(self.state, self.reason)
+        return "FAILED" if is_failed else words.get(self.state, "")
 
 
 class ModelControl:

@@ -82,7 +82,7 @@ class Models:
     def are_complete(self) -> bool:
         """Whether no model is there that is not known: none is loading, and none refuses."""
         is_known = all(path in self._models for path in self._known)
-        return self._has_looked and is_known and not self.loading
+        return self._has_looked and is_known and not self.loading and self.is_open
 
     def end_outages(self) -> None:
         """Fail the requests that wait for a model to come back: none does."""
@@ -118,8 +118,18 @@ class Models:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Names of the models that could not be loaded, and why; they are tried again."""
+        """Names of the models that could not be loaded, and why; `serve` tries again."""
         return self._starting.failed
+
+    @property
+    def are_tried_again(self) -> bool:
+        """Whether a `serve` loads what has failed again."""
+        return self._starting.is_known
+
+    @property
+    def is_open(self) -> bool:
+        """Whether Triton's own ports are open, as far as that is known."""
+        return self._starting.is_open
 
     def outage_counts(self) -> dict[str, dict[str, int]]:
         """Return of each model what became of requests that waited for it, and how many `wait`."""

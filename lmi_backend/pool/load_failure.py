@@ -21,6 +21,12 @@ _NO_ADVICE: Final = "read the model's lines in the log (--log-file FILE, or -v)"
 # Our own errors say what to do after what is wrong.
 _OWN_ADVICE: Final = re.compile(r"; (?=(?:check|install|request|run|set|start|stop|use) )")
 _LONGEST: Final = 600
+_UNLOADED: Final = "unloaded"
+
+
+def has_failed(state: str, reason: str) -> bool:
+    """Tell whether Triton's index says of a model that it could not be loaded."""
+    return state == "UNAVAILABLE" and reason not in ("", _UNLOADED)
 
 
 class LoadFailure(NamedTuple):

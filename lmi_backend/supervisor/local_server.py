@@ -16,6 +16,8 @@ from lmi_backend.endpoint.control import find_endpoints, is_endpoint_of
 from lmi_backend.errors import ConfigurationError, UnavailableError
 from lmi_backend.front_end_settings import VARIABLE, decode
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.ipc.survivor import is_served
+from lmi_backend.pool.load_failure import LoadFailure, has_failed
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES, headers_for
 from lmi_backend.repository.variants import SHARES
 from lmi_backend.supervisor.beating_process import PROGRAM
@@ -30,6 +32,8 @@ class LocalServer:
 
     client: TritonHttp
     endpoints: list[Path]
+    is_kept: bool = False
+    """Whether a `serve` keeps it up, and loads again what could not be loaded."""
 
     @classmethod
     def at(cls, url: str) -> LocalServer:
@@ -54,9 +58,11 @@ class LocalServer:
         # A server that `serve` has started has its key in its environment.
         hidden = [environment[name] for name in KEY_VARIABLES if name in environment]
         headers = headers_for("model-repository", hidden + argv_of(process))
-        base = environment.get(RUN_DIR_VARIABLE) or environment.get("TMPDIR")
-        endpoints = find_endpoints(pid, Path(base or tempfile.gettempdir()))
-        return cls(TritonHttp(url, timeout=5.0, headers=headers), endpoints)
+        run = environment.get(RUN_DIR_VARIABLE)
+        base = Path(run or environment.get("TMPDIR") or tempfile.gettempdir())
+        endpoints = find_endpoints(pid, base)
+        is_kept = bool(run) and is_served(base)
+        return cls(TritonHttp(url, timeout=5.0, headers=headers), endpoints, is_kept)
 
     def models(self) -> Iterator[tuple[str, str, Path | None]]:
         """Yield name, state and endpoint of each LMI model; an alias model has no endpoint.
@@ -69,6 +75,18 @@ class LocalServer:
             endpoint = next((each for each in self.endpoints if is_endpoint_of(each, name)), None)
             if endpoint or (state == "READY" and self._is_alias(name)):
                 yield name, state, endpoint
+
+    def failed(self) -> dict[str, str]:
+        """Return each model that could not be loaded, and why.
+
+        Raises:
+            UnavailableError: as `models`.
+        """
+        return {
+            row["name"]: LoadFailure.of(row["name"], row["reason"]).brief
+            for row in self.client.index()
+            if has_failed(row.get("state", ""), row.get("reason", ""))
+        }
 
     def unload(self) -> bool:
         """Make every LMI model not ready; return whether the server lets one do so."""

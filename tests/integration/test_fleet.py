@@ -4,7 +4,10 @@ import contextlib
 import http.client
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import tritonclient.http
 from lmi_backend.options import load_options
 from lmi_backend.repository.variants import VARIANTS, Alias
 from lmi_backend.repository.writer import MODEL_PY, write_alias_model
+from tests.support.ports import free_ports, listens
 from tests.support.serving import Served, tritonserver, write_properties
 from tests.support.waiting import HANG_SECONDS, wait_for
 
@@ -81,6 +85,37 @@ def test_a_model_that_would_be_started_twice_is_refused(fleet: Served) -> None:
 def test_a_refused_option_is_named_with_its_line(fleet: Served) -> None:
     assert not fleet.is_ready("bad")
     fleet.logged("serving.properties:3: option.x=1 is refused by the echo engine")
+
+
+def test_models_that_failed_make_a_server_not_ready(fleet: Served) -> None:
+    command = [sys.executable, "-m", "lmi_backend.cli.main"]
+
+    def health(*options: str) -> tuple[int, dict[str, str]]:
+        words = [*command, "health", f"http://{fleet.http}", *options]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        return done.returncode, dict(line.split(": ", 1) for line in done.stdout.splitlines())
+
+    status, found = health()
+    assert status == 1
+    assert found["bare"] == found["backend"] == found["lmi_echo"] == "ready"
+    assert found["bad"].startswith("it could not be loaded: ")
+    assert "option.x=1 is refused" in found["bad"]
+    assert "2 times" in found["copies"]
+    # No restart mends them.
+    assert health("--live")[0] == health("--model", "bare")[0] == 0
+    assert health("--model", "bad")[0] == 1
+    (port,) = free_ports(1)
+    words = [*command, "frontend", "--port", str(port), "--triton-url", f"http://{fleet.http}"]
+    front_end = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    try:
+        asked = replace(fleet, port=port)
+        wait_for(lambda: listens(port) and b"2 times" in asked.ask("/ping")[2])
+        status, _, body = asked.ask("/ping")
+        assert status == 503
+        assert {"bad", "copies"} <= {each.split(": ")[0] for each in json.loads(body)["problems"]}
+    finally:
+        front_end.terminate()
+        assert front_end.wait(HANG_SECONDS) == 0
 
 
 def test_a_dead_stub_is_repaired_by_an_unload_and_a_load(tmp_path: Path) -> None:

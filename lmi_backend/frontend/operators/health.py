@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _ASK_SECONDS: Final = 2.0
 _JSON: Final = {"content-type": "application/json"}
 STOPPING: Final = "the server is stopping"
+CLOSED: Final = "the models are loaded, and Triton's own ports are not open yet"
 
 
 class HealthChecks:
@@ -29,7 +30,8 @@ class HealthChecks:
 
     Args:
         models: of the server.
-        required: names of those without which it is not ready.
+        required: names of those without which it is not ready, where `serve` tries again what
+            could not be loaded; elsewhere it is not ready without each model.
     """
 
     def __init__(self, models: Models, required: Collection[str] = ()) -> None:
@@ -67,14 +69,16 @@ class HealthChecks:
         awaited = self._models.awaited
         missing = [f"{name}: {AWAY}" for name in awaited]
         failed = self._models.failed
-        missing += [f"{name}: {failed[name]}" for name in self._required if name in failed]
+        needed = self._required if self._models.are_tried_again else failed
+        missing += [f"{name}: {failed[name]}" for name in needed if name in failed]
         progress = self._models.progress()
         loading = [name for name in self._models.loading if name not in awaited]
         missing += [_loading(name, progress) for name in loading]
         if not models:
             return missing or [self._models.why_none()]
         texts = await asyncio.gather(*(_problem(model) for model in models))
-        return missing + [text for text in texts if text]
+        found = missing + [text for text in texts if text]
+        return found or ([] if self._models.is_open else [CLOSED])
 
 
 def _loading(name: str, progress: Mapping[str, Loading]) -> str:

@@ -66,9 +66,41 @@ async def test_one_that_failed_is_told_with_its_reason_until_it_is_there() -> No
     assert (starting.names, starting.failed) == (["b"], {})
 
 
-async def test_nobody_is_asked_once_all_are_there() -> None:
-    index = Index()
-    assert not await awaited(index, *(lambda each, name=name: each.found(name) for name in NAMES))
+async def test_nobody_is_asked_once_all_are_there_and_triton_listens() -> None:
+    index = Index(a="READY", b="READY")
+    starting = Starting(NAMES, index)
+    for name in NAMES:
+        starting.found(name)
+    index.error = UnavailableError("Triton's port is opened when all are loaded")
+    await starting.look()
+    assert (starting.names, starting.is_open) == ([], False)
+    index.error = None
+    await starting.look()
+    assert starting.is_open
+    index.num_asked = 0
+    await starting.look()
+    assert index.num_asked == 0
+    # The server that answers now goes with its model.
+    starting.lost("b")
+    await starting.look()
+    assert not starting.is_open
+    starting.found("b")
+    await starting.look()
+    assert starting.is_open
+
+
+async def test_next_to_others_servers_what_has_failed_is_known_until_it_has_not() -> None:
+    index = Index(a="READY", b="UNAVAILABLE")
+    starting = Starting((), index)
+    await starting.look()
+    assert (starting.failed, starting.is_open) == ({"b": "it cannot be loaded"}, True)
+    index.reason = "unloaded"
+    await starting.look()
+    assert not starting.failed
+    index.error = HttpError(501, "a key is needed")
+    await starting.look()
+    index.error, index.num_asked = None, 0
+    await starting.look()
     assert index.num_asked == 0
 
 
