@@ -22,8 +22,11 @@
 # `docker stop -t 60` lets running requests finish; serve waits 30 s for them (--drain-timeout).
 #
 # LMI_BACKEND_HOST lets the front end listen on every address inside the container, where 127.0.0.1
-# cannot be published, whatever the arguments: SageMaker says `serve` and no more. -p says who may ask. Open to whoever reaches the ports: inference, health, metadata, statistics, metrics.
-# Restricted by a key that only serve knows: the model repository, shared memory, logging, trace.
+# cannot be published, whatever the arguments: SageMaker says `serve` and no more. -p says who may ask;
+# LMI_API_KEY is the key that they need then. Triton's own ports (8000 to 8002) need no key, so they
+# listen inside the container only. `--triton-host 0.0.0.0` opens them to whoever reaches them: inference,
+# health, metadata, statistics, metrics. Restricted by a key that only serve knows: the model repository,
+# shared memory, logging, trace.
 #
 # Triton's releases: the newest that NVIDIA's compatibility matrix has for each of the two images.
 # SECURITY.md says which one a fleet needs at least.
@@ -50,12 +53,12 @@ RUN make install model
 ENV PATH=/opt/lmi-backend/.venv/bin:$PATH \
     PYTHON_EXECUTABLE=/opt/lmi-backend/.venv-engine/bin/python \
     LMI_BACKEND_HOST=0.0.0.0
-EXPOSE 8080 8000 8001 8002
+EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=10s --start-period=12537s \
     CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
-CMD ["serve", "--triton-host", "0.0.0.0"]
+CMD ["serve"]
 
 # NVIDIA's images have tritonserver, Python, the engine and Open MPI; only this package is added.
 FROM nvcr.io/nvidia/tritonserver:${VLLM_TRITON}-vllm-python-py3 AS vllm
@@ -68,12 +71,12 @@ RUN pip install --no-cache-dir "/opt/lmi-backend[client,frontend,s3]" \
     && install -d -o lmi -g lmi /opt/ml/model /cache
 ENV LMI_BACKEND_HOST=0.0.0.0
 USER 1001
-EXPOSE 8080 8000 8001 8002
+EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=10s --start-period=12537s \
     CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
-CMD ["serve", "--triton-host", "0.0.0.0"]
+CMD ["serve"]
 
 # SERVING_FEATURES says which engine the image holds, as in LMI's images.
 FROM nvcr.io/nvidia/tritonserver:${TRTLLM_TRITON}-trtllm-python-py3 AS trtllm
@@ -87,9 +90,9 @@ RUN pip install --no-cache-dir "/opt/lmi-backend[client,frontend,s3]" \
 ENV SERVING_FEATURES=trtllm \
     LMI_BACKEND_HOST=0.0.0.0
 USER 1001
-EXPOSE 8080 8000 8001 8002
+EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=10s --start-period=12537s \
     CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
-CMD ["serve", "--triton-host", "0.0.0.0"]
+CMD ["serve"]

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.cli.first_request import needs_key
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.extras import pip_command
 from lmi_backend.front_end_settings import KEY_VARIABLE, Settings, options
@@ -162,7 +163,7 @@ def exposure(arguments: argparse.Namespace) -> str:
 
     if is_loopback(arguments.host):
         return ""
-    if not os.environ.get(KEY_VARIABLE) and arguments.api_keys is None:
+    if not needs_key(arguments):
         return (
             f"the front end listens on {arguments.host} and requires no key: anyone who reaches it "
             "may use the models (--api-keys), under any name (--allowed-hosts)"
@@ -173,3 +174,15 @@ def exposure(arguments: argparse.Namespace) -> str:
             "port speaks TLS (--tls-certificate, --tls-key)"
         )
     return ""
+
+
+def triton_exposure(arguments: argparse.Namespace) -> str:
+    """Return what is open to anyone who reaches Triton's own ports; empty where nothing is."""
+    from lmi_backend.frontend.http.hosts import is_loopback  # noqa: PLC0415  the front end's
+
+    host = arguments.triton_host
+    if is_loopback(host):
+        return ""
+    is_way_round = needs_key(arguments) and not arguments.no_frontend
+    what = "goes round --api-keys" if is_way_round else "may use the models"
+    return f"Triton's ports listen on {host} and need no key: anyone who reaches them {what}"

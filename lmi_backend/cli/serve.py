@@ -17,6 +17,7 @@ from lmi_backend.cli.frontend import (
     check_certificate,
     exposure,
     settings_of,
+    triton_exposure,
 )
 from lmi_backend.cli.greeting import Greeter
 from lmi_backend.cli.planning import served_plans
@@ -120,6 +121,8 @@ def _logging(arguments: argparse.Namespace) -> Iterator[_Log]:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse what cannot work before anything is planned."""
+    if warning := triton_exposure(arguments):
+        say(warning, "WARNING")
     ports_of(arguments).check({} if arguments.no_frontend else {"--port": arguments.port})
     if not arguments.no_frontend:
         if missing := missing_libraries():

@@ -12,6 +12,7 @@ from lmi_backend.supervisor.triton_release import OLDEST_FOR_FLEETS, RELEASES
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = (ROOT / "Dockerfile").read_text("utf-8")
+SECURITY = (ROOT / "docs" / "security.md").read_text("utf-8")
 TEXT = WRITTEN.replace("\\\n", " ")
 HEAD = re.sub(r"^# *", "", WRITTEN.partition("\nARG ")[0], flags=re.MULTILINE)
 STAGES = dict(re.findall(r"^FROM .+? AS (\w+)\n(.*?)(?=^FROM |\Z)", TEXT, re.MULTILINE | re.DOTALL))
@@ -57,7 +58,6 @@ def test_nvidias_image_is_of_a_release_without_known_vulnerabilities(stage: str)
 def test_the_image_has_the_front_end_whose_port_it_publishes(stage: str) -> None:
     (extras,) = re.findall(r'pip install .*"/opt/lmi-backend\[(.+)\]"', STAGES[stage])
     assert "frontend" in extras.split(",")
-    assert "EXPOSE 8080 " in STAGES[stage]
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -71,7 +71,7 @@ def test_it_is_shown_how_to_run_it_with_enough_shared_memory(stage: str) -> None
 
 def test_it_says_what_is_open_and_what_is_restricted() -> None:
     text = HEAD.replace("\n", " ")
-    assert "Open to whoever reaches the ports: inference, health, metadata, statistics" in text
+    assert "to whoever reaches them: inference, health, metadata, statistics, metrics" in text
     restricted = text.partition("Restricted by a key")[2].partition(".")[0]
     for api in ("model repository", "shared memory", "logging", "trace"):
         assert api in restricted
@@ -88,6 +88,11 @@ def test_the_command_is_one_of_ours(stage: str, monkeypatch: pytest.MonkeyPatch)
     # SageMaker gives the first word alone.
     for given in (json.loads(words), ["serve"]):
         assert parser.parse_args(given).host == "0.0.0.0"
+        # Says docs/security.md, whose first lines name what clients may reach.
+        assert "Leave Triton's own ports on 127.0.0.1, where they are by default" in SECURITY
+        assert parser.parse_args(given).triton_host == "127.0.0.1"
+    published = re.findall(r"^EXPOSE (.+)$", STAGES[stage], re.MULTILINE)
+    assert published == re.findall(r"the front end only \(port (\d+)\)", SECURITY)
 
 
 def test_the_cpu_image_has_what_ci_installs_for_the_engine() -> None:

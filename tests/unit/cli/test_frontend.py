@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.cli.frontend import add_front_end_arguments, settings_of
+from lmi_backend.cli.frontend import add_front_end_arguments, settings_of, triton_exposure
+from lmi_backend.cli.serve_arguments import add_serve_arguments
 from lmi_backend.front_end_settings import decode, encode, options
 
 
@@ -55,3 +56,25 @@ def test_a_process_is_started_with_all_that_options_set(tmp_path: Path) -> None:
         assert getattr(settings, each.name) != each.default, each.option.flag
     assert settings.tls_key == Path("a/file").absolute(), "serve may run in another folder"
     assert "control_headers" not in repr(settings), "a key is not to be logged"
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "warning"),
+    [
+        ([], "k", ""),
+        (["--triton-host", "::1"], "k", ""),
+        (["--triton-host", "0.0.0.0"], "k", "goes round --api-keys"),
+        (["--triton-host", "10.1.1.1", "--api-keys", "keys"], "", "goes round --api-keys"),
+        (["--triton-host", "10.1.1.1"], "", "may use the models"),
+        (["--triton-host", "10.1.1.1", "--no-frontend"], "k", "may use the models"),
+    ],
+)
+def test_it_is_told_that_tritons_ports_need_no_key(
+    words: list[str], key: str, warning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LMI_API_KEY", key)
+    parser = argparse.ArgumentParser()
+    add_serve_arguments(parser)
+    found = triton_exposure(parser.parse_args(words))
+    assert found.endswith(warning)
+    assert bool(found) == bool(warning)
