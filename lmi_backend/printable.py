@@ -24,6 +24,14 @@ def printable(text: str, limit: int = 120) -> str:
     return shown if len(text) <= limit else f"{shown}… ({len(text)} characters)"
 
 
+def as_utf_8(text: str) -> str:
+    """Return a name of a file, or an argument, as UTF-8 has it; Python reads it by the locale."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:
+        return text
+
+
 def cut(text: str, limit: int = 2000) -> str:
     """Return the beginning of a text; to cut it again changes nothing."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
@@ -42,7 +50,7 @@ def say(text: str, level: str = "INFO") -> None:
 
     The line is lost if nobody reads it or the disk is full: a server outlives its log.
     """
-    log(_line(level, text))
+    log(_line(level, as_utf_8(text)))
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from lmi_backend.cli import (
 from lmi_backend.cli.help_texts import Parser, add_endings
 from lmi_backend.cli.standard_streams import abandon_unread, open_missing
 from lmi_backend.errors import ConfigurationError, LmiError
+from lmi_backend.machine_limits import machine_problem
 from lmi_backend.printable import log, say
 from lmi_backend.redaction import Redactor
 
@@ -55,8 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except Exception:  # noqa: BLE001  a fault of ours, whose text may quote what the user wrote
-        log(Redactor(os.environ)(traceback.format_exc()))
+    except Exception as error:  # noqa: BLE001  a fault of ours, whose text may quote what the user wrote
+        redact = Redactor(os.environ)
+        if problem := machine_problem(error):
+            say(redact(problem))
+        else:
+            log(redact(traceback.format_exc()))
         return 1
     finally:
         abandon_unread()

@@ -24,6 +24,7 @@ from lmi_backend.cli.planning import served_plans
 from lmi_backend.cli.serve_arguments import add_serve_arguments
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.extras import pip_command
+from lmi_backend.machine_limits import check_limits
 from lmi_backend.printable import listed, say, speaking
 from lmi_backend.repository.restricted_apis import (
     NOT_FOR_CLIENTS,
@@ -121,6 +122,7 @@ def _logging(arguments: argparse.Namespace) -> Iterator[_Log]:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse what cannot work before anything is planned."""
+    check_limits()
     if warning := triton_exposure(arguments):
         say(warning, "WARNING")
     ports_of(arguments).check({} if arguments.no_frontend else {"--port": arguments.port})

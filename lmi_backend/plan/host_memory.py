@@ -18,16 +18,23 @@ class _Files(NamedTuple):
     used: str
     cached: str
     """The entry of `memory.stat` that counts the cache of files that nobody has used lately."""
+    events: str
+    """The file that counts processes which the kernel has killed for want of memory."""
 
 
 # Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of Linux 6.1.
-_VERSION_2: Final = _Files("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
+_VERSION_2: Final = _Files(
+    "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "memory.events"
+)
 _VERSION_1: Final = _Files(
     "sys/fs/cgroup/memory",
     "memory.limit_in_bytes",
     "memory.usage_in_bytes",
     "total_inactive_file",
+    "memory.oom_control",
 )
+_MACHINE: Final = "proc/vmstat"
+"""Counts them for the whole machine."""
 
 
 class HostMemory(NamedTuple):
@@ -50,6 +57,20 @@ def host_memory(root: Path = _ROOT) -> HostMemory:
     except (OSError, ValueError, KeyError):
         return HostMemory(0, 0)
     return HostMemory(total, max(0, min([available, *_left(root)])))
+
+
+def memory_kills(root: Path = _ROOT) -> int:
+    """Return how many processes of this container the kernel has killed for want of memory.
+
+    Where no group counts them, the machine does; 0 if that is not known either.
+    """
+    files = [folder / names.events for folder, names in _groups(root)]
+    for file in (*files, root / _MACHINE):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return int(
+                dict(line.split() for line in file.read_text("ascii").splitlines())["oom_kill"]
+            )
+    return 0
 
 
 def _left(root: Path) -> Iterator[int]:

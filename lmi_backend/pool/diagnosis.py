@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from typing import Final
 
 _LESS_MEMORY: Final = (
@@ -90,16 +89,16 @@ def with_root_cause(text: str, lines: str) -> str:
     return f"{start}Root cause: {found[-1]}" if above and found else text
 
 
-def likely_cause(lines: str, status: int | None = None) -> str:
+def likely_cause(lines: str, *, memory_kills: int = 0) -> str:
     """Return what most likely went wrong and what to do, or an empty text.
 
     Args:
         lines: what the worker last said.
-        status: its exit status, negative for a signal; None if it has none.
+        memory_kills: processes that the kernel has killed meanwhile for want of memory.
     """
     for pattern, advice in _CAUSES:
         if re.search(pattern, lines):
             return advice
-    if status == -signal.SIGKILL:
-        return f"the kernel kills a process when the host's memory is full: {_LESS_MEMORY}"
+    if memory_kills:
+        return f"the kernel killed a process because the host's memory is full: {_LESS_MEMORY}"
     return ""

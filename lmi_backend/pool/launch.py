@@ -20,6 +20,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
 from lmi_backend.ipc.handshake import Handshakes
 from lmi_backend.options.engine_spec import CUSTOM
+from lmi_backend.plan.host_memory import memory_kills
 from lmi_backend.pool.connection import POLL_SECONDS, Connection
 from lmi_backend.pool.diagnosis import likely_cause, with_root_cause
 from lmi_backend.pool.load_failure import LAST_LINES, LIKELY
@@ -61,6 +62,7 @@ class StartingWorker:
         self._start, self._is_cancelled = start, is_cancelled
         self._seconds = plan.launch.load_timeout if seconds is None else seconds
         self._end = time.monotonic() + self._seconds
+        self._memory_kills = memory_kills()
         self.token = self.folder = ""
         """What it and the stub prove to know, and its private folder."""
         self._connections: dict[int, Connection] = {}
@@ -179,7 +181,7 @@ class StartingWorker:
                     raise OptionError(self._process.redact(text), option=option, origin="engine")
                 case msg.StartFailed(message=text):
                     lines = self._process.kept_lines()
-                    advice = _advice(f"{text}\n{lines}")
+                    advice = self._advice(f"{text}\n{lines}")
                     text = self._process.redact(with_root_cause(text, lines))
                     raise ConfigurationError(text + advice)
                 case _ if isinstance(message, kind):
@@ -203,10 +205,9 @@ class StartingWorker:
         if refusals:
             problem += f"; {refusals}"
         lines = self._process.last_lines()
-        advice = _advice(self._process.kept_lines(), status)
+        advice = self._advice(self._process.kept_lines())
         raise WorkerStartError(f"{problem}{advice}{LAST_LINES}{lines}")
 
-
-def _advice(words: str, status: int | None = None) -> str:
-    cause = likely_cause(words, status)
-    return f"{LIKELY}{cause}" if cause else ""
+    def _advice(self, words: str) -> str:
+        cause = likely_cause(words, memory_kills=memory_kills() - self._memory_kills)
+        return f"{LIKELY}{cause}" if cause else ""

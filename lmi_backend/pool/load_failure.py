@@ -29,6 +29,11 @@ def has_failed(state: str, reason: str) -> bool:
     return state == "UNAVAILABLE" and reason not in ("", _UNLOADED)
 
 
+def first_line(text: str) -> str:
+    """Return what an error of a start says, without the worker's last lines: the log has these."""
+    return text.partition(LAST_LINES)[0].partition("\n")[0]
+
+
 class LoadFailure(NamedTuple):
     """A model that is not served."""
 

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 from lmi_backend.errors import ConnectionLostError, LmiError, UnavailableError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.machine_limits import machine_problem
 from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launcher import launch
+from lmi_backend.pool.load_failure import first_line
 from lmi_backend.pool.reader import Reader
 from lmi_backend.pool.scaling import Scaler
 from lmi_backend.pool.slot import Slot, SlotState, health_of, least_busy, slots_of
@@ -287,9 +289,9 @@ class Pool:
                 self._start_slot(slot)
             except Exception as error:  # noqa: BLE001  whatever it was, the next try may do
                 slot.failures, slot.last_life = slot.failures + 1, 0.0
-                words = str(error) if isinstance(error, LmiError) else repr(error)
-                slot.problem = f"it could not be restarted: {words.partition(chr(10))[0]}"
-                _log.exception("worker %s", slot.name)
+                known = str(error) if isinstance(error, LmiError) else machine_problem(error)
+                slot.problem = f"it could not be restarted: {first_line(known or repr(error))}"
+                _log.error("worker %s: %s", slot.name, slot.problem, exc_info=not known)
             else:
                 return True
         slot.abandon()

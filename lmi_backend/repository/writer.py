@@ -10,6 +10,7 @@ from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME, LmiOptions
 from lmi_backend.plan.model_source import find_adapters
+from lmi_backend.printable import as_utf_8, printable
 from lmi_backend.repository.environment import holds_secrets, properties_of, remove_written
 from lmi_backend.repository.files import CONFIG, WARMUP, read, replace, stamped, write_files
 from lmi_backend.repository.model_config import WARMUP_FILE, model_config
@@ -50,7 +51,8 @@ def check_model_name(name: str) -> str:
         ConfigurationError: it cannot.
     """
     if not _NAME.fullmatch(name):
-        message = f"model name {name!r}; accepted: letters, digits, and . _ - after the first"
+        shown = printable(as_utf_8(name))
+        message = f"model name '{shown}'; accepted: letters, digits, and . _ - after the first"
         raise ConfigurationError(message)
     return name
 

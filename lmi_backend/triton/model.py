@@ -19,6 +19,7 @@ from lmi_backend.clients.tracing import take_trace, with_trace
 from lmi_backend.clients.trtllm.reading import stop_id
 from lmi_backend.errors import LmiError, UnavailableError
 from lmi_backend.generation import HttpRequest
+from lmi_backend.machine_limits import machine_problem
 from lmi_backend.names import check_name
 from lmi_backend.triton import logs
 from lmi_backend.triton.autocomplete import complete, variant_of
@@ -57,8 +58,10 @@ class TritonPythonModel:
         except LmiError as error:
             raise pb_utils.TritonModelException(logs.redacted(str(error))) from None
         except Exception as error:  # noqa: BLE001  Triton would show its text to clients as it is
-            _log.exception("the model could not be loaded")
-            text = f"the model could not be loaded: {type(error).__name__}: {error}"
+            if not (problem := machine_problem(error)):
+                _log.exception("the model could not be loaded")
+                problem = f"{type(error).__name__}: {error}"
+            text = f"the model could not be loaded: {problem}"
             raise pb_utils.TritonModelException(logs.redacted(text)) from None
         warn_of_exposures(args["model_name"])
         self._metrics = MetricsPublisher(

@@ -92,6 +92,7 @@ FOLDERS = {
     "tokenization": ("command line", "front end", *SERVER),
     "units": ALL,
     "bounded_files": ALL,
+    "machine_limits": ALL,
 }
 
 PROBE = """

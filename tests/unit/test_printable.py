@@ -8,7 +8,7 @@ from typing import TextIO
 import pytest
 
 from lmi_backend import printable as printable_module
-from lmi_backend.printable import cut, listed, printable, say
+from lmi_backend.printable import as_utf_8, cut, listed, printable, say
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,10 @@ def test_a_reader_that_hangs_does_not_stop_who_writes(monkeypatch: pytest.Monkey
     assert os.read(theirs, 1 << 20) == b"lmi-backend: read\n"
     for each in (theirs, ours):
         os.close(each)
+
+
+def test_a_name_is_shown_as_it_was_typed_in_whatever_locale() -> None:
+    assert as_utf_8("größe".encode().decode("ascii", "surrogateescape")) == "größe"
+    assert as_utf_8("größe") == "größe"
+    assert as_utf_8("a\udcff") == "a\ufffd"
+    assert as_utf_8("a\ud800") == "a\ud800"

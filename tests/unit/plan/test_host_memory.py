@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lmi_backend.plan.host_memory import HostMemory, host_memory
+from lmi_backend.plan.host_memory import HostMemory, host_memory, memory_kills
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -76,3 +76,21 @@ def test_this_machine_has_what_another_library_finds() -> None:
 
 def test_a_system_without_these_files_is_unknown(tmp_path: Path) -> None:
     assert host_memory(tmp_path) == HostMemory(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "count"),
+    [
+        ("0::/a/b\n", {"sys/fs/cgroup/a/b/memory.events": "oom 7\noom_kill 3\n"}, 3),
+        ("0::/a/b\n", {"sys/fs/cgroup/memory.events": "low 0\noom_kill 3\n"}, 3),
+        (V1, {"sys/fs/cgroup/memory/memory.oom_control": "under_oom 0\noom_kill 3\n"}, 3),
+        # Before Linux 4.13.
+        (V1, {"sys/fs/cgroup/memory/memory.oom_control": "under_oom 0\n"}, 0),
+        ("0::/\n", {"proc/vmstat": "nr_free_pages 5\noom_kill 3\n"}, 3),
+        ("", {}, 0),
+    ],
+)
+def test_the_kernel_counts_whom_it_kills(
+    groups: str, files: dict[str, str], count: int, tmp_path: Path
+) -> None:
+    assert memory_kills(machine(tmp_path, groups, files)) == count

@@ -1,7 +1,5 @@
 """What users are told to change when a worker did not start. The words are the libraries' own."""
 
-import signal
-
 import pytest
 
 from lmi_backend.options.table import KEYS
@@ -49,8 +47,9 @@ def test_the_last_words_tell_the_cause(words: str, advice: str) -> None:
     assert advice in causes.likely_cause(f"line\n{words}\nline")
 
 
-def test_a_killed_process_most_likely_took_too_much_memory() -> None:
-    assert "the host's memory is full" in causes.likely_cause("", -signal.SIGKILL)
+def test_the_kernel_tells_whether_memory_was_why_a_process_was_killed() -> None:
+    assert "the host's memory is full" in causes.likely_cause("", memory_kills=1)
+    assert not causes.likely_cause("", memory_kills=0)
 
 
 def test_an_error_that_refers_to_another_is_told_with_it() -> None:
@@ -71,7 +70,7 @@ def test_an_error_that_refers_to_another_is_told_with_it() -> None:
 
 
 def test_nothing_is_made_up() -> None:
-    assert not causes.likely_cause("KeyError: 'weights'", 1)
+    assert not causes.likely_cause("KeyError: 'weights'")
 
 
 def test_the_options_named_exist() -> None:

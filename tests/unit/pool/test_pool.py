@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from lmi_backend.engine_config import EngineConfig, Identity
-from lmi_backend.errors import UnavailableError, WorkerError
+from lmi_backend.errors import UnavailableError, WorkerError, WorkerStartError
 from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.messages import FromWorker
 from lmi_backend.pool import pool as module
+from lmi_backend.pool.load_failure import LAST_LINES
 from lmi_backend.pool.pool import Pool
 from lmi_backend.pool.slot import Slot
+from tests.support.waiting import wait_for
 from tests.unit.plan.test_planner import plan
 
 
@@ -42,6 +44,9 @@ class Worker:
 
     def stop(self, _seconds: float) -> None:
         self.kill()
+
+    def reap(self, error: WorkerError) -> str:
+        return str(error)
 
 
 class Survivors:
@@ -124,6 +129,29 @@ def test_a_worker_that_was_left_is_taken_over_first_and_another_started(
     assert [each.is_adopted for each in pool.stats()] == [False, True, False]
     assert launched == ["m/0", "m/2"]
     assert survivors.noted == [1, 0, 2]
+
+
+def test_a_worker_that_is_killed_in_its_start_leaves_a_line_and_is_started_again(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = make("retry_threshold=3")
+    pool.start(Listener())
+    problem = "the worker was killed by SIGKILL before it was ready"
+    errors = [WorkerStartError(f"{problem}{LAST_LINES}loading\nmore"), None]
+
+    def launch(*_: Any, name: str, **__: Any) -> Worker:
+        if (error := errors.pop(0)) is not None:
+            raise error
+        return Worker(name)
+
+    monkeypatch.setattr(module, "launch", launch)
+    monkeypatch.setattr(Slot, "pause", 0.0)
+    caplog.clear()
+    pool.slot(0).worker.kill()  # type: ignore[union-attr]
+    wait_for(lambda: not errors and pool.slot(0).is_open)
+    lines = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert lines[1:] == [f"worker m/0: it could not be restarted: {problem}"]
+    assert not any(each.exc_info for each in caplog.records)
 
 
 def test_requests_are_claimed_and_done(make: Make) -> None:
