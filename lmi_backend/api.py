@@ -122,8 +122,8 @@ def check(folder: str | os.PathLike[str], machine: Machine | None = None) -> Che
         ConfigurationError: there is no model, or the machine makes no sense.
     """
     given = _arguments(machine)
-    found = examine(
-        _model(folder),
+    (found,) = examine(
+        [_model(folder)],
         hardware_of(given),
         release_of(given),
         is_elsewhere=given.gpus is not None,

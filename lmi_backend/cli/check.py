@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lmi_backend.cli.folders import LmiFolder, add_path, models_at
 from lmi_backend.cli.planning import add_hardware, hardware_of, release_of
@@ -16,15 +16,21 @@ from lmi_backend.options.classification import classify_unknown
 from lmi_backend.options.interpreter import find_interpreter
 from lmi_backend.options.option import Status
 from lmi_backend.options.planned import release_and_why
+from lmi_backend.options.table import find_option
 from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.plan.custom import find_custom
+from lmi_backend.plan.together import plan_together
 from lmi_backend.printable import printable
 from lmi_backend.redaction import Redactor
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from lmi_backend.options.setting import WrittenSetting
     from lmi_backend.plan.hardware import Hardware
+
+_Settings: TypeAlias = "list[tuple[WrittenSetting, Status]]"
 
 REFUSED = 2
 """Exit status when something cannot be served."""
@@ -50,7 +56,7 @@ def _check(arguments: argparse.Namespace) -> int:
     models = models_at(arguments, os.environ)
     hardware = hardware_of(arguments)
     release, is_elsewhere = release_of(arguments), arguments.gpus is not None
-    examined = [examine(each, hardware, release, is_elsewhere=is_elsewhere) for each in models]
+    examined = examine(models, hardware, release, is_elsewhere=is_elsewhere)
     if arguments.json:
         rows = [each.as_dict() for each in examined]
         text = json.dumps(rows if len(rows) > 1 else rows[0], indent=2)
@@ -67,7 +73,7 @@ class Examined:
 
     name: str
     options: LmiOptions
-    settings: list[tuple[WrittenSetting, Status]]
+    settings: _Settings
     problems: list[str]
     plan: EnginePlan | None
     """None where there is none."""
@@ -98,7 +104,7 @@ class Examined:
     @property
     def rows(self) -> list[dict[str, str]]:
         """Each setting with what becomes of it."""
-        return [_row(setting, status) for setting, status in self.settings]
+        return [row_of(setting, status) for setting, status in self.settings]
 
     def as_dict(self) -> dict[str, object]:
         """Return it as --json prints it."""
@@ -112,43 +118,80 @@ class Examined:
         }
 
 
-def examine(model: LmiFolder, hardware: Hardware, release: str, *, is_elsewhere: bool) -> Examined:
-    """Return what becomes of each setting of a model on a machine."""
-    options, errors = examine_options(model.folder, os.environ)
-    options = replace(options, supposed_release=release, is_elsewhere=is_elsewhere)
-    settings = _classify(options)
-    problems = [str(error) for error in errors]
-    passed = set(map(id, options.passthrough.values()))
-    problems += [
-        f"{setting} {status.detail}"
-        for setting, status in settings
-        if status.word == "refused" and id(setting) in passed
-    ]
-    plan = None
-    if not problems:
-        try:
-            plan = plan_model(options, os.environ, hardware=hardware)
-        except ConfigurationError as error:
-            problems.append(str(error))
-            if isinstance(error, OptionError):
-                settings = [(each, _refused(each, status, error)) for each, status in settings]
-        else:
-            settings = [(each, _ignored(each, status, options, plan)) for each, status in settings]
+def examine(
+    models: Sequence[LmiFolder], hardware: Hardware, release: str, *, is_elsewhere: bool
+) -> list[Examined]:
+    """Return what becomes of each setting of models that share a machine."""
+    read: dict[str, tuple[LmiOptions, _Settings, list[str]]] = {}
+    for model in models:
+        options, errors = examine_options(model.folder, os.environ)
+        options = replace(options, supposed_release=release, is_elsewhere=is_elsewhere)
+        settings = _classify(options)
+        passed = set(map(id, options.passthrough.values()))
+        refused = (
+            f"{setting} {status.detail}"
+            for setting, status in settings
+            if status.word == "refused" and id(setting) in passed
+        )
+        read[model.name] = options, settings, [*map(str, errors), *refused]
+    planned = {name: options for name, (options, _, problems) in read.items() if not problems}
+    plans = plan_together(planned, hardware, _plan_one)
+    return [_examined(name, *each, plans.get(name)) for name, each in read.items()]
+
+
+def _plan_one(options: LmiOptions, hardware: Hardware) -> EnginePlan:
+    must_start = not options.is_elsewhere
+    return plan_model(options, os.environ, hardware=hardware, must_start=must_start)
+
+
+def _examined(
+    name: str,
+    options: LmiOptions,
+    settings: _Settings,
+    problems: list[str],
+    made: EnginePlan | ConfigurationError | None,
+) -> Examined:
+    plan = made if isinstance(made, EnginePlan) else None
+    if isinstance(made, ConfigurationError):
+        problems = [str(made)]
+    if isinstance(made, OptionError):
+        settings = [(each, _refused(each, status, made)) for each, status in settings]
+    if plan:
+        settings = [(each, _ignored(each, status, options, plan)) for each, status in settings]
     redact = Redactor(os.environ, options.secrets())
     release = redact(_release(options))
-    return Examined(model.name, options, settings, redact.each(problems), plan, release, redact)
+    return Examined(name, options, settings, redact.each(problems), plan, release, redact)
 
 
-def _classify(options: LmiOptions) -> list[tuple[WrittenSetting, Status]]:
+def _classify(options: LmiOptions) -> _Settings:
     """Return each setting with its status; the engine's signature decides what is passed on."""
-    judged: dict[str, Status] = {}
-    if options.passthrough:
+    statuses: dict[int, Status] = {}
+    if _has_handler(options):
+        written = {**options.settings, **options.passthrough}
+        statuses = {id(each): _to_handler(name, options) for name, each in written.items()}
+    elif options.passthrough:
         judged = classify_unknown(options, find_interpreter(options, os.environ))
-    statuses = {id(options.passthrough[name]): status for name, status in judged.items()}
+        statuses = {id(options.passthrough[name]): status for name, status in judged.items()}
     return [
         (found.setting, statuses.get(id(found.setting), found.status))
         for found in options.classifications
     ]
+
+
+def _has_handler(options: LmiOptions) -> bool:
+    """Tell whether a handler of the user answers, which gets every option as it is written."""
+    try:
+        custom = find_custom(options)
+    except ConfigurationError:
+        # The plan says it.
+        return False
+    return custom is not None and custom.replaces_engine
+
+
+def _to_handler(name: str, options: LmiOptions) -> Status:
+    option = find_option(name, options.choice.engine)
+    also = f", and plan {option.plan_field}" if option and option.plan_field else ""
+    return Status("passed", f"the handler gets it{also}")
 
 
 def _release(options: LmiOptions) -> str:
@@ -173,7 +216,8 @@ def _ignored(
     return next((Status("ignored", reason) for reason in reasons), status)
 
 
-def _row(setting: WrittenSetting, status: Status) -> dict[str, str]:
+def row_of(setting: WrittenSetting, status: Status) -> dict[str, str]:
+    """Return a setting with what becomes of it, as --json prints it."""
     return {
         "name": printable(setting.name),
         "value": setting.shown,

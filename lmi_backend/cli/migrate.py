@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.cli import convert, deploy
-from lmi_backend.cli.check import REFUSED, Examined, examine
+from lmi_backend.cli.check import REFUSED, Examined, examine, row_of
 from lmi_backend.cli.folders import LmiFolder, find_models
 from lmi_backend.cli.planning import add_hardware, hardware_of, release_of
 from lmi_backend.deploy.files import TARGETS
@@ -20,7 +20,11 @@ from lmi_backend.front_end_settings import PORT
 from lmi_backend.migration.page import Migration, page_of
 from lmi_backend.migration.source import PresentServer
 from lmi_backend.migration.sources import read_sources
+from lmi_backend.migration.variables import why_left
 from lmi_backend.options.model_store import MODEL_FILES, MODEL_ID
+from lmi_backend.options.option import Status
+from lmi_backend.options.setting import WrittenSetting
+from lmi_backend.options.sources import ORIGIN
 from lmi_backend.repository.environment import left_to_the_server
 
 if TYPE_CHECKING:
@@ -83,7 +87,7 @@ def _write_all(model: LmiFolder, source: PresentServer, arguments: argparse.Name
     """Write the model folder, the files that deploy it and the page; return the exit status."""
     hardware, release = hardware_of(arguments), release_of(arguments)
     is_elsewhere = arguments.gpus is not None
-    examined = examine(model, hardware, release, is_elsewhere=is_elsewhere)
+    (examined,) = examine([model], hardware, release, is_elsewhere=is_elsewhere)
     decisions = [*source.decisions, *examined.problems]
     if not examined.problems:
         decisions += [
@@ -155,6 +159,16 @@ def _run(module: ModuleType, words: Sequence[str]) -> None:
     parsed.run(parsed)
 
 
+def _left(source: PresentServer, examined: Examined) -> list[dict[str, str]]:
+    """Return a row for each variable that sets no option."""
+    shown = {setting.name for setting, _ in examined.settings}
+    return [
+        row_of(WrittenSetting(name, value, ORIGIN), Status("ignored", why_left(name, value)))
+        for name, value in source.environment.items()
+        if name not in shown
+    ]
+
+
 def _migration(
     model: LmiFolder, examined: Examined, source: PresentServer, decisions: list[str], output: Path
 ) -> Migration:
@@ -170,7 +184,7 @@ def _migration(
     return Migration(
         name=model.name,
         what=examined.redact(examined.what),
-        settings=[examined.redact.each(row) for row in examined.rows],
+        settings=[examined.redact.each(row) for row in (*examined.rows, *_left(source, examined))],
         changes=[*source.changes, *examined.notes],
         decisions=[examined.redact(each) for each in decisions],
         serve=["serve", str(folder)],

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lmi_backend.cli.check import REFUSED
 from lmi_backend.cli.folders import LmiFolder, add_path, models_at
 from lmi_backend.cli.planning import UNREAD, add_hardware, hardware_of, options_of, release_of
 from lmi_backend.errors import ConfigurationError
@@ -44,7 +45,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "plan",
         help="show what would run for an LMI folder, and why",
         description="Show how a model would be distributed and served, with the reasons. The "
-        "model's config.json is enough: neither a GPU nor the weights are needed.",
+        "model's config.json is enough: neither a GPU nor the weights are needed. Exit status 2 if "
+        "it is refused, or cannot be started here and no other machine is named.",
     )
     add_path(parser, "folder with serving.properties or config.json")
     parser.add_argument("--json", action="store_true", help="print the whole plan as JSON")
@@ -65,16 +67,18 @@ def _plan(arguments: argparse.Namespace) -> int:
     if arguments.json:
         rows = [plan.as_dict() for plan in plans]
         sys.stdout.write(json.dumps(rows if len(rows) > 1 else rows[0], indent=2) + "\n")
-        return _status(plans)
+        return _status(plans, is_elsewhere=is_elsewhere)
     for model, plan in zip(models, plans, strict=True):
         lines = _explained(plan, hardware) if arguments.explain_memory else _lines(plan)
         if len(models) > 1:
             sys.stdout.write(f"{model.name}:\n")
         sys.stdout.write("".join(f"{printable(line, _LINE)}\n" for line in lines))
-    return _status(plans)
+    return _status(plans, is_elsewhere=is_elsewhere)
 
 
-def _status(plans: Sequence[EnginePlan]) -> int:
+def _status(plans: Sequence[EnginePlan], *, is_elsewhere: bool) -> int:
+    if not is_elsewhere and any(map(_why_not_here, plans)):
+        return REFUSED
     return UNREAD if any(plan.is_unread for plan in plans) else 0
 
 
@@ -165,10 +169,17 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
         yield f"note        {note}"
     for reason in plan.reasons:
         yield f"because     {reason}"
+    if problem := _why_not_here(plan):
+        yield f"but         {problem}"
+
+
+def _why_not_here(plan: EnginePlan) -> str:
+    """Return why this machine cannot start a plan; empty if it can."""
     try:
         refuse_unserved(plan)
     except ConfigurationError as error:
-        yield f"but         {error}"
+        return str(error)
+    return ""
 
 
 def _bar(memory: MemoryEstimate) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,11 +13,13 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.migration.fates import fates_of
 from lmi_backend.migration.instances import gpus_of, what_it_has
 from lmi_backend.migration.source import PresentServer
-from lmi_backend.migration.variables import NAME, without_machine
+from lmi_backend.migration.variables import NAME
 from lmi_backend.printable import printable
 from lmi_backend.units import MIB
 
 _LMI_IMAGES: Final = ("djl-inference", "djl-serving", "deepjavalibrary")
+_VLLM_IMAGE: Final = "vllm"
+_RELEASE: Final = re.compile(r"v?(\d{1,4}\.\d{1,4}\.\d{1,4})")
 _SHOWN: Final = 5
 """Names of variants, files and scalings that are listed."""
 
@@ -84,9 +87,14 @@ def _read_model(path: Path, read: Mapping[str, Any], source: PresentServer) -> N
     if len(held) > 1:
         source.decisions.append(f"there are {len(held)} containers; the first one was read")
         source.decisions += [
-            f"not carried over: container {number}, `{_text(each, 'Image')}`"
+            f"not carried over: container {number}, `{_text(each, 'Image')}`{_names(each)}"
             for number, each in enumerate(held[1 : _SHOWN + 1], 2)
         ]
+
+
+def _names(container: Mapping[str, Any]) -> str:
+    names = ", ".join(printable(name, 200) for name in _object(container, "Environment"))
+    return f" and its variables: {names}" if names else ""
 
 
 def _read_container(path: Path, container: Mapping[str, Any], source: PresentServer) -> None:
@@ -102,7 +110,14 @@ def _read_image(image: str, source: PresentServer) -> None:
     if not image:
         return
     source.changes.append(f"the image `{image}` is replaced by that of lmi-backend")
-    if not any(name in image for name in _LMI_IMAGES):
+    name, _, tag = image.rpartition("/")[2].partition(":")
+    found = _RELEASE.match(tag) if _VLLM_IMAGE in name else None
+    if found:
+        source.decisions.append(
+            f"the image has vLLM {found[1]}: compare the release that `check` names; "
+            f"--engine-version {found[1]} plans for the old one"
+        )
+    elif not any(name in image for name in _LMI_IMAGES):
         source.decisions.append("the image is no LMI container: compare its variables")
 
 
@@ -110,7 +125,7 @@ def _read_environment(path: Path, container: Mapping[str, Any], source: PresentS
     environment = container.get("Environment") or {}
     if not isinstance(environment, dict) or not all(map(_is_variable, environment.items())):
         raise ConfigurationError(f"{path}: Environment: accepted: an object of names and texts")
-    source.variables |= without_machine(environment)
+    source.environment |= environment
 
 
 def _is_variable(pair: tuple[Any, Any]) -> bool:
@@ -127,7 +142,7 @@ def _read_data(container: Mapping[str, Any], source: PresentServer) -> None:
         if data.get("CompressionType") == "Gzip":
             archive = place
         elif not source.variables.keys() & {"HF_MODEL_ID", "OPTION_MODEL_ID"}:
-            source.variables["HF_MODEL_ID"] = place
+            source.environment["HF_MODEL_ID"] = place
             source.changes.append(
                 f"the files at {printable(place, 200)} are downloaded at the start"
             )
@@ -210,6 +225,10 @@ def _read_component(path: Path, read: Mapping[str, Any], source: PresentServer) 
         _read_specification(path, held[0], source)
     if len(held) > 1:
         source.decisions.append(f"there are {len(held)} specifications; the first one was read")
+        source.decisions += [
+            f"not carried over: specification {number}{_names(_object(each, 'Container'))}"
+            for number, each in enumerate(held[1 : _SHOWN + 1], 2)
+        ]
     copies = _object(read, "RuntimeConfig")
     _note("copies", copies, source)
     if count := _count(copies, "DesiredCopyCount", "CurrentCopyCount"):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lmi_backend.migration.instances import Gpus
+from lmi_backend.migration.variables import without_machine
 
 
 @dataclass
@@ -13,7 +14,8 @@ class PresentServer:
     """What runs a model today."""
 
     folder: Path | None = None
-    variables: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    """Every variable of the container."""
     gpus: Gpus | None = None
     accelerators: int = 0
     """GPUs of one copy of the model; 0: all of the instance."""
@@ -27,3 +29,8 @@ class PresentServer:
     """Where SageMaker writes requests and answers."""
     changes: list[str] = field(default_factory=list)
     decisions: list[str] = field(default_factory=list)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables without those of the machine."""
+        return without_machine(self.environment)

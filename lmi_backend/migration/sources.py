@@ -13,7 +13,7 @@ from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.migration.descriptions import read_description
 from lmi_backend.migration.source import PresentServer
-from lmi_backend.migration.variables import NAME, without_machine
+from lmi_backend.migration.variables import NAME
 from lmi_backend.printable import printable
 from lmi_backend.units import MIB
 
@@ -57,7 +57,7 @@ def _read(path: Path, work: Path, source: PresentServer) -> None:
     elif path.suffix == ".json":
         read_description(path, source)
     else:
-        source.variables |= _variables(path)
+        source.environment |= _variables(path)
 
 
 def _set_folder(source: PresentServer, folder: Path) -> None:
@@ -112,7 +112,7 @@ def _variables(path: Path) -> dict[str, str]:
             # A value may be a secret, so the line is not quoted.
             raise ConfigurationError(f"{path}:{number}: is no variable; accepted: NAME=VALUE")
         found[name.strip()] = _unquoted(value.strip())
-    return without_machine(found)
+    return found
 
 
 def _unquoted(value: str) -> str:

@@ -15,3 +15,12 @@ _OF_MACHINES: Final = frozenset(
 def without_machine(variables: Mapping[str, str]) -> dict[str, str]:
     """Return variables without those of the machine."""
     return {name: value for name, value in variables.items() if name not in _OF_MACHINES}
+
+
+def why_left(name: str, value: str) -> str:
+    """Return why a variable that sets no option is not carried over."""
+    if name in _OF_MACHINES:
+        return "it describes the old machine"
+    if not value:
+        return "it is empty"
+    return "no option; if the engine or your own code reads it, set it where the server runs"

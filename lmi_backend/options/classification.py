@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from lmi_backend.errors import OptionError
 from lmi_backend.options.argument_types import is_text_for, problem_of
 from lmi_backend.options.engine_spec import SPECS, implementations
 from lmi_backend.options.foreign_words import server_of
@@ -97,9 +96,7 @@ def check_words(
     unknown = _unknown_words(options, arguments, known, may_be_added=may_be_added)
     if not may_be_added:
         for setting, problem in unknown:
-            raise OptionError(
-                problem, option=setting.name, value=setting.shown, origin=setting.origin
-            )
+            raise setting.error(problem)
     return [f"{setting}: {problem}" for setting, problem in unknown]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -95,8 +96,17 @@ def _first(is_meant: Callable[[EngineSpec], object]) -> EngineSpec | None:
     return next((spec for spec in SPECS.values() if is_meant(spec)), None)
 
 
+def own_file(options: LmiOptions) -> str:
+    """Return the Python file that option.entryPoint names; it may leave out .py, as a module."""
+    entry: str = options[opt.ENTRY_POINT]
+    if entry.endswith(".py"):
+        return entry
+    is_module = entry.isidentifier() and os.path.isfile(options.folder / f"{entry}.py")
+    return f"{entry}.py" if is_module else ""
+
+
 def _by_handler(options: LmiOptions, handler: str) -> EngineSpec | None:
-    if handler in ("", _ANY_ENGINE) or handler.endswith(".py"):
+    if handler in ("", _ANY_ENGINE) or own_file(options):
         return None
     specs = {word: spec for spec in SPECS.values() for word in spec.entry_points}
     if handler not in specs:

@@ -92,7 +92,10 @@ _ALONE: Final[dict[str, str]] = {
     " rope_freq_base n_predict grp_attn_n no_kv_offload"
     " tensor_split cont_batching",
     "TGI": "max_best_of max_stop_sequences max_top_n_tokens waiting_served_ratio"
-    " max_waiting_tokens max_client_batch_size disable_custom_kernels watermark_gamma",
+    " max_waiting_tokens max_client_batch_size disable_custom_kernels watermark_gamma"
+    " watermark_delta max_batch_total_tokens cuda_graphs validation_workers weights_cache_override"
+    " shard_uds_path json_output payload_limit usage_stats tokenizer_config_path rope_factor"
+    " disable_grammar_support enable_prefill_logprobs",
     "SGLang": "schedule_conservativeness disable_overlap_schedule enable_mixed_chunk"
     " enable_dp_attention enable_torch_compile torch_compile_max_bs cuda_graph_max_bs"
     " speculative_eagle_topk num_continuous_decode_steps triton_attention_num_kv_splits"

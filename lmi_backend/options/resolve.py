@@ -64,7 +64,7 @@ class LmiOptions:
         setting = self.settings.get(option.name)
         if setting is None:
             return OptionError(problem, option=option.name, origin="default")
-        return _error(setting, problem)
+        return setting.error(problem)
 
     def secrets(self) -> Iterator[tuple[str, str]]:
         """Yield name and value of each secret in what was written, used or not."""
@@ -75,7 +75,7 @@ class LmiOptions:
         """Return an engine's complaint about an option with the place it was written at."""
         name = error.option.removeprefix(PREFIX)
         setting = self.passthrough.get(name) or self.settings.get(error.option)
-        return _error(setting, error.problem) if setting else error
+        return setting.error(error.problem) if setting else error
 
 
 def load_options(
@@ -173,9 +173,10 @@ class _Collector:
 
     def add_bare(self, environment: Mapping[str, str]) -> None:
         """Add the bare variables, the weakest source."""
-        for option in OPTIONS:
-            if (setting := sources.bare(environment, option)) and self._engine in option.engines:
+        for option in (each for each in OPTIONS if self._engine in each.engines):
+            for setting in sources.bare(environment, option):
                 self._try(option.name, setting)
+                self._seal()
 
     def add_variables(self, environment: Mapping[str, str]) -> None:
         """Add the variables that are no options."""
@@ -185,9 +186,9 @@ class _Collector:
                     self._add_variable(WrittenSetting(variable, value, sources.ORIGIN), status)
         for setting, reason in vllm_image.left_out(environment):
             self._classify(setting, Status("ignored", reason))
-        for setting in sources.unknown(environment):
-            hint = closest(setting.name, (*sources.SERVING_VARIABLES, *live_keys(self._engine)))
-            self._classify(setting, Status("ignored", f"LMI has no such variable{hint}"))
+        read = {found.setting.name for found in self._classifications}
+        for setting, reason in sources.unknown(environment, self._engine, read):
+            self._classify(setting, Status("ignored", reason))
 
     def leave(self, settings: Iterable[tuple[str, WrittenSetting]]) -> None:
         """Add settings that are not looked at."""
@@ -231,7 +232,7 @@ class _Collector:
         elif option.status == "mapped":
             self._add_mapped(option, setting)
         elif option.status == "refused" and not _is_harmless(option, setting):
-            raise _error(setting, f"is not supported: {option.reason}")
+            raise setting.error(f"is not supported: {option.reason}")
         else:
             self._classify(setting, Status("ignored", option.reason))
 
@@ -239,7 +240,7 @@ class _Collector:
         value = _parse(option, setting)
         earlier = self._settings.get(option.name)
         if earlier is not None and self._values[option.name] != value:
-            raise _error(setting, f"contradicts {earlier.written} ({earlier.origin})")
+            raise setting.error(f"contradicts {earlier.written} ({earlier.origin})")
         self._settings.setdefault(option.name, setting)
         self._values.setdefault(option.name, value)
         self._classify(setting, option.status_under(self._engine))
@@ -249,9 +250,9 @@ class _Collector:
             self._classify(setting, Status("ignored", f"LMI reads it as {PREFIX}{key} alone"))
             return
         if not _KEY.fullmatch(key):
-            raise _error(setting, f"is not an option of LMI{closest(key, live_keys(self._engine))}")
+            raise setting.error(f"is not an option of LMI{closest(key, live_keys(self._engine))}")
         if remark_in(setting.value):
-            raise _error(setting, REMARK)
+            raise setting.error(REMARK)
         # No argument of an engine means something else with blanks at its ends.
         setting = replace(setting, value=setting.value.strip())
         self._passthrough[key.removeprefix(PREFIX)] = setting
@@ -261,7 +262,7 @@ class _Collector:
         if status.word == "refused":
             if setting.value.strip().lower() in ("false", "0"):
                 return
-            self.errors.append(_error(setting, f"is not supported: {status.detail}"))
+            self.errors.append(setting.error(f"is not supported: {status.detail}"))
         self._classify(setting, status)
 
     def _classify(self, setting: WrittenSetting, status: Status) -> None:
@@ -283,18 +284,8 @@ def _can_be_read(option: AnyOption, setting: WrittenSetting) -> bool:
 
 def _parse(option: Option[T], setting: WrittenSetting) -> T:
     if remark_in(setting.value) and not option.kind.is_free:
-        raise _error(setting, REMARK)
+        raise setting.error(REMARK)
     try:
         return option.kind.parse(setting.value.strip())
     except (ValueError, OverflowError) as error:
-        raise _error(setting, str(error), option.kind.accepted) from error
-
-
-def _error(setting: WrittenSetting, problem: str, accepted: str = "") -> OptionError:
-    return OptionError(
-        problem,
-        option=setting.name,
-        value=setting.shown,
-        origin=setting.origin,
-        accepted=accepted,
-    )
+        raise setting.error(str(error), option.kind.accepted) from error

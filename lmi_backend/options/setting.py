@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lmi_backend.errors import OptionError
 from lmi_backend.printable import printable
 from lmi_backend.redaction import masked
 
@@ -39,6 +40,12 @@ class WrittenSetting:
     def written(self) -> str:
         """Name and value for people."""
         return f"{printable(self.name)}={self.shown}"
+
+    def error(self, problem: str, accepted: str = "") -> OptionError:
+        """Build the error for it."""
+        return OptionError(
+            problem, option=self.name, value=self.shown, origin=self.origin, accepted=accepted
+        )
 
     def __str__(self) -> str:
         return f"{self.origin}: {self.written}"

@@ -145,4 +145,4 @@ def _builders(
 
 
 def _error(setting: WrittenSetting, problem: str) -> OptionError:
-    return OptionError(problem, option=setting.name, value=setting.shown, origin=setting.origin)
+    return setting.error(problem)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import PlanError
+from lmi_backend.options.engine_choice import own_file
 from lmi_backend.options.model_store import has_model
 from lmi_backend.options.option import PREFIX
 from lmi_backend.options.table import common as opt
@@ -45,12 +46,12 @@ def find_custom(options: LmiOptions) -> CustomFile | None:
     Raises:
         PlanError: it is no Python, or defines nothing LMI knows.
     """
-    entry = options[opt.ENTRY_POINT]
-    file = options.folder / (entry if entry.endswith(".py") else CODE_FILE)
+    entry = own_file(options)
+    file = options.folder / (entry or CODE_FILE)
     if (options.folder / "MAR-INF").is_dir():
         raise PlanError(f"{options.folder}: is an archive of TorchServe, which is not served")
     if not os.path.isfile(file):
-        if entry.endswith(".py"):
+        if entry:
             raise options.error(opt.ENTRY_POINT, f"is not a file (looked at {file})")
         return None
     handler: str = options[opt.HANDLER]

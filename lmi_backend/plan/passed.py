@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.errors import OptionError
 from lmi_backend.options.argument_types import value_of
 from lmi_backend.options.classification import LACKS, classify_unknown, turned
 from lmi_backend.options.option import PREFIX
@@ -29,9 +28,7 @@ def passed_on(
     for name, status in classify_unknown(options, python).items():
         setting = options.passthrough[name]
         if status.word == "refused":
-            raise OptionError(
-                status.detail, option=setting.name, value=setting.shown, origin=setting.origin
-            )
+            raise setting.error(status.detail)
         if status.word != "passed":
             report.notes.append(f"{setting} is ignored: {status.detail}")
             continue
@@ -40,9 +37,7 @@ def passed_on(
         target, text = turned(known, name, setting.value)
         if target != name and target in options.passthrough:
             problem = f"contradicts {PREFIX}{target}: both set it"
-            raise OptionError(
-                problem, option=setting.name, value=setting.shown, origin=setting.origin
-            )
+            raise setting.error(problem)
         if known and target in known.server and target not in known.arguments:
             served[target] = value_of(known.server[target].type, text)
         else:

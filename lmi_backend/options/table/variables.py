@@ -24,6 +24,8 @@ def _image(flags: str) -> str:
 _VARIABLES: Final[dict[str, Status]] = {
     "SERVING_FEATURES": Status("mapped", "engine, when nothing else names it"),
     "SERVING_LOAD_MODELS": Status("mapped", "engine and devices of the folders it names"),
+    "SAGEMAKER_BIND_TO_PORT": Status("mapped", "port of the front end"),
+    "SAGEMAKER_ENABLE_LOAD_AWARE": Status("ignored", "SageMaker's own router is not here"),
     "SERVING_DOWNLOAD_DIR DJL_CACHE_DIR": Status("mapped", "folder for models from S3"),
     "CUDA_VISIBLE_DEVICES": Status("mapped", "devices that workers are given"),
     "OMP_NUM_THREADS": _WORKER,

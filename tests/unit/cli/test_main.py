@@ -1,5 +1,6 @@
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from lmi_backend.repository.record import Record, option_changes
 from tests.unit.test_migration_guide import LLAMA_8B
 
 README = Path(__file__).resolve().parents[3] / "README.md"
+GOLDEN = README.parent / "tests" / "golden"
 STATUS_WITHOUT_A_HUB = {"check": 0, "plan": UNREAD}
 
 
@@ -584,3 +586,59 @@ def test_the_engine_of_an_image_is_written_too(
     assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
     made = load_options(tmp_path / "models" / "org_m", {})
     assert (made.choice.engine, made.choice.mode) == ("trtllm", "python")
+
+
+FOLDERS = sorted(path for path in GOLDEN.iterdir() if path.is_dir())
+HANDLER = "def handle(inputs): ...\n"
+OWN = "engine=DeepSpeed\noption.model_type=base\noption.max_tokens=4096\n"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_check_and_plan_end_alike(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in json.loads((folder / "env.json").read_text()).items():
+        monkeypatch.setenv(name, value)
+    machine = json.loads((folder / "hardware.json").read_text())
+    words = [str(folder), "--gpus", str(machine["gpus"]), "--nodes", str(machine.get("nodes", 1))]
+    if memory := machine.get("gpu_memory"):
+        words += ["--gpu-memory", memory]
+    # A plan alone says that it was made without the size of a model.
+    assert main(["check", *words]) == main(["plan", *words]) % UNREAD
+
+
+@pytest.mark.parametrize(
+    "text", [OWN, f"{OWN}option.entryPoint=inference.py\n", f"{OWN}option.entryPoint=inference\n"]
+)
+def test_a_handler_gets_what_no_engine_knows(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "inference.py" if "inference" in text else "model.py"
+    (tmp_path / name).write_text(HANDLER)
+    (tmp_path / "serving.properties").write_text(text)
+    assert main(["check", str(tmp_path), "--json"]) == main(["plan", str(tmp_path)]) == 0
+    rows = json.loads(capsys.readouterr().out.partition("\nengine ")[0])["options"]
+    shown = {row["name"]: f"{row['status']} {row['detail']}" for row in rows}
+    assert shown["engine"] == "passed the handler gets it, and plan mode"
+    assert shown["option.model_type"] == "passed the handler gets it"
+    assert shown["option.max_tokens"] == "passed the handler gets it"
+
+
+def test_a_store_that_does_not_fit_is_refused_by_check_too(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        text = "option.rolling_batch=vllm\noption.tensor_parallel_degree=1\n"
+        (tmp_path / name / "serving.properties").write_text(text)
+        (tmp_path / name / "config.json").write_text(json.dumps(LLAMA_8B))
+    words = [str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]
+    assert main(["check", *words]) == main(["plan", *words]) == 2
+
+
+def test_a_plan_that_only_this_machine_cannot_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    (tmp_path / "serving.properties").write_text("engine=MPI\noption.rolling_batch=echo\n")
+    for command in ("check", "plan"):
+        assert main([command, str(tmp_path)]) == 2
+        assert "MPI mode needs" in capsys.readouterr().out
+        assert main([command, str(tmp_path), "--gpus", "1"]) == 0

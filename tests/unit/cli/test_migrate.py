@@ -4,12 +4,16 @@ import json
 import os
 import shlex
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lmi_backend.cli.main import main, parser
+from lmi_backend.options.table import OPTIONS, VARIABLES
 
 SECRET = "hf_" + "aBcDeFgHiJkLmNoPqRsTuV"
 MODEL: dict[str, Any] = {
@@ -157,3 +161,44 @@ def test_an_archive_writes_nothing_elsewhere(
     migrate(tmp_path, path, status=2)
     assert "is a link, a device, or outside" in capsys.readouterr().err
     assert not list(tmp_path.rglob("escaped"))
+
+
+NAMES = sorted(
+    {name.rstrip("*") for name in VARIABLES}
+    | {name for option in OPTIONS for name in option.variables}
+    | {"MAX_ROLLING_BATCH_SIZE", "MAX_LENGTH", "MAX_BEST_OF", "SAGEMAKER_REGION", "OPTIONS_DTYPE"}
+    | {"SM_VLLM_DTYPE", "SM_VLLM_NO_SUCH", "OPTION_", "MY_OWN", "http_proxy", "HOME", "NCCL_DEBUG"}
+)
+
+
+@pytest.mark.parametrize("value", ["", "1", "false", "no"])
+def test_every_variable_of_the_container_is_on_the_page(value: str, tmp_path: Path) -> None:
+    environment = dict.fromkeys(NAMES, value)
+    others = {name: value for name in NAMES if name.startswith("S")}
+    containers = [{"Environment": environment}, {"Environment": others}]
+    source = written(tmp_path / "model.json", {"Containers": containers})
+    page = migrate(tmp_path, archive(tmp_path), source, status=2)
+    table = {line.split(" | ")[0].strip("| ") for line in page.splitlines() if line[:1] == "|"}
+    assert {name for name in environment if name not in table} == set()
+    assert "container 2, `` and its variables: SAGEMAKER_" in page
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(
+            r"(OPTION_|SERVING_|SM_VLLM_|MAX_|)[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True
+        ),
+        st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20),
+        max_size=8,
+    )
+)
+@settings(max_examples=20, deadline=None)
+def test_no_variable_is_passed_over(environment: dict[str, str]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        written(folder / "serving.properties", "option.rolling_batch=echo\n")
+        described = {"PrimaryContainer": {"Environment": environment}}
+        source = written(folder / "model.json", described)
+        main(["migrate", name, str(source), "--output", str(folder / "out")])
+        page = (folder / "out" / "MIGRATION.md").read_text()
+    assert all(f"| {name} |" in page for name in environment)

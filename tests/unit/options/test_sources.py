@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.options import LmiOptions, resolve_options
+from lmi_backend.options.option import Status
 from lmi_backend.options.setting import WrittenSetting
 from lmi_backend.options.sources import ORIGIN, bare, overriding, prefixed
 from lmi_backend.options.table import common, server, vllm
@@ -64,10 +65,43 @@ def test_upper_case_is_lowered_and_any_other_is_kept(variable: str, key: str) ->
 def test_the_first_bare_variable_counts_and_an_empty_one_does_not() -> None:
     both = {"TENSOR_PARALLEL_DEGREE": "2", "SM_NUM_GPUS": "4"}
     option = common.TENSOR_PARALLEL_DEGREE
-    assert bare(both, option) == WrittenSetting("TENSOR_PARALLEL_DEGREE", "2", ORIGIN)
-    emptied = both | {"TENSOR_PARALLEL_DEGREE": ""}
-    assert bare(emptied, option) == WrittenSetting("SM_NUM_GPUS", "4", ORIGIN)
-    assert bare({}, option) is None
+    weaker = WrittenSetting("SM_NUM_GPUS", "4", ORIGIN)
+    assert list(bare(both, option)) == [
+        WrittenSetting("TENSOR_PARALLEL_DEGREE", "2", ORIGIN),
+        weaker,
+    ]
+    assert list(bare(both | {"TENSOR_PARALLEL_DEGREE": ""}, option)) == [weaker]
+    assert list(bare({}, option)) == []
+    statuses = {each.setting.name: each.status for each in resolve(both).classifications}
+    assert statuses["SM_NUM_GPUS"] == Status("ignored", "TENSOR_PARALLEL_DEGREE (environment) wins")
+
+
+@pytest.mark.parametrize(
+    ("variable", "detail"),
+    [
+        ("MAX_ROLLING_BATCH_SIZE", "LMI reads OPTION_MAX_ROLLING_BATCH_SIZE"),
+        ("max_model_len", "LMI reads OPTION_MAX_MODEL_LEN"),
+        ("DTYPE", "LMI reads OPTION_DTYPE"),
+        ("JOB_QUEUE_SIZE", "LMI reads SERVING_JOB_QUEUE_SIZE"),
+        ("KV_CACHE_MEMORY_BYTES", "LMI reads OPTION_KV_CACHE_MEMORY_BYTES"),
+        ("MAX_LENGTH", "LMI reads OPTION_MAX_MODEL_LEN"),
+        ("MAX_INPUT_TOKENS", "LMI reads OPTION_MAX_MODEL_LEN"),
+        ("NUM_SHARD", "LMI reads OPTION_TENSOR_PARALLEL_DEGREE"),
+        ("SHARDED", "LMI reads OPTION_TENSOR_PARALLEL_DEGREE"),
+        ("MAX_BATCH_TOTAL_TOKENS", "it is an option of TGI that has no counterpart"),
+        ("NEURON_SEQUENCE_PARALLEL", "it is no variable of vllm, on which this model runs"),
+        ("OPTIONS_DTYPE", "LMI has no such variable; did you mean option.dtype?"),
+        ("option_dtype", "LMI has no such variable; did you mean option.dtype?"),
+        ("SAGEMAKER_NO_SUCH", "LMI has no such variable"),
+        ("BRANCH", ""),
+        ("seed", ""),
+        ("PATH", ""),
+        ("KUBERNETES_SERVICE_HOST", ""),
+    ],
+)
+def test_a_variable_that_only_looks_like_an_option_is_named(variable: str, detail: str) -> None:
+    found = [each.status for each in resolve({variable: "2"}).classifications]
+    assert found == ([Status("ignored", detail)] if detail else [])
 
 
 def test_only_named_sagemaker_variables_override() -> None:
