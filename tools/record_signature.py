@@ -76,6 +76,7 @@ def record_vllm() -> Record:
             for flag, name in _opposites(actions.values())
             if name not in {field.name for field in listener}
         },
+        "spellings": _spellings(actions.values(), {field.name for field in fields}),
         "arguments": {
             field.name: [
                 _type(field, flags.get(field.name)),
@@ -144,6 +145,14 @@ def _opposites(actions: Iterable[argparse.Action]) -> Iterator[tuple[str, str]]:
         for flag in sorted(others):
             if not flag.startswith("--no-"):
                 yield flag.removeprefix("--").replace("-", "_"), action.dest
+
+
+def _spellings(actions: Iterable[argparse.Action], arguments: set[str]) -> dict[str, str]:
+    """Return the further names of flags that have a value, with the argument that each sets."""
+    valued = [each for each in actions if each.nargs != 0 and each.dest in arguments]
+    pairs = ((flag, each.dest) for each in valued for flag in each.option_strings)
+    names = ((flag[2:].replace("-", "_"), to) for flag, to in pairs if flag.startswith("--"))
+    return {name: argument for name, argument in names if name != argument}
 
 
 def _ended_models(*, is_replaced: bool) -> dict[str, str]:

@@ -18,7 +18,7 @@ from lmi_backend.printable import printable
 from lmi_backend.units import MIB
 
 _LMI_IMAGES: Final = ("djl-inference", "djl-serving", "deepjavalibrary")
-_VLLM_IMAGE: Final = "vllm"
+_VLLM_IMAGE: Final = "vllm:"
 _RELEASE: Final = re.compile(r"v?(\d{1,4}\.\d{1,4}\.\d{1,4})")
 _SHOWN: Final = 5
 """Names of variants, files and scalings that are listed."""
@@ -110,8 +110,8 @@ def _read_image(image: str, source: PresentServer) -> None:
     if not image:
         return
     source.changes.append(f"the image `{image}` is replaced by that of lmi-backend")
-    name, _, tag = image.rpartition("/")[2].partition(":")
-    found = _RELEASE.match(tag) if _VLLM_IMAGE in name else None
+    _, _, tag = image.rpartition(_VLLM_IMAGE)
+    found = _RELEASE.match(tag) if tag != image else None
     if found:
         source.decisions.append(
             f"the image has vLLM {found[1]}: compare the release that `check` names; "

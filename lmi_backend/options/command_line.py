@@ -26,7 +26,12 @@ class CommandLine:
     def __init__(self, package: Package, module: Module, source: ArgumentSource) -> None:
         self._package, self._module, self._source = package, module, source
         nodes = list(ast.walk(module.tree))
-        self._flags = dict(_flags(nodes))
+        added = list(_flags(nodes))
+        self._flags = {name: flag for name, _, flag in added}
+        self.spellings = {
+            other: name for name, others, _ in added for other in others if other != name
+        }
+        """Further names of flags to the arguments that they set."""
         self._unpacked = dict(_unpacked(nodes))
         constants = (node for node in nodes if isinstance(node, ast.Constant))
         self._written = {text for text in texts_in(constants) if text.startswith("--")}
@@ -168,8 +173,8 @@ class _Flag:
     """Whether it is given without a value and has no opposite."""
 
 
-def _flags(nodes: list[ast.AST]) -> Iterator[tuple[str, _Flag]]:
-    """Yield the flags that a module adds to a parser, by the argument that each sets."""
+def _flags(nodes: list[ast.AST]) -> Iterator[tuple[str, list[str], _Flag]]:
+    """Yield the argument that each flag sets that a module adds, the flag's names, and the flag."""
     tables = {
         target.id: node.value.args[0].id
         for node in nodes
@@ -182,11 +187,12 @@ def _flags(nodes: list[ast.AST]) -> Iterator[tuple[str, _Flag]]:
     }
     for node in nodes:
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
-            names = [text for text in texts_in(node.args) if text.startswith("--")]
+            flags = (text for text in texts_in(node.args) if text.startswith("--"))
+            names = [text.removeprefix("--").replace("-", "_") for text in flags]
             given = {word.arg: word.value for word in node.keywords if word.arg}
             name = next(iter(texts_in([given.get("dest")]) or names), "")
             if name:
-                yield name.removeprefix("--").replace("-", "_"), _flag(node, given, tables)
+                yield name, names, _flag(node, given, tables)
 
 
 def _flag(call: ast.Call, given: Mapping[str, ast.expr], tables: Mapping[str, str]) -> _Flag:

@@ -115,6 +115,18 @@ class Option(Generic[T]):
         own = implementation.arguments if self.scope in COMMON_SCOPES else {}
         return self.engine_args.get(implementation.name) or own.get(self.name, "")
 
+    def can_read(self, text: str) -> bool:
+        """Tell whether a text is one of its values."""
+        try:
+            self.kind.parse(text.strip())
+        except ValueError:
+            return False
+        return True
+
+    def is_harmless(self, text: str) -> bool:
+        """Tell whether a text says of a refused option what has no effect."""
+        return self.can_read(text) and self.kind.parse(text.strip()) in self.harmless
+
     def status_under(self, engine: str) -> Status:
         """Return what becomes of it when the model runs on an engine the row speaks of."""
         if self.status != "mapped":

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from lmi_backend.errors import OptionError
 from lmi_backend.options import sources, vllm_image
+from lmi_backend.options.abbreviations import release_with_flags, spelt_out
 from lmi_backend.options.engine_choice import EngineChoice, choose_engine
 from lmi_backend.options.engine_spec import default_engine
 from lmi_backend.options.hints import REMARK, closest, remark_in
@@ -18,8 +20,17 @@ from lmi_backend.options.model_store import LOAD_MODELS
 from lmi_backend.options.option import PREFIX, AnyOption, Option, Status
 from lmi_backend.options.properties import Property, read_properties
 from lmi_backend.options.setting import Classification, WrittenSetting
+from lmi_backend.options.signature import Signature
 from lmi_backend.options.sources import FILE_NAME
-from lmi_backend.options.table import CHOICE, OPTIONS, VARIABLES, common, find_option, live_keys
+from lmi_backend.options.table import (
+    CHOICE,
+    KEYS,
+    OPTIONS,
+    VARIABLES,
+    common,
+    find_option,
+    live_keys,
+)
 from lmi_backend.redaction import secrets_of
 
 T = TypeVar("T")
@@ -136,7 +147,8 @@ def _examine(
     except OptionError as error:
         # The rest is read as LMI's default would be, so that every error is found at once.
         errors, choice = [error], _default_choice()
-    collector = _Collector(choice.engine)
+    chosen = replace(choosing.finish(folder), choice=choice)
+    collector = _Collector(choice.engine, partial(release_with_flags, chosen, environment))
     collector.add_layers(layers)
     collector.add_bare(environment)
     collector.add_variables(environment)
@@ -150,8 +162,11 @@ def _written(entry: Property) -> WrittenSetting:
 class _Collector:
     """Gives each setting its status: the first source wins; two that differ in it are refused."""
 
-    def __init__(self, engine: str) -> None:
+    def __init__(
+        self, engine: str, find_known: Callable[[], Signature | None] = lambda: None
+    ) -> None:
         self.errors: list[OptionError] = []
+        self._find_known = find_known
         self._engine = engine
         self._settings: dict[str, WrittenSetting] = {}
         self._values: dict[str, Any] = {}
@@ -217,6 +232,8 @@ class _Collector:
             self._classify(setting, Status("refused", error.problem))
 
     def _add(self, key: str, setting: WrittenSetting) -> None:
+        if key not in KEYS and key.startswith(PREFIX) and (known := self._find_known()):
+            key = spelt_out(key, setting, known)
         option = find_option(key, self._engine)
         name = option.name if option else key
         if name in self._sealed:
@@ -227,11 +244,11 @@ class _Collector:
             self._add_unknown(key, setting)
         elif option.kind.name == "text" and not setting.value.strip():
             self._classify(setting, Status("ignored", _NOTHING))
-        elif option.else_ignored and not _can_be_read(option, setting):
+        elif option.else_ignored and not option.can_read(setting.value):
             self._classify(setting, Status("ignored", option.else_ignored))
         elif option.status == "mapped":
             self._add_mapped(option, setting)
-        elif option.status == "refused" and not _is_harmless(option, setting):
+        elif option.status == "refused" and not option.is_harmless(setting.value):
             raise setting.error(f"is not supported: {option.reason}")
         else:
             self._classify(setting, Status("ignored", option.reason))
@@ -255,7 +272,9 @@ class _Collector:
             raise setting.error(REMARK)
         # No argument of an engine means something else with blanks at its ends.
         setting = replace(setting, value=setting.value.strip())
-        self._passthrough[key.removeprefix(PREFIX)] = setting
+        earlier = self._passthrough.setdefault(key.removeprefix(PREFIX), setting)
+        if earlier.value != setting.value:
+            raise setting.error(f"contradicts {earlier.written} ({earlier.origin})")
         self._classify(setting, Status("passed", ""))
 
     def _add_variable(self, setting: WrittenSetting, status: Status) -> None:
@@ -267,19 +286,6 @@ class _Collector:
 
     def _classify(self, setting: WrittenSetting, status: Status) -> None:
         self._classifications.append(Classification(setting, status))
-
-
-def _is_harmless(option: AnyOption, setting: WrittenSetting) -> bool:
-    value = setting.value.strip()
-    return _can_be_read(option, setting) and option.kind.parse(value) in option.harmless
-
-
-def _can_be_read(option: AnyOption, setting: WrittenSetting) -> bool:
-    try:
-        option.kind.parse(setting.value.strip())
-    except ValueError:
-        return False
-    return True
 
 
 def _parse(option: Option[T], setting: WrittenSetting) -> T:

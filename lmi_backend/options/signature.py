@@ -74,6 +74,8 @@ class Signature:
     """Arguments of the listener, which is not started: host, port and the like."""
     opposites: Mapping[str, str] = field(default_factory=dict)
     """Flag that turns an argument off to the argument: `disable_x` to `enable_x`."""
+    spellings: Mapping[str, str] = field(default_factory=dict)
+    """Further name of a flag to the argument that it sets."""
     plugins: tuple[str, ...] = ()
     """Installed distributions that may add values."""
 
@@ -112,6 +114,7 @@ def recorded_signature(implementation: str) -> Signature | None:
         server=_arguments(record.get("server", {})),
         listener=tuple(record.get("listener", ())),
         opposites=_frozen(record.get("opposites", {})),
+        spellings=_frozen(record.get("spellings", {})),
     )
 
 
@@ -207,6 +210,7 @@ def _read_flags(
         "server": _frozen({name: _argument(each, served[name]) for name, each in server.items()}),
         "listener": listener,
         "opposites": _frozen(dict(line.opposites(switched))),
+        "spellings": _frozen({name: to for name, to in line.spellings.items() if to in fields}),
     }
 
 

@@ -157,6 +157,7 @@ def test_what_is_read_of_the_files_is_what_vllm_says(installed: Signature) -> No
     assert set(installed.server) == set(recorded.server)
     assert installed.listener == recorded.listener
     assert installed.opposites == recorded.opposites
+    assert installed.spellings == recorded.spellings
     assert installed.ended_models == recorded.ended_models
     assert installed.replaced_models == recorded.replaced_models
 
