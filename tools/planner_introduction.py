@@ -72,7 +72,7 @@ The rest becomes blocks of the KV cache. Layers of one kind (all of the text, a 
 are divided into groups, of as many layers as the rarest kind has. The blocks of all groups have one size. A
 block of attention has as many tokens as a state needs.
 
-"GPU KV cache size" is blocks divided by groups until 0.20. From 0.21 on it is the maximum
+In the log, "GPU KV cache size" is blocks divided by groups until 0.20.1. From 0.20.2 on it is the maximum
 concurrency times the longest sequence. For models of one kind both are the same; for others compare
 GiB. `tests/contract/test_vllm_layout.py` computes 134 mixtures of layers with the installed vLLM,
 and the planner has the same blocks and tokens.

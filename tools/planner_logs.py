@@ -72,7 +72,7 @@ class Log:
         """Predicted minus logged tokens, in percent; where none were logged, GiB of cache."""
         if not self.tokens:
             return 100 * (self.estimate.kv_cache / GIB / self.space - 1)
-        return 100 * (self.estimate.num_tokens / self.tokens - 1)
+        return 100 * (self.estimate.logged_tokens / self.tokens - 1)
 
     @property
     def has_range(self) -> bool:
@@ -81,7 +81,7 @@ class Log:
         if not self.tokens:
             least, most = made.kv_cache - made.less, made.kv_cache + made.more
             return least <= self.space * GIB <= most
-        least, most = made.token_range
+        least, most = (each.logged_tokens for each in made.bounds)
         return least <= self.tokens <= most
 
     @property
@@ -90,7 +90,7 @@ class Log:
         if not self.space or not self.tokens:
             return None
         layout = self.estimate.layout
-        found = layout.tokens(
+        found = layout.logged_tokens(
             int(self.space * GIB) // layout.block_bytes, self.cache.length, self.step.release
         )
         return 100 * (found / self.tokens - 1)
@@ -140,14 +140,15 @@ def _log(row: dict[str, str], model: dict[str, Any], configs: dict[str, Any]) ->
 
 
 def _step(row: dict[str, str]) -> Step:
-    found = re.findall(r"0\.(\d+)", row["vllm"])
+    found = re.findall(r"0\.(\d+)(?:\.([1-9]))?", row["vllm"])
+    minor, third = found[-1 if "-" in row["vllm"] else 0] if found else ("30", "")
     note = row["note"]
     gpu = (level for name, level in _CAPABILITIES.items() if row["gpu"].startswith(name))
     return Step(
         tokens=int(number(row["max_num_batched_tokens"]) or 2048),
         sequences=int(number(row["max_num_seqs"]) or 256),
         # Of "0.28-0.30" the latest; where none is said the newest of the year's summer.
-        release=(0, int(found[-1 if "-" in row["vllm"] else 0])) if found else (0, 30),
+        release=(0, int(minor), *([int(third)] if third else [])),
         capability=next(gpu, 86),
         graphs="eager" not in note,
         is_instinct="MI300X" in row["gpu"],

@@ -64,7 +64,7 @@ class Comparison:
         if found is None or not self.row["kv_tokens"] or not found.block_bytes:
             return 0
         blocks = int(self.measured * GIB) // found.block_bytes
-        return found.layout.tokens(blocks, found.length, found.release)
+        return found.layout.logged_tokens(blocks, found.length, found.release)
 
     @property
     def token_step(self) -> float:

@@ -32,7 +32,7 @@ def table(found: list[Log]) -> Iterator[str]:
     yield f"|{' --- |' * 8}"
     for each in sorted(found, key=lambda log: (log.gpu, log.row["vllm"], log.row["model"])):
         row, made = each.row, each.estimate
-        tokens = f"{made.num_tokens:,} / {each.tokens:,}" if each.tokens else "-"
+        tokens = f"{made.logged_tokens:,} / {each.tokens:,}" if each.tokens else "-"
         is_shown = is_compared(each)
         error = f"{each.error:+.1f} %" if is_shown else each.unknown or "-"
         cells = (

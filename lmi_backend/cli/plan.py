@@ -149,8 +149,7 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
     if plan.memory:
         yield (
             f"memory      {human_bytes(plan.memory.weights)} weights and "
-            f"{human_bytes(plan.memory.kv_cache)} KV cache per device; "
-            f"{plan.memory.num_tokens} tokens fit at once"
+            f"{_cache(plan)} KV cache per device; {plan.memory.num_tokens} tokens fit at once"
         )
         if plan.memory.overhead:
             yield f"            {_bar(plan.memory)}  weights #, a step =, KV cache -"
@@ -180,6 +179,17 @@ def _why_not_here(plan: EnginePlan) -> str:
     except ConfigurationError as error:
         return str(error)
     return ""
+
+
+def _cache(plan: EnginePlan) -> str:
+    """Return the size of the KV cache, and between what it is if that is not sure."""
+    memory, implementation = plan.memory, implementations().get(plan.engine)
+    if memory is None:
+        return ""
+    least, most = (human_bytes(max(0, each.kv_cache)) for each in memory.bounds)
+    is_range = least != most and implementation and implementation.counts_memory_as_vllm
+    between = f" ({least} to {most})" if is_range else ""
+    return f"{human_bytes(max(0, memory.kv_cache))}{between}"
 
 
 def _bar(memory: MemoryEstimate) -> str:

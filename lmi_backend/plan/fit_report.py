@@ -43,10 +43,11 @@ def describe(capacity: Capacity, estimate: MemoryEstimate) -> list[str]:
             )
     if estimate.block_bytes:
         each = tokens // capacity.max_running
+        longest = f", or {estimate.concurrency:.1f} of {estimate.length}"
         lines.append(
             f"KV cache: {estimate.num_blocks} blocks of {estimate.block_size}, "
-            f"{tokens} tokens fit at once: {each} for each of {capacity.max_running} requests, "
-            f"or {tokens / capacity.longest:.1f} of {capacity.longest}"
+            f"{tokens} tokens fit at once: {each} for each of {capacity.max_running} requests"
+            f"{longest if estimate.length > 1 else ''}"
         )
     return lines
 
@@ -55,6 +56,8 @@ def _uncertain(capacity: Capacity) -> Iterator[str]:
     """Yield what is not counted, and what is not written."""
     if text := uncounted(capacity.facts.unread):
         yield text
+    if name := capacity.facts.unknown_class:
+        yield f"{name} is no model_type that is known here: its size is read by the usual fields"
     names = uncounted_arguments(capacity.options, capacity.release)
     if capacity.counts_as_vllm and names:
         yield f"not counted: what these options take or save: {', '.join(names)}"

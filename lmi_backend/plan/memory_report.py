@@ -29,9 +29,10 @@ def memory_lines(memory: MemoryEstimate, device_memory: int) -> Iterator[str]:
     if not memory.num_blocks:
         return
     named = memory.release >= _NAMES_THE_DEVICE and not device_memory
-    size = f"{'CPU' if named else 'GPU'} KV cache size: {memory.num_tokens:,} tokens"
-    requests = memory.num_blocks / memory.layout.blocks_for(memory.length)
-    most = f"Maximum concurrency for {memory.length:,} tokens per request: {requests:.2f}x"
+    size = f"{'CPU' if named else 'GPU'} KV cache size: {memory.logged_tokens:,} tokens"
+    most = (
+        f"Maximum concurrency for {memory.length:,} tokens per request: {memory.concurrency:.2f}x"
+    )
     if memory.release >= _CAPACITY_IN_ONE_LINE:
         yield f"{size}, {most}"
     else:

@@ -265,8 +265,8 @@ def _release(options: LmiOptions, python: str) -> Release:
     """Return the release of vLLM that will run, the newest known where another engine does."""
     implementation = options.choice.spec.implementation
     known = signature_of(options, python) if implementation.counts_memory_as_vllm else None
-    match = re.match(r"(\d+)\.(\d+)", known.version) if known else None
-    return (int(match[1]), int(match[2])) if match else NEWEST
+    match = re.match(r"(\d+)\.(\d+)(?:\.([1-9]\d*))?", known.version) if known else None
+    return tuple(int(each) for each in match.groups() if each) if match else NEWEST
 
 
 def _allowed(options: LmiOptions, environment: Mapping[str, str], hardware: Hardware) -> Hardware:

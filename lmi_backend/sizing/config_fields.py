@@ -11,6 +11,7 @@ from typing import Final
 
 from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.printable import printable
 
 # A multimodal config keeps the language model's in one of these, sometimes two deep.
 _LANGUAGE_MODEL = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -20,6 +21,8 @@ _CLASSES: Final = Path(__file__).with_name("class_defaults.json")
 _LARGEST = (1 << 31) - 1
 _DEEPEST = 4
 """Configs inside one another: a class may name itself for its own part."""
+_NAME = 80
+"""Characters of a name that are shown."""
 _LONGEST = 20
 """Digits of a number that is written as text."""
 
@@ -68,6 +71,12 @@ class ConfigFields:
         # What the file says to be null is null to the class too.
         found = None if name in self.fields else _defaults(self.fields).get(name)
         return None if isinstance(found, list) else found
+
+    @property
+    def unknown_class(self) -> str:
+        """The file's model_type if no class of that name was recorded."""
+        kind = str(self.fields.get("model_type") or self.outer.get("model_type") or "")
+        return printable(kind, _NAME) if kind and kind not in _classes() else ""
 
     def shared(self, name: str) -> object:
         """Return a field that a multimodal config may also keep at its top level."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lmi_backend.sizing.model_facts import ModelFacts
     from lmi_backend.sizing.step import Release, Step
 
-CAPACITY_BY_CONCURRENCY: Final[Release] = (0, 21)
+_CAPACITY_BY_CONCURRENCY: Final[Release] = (0, 20, 2)
 """From this release on "GPU KV cache size" is the maximum concurrency times the length."""
 _WIDER_GROUPS: Final[Release] = (0, 18)
 _IN_FLIGHT: Final[Release] = (0, 26)
@@ -65,11 +65,18 @@ class KvLayout:
         """Return the tokens of the longest sequence that so many blocks hold."""
         return max(0, bisect_right(_LENGTHS, num_blocks, key=self.blocks_for) - 1)
 
-    def tokens(self, num_blocks: int, length: int, release: Release) -> int:
-        """Return what vLLM writes as "GPU KV cache size" for sequences of so many tokens."""
-        if release < CAPACITY_BY_CONCURRENCY or (self.is_uniform and length <= self.block_size):
-            return num_blocks // self.groups * self.block_size
+    def tokens(self, num_blocks: int, length: int) -> int:
+        """Return the tokens of all sequences of this length that fit at once."""
+        if length == 1 and self.is_uniform:
+            # No length is known.
+            return num_blocks * self.block_size
         return num_blocks * length // self.blocks_for(length)
+
+    def logged_tokens(self, num_blocks: int, length: int, release: Release) -> int:
+        """Return what a release of vLLM writes as "GPU KV cache size"."""
+        if release < _CAPACITY_BY_CONCURRENCY:
+            return num_blocks // self.groups * self.block_size
+        return self.tokens(num_blocks, length)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,14 +59,30 @@ class MemoryEstimate:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that fit at once, of all running requests together, as vLLM counts them."""
-        return self.layout.tokens(self.num_blocks, self.length, self.release)
+        """Tokens that fit at once, of as many sequences of the greatest length as fit."""
+        return self.layout.tokens(self.num_blocks, self.length)
+
+    @property
+    def logged_tokens(self) -> int:
+        """Tokens that fit as the release of vLLM counts them in its log."""
+        return self.layout.logged_tokens(self.num_blocks, self.length, self.release)
+
+    @property
+    def concurrency(self) -> float:
+        """Sequences of the greatest length that fit at once."""
+        return self.num_blocks / self.layout.blocks_for(self.length)
+
+    @property
+    def bounds(self) -> tuple[MemoryEstimate, MemoryEstimate]:
+        """The estimate with the smallest and the largest cache, as far as the parts are known."""
+        least = replace(self, kv_cache=self.kv_cache - self.less)
+        return least, replace(self, kv_cache=self.kv_cache + self.more)
 
     @property
     def token_range(self) -> tuple[int, int]:
-        """Fewest and most tokens that fit, as far as the parts are known."""
-        least = replace(self, kv_cache=self.kv_cache - self.less)
-        return least.num_tokens, replace(self, kv_cache=self.kv_cache + self.more).num_tokens
+        """Fewest and most tokens that fit."""
+        least, most = self.bounds
+        return least.num_tokens, most.num_tokens
 
     @property
     def longest(self) -> int:

@@ -128,6 +128,8 @@ class ModelFacts:
     """Fields of config.json that nobody has read and that may mean memory."""
     assumed: tuple[str, ...] = ()
     """Fields that config.json lacks, so that its class's defaults were taken."""
+    unknown_class: str = ""
+    """config.json's model_type if its config class is not known here."""
     drafted_tokens: int = 0
     """Tokens that are guessed in a step: layers with a state keep one for each."""
     draft: Draft | None = None
@@ -176,6 +178,7 @@ def read_model_facts(
         is_gated=_kind(config) not in PLAIN_MLP,
         unread=unread_fields(config),
         assumed=tuple(sorted(config.assumed)),
+        unknown_class=config.unknown_class,
     )
 
 

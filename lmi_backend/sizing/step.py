@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from lmi_backend.sizing.kv_layers import DeltaShape, StateLayers
     from lmi_backend.sizing.model_facts import ModelFacts
 
-Release = tuple[int, int]
-"""Major and minor number of a release of vLLM."""
+Release = tuple[int, ...]
+"""Major and minor number of a release of vLLM, and the third where it is not 0."""
 
 NEWEST: Final[Release] = (0, 32)
 """The release a plan is made for where none is known."""

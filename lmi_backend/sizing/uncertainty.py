@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _PLAIN_SHARE: Final = 0.01
 _QUANTISED_SHARE: Final = 0.05
 """Of computed weights: which modules are left out of a quantisation is not always written."""
+_UNKNOWN_SHARE: Final = 0.1
+"""The same of a class that is not known here."""
 _LOGGED: Final = int(0.15 * GIB)
 """Where many logs of the same kind of device and release are known."""
 _UNLOGGED: Final = GIB
@@ -49,6 +51,7 @@ def uncertainty(
     if facts.weight_source == COMPUTED:
         is_plain = not facts.quantization and not facts.vision_parameters
         share = _PLAIN_SHARE if is_plain else _QUANTISED_SHARE
+        share = _UNKNOWN_SHARE if facts.unknown_class else share
     found = int(weights * share)
     is_logged = step.release < _LAST_LOGGED and step.capability in _LOGGED_DEVICES
     is_usual = not facts.states.layers and not facts.vision_parameters and not step.is_instinct

@@ -9,7 +9,7 @@ from lmi_backend.sizing.draft import Draft
 from lmi_backend.sizing.kv_groups import CacheSizes, KvLayout, kv_layout
 from lmi_backend.sizing.kv_layers import LocalAttention, StateLayers
 from lmi_backend.sizing.memory import CacheKind, with_draft
-from lmi_backend.sizing.step import NEWEST, Step
+from lmi_backend.sizing.step import Step
 from lmi_backend.units import GIB
 from tests.support.places import TESTS, TINY
 from tests.unit.sizing.test_memory import LLAMA_3_8B
@@ -65,6 +65,6 @@ def test_blocks_and_tokens_are_vllms(vllm_interpreter: Any) -> None:
         # Steps overlap on a GPU, and not on this machine.
         made = layout(case, answered["in_flight"] // 2)
         blocks = SPACE // made.block_bytes
-        tokens = made.tokens(blocks, case["length"], NEWEST)
+        tokens = made.tokens(blocks, case["length"])
         # vLLM multiplies in floating point.
         assert (blocks, tokens) == (found[0], found[1]) or tokens - 1 == found[1], case

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -642,3 +643,20 @@ def test_a_plan_that_only_this_machine_cannot_start(
         assert main([command, str(tmp_path)]) == 2
         assert "MPI mode needs" in capsys.readouterr().out
         assert main([command, str(tmp_path), "--gpus", "1"]) == 0
+
+
+def test_a_plan_says_how_sure_its_memory_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranges = []
+    for kind in ("llama", "llama9_exp"):
+        (tmp_path / "config.json").write_text(json.dumps({**LLAMA_8B, "model_type": kind}))
+        assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
+        output = capsys.readouterr().out
+        assert ("llama9_exp is no model_type that is known here" in output) == (kind != "llama")
+        found = re.search(
+            r"KV cache per device|\((\d+\.\d) GiB to (\d+\.\d) GiB\) KV cache", output
+        )
+        assert found
+        ranges.append(float(found[2]) - float(found[1]))
+    assert 0 < ranges[0] < ranges[1]

@@ -43,7 +43,7 @@ def test_windows_are_groups_as_large_as_the_rarest_kind() -> None:
     assert found.block_bytes == 10 * 131_072
     blocks = int(19.53 * GIB) // found.block_bytes
     assert blocks == pytest.approx(15_997, abs=4)
-    assert found.tokens(15_997, 8192, STEP.release) == 36_560
+    assert found.logged_tokens(15_997, 8192, STEP.release) == 36_560
 
 
 def test_windows_that_are_nearly_as_many_are_padded() -> None:
@@ -71,8 +71,8 @@ def test_layers_with_smaller_tokens_have_larger_blocks() -> None:
     found = layout(GEMMA_4_31B, step, 16_384, full_token=8192)
     assert (found.block_size, found.full_block) == (16, 32)
     blocks = 50 * GIB // found.block_bytes
-    assert found.tokens(blocks, 131_072, (0, 20)) == pytest.approx(55_000, rel=0.01)
-    assert found.tokens(blocks, 131_072, (0, 21)) == pytest.approx(525_000, rel=0.02)
+    assert found.logged_tokens(blocks, 131_072, (0, 20)) == pytest.approx(55_000, rel=0.01)
+    assert found.logged_tokens(blocks, 131_072, (0, 20, 2)) == pytest.approx(525_000, rel=0.02)
 
 
 def test_steps_that_overlap_keep_more() -> None:
@@ -86,7 +86,7 @@ def test_states_make_blocks_longer(blocks: int, tokens: int) -> None:
     step = replace(STEP, release=(0, 24), prefix_caching=True)
     found = layout(QWEN_35B_A3B, step, 1024, 32 * 128 * 128 * 4 + 3 * 8192 * 2)
     assert (found.block_size, found.full_groups, found.state_blocks) == (2096, 1, 6)
-    assert found.tokens(blocks, 131_072, step.release) == tokens
+    assert found.logged_tokens(blocks, 131_072, step.release) == tokens
 
 
 @pytest.mark.parametrize(("release", "blocks"), [((0, 27), 3), ((0, 28), 6)])
@@ -127,4 +127,4 @@ def test_without_attention_a_block_is_the_state_of_a_sequence() -> None:
     facts = replace(LLAMA_3_8B, num_kv_layers=0, states=StateLayers(32, 1536 * 16, 2, 3 * 1536))
     found = layout(facts, replace(STEP, release=(0, 32)), 0, 58_368)
     assert 40 * GIB // found.block_bytes == 22_995
-    assert found.tokens(22_995, 2048, (0, 32)) == 47_093_760
+    assert found.logged_tokens(22_995, 2048, (0, 32)) == 47_093_760
