@@ -43,8 +43,18 @@ def check(path: Path) -> Iterator[str]:
     if path.stem in VAGUE and not path.as_posix().endswith(NAMED_FOR_A_REASON):
         yield f"{path}:1: a module named {path.stem} says nothing"
     for node in ast.walk(ast.parse(text)):
+        is_async = "import asyncio" in text
+        if isinstance(node, ast.ExceptHandler) and is_async and _misses_asyncios(node):
+            yield f"{path}:{node.lineno}: on Python 3.10 asyncio.TimeoutError is another class"
         if isinstance(node, _Function):
             yield from (f"{path}:{node.lineno}: {node.name}: {what}" for what in _function(node))
+
+
+def _misses_asyncios(handler: ast.ExceptHandler) -> bool:
+    """Tell whether a handler takes a timeout of the system's calls alone."""
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {ast.unparse(each) for each in caught if each}
+    return "TimeoutError" in names and "asyncio.TimeoutError" not in names
 
 
 def _function(node: _Function) -> Iterator[str]:

@@ -170,7 +170,8 @@ def _groups(outcomes: Sequence[Outcome]) -> Iterator[Group]:
     found: dict[tuple[str, ...], list[tuple[Outcome, Difference]]] = defaultdict(list)
     for outcome in outcomes:
         for each in outcome.differences:
-            found[(outcome.path, *each.key)].append((outcome, each))
+            key = (outcome.path, *each.key)
+            found[key].append((outcome, each))
     for members in sorted(found.values(), key=len, reverse=True):
         outcome, difference = members[0]
         places = tuple(each.place for each, _ in members)

@@ -24,9 +24,10 @@ def wait_for(is_true: Callable[[], Any], seconds: float = HANG_SECONDS) -> None:
 
 async def until(is_true: Callable[[], Any]) -> None:
     """Let the event loop run until something holds."""
-    async with asyncio.timeout(HANG_SECONDS):
-        while not is_true():  # noqa: ASYNC110  nobody says when it is
-            await asyncio.sleep(0.01)
+    end = time.monotonic() + HANG_SECONDS
+    while not is_true():
+        assert time.monotonic() < end, f"not so after {HANG_SECONDS} s"
+        await asyncio.sleep(0.01)
 
 
 async def turns(count: int = 10) -> None:

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import psutil
 
@@ -166,7 +166,7 @@ class CpuWatch:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> CpuWatch:
         self._thread.start()
         return self
 

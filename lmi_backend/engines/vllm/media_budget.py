@@ -70,9 +70,8 @@ class MediaBudget:
             self._waiting.append(waiting)
             self._grant()
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await waiting.granted
-        except TimeoutError:
+            await asyncio.wait_for(waiting.granted, WAIT_SECONDS)
+        except asyncio.TimeoutError:
             problem = "other requests hold the memory for decoded images, clips and sounds"
             raise UnavailableError(problem) from None
         finally:

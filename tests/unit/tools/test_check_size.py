@@ -6,6 +6,7 @@ import check_size
 import pytest
 
 DEEP = "def f():\n for a in b:\n  if a:\n   with a:\n    while a:\n     pass\n"
+WAIT = "import asyncio\ntry: ...\n"
 ELIF = "def f():\n if a:\n  pass\n elif b:\n  pass\n elif c:\n  pass\n elif d:\n  pass\n"
 
 
@@ -17,6 +18,8 @@ ELIF = "def f():\n if a:\n  pass\n elif b:\n  pass\n elif c:\n  pass\n elif d:\n
         ("p.py", "def f(self, a, b, c, d, e, g, h): ...\n", "f: 7 positional parameters (6)"),
         ("deep.py", DEEP, "f: nested 4 deep (3)"),
         ("utils.py", "", "says nothing"),
+        ("wait.py", f"{WAIT}except TimeoutError: ...\n", "another class"),
+        ("both.py", f"{WAIT}except (TimeoutError, asyncio.TimeoutError): ...\n", ""),
         ("fine.py", f"def f(a, *, b, c, d, e, g, h): ...\n{ELIF}", ""),
     ],
 )

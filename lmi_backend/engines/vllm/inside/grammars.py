@@ -88,11 +88,10 @@ class GrammarTrials:
             return
         if (verdict := self._known(kind, text)) is None:
             job = self._job(kind, text)
-            loop = asyncio.get_running_loop()
+            tried = asyncio.get_running_loop().run_in_executor(_pool, _try, job)
             try:
-                async with asyncio.timeout(WAIT_SECONDS):
-                    verdict = await loop.run_in_executor(_pool, _try, job)
-            except TimeoutError:
+                verdict = await asyncio.wait_for(tried, WAIT_SECONDS)
+            except (TimeoutError, asyncio.TimeoutError):
                 raise UnavailableError("too many structured outputs are tried at once") from None
             self._remember(kind, text, verdict)
         if verdict == _REFUSED:

@@ -101,8 +101,7 @@ async def test_requests_that_all_hold_some_and_want_more_all_complete() -> None:
         assert budget.taken <= TIMES * MOST
         pixels.close()
 
-    async with asyncio.timeout(HANG_SECONDS):
-        await asyncio.gather(*map(complete, reversed(requests)))
+    await asyncio.wait_for(asyncio.gather(*map(complete, reversed(requests))), HANG_SECONDS)
     assert budget.taken == 0
 
 
