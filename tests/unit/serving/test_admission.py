@@ -1,6 +1,7 @@
 """Whose turn it is."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -122,6 +123,26 @@ def test_answers_that_end_quickly_let_more_go_ahead() -> None:
     queue.enqueue("a", 200)
     # A thousand a second are 50 in the 50 ms that a request may take to the engine.
     assert 64 + 40 <= len(queue.starts(64)) <= 64 + 50
+
+
+def test_the_rate_counts_the_answers_that_ended_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr("lmi_backend.serving.admission.time", clock)
+    queue = Queue(make(running=16))
+    for second in (1.0, 2.0):
+        clock.monotonic = lambda now=second: now
+        done = queue.request("a", width=179)
+        queue.admission.started(done)
+        queue.admission.ended(done)
+        # Of 179 a second 8.95 end in the 50 ms that a request may take; of 180 it were 9.
+        queue.enqueue("a", 50)
+        started = queue.starts(16)
+        assert len(started) == 16 + 8
+        queue = Queue(queue.admission)
+        queue.admission.running = queue.admission.waiting = 0
+        queue.admission._tenants.clear()
 
 
 def test_a_wide_request_does_not_wait_until_the_engine_is_idle() -> None:

@@ -77,3 +77,13 @@ def test_a_client_that_leaves_while_the_last_piece_waits_ends_with_it(service: S
     wait_for(lambda: service.snapshot().open == 0)
     assert sink.texts == ["first", "last"]
     assert sink.error is None
+
+
+def test_the_first_reason_for_an_end_stays(service: Service) -> None:
+    sink = _that_is_sent_first(service)
+    first, later = LmiError("first"), LmiError("later")
+    for error in (first, later):
+        service._set_error(service._states[1], error)
+    sink.may_send.set()
+    wait_for(lambda: service.snapshot().open == 0)
+    assert sink.error is first

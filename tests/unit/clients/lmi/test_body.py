@@ -7,7 +7,7 @@ import pytest
 
 from lmi_backend.clients.reply import ParsedRequest
 from lmi_backend.clients.request import read_request
-from lmi_backend.engine_config import Context
+from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.errors import HttpError, LmiError
 from lmi_backend.generation import HttpRequest
 
@@ -105,3 +105,15 @@ def test_a_constraint_outside_of_the_parameters_holds() -> None:
     parsed = read(whole(body))
     assert isinstance(parsed.work, tuple)
     assert parsed.work[0].sampling.extra == {"structured_outputs": {"regex": "[0-9]"}}
+
+
+@pytest.mark.parametrize(("dialect", "is_older"), [("legacy", True), ("async", False)])
+def test_a_chat_body_is_read_as_the_handlers_of_its_dialect_do(
+    dialect: Any, is_older: bool
+) -> None:
+    body = {"messages": [], "top_logprobs": 2}
+    context = Context(clients=ClientSettings(dialect=dialect))
+    inputs = {**whole(body), "path": ["/invocations"]}
+    work = read_request([inputs], {}, context).work
+    assert isinstance(work, HttpRequest)
+    assert ("top_logprobs" in json.loads(work.body)) != is_older
