@@ -23,6 +23,7 @@ from lmi_backend.options.model_store import (
     store_folders,
 )
 from lmi_backend.repository.environment import has_own_properties
+from lmi_backend.repository.files import CONFIG
 
 _MARKS = (FILE_NAME, *MODEL_FILES)
 
@@ -47,7 +48,9 @@ def model_folder(path: Path) -> Path:
     if not os.path.isdir(folder):
         raise ConfigurationError(f"{path}: is not a folder; accepted: a folder with a {FILE_NAME}")
     if not _is_model(folder):
-        raise ConfigurationError(f"{folder}: has neither {' nor '.join(_MARKS)}")
+        way = "; `lmi-backend migrate` reads folders of Triton's vLLM backend"
+        hint = way if os.path.isfile(folder / CONFIG) else ""
+        raise ConfigurationError(f"{folder}: has neither {' nor '.join(_MARKS)}{hint}")
     return folder
 
 

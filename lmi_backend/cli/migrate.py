@@ -40,10 +40,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "migrate",
         help="write all that moves an endpoint: the model folder, manifests and a page",
         description="Read what runs a model today, and write its model folder, the files that "
-        "deploy it, and a page: what stays, what changes, what you must decide. Sources may be an "
-        "LMI folder, model.tar.gz, a file of NAME=VALUE lines, and the JSON that `aws sagemaker "
-        "describe-model`, `describe-endpoint-config` and `describe-inference-component` print. "
-        "Exit status 2 if the model is refused; the page has the reasons.",
+        "deploy it, and a page: what stays, what changes, what you must decide. Sources: an "
+        "LMI folder, one of Triton's vLLM backend, model.tar.gz, a file of NAME=VALUE lines, and "
+        "the JSON that `aws sagemaker describe-model`, `describe-endpoint-config` and "
+        "`describe-inference-component` print. Exit status 2 if the model is refused; the page "
+        "has the reasons.",
     )
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="see above")
     parser.add_argument(

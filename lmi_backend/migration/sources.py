@@ -11,6 +11,7 @@ from typing import Final
 
 from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.migration import vllm_backend
 from lmi_backend.migration.descriptions import read_description
 from lmi_backend.migration.source import PresentServer
 from lmi_backend.migration.variables import NAME
@@ -51,13 +52,20 @@ def _settle_gpus(source: PresentServer) -> None:
 
 def _read(path: Path, work: Path, source: PresentServer) -> None:
     if path.is_dir():
-        _set_folder(source, path)
+        for folder in _folders(path, work, source):
+            _set_folder(source, folder)
     elif path.name.endswith(_ARCHIVES):
         _set_folder(source, _unpacked(path, work))
     elif path.suffix == ".json":
         read_description(path, source)
     else:
         source.environment |= _variables(path)
+
+
+def _folders(path: Path, work: Path, source: PresentServer) -> list[Path]:
+    """Return an LMI folder as it is, or those that models of Triton's vLLM backend become."""
+    versions = vllm_backend.models_in(path)
+    return [vllm_backend.read_version(each, work, source) for each in versions] or [path]
 
 
 def _set_folder(source: PresentServer, folder: Path) -> None:

@@ -202,3 +202,60 @@ def test_no_variable_is_passed_over(environment: dict[str, str]) -> None:
         main(["migrate", name, str(source), "--output", str(folder / "out")])
         page = (folder / "out" / "MIGRATION.md").read_text()
     assert all(f"| {name} |" in page for name in environment)
+
+
+def triton_model(folder: Path, arguments: Any, **files: Any) -> Path:
+    (folder / "1").mkdir(parents=True)
+    written(
+        folder / "config.pbtxt", 'backend: "vllm"\ninstance_group [{count: 1 kind: KIND_MODEL}]\n'
+    )
+    written(folder / "1" / "model.json", arguments)
+    for name, value in files.items():
+        written(folder / "1" / f"{name}.json", value)
+    return folder
+
+
+@pytest.mark.parametrize("is_repository", [False, True])
+def test_a_model_of_tritons_vllm_backend(is_repository: bool, tmp_path: Path) -> None:
+    arguments = {
+        "model": "org/llama",
+        "disable_log_requests": True,
+        "gpu_memory_utilization": 0.5,
+        "enable_lora": "true",
+        "hf_overrides": {"a": 1},
+        "tokenizer": None,
+    }
+    repository = tmp_path / "models"
+    model = triton_model(repository / "vllm_model", arguments, multi_lora={"alpha": "org/alpha"})
+    page = migrate(tmp_path, repository if is_repository else model)
+    text = (tmp_path / "out" / "models" / "vllm_model" / "serving.properties").read_text()
+    assert text.splitlines() == [
+        "option.rolling_batch=vllm",
+        'option.lora_modules=[{"name": "alpha", "path": "org/alpha"}]',
+        "option.model_id=org/llama",
+        "option.disable_log_requests=true",
+        "option.gpu_memory_utilization=0.5",
+        "option.enable_lora=true",
+        'option.hf_overrides={"a": 1}',
+    ]
+    assert "| option.gpu_memory_utilization | 0.5 | serving.properties:5 | mapped |" in page
+    assert "config.pbtxt is written again" in part(page, "What needs your decision")
+
+
+def test_one_model_of_tritons_is_named_at_a_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        triton_model(tmp_path / "models" / name, {"model": "org/m"})
+    migrate(tmp_path, tmp_path / "models", status=2)
+    assert "is a second folder" in capsys.readouterr().err
+    for wrong in ("[]", "{", {"a b": 1}):
+        folder = triton_model(tmp_path / f"wrong{len(str(wrong))}", wrong)
+        migrate(tmp_path, folder, status=2)
+        assert "model.json" in capsys.readouterr().err
+
+
+def test_other_commands_name_migrate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = triton_model(tmp_path / "m", {"model": "org/m"})
+    assert main(["check", str(folder)]) == 2
+    assert "`lmi-backend migrate` reads" in capsys.readouterr().err
