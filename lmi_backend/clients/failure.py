@@ -17,6 +17,9 @@ from lmi_backend.errors import (
 
 _RETRY_SECONDS: Final = 1
 _UNSERVED: Final = "the model's engine does not serve this path"
+_UNNAMED: Final = "the engine's error has no message"
+_MESSAGES: Final = ("error", "detail", "message")
+"""Members of a body in which an error has its message, or an object with it."""
 _RETRYABLE: Final = frozenset({429, 503})
 
 
@@ -68,13 +71,7 @@ def is_object(text: str) -> bool:
 
 def body_of(error: LmiError) -> dict[str, Any]:
     """Return what an HTTP error's JSON body holds; nothing for any other error."""
-    if not (isinstance(error, HttpError) and is_object(str(error))):
-        return {}
-    try:
-        body: dict[str, Any] = json.loads(str(error))
-    except (ValueError, RecursionError):
-        return {}
-    return body
+    return _object_in(str(error)) if isinstance(error, HttpError) else {}
 
 
 def message_of(error: LmiError) -> str:
@@ -82,5 +79,18 @@ def message_of(error: LmiError) -> str:
     body = body_of(error)
     if body.get("detail") == HTTPStatus.NOT_FOUND.phrase:
         return _UNSERVED
-    detail = body.get("error") or body.get("detail") or str(error)
-    return str(detail.get("message") or detail) if isinstance(detail, dict) else str(detail)
+    text = str(error)
+    # An error may have passed through several programs, each of which quotes the one before.
+    while body or text == "{}":
+        found = next((body[name] for name in _MESSAGES if body.get(name)), _UNNAMED)
+        body = found if isinstance(found, dict) else _object_in(text := str(found))
+    return text
+
+
+def _object_in(text: str) -> dict[str, Any]:
+    """Return the object that a text is in JSON; empty if it is none."""
+    try:
+        body: dict[str, Any] = json.loads(text) if is_object(text) else {}
+    except (ValueError, RecursionError):
+        return {}
+    return body

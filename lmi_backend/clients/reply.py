@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from lmi_backend.errors import LmiError, RequestError
 from lmi_backend.generation import Chunk, GenerateRequest, HttpRequest
@@ -38,11 +38,16 @@ class Reply(Protocol):
         ...
 
 
+INPLACE: Final = "load_inplace"
+"""vLLM's parameter that has a known adapter loaded again, perhaps from another folder."""
+
+
 @dataclass(frozen=True)
 class AdapterChange:
     """A management request: what is to happen to which LoRA adapter."""
 
     body: dict[str, object]
+    """Members of LMI's management API, and perhaps `load_inplace`."""
 
 
 @dataclass(frozen=True)

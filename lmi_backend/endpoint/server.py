@@ -181,7 +181,8 @@ class Endpoint:
 
     def _welcome(self) -> msg.Welcome:
         context = replace(self._context, adapters=tuple(self._context.adapters))
-        model = replace(self._model, adapters=dict(self._lora_manager.digests))
+        adapters = self._lora_manager.adapters.values()
+        model = replace(self._model, adapters={each.name: each.digest for each in adapters})
         return msg.Welcome(context, model)
 
     def _submit(self, work: msg.Work, tenant: str, sink: ClientSink) -> None:

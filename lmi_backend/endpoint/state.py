@@ -68,7 +68,7 @@ class StateView:
             "health": health | self._problem(health["problem"]),
             "stats": _stats(snapshot),
             "workers": [self._whole_worker(worker) for worker in snapshot.workers],
-            "adapters": dict(self.lora_manager.folders),
+            "adapters": {each.name: each.src for each in self.lora_manager.adapters.values()},
             "plan": self.plan,
         } | ({"log": self.log(log_after)} if log_after >= 0 else {})
 

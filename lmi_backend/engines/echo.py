@@ -71,7 +71,7 @@ class EchoEngine(Engine):
         self._waiting = 0
         self._running = 0
         self._is_dead = False
-        self._adapters = dict(config.adapters)
+        self._adapters: dict[str, str] = {}
 
     async def start(self) -> Capabilities:
         await asyncio.sleep(self._settings.start_seconds)

@@ -7,8 +7,7 @@ request that fails harms no other. When the engine dies, every open request rais
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from lmi_backend.engine_config import EngineConfig
@@ -70,20 +69,11 @@ class Rank:
     async def prepare(self) -> None:
         """Do what `start` begins with and takes no memory of a device, such as imports.
 
-        `start` follows later, after `set_adapters`, or never.
+        `start` follows later, or never.
 
         Raises:
             ConfigurationError: an argument is refused.
         """
-
-    @property
-    def adapters(self) -> Mapping[str, str]:
-        """The LoRA adapters that it starts with, name to folder."""
-        return self._config.adapters
-
-    def set_adapters(self, adapters: dict[str, str]) -> None:
-        """Take the LoRA adapters that are known by now, name to folder, for those of the config."""
-        self._config = replace(self._config, adapters=adapters)
 
     async def start(self) -> Capabilities:
         """Load the model, or this rank's part of it.
@@ -134,14 +124,17 @@ class Engine(Rank):
         raise RequestError(problem, field="request", accepted="an LMI body, with inputs")
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """Make a LoRA adapter known, or replace it.
+        """Make a LoRA adapter known, or replace it by what its files hold now.
+
+        An engine that has started knows none. After an error all is as before.
 
         Args:
-            preload: load its weights now, not with its first request.
+            preload: load its weights now. Otherwise its first request does, which fails alone if
+                they cannot be loaded.
             pin: keep them loaded.
 
         Raises:
-            RequestError: the engine takes no adapters while it serves, or cannot load this one.
+            RequestError: the engine takes no adapters, or cannot load this one.
         """
         raise RequestError("cannot be loaded by this model's engine", field="adapter")
 
@@ -149,7 +142,7 @@ class Engine(Rank):
         """Forget a LoRA adapter; requests that use it run to their end.
 
         Raises:
-            RequestError: the engine takes no adapters while it serves.
+            RequestError: the engine takes no adapters.
         """
         raise RequestError("cannot be loaded by this model's engine", field="adapter")
 

@@ -9,17 +9,25 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lmi_backend.clients.lmi.body import manages_adapters
+from lmi_backend.clients.lmi.errors import as_management
+from lmi_backend.clients.openai.errors import openai_failure
 from lmi_backend.clients.openai.form import HttpForm
-from lmi_backend.errors import HttpError
+from lmi_backend.clients.reply import INPLACE, AdapterChange
+from lmi_backend.clients.spec import Read
+from lmi_backend.errors import LMI_ERROR, HttpError, LmiError
+from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lmi_backend.clients.failure import ErrorResponse
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.model import Model
     from lmi_backend.generation import Chunk
 
+_VLLM_400: Final = (HTTPStatus.CONFLICT, LMI_ERROR)
+"""Statuses of LMI's for which vLLM's server has 400."""
 _LOOKS: Final = ("LIST_ADAPTERS", "DESCRIBE_ADAPTER")
 """What changes nothing, and any client may send."""
 
@@ -36,9 +44,45 @@ def manage(exchange: Exchange, model: Model, body: dict[str, object]) -> Answer:
     return model.connection.manage(body)
 
 
-def form_for(exchange: Exchange) -> HttpForm:
-    """Return what makes the response of an answer about adapters."""
-    return HttpForm() if exchange.is_operator else _WithoutFolders()
+def asked_of(exchange: Exchange, body: dict[str, Any]) -> Read:
+    """Return what a body of LMI's management API wants."""
+    form, write = HttpForm() if exchange.is_operator else _WithoutFolders(), exchange.spec.failure
+    return Read(AdapterChange(body), form, failure=lambda error: write(as_management(error)))
+
+
+def load_of(body: dict[str, Any]) -> Read:
+    """Return what a request to load an adapter wants, as vLLM's server takes it.
+
+    Raises:
+        HttpError: it is wrong (400).
+    """
+    name, folder, replaces = (body.get(each) for each in ("lora_name", "lora_path", INPLACE))
+    if not name or not folder:
+        text = "Both 'lora_name' and 'lora_path' must be provided."
+        raise HttpError(HTTPStatus.BAD_REQUEST, text)
+    if replaces and not str(folder).startswith("/"):
+        text = f"lora_path {printable(repr(folder))}: accepted with {INPLACE}: an absolute path"
+        raise HttpError(HTTPStatus.BAD_REQUEST, text)
+    asked = {"requestType": "REGISTER_ADAPTER", "name": name, "src": folder}
+    change = AdapterChange(asked if replaces is None else asked | {INPLACE: replaces})
+    return Read(change, _DoneForm(f"LoRA adapter '{name}' added"), failure=_vllm_failure)
+
+
+def unload_of(body: dict[str, Any]) -> Read:
+    """Return what a request to unload an adapter wants; raises as `load_of` does."""
+    name = body.get("lora_name")
+    if not name:
+        text = "'lora_name' needs to be provided to unload a adapter."
+        raise HttpError(HTTPStatus.BAD_REQUEST, text)
+    change = AdapterChange({"requestType": "UNREGISTER_ADAPTER", "name": name})
+    return Read(change, _DoneForm(f"LoRA adapter '{name}' removed"), failure=_vllm_failure)
+
+
+def _vllm_failure(error: LmiError) -> ErrorResponse:
+    """Return an error as vLLM's server writes those of its requests about adapters."""
+    if isinstance(error, HttpError) and error.status in _VLLM_400:
+        error = HttpError(HTTPStatus.BAD_REQUEST, str(error))
+    return openai_failure(error)
 
 
 def check_bodies(exchange: Exchange, bodies: Iterable[str]) -> None:
@@ -69,7 +113,7 @@ class _WithoutFolders(HttpForm):
         return msgspec.json.encode(body)
 
 
-class DoneForm(HttpForm):
+class _DoneForm(HttpForm):
     """Says in a sentence of vLLM's server that an adapter was loaded or unloaded."""
 
     def __init__(self, done: str) -> None:

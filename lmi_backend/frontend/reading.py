@@ -31,11 +31,12 @@ from lmi_backend.clients.tracing import take_trace
 from lmi_backend.clients.triton.form import TritonForm
 from lmi_backend.clients.triton.reading import read_generate
 from lmi_backend.errors import HttpError, LmiError
-from lmi_backend.frontend.adapters import DoneForm, form_for
+from lmi_backend.frontend.adapters import asked_of, load_of, unload_of
 from lmi_backend.frontend.http.bodies import aside, model_of, read_object
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers, check_name
 from lmi_backend.outline import LARGE
+from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from lmi_backend.clients.reply import ParsedRequest
@@ -155,31 +156,24 @@ class Reading:
         kind = words[exchange.method]
         request_type = f"{kind}_ADAPTER" + ("S" if kind == "LIST" else "")
         model = await self._named(exchange, exchange.parameters.get("model", ""))
-        return model, Read(AdapterChange(body | {"requestType": request_type}), form_for(exchange))
+        return model, asked_of(exchange, body | {"requestType": request_type})
 
     async def _load_adapter(self, _p: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
         """Read a request to load a LoRA adapter, as vLLM's server does."""
         body = await read_object(data)
-        name, folder = body.get("lora_name"), body.get("lora_path")
-        if not name or not folder:
-            text = "Both 'lora_name' and 'lora_path' must be provided."
-            raise HttpError(HTTPStatus.BAD_REQUEST, text)
-        kind = "UPDATE_ADAPTER" if body.get("load_inplace") else "REGISTER_ADAPTER"
-        change = AdapterChange({"requestType": kind, "name": name, "src": folder})
-        model = await self.models.of_body(exchange, str(body.get("model") or ""))
-        return model, Read(change, DoneForm(f"LoRA adapter '{name}' added"))
+        asked = load_of(body)
+        return await self.models.of_body(exchange, str(body.get("model") or "")), asked
 
     async def _unload_adapter(
         self, _path: Path, exchange: Exchange, data: bytes
     ) -> tuple[Model, Read]:
         body = await read_object(data)
-        name = body.get("lora_name")
-        if not name:
-            text = "'lora_name' needs to be provided to unload a adapter."
-            raise HttpError(HTTPStatus.BAD_REQUEST, text)
-        change = AdapterChange({"requestType": "UNREGISTER_ADAPTER", "name": name})
-        model = await self.models.of_body(exchange, str(body.get("model") or name))
-        return model, Read(change, DoneForm(f"LoRA adapter '{name}' removed"))
+        name, asked = str(body.get("lora_name")), unload_of(body)
+        named, owner = str(body.get("model") or ""), self.models.find(name)
+        if owner is None and not named and len(self.models.all()) > 1:
+            text = f"no model has an adapter called {printable(repr(name))}"
+            raise HttpError(HTTPStatus.NOT_FOUND, text)
+        return owner or await self.models.of_body(exchange, named), asked
 
     async def generate(
         self, exchange: Exchange, path: TritonPath, body: Body, size: int
@@ -236,7 +230,7 @@ def _engine_headers(exchange: Exchange) -> dict[str, str]:
 def _asked(parsed: ParsedRequest, exchange: Exchange) -> Read:
     work = parsed.work
     if isinstance(work, AdapterChange):
-        return Read(work, form_for(exchange))
+        return asked_of(exchange, dict(work.body))
     if not isinstance(work, HttpRequest | tuple):
         raise HttpError(HTTPStatus.NOT_FOUND, "there is nothing to cancel")
     form = form_of(work, parsed.reply)

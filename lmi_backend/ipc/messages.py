@@ -70,9 +70,6 @@ class Start(_Message, frozen=True):
 class Proceed(_Message, frozen=True):
     """This spare becomes a worker: load the engine now, if that is not done."""
 
-    adapters: dict[str, str]
-    """LoRA adapter name to folder, as they are by now."""
-
 
 class Submit(_Message, frozen=True):
     """Generate for every prompt of one client request; `id` is the stub's id of it."""
@@ -103,6 +100,8 @@ class SetAdapter(_Message, frozen=True):
     """Whether its weights are loaded now, not with its first request."""
     pin: bool = False
     """Keep them there."""
+    digest: str = ""
+    """Changes with its files."""
 
 
 class Abort(_Message, frozen=True):
@@ -143,6 +142,8 @@ class Ready(_Message, frozen=True):
     """The engine takes requests."""
 
     capabilities: Capabilities
+    adapters: dict[str, str] = {}
+    """LoRA adapters that it has from an earlier stub: name to digest, empty where uncertain."""
 
 
 class StartFailed(_Message, frozen=True):

@@ -110,13 +110,9 @@ class StartingWorker:
             WorkerStartError: it exited or was not prepared in time; quotes its last lines.
         """
         self._send(msgspec.structs.replace(self._start, is_spare=True, loads=loads))
-        self._proceed = msg.Proceed(self._start.config.adapters)
+        self._proceed = msg.Proceed()
         self._await(msg.Prepared)
         self._end = math.inf
-
-    def set_adapters(self, adapters: dict[str, str]) -> None:
-        """Have a spare know these LoRA adapters, name to folder, when it is ready."""
-        self._proceed = msg.Proceed(adapters)
 
     def check_process(self) -> None:
         """Raise WorkerStartError if its process has exited."""
@@ -142,7 +138,7 @@ class StartingWorker:
         # The user's own code has no other way to learn on every rank what is asked.
         shares_all = self._plan.engine == CUSTOM
         ranks = RankGroup(in_order, self._process.pid, shares_all=shares_all)
-        return Worker(self._name, self._process, ranks, answers[0].capabilities)
+        return Worker(self._name, self._process, ranks, answers[0])
 
     def accept(self, listener: socket.socket, token: str) -> None:
         """Wait until every rank has connected."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lmi_backend.fetch.hub import folder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from lmi_backend.engine_config import EngineConfig
     from lmi_backend.ipc.survivor import Files
@@ -29,19 +29,6 @@ def files_of(config: EngineConfig, environment: Mapping[str, str]) -> Files:
             with contextlib.suppress(OSError):
                 found += sorted(folder.iterdir())
     found.append(Path(str(settings.get("chat_template") or "")))
-    return _seen(found)
-
-
-def files_of_adapters(config: EngineConfig) -> Files:
-    """Return the files of the LoRA adapters that a model has from the start."""
-    found: list[Path] = []
-    for folder in config.adapters.values():
-        with contextlib.suppress(OSError):
-            found += sorted(Path(folder).iterdir())
-    return _seen(found)
-
-
-def _seen(found: Iterable[Path]) -> Files:
     files: list[tuple[str, int, int]] = []
     for each in found:
         # A template may be no file.

@@ -10,7 +10,6 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from lmi_backend.errors import ConnectionLostError, LmiError, UnavailableError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.machine_limits import machine_problem
+from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launcher import launch
 from lmi_backend.pool.load_failure import first_line
@@ -30,9 +30,8 @@ from lmi_backend.pool.survivors import Survivors
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.plan import EnginePlan
     from lmi_backend.pool.launch import StartingWorker
@@ -54,15 +53,15 @@ class Pool:
 
     def __init__(self, plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> None:
         self._plan, self._on_line = plan, on_line
-        self.adapters: Mapping[str, str] = plan.config.adapters
-        """What a worker that starts from now on knows; adapter name to folder."""
-        self.on_start: Callable[[Worker, EngineConfig], None] = lambda _worker, _config: None
-        """Called with a worker that is ready, and what it was started with; before it is used."""
+        self.adapters = AdapterSet.of(plan.config.adapters)
+        """The LoRA adapters that each worker has which takes requests."""
+        self.on_start: Callable[[Worker], None] = lambda _worker: None
+        """Called with a worker that is ready, before it is used."""
         self._lock = threading.Lock()
         self._slots = slots_of(plan, name)
         self._scaler: Scaler | None = None
         self._closing = threading.Event()
-        self._spares = Spares.of(plan, self._launch, self._current_config)
+        self._spares = Spares.of(plan, self._launch)
         self.start_seconds = 0.0
         """What the longest start of a worker took."""
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
@@ -79,7 +78,7 @@ class Pool:
         always = [slot for slot in self._slots if slot.is_wanted]
         at_once = len(always) if self._plan.launch.parallel_loading else 1
         try:
-            self._survivors.sort_out(self._current_config(), [slot.index for slot in always])
+            self._survivors.sort_out([slot.index for slot in always])
             # First what waits to be taken over, and not for ever.
             always.sort(key=lambda slot: not self._survivors.has(slot.index))
             with ThreadPoolExecutor(at_once) as executor:
@@ -119,6 +118,11 @@ class Pool:
         """Note which files of an adapter the workers have now; no digest: they have none."""
         for worker in [slot.worker for slot in self._slots if slot.worker is not None]:
             worker.note_adapter(name, digest)
+
+    def end_worker(self, index: int) -> None:
+        """End a worker at once; its requests resume in others, and another is started."""
+        if (worker := self._slots[index].worker) is not None:
+            worker.kill()
 
     def capacity(self) -> int:
         """Return how many answers the workers that are ready generate at once."""
@@ -217,13 +221,13 @@ class Pool:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start_slot(self, slot: Slot) -> None:
-        began, config = time.monotonic(), self._current_config()
+        began = time.monotonic()
         _log.info("worker %s starts: %s", slot.name, self._plan.what)
-        files = self._survivors.files(config)
-        launched, worker = self._ready(slot, config)
+        files = self._survivors.files()
+        launched, worker = self._ready(slot)
         try:
-            self.on_start(worker, config)
-            with self._lock:
+            self.on_start(worker)
+            with self.adapters.opening(worker, self._closing.is_set), self._lock:
                 if is_used := not self._closing.is_set():
                     slot.fill(worker)
         except BaseException:
@@ -238,29 +242,24 @@ class Pool:
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
         self._spares.replenish(slot)
 
-    def _ready(self, slot: Slot, config: EngineConfig) -> tuple[StartingWorker, Worker]:
+    def _ready(self, slot: Slot) -> tuple[StartingWorker, Worker]:
         """Return a worker for a slot that is ready, and how it was started."""
         on_line, stops = partial(self._on_line, slot.name), self._closing.is_set
-        adopted = self._survivors.adopt(slot, config, on_line, stops)
+        adopted = self._survivors.adopt(slot, on_line, stops)
         slot.is_taken_over = adopted is not None
         if adopted is not None:
             return adopted
-        launched = self._spares.take(slot) or self._launch(slot, config)
+        launched = self._spares.take(slot) or self._launch(slot)
         return launched, launched.ready()
 
-    def _current_config(self) -> EngineConfig:
-        return replace(self._plan.config, adapters=dict(self.adapters))
-
-    def _launch(self, slot: Slot, config: EngineConfig) -> StartingWorker:
-        plan, stops = replace(self._plan, config=config), self._closing.is_set
-        on_line, folder = partial(self._on_line, slot.name), self._folder
+    def _launch(self, slot: Slot) -> StartingWorker:
         return launch(
-            plan,
+            self._plan,
             slot.index,
             name=slot.name,
-            folder=folder,
-            on_line=on_line,
-            is_cancelled=stops,
+            folder=self._folder,
+            on_line=partial(self._on_line, slot.name),
+            is_cancelled=self._closing.is_set,
             return_to=self._survivors.place(slot.index),
         )
 

@@ -16,7 +16,7 @@ import msgspec
 from lmi_backend.engine_config import Identity
 from lmi_backend.errors import HTTP_ERROR, ConnectionLostError, NotSentError, WorkerError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.engine import Capabilities, EngineStats
+from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.frames import Frame, encode
 from lmi_backend.pool.connection import POLL_SECONDS, SILENCE_SECONDS, UNSENT_BYTES, Connection
 from lmi_backend.pool.process import describe_exit
@@ -50,13 +50,13 @@ class Worker:
     """A worker that is ready. `StartingWorker.ready` makes one."""
 
     def __init__(
-        self, name: str, process: WorkerSession, ranks: RankGroup, capabilities: Capabilities
+        self, name: str, process: WorkerSession, ranks: RankGroup, ready: msg.Ready
     ) -> None:
         self.name = name
-        self.capabilities = capabilities
+        self.capabilities = ready.capabilities
         self._process, self._ranks = process, ranks
         self._is_left = False
-        self.identity = Identity()
+        self.identity = Identity(adapters=ready.adapters)
         """What its answers depend on."""
 
     def note_adapter(self, name: str, digest: str) -> None:

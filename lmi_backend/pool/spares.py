@@ -54,8 +54,8 @@ class Spares:
 
     Args:
         number: of the slots that have one: the first ones.
-        launch: starts the process of a slot with a config.
-        config: returns what a worker would be started with now.
+        launch: starts the process of a slot.
+        config: what a worker is started with.
         loaded_bytes: which a spare takes that has loaded the model; 0: none loads it.
         environment: of the workers, which says where the Hub's files are.
     """
@@ -63,8 +63,8 @@ class Spares:
     def __init__(
         self,
         number: int,
-        launch: Callable[[Slot, EngineConfig], StartingWorker],
-        config: Callable[[], EngineConfig],
+        launch: Callable[[Slot], StartingWorker],
+        config: EngineConfig,
         loaded_bytes: int = 0,
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
@@ -78,16 +78,11 @@ class Spares:
         self._closing = threading.Event()
 
     @classmethod
-    def of(
-        cls,
-        plan: EnginePlan,
-        launch: Callable[[Slot, EngineConfig], StartingWorker],
-        config: Callable[[], EngineConfig],
-    ) -> Spares:
+    def of(cls, plan: EnginePlan, launch: Callable[[Slot], StartingWorker]) -> Spares:
         """Return the spares that a plan wants."""
         environment = {**os.environ, **plan.launch.environment}
         number, loaded_bytes = plan.launch.spare_workers, plan.launch.spare_bytes
-        return cls(number, launch, config, loaded_bytes, environment)
+        return cls(number, launch, plan.config, loaded_bytes, environment)
 
     def replenish(self, slot: Slot) -> None:
         """Make a spare for a slot whose worker is ready, if it is to have one and has none."""
@@ -108,19 +103,17 @@ class Spares:
         One that does not fit any more is killed. So is one whose slot's worker dies again and
         again, because a spare may be the reason.
         """
-        config = self._config()
         with self._lock:
             if (spare := self._spares.get(slot.index)) is None:
                 return None
             self._remove(slot)
         reason = "its worker died soon after its start, again" if slot.fails_again else ""
-        if not reason and spare.files != files_of(config, self._environment):
+        if not reason and spare.files != files_of(self._config, self._environment):
             reason = "the model's files have changed"
         if reason:
             _log.info("worker %s: its spare is not used: %s", slot.name, reason)
             spare.launch.kill()
             return None
-        spare.launch.set_adapters(config.adapters)
         return spare.launch
 
     def close(self) -> None:
@@ -160,14 +153,14 @@ class Spares:
                 f"{available / GIB:.1f} GiB of memory are available, and {_LEAST_MEMORY / GIB:g} "
                 "are wanted (option.spare_workers)"
             )
-        began, config = time.monotonic(), self._config()
-        files, launched = files_of(config, self._environment), self._launch(slot, config)
+        began = time.monotonic()
+        files, launched = files_of(self._config, self._environment), self._launch(slot)
         spare = _Spare(launched, files)
         # What failed once may have failed because of it.
         loaded = self._loaded_bytes * self._number
         has_room = bool(loaded) and available - loaded >= _LEAST_MEMORY
         # A model that is nowhere here may change while nobody sees it.
-        is_seen = bool(files) or not config.model
+        is_seen = bool(files) or not self._config.model
         loads = has_room and is_seen and not self._failures.get(slot.index)
         try:
             launched.prepare(loads=loads)

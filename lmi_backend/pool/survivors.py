@@ -23,14 +23,13 @@ from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.launch import StartingWorker
 from lmi_backend.pool.launcher import listen, start_message
 from lmi_backend.pool.load_failure import LAST_LINES
-from lmi_backend.pool.model_files import files_of, files_of_adapters
+from lmi_backend.pool.model_files import files_of
 from lmi_backend.pool.process import AdoptedProcess
 from lmi_backend.pool.session import kill_session, members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.ipc.survivor import Files
     from lmi_backend.plan import EnginePlan
     from lmi_backend.pool.rank_group import Worker
@@ -74,14 +73,13 @@ class Survivors:
         """Return where a worker comes back to; empty if it stops with its stub."""
         return Place.of(self.run, self.model, index).text if self.run else ""
 
-    def sort_out(self, config: EngineConfig, wanted: Collection[int]) -> None:
+    def sort_out(self, wanted: Collection[int]) -> None:
         """Keep what a dead stub has left and fits, and kill the rest.
 
         Args:
-            config: what a worker would be started with now.
             wanted: the numbers of the workers that are to run.
         """
-        files, folders = self.files(config), set[str]()
+        files, folders = self.files(), set[str]()
         for place, record in left_behind(self.model):
             folders |= {record.folder, record.pool}
             if problem := self._misfit(place.index, record, files, wanted):
@@ -107,13 +105,12 @@ class Survivors:
         if record.key != self._key(index):
             return "an option, its environment or its engine has changed"
         if record.files != files:
-            return "the files of the model or of an adapter have changed"
+            return "the files of the model have changed"
         return ""
 
     def adopt(
         self,
         slot: Slot,
-        config: EngineConfig,
         on_line: Callable[[str], None],
         is_cancelled: Callable[[], bool],
     ) -> tuple[StartingWorker, Worker] | None:
@@ -127,7 +124,7 @@ class Survivors:
         place = Place.of(self.run, self.model, slot.index)
         self._folders.add(record.folder)
         try:
-            launched = self._accept(slot, place, record, config, on_line, is_cancelled)
+            launched = self._accept(slot, place, record, on_line, is_cancelled)
             worker = launched.ready()
         except (LmiError, OSError) as error:
             words = str(error).partition(LAST_LINES)[0]
@@ -142,17 +139,15 @@ class Survivors:
         slot: Slot,
         place: Place,
         record: SurvivorRecord,
-        config: EngineConfig,
         on_line: Callable[[str], None],
         is_cancelled: Callable[[], bool],
     ) -> StartingWorker:
-        plan = replace(self.plan, config=config)
-        command = worker_command(plan, self._context(slot.index), os.environ)
+        command = worker_command(self.plan, self._context(slot.index), os.environ)
         process = AdoptedProcess(record.worker, record.shared, command, on_line)
-        start = start_message(plan, slot.name, slot.index, place.text)
-        launched = StartingWorker(plan, slot.name, process, start, is_cancelled, _SECONDS)
+        start = start_message(self.plan, slot.name, slot.index, place.text)
+        launched = StartingWorker(self.plan, slot.name, process, start, is_cancelled, _SECONDS)
         launched.folder = record.folder
-        with listen(plan, place.socket) as (listener, _):
+        with listen(self.plan, place.socket) as (listener, _):
             launched.accept(listener, record.token)
         return launched
 
@@ -190,10 +185,9 @@ class Survivors:
         except OSError as error:
             _log.warning("worker %s would not outlive its stub: %s", slot.name, error)
 
-    def files(self, config: EngineConfig) -> Files:
-        """Return the files that a worker would be loaded from now."""
-        environment = {**os.environ, **self.plan.launch.environment}
-        return files_of(config, environment) + files_of_adapters(config)
+    def files(self) -> Files:
+        """Return the files of the model that a worker would be loaded from now."""
+        return files_of(self.plan.config, {**os.environ, **self.plan.launch.environment})
 
     def forget(self) -> None:
         """Let none of this stub's workers outlive it: they are to end."""

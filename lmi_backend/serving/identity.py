@@ -10,16 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engine_config import Identity
 from lmi_backend.fetch.hub import folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lmi_backend.engine_config import EngineConfig
+    from lmi_backend.pool.adapters import AdapterSet
     from lmi_backend.pool.rank_group import Worker
 
 _READ_BYTES: Final = 32 << 20
@@ -57,11 +58,12 @@ def model_digest(config: EngineConfig, environment: Mapping[str, str]) -> str:
     return _digest([config.model, choices, files, template])
 
 
-def identify(worker: Worker, config: EngineConfig, environment: Mapping[str, str]) -> None:
-    """Note what a worker has that was just started with `config`, as the files are now."""
-    adapters = {name: adapter_digest(folder) for name, folder in config.adapters.items()}
-    digest = model_digest(config, environment)
-    worker.identity = Identity(digest=digest, adapters=adapters)
+def identify(
+    worker: Worker, adapters: AdapterSet, config: EngineConfig, environment: Mapping[str, str]
+) -> None:
+    """Note what a worker has, or will load, that was just started, as the files are now."""
+    worker.identity = replace(worker.identity, digest=model_digest(config, environment))
+    adapters.note_files(adapter_digest)
 
 
 def adapter_digest(folder: str) -> str:

@@ -36,19 +36,14 @@ from lmi_backend.serving.every_worker import send_to_all
 from lmi_backend.serving.faults import fault_of
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.new_requests import Command, may_wait, new_command, new_request
-from lmi_backend.serving.request_state import (
-    DirectClient,
-    DirectSink,
-    RequestState,
-    Sink,
-)
+from lmi_backend.serving.request_state import DirectClient, DirectSink, RequestState, Sink
 from lmi_backend.serving.senders import Senders
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 from lmi_backend.serving.waiting import wait_until
 from lmi_backend.serving.workers import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 _log = logging.getLogger(__name__)
 
@@ -103,10 +98,11 @@ class Service:
             self._limits.check_structures(work)
         self._start(*new_request(next(self._ids), work, sink, self._deadline(seconds), tenant))
 
-    def adapt(self, name: str, folder: str, sink: Sink, *, preload: bool, pin: bool) -> None:
-        """Load an adapter in every worker, or forget it where `folder` is empty; see `submit`."""
-        command = msg.SetAdapter(0, name, folder, preload, pin)
-        send_to_all(self._workers.stats(), sink, partial(self._command, command))
+    def adapt(
+        self, order: msg.SetAdapter, sink: Sink, only: Collection[int] | None = None
+    ) -> list[int]:
+        """Have every worker, or some, change an adapter; see `send_to_all`."""
+        return send_to_all(self._workers.stats(), sink, partial(self._command, order), only)
 
     def manage(self, body: dict[str, object], sink: Sink) -> None:
         """Hand a management request on, where the workers are another model's; see `submit`."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.adapter_files import problem_of
 from lmi_backend.endpoint.loading import LoadingFile
 from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.endpoint.state import StateView
@@ -210,12 +212,15 @@ def _start(
 ) -> LoadedModel:
     pool = Pool(plan, name, on_line)
     config, roots = plan.config, plan.limits.adapter_roots
-    lora_manager = LoraManager(
-        config.adapters, roots, is_enabled=bool(roots), runs_code=config.runs_code
-    )
-    pool.adapters, lora_manager.on_set = lora_manager.folders, pool.note_adapter
+    adapters = pool.adapters
+    lora_manager = LoraManager(adapters, roots, is_enabled=bool(roots), runs_code=config.runs_code)
+    max_rank = config.arguments.get("max_lora_rank", sys.maxsize)
+    for each in adapters.values():
+        if os.path.isdir(each.src) and (problem := problem_of(each.src, max_rank)):
+            _log.warning("%s: requests for adapter %s will fail: %s", name, each.name, problem)
+    lora_manager.on_set, lora_manager.on_unequal = pool.note_adapter, pool.end_worker
     environment = {**os.environ, **plan.launch.environment}
-    pool.on_start = partial(identify, environment=environment)
+    pool.on_start = partial(identify, adapters=adapters, config=config, environment=environment)
     service = Service(pool, Limits.of(plan), RequestStats(name, says_all=plan.log_requests))
     capabilities = service.start()
     _log.info(
@@ -226,7 +231,6 @@ def _start(
         plan.max_requests,
         capabilities.max_model_len,
     )
-    adapters = lora_manager.folders.keys()
     context = Context(config.clients, adapters, config.runs_code, has_lora=bool(roots))
     model = _model_info(plan, name, version, capabilities, pool.start_seconds)
     state = StateView(

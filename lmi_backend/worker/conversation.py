@@ -150,8 +150,8 @@ class Conversation:
         match message:
             case msg.Start():
                 self._heartbeats = asyncio.create_task(self._start(message))
-            case msg.Proceed(adapters=adapters):
-                self._proceed.set_result(adapters)
+            case msg.Proceed():
+                self._proceed.set_result(None)
             case msg.Submit() | msg.SubmitHttp() | msg.SetAdapter():
                 task = asyncio.create_task(self._answer(message))
                 self._coalescer.open(message.id)
@@ -180,30 +180,26 @@ class Conversation:
             _log.exception("engine %s failed to start", start.engine)
             self._refuse(f"engine {start.engine} failed to start: {type(error).__name__}: {error}")
         else:
-            self._outgoing.send(msg.Ready(self.loaded.capabilities))
+            self._outgoing.send(msg.Ready(self.loaded.capabilities, self.loaded.adapters))
             await self._beat(self.loaded.rank, start)
 
     async def _load(self, start: msg.Start) -> StartedEngine:
         is_follower = bool(self._rank) or is_further_node(start.config)
-        adapters = start.config.adapters
         if is_follower and start.engine != CUSTOM:
             self._local = create_follower(start.engine, start.config)
         else:
             self._local = self._engine = build_engine(start)
         if start.is_spare:
-            spare = Spare(self._local, self._engine, loads=start.loads)
+            spare = Spare(self._local, loads=start.loads)
             await spare.prepare()
             self._outgoing.send(msg.Prepared())
             capabilities = await spare.start(self._proceed)
-            adapters = self._proceed.result()
         else:
             capabilities = await self._local.start()
         restore_logs()
         log_tracebacks_once()
         spare_collections()
-        return StartedEngine(
-            start, self._local, self._engine, capabilities, adapters=dict(adapters)
-        )
+        return StartedEngine(start, self._local, self._engine, capabilities)
 
     async def _beat(self, rank: Rank, start: msg.Start) -> None:
         hang_detector = HangDetector(start.hang_seconds, start.load_seconds)

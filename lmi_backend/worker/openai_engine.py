@@ -49,16 +49,12 @@ class OpenAiEngine(Engine):
     def __init__(self, config: EngineConfig, inner: TemplateEngine) -> None:
         super().__init__(config)
         self._inner = inner
-        self._adapters = dict(config.adapters)
+        self._adapters: dict[str, str] = {}
         self._names = (DEFAULT_MODEL_NAME, config.name) if config.name else (DEFAULT_MODEL_NAME,)
         self._max_model_len = 0
 
     async def prepare(self) -> None:
         await self._inner.prepare()
-
-    def set_adapters(self, adapters: dict[str, str]) -> None:
-        self._inner.set_adapters(adapters)
-        self._adapters = dict(adapters)
 
     async def start(self) -> Capabilities:
         capabilities = await self._inner.start()

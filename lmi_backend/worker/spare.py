@@ -6,10 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.garbage import spare_collections
-from lmi_backend.worker.adapters import change_adapters
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.protocol import Engine, Rank
+    from lmi_backend.engines.protocol import Rank
     from lmi_backend.ipc.engine import Capabilities
 
 LOOK_SECONDS: Final = 5.0
@@ -21,12 +20,11 @@ class Spare:
 
     Args:
         rank: which prepares itself, and loads its part of the model when it is needed.
-        engine: the same, where it takes requests.
         loads: whether it loads the model before it is needed.
     """
 
-    def __init__(self, rank: Rank, engine: Engine | None, *, loads: bool) -> None:
-        self._rank, self._engine, self._loads = rank, engine, loads
+    def __init__(self, rank: Rank, *, loads: bool) -> None:
+        self._rank, self._loads = rank, loads
         self._capabilities: Capabilities | None = None
 
     async def prepare(self) -> None:
@@ -41,23 +39,20 @@ class Spare:
         else:
             await self._rank.prepare()
 
-    async def start(self, proceed: asyncio.Future[dict[str, str]]) -> Capabilities:
+    async def start(self, proceed: asyncio.Future[None]) -> Capabilities:
         """Wait until it is needed, and do the rest.
 
         Args:
-            proceed: has the adapters that are known by then, name to folder.
+            proceed: done when it is needed.
 
         Raises:
             ConfigurationError: an argument is refused.
             EngineDeadError: the engine died while it waited.
-            RequestError: an adapter cannot be loaded.
         """
         if self._capabilities is None:
-            self._rank.set_adapters(await proceed)
+            await proceed
             return await self._rank.start()
         while not proceed.done():
             await asyncio.wait({proceed}, timeout=LOOK_SECONDS)
             await self._rank.check_health()
-        if self._engine is not None:
-            await change_adapters(self._engine, self._engine.adapters, proceed.result())
         return self._capabilities

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.worker.adapters import change_adapters
 
 if TYPE_CHECKING:
     from lmi_backend.engines.protocol import Engine, Rank
@@ -28,26 +27,30 @@ class StartedEngine:
     is_taken_over: bool = False
     """Whether the stub that it serves now is not the one that had it started."""
     adapters: dict[str, str] = field(default_factory=dict)
-    """LoRA adapters that it knows, name to folder; no folder where that is not certain."""
+    """LoRA adapters that it knows, name to digest; no digest where that is not certain."""
 
-    async def set_adapter(self, engine: Engine, message: msg.SetAdapter) -> None:
-        """Load an adapter, or forget it."""
-        is_new = message.name not in self.adapters
-        # What is broken off may have been done, or not. What is done may be of other files than at
-        # the start, in the same folder.
-        self.adapters[message.name] = _UNKNOWN
-        if not message.folder:
-            await engine.unload_adapter(message.name)
-            del self.adapters[message.name]
-            return
+    async def set_adapter(self, engine: Engine, order: msg.SetAdapter) -> None:
+        """Load an adapter, or forget it. After an error all is as before."""
+        before = self.adapters.get(order.name)
+        # What is broken off may have been done, or not.
+        self.adapters[order.name] = _UNKNOWN
         try:
-            await engine.load_adapter(
-                message.name, message.folder, preload=message.preload, pin=message.pin
-            )
+            if order.folder:
+                await engine.load_adapter(
+                    order.name, order.folder, preload=order.preload, pin=order.pin
+                )
+            elif before is not None:
+                await engine.unload_adapter(order.name)
         except Exception:
-            if is_new:
-                del self.adapters[message.name]
+            self._note(order.name, before)
             raise
+        self._note(order.name, order.digest if order.folder else None)
+
+    def _note(self, name: str, digest: str | None) -> None:
+        """Note what the engine knows of an adapter; None: nothing."""
+        self.adapters.pop(name, None)
+        if digest is not None:
+            self.adapters[name] = digest
 
     async def start_again(self, start: msg.Start) -> Capabilities:
         """Serve the next stub as it says, with the engine as it is.
@@ -55,14 +58,10 @@ class StartedEngine:
         Raises:
             ConfigurationError: it wants another engine.
             EngineDeadError: the engine is dead.
-            RequestError: an adapter cannot be loaded or forgotten.
         """
         wanted = replace(start.config, adapters={})
         if start.engine != self.start.engine or wanted != replace(self.start.config, adapters={}):
             raise ConfigurationError("this worker has another engine, or another config of it")
         await self.rank.check_health()
-        if self.engine is not None:
-            await change_adapters(self.engine, self.adapters, start.config.adapters)
-        self.adapters = dict(start.config.adapters)
         self.start, self.is_taken_over = start, True
         return self.capabilities

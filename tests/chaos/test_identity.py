@@ -61,10 +61,12 @@ class Echo:
         plan = plan_model(resolve_options(lines, {}, folder=folder), {})
         # The engine reads no model; whoever resumes an answer looks at its files.
         plan = replace(plan, config=replace(plan.config, model=model))
-        self._adapters = LoraManager({}, (str(folder),), is_enabled=True)
         self.pool = pool = Pool(plan, "model", lambda _worker, _line: None)
-        pool.adapters, self._adapters.on_set = self._adapters.folders, pool.note_adapter
-        pool.on_start = partial(identify, environment={})
+        self._adapters = LoraManager(pool.adapters, (str(folder),), is_enabled=True)
+        self._adapters.on_set = pool.note_adapter
+        pool.on_start = partial(
+            identify, adapters=pool.adapters, config=plan.config, environment={}
+        )
         self.service = Service(pool, Limits.of(plan))
 
     def __enter__(self) -> "Echo":

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpRequest, Sampling
+from lmi_backend.ipc import messages as msg
+from lmi_backend.pool.adapters import Adapter
 from lmi_backend.token_ids import pack
 from tests.support.harness import Harness, RecordingSink
 from tests.support.places import TINY
@@ -239,10 +241,11 @@ def _joined(seen: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("engine", ["vllm"], indirect=True)
 def test_answers_of_vllm_are_as_if_nothing_had_happened(engine: Harness) -> None:
-    # What the worker that takes over knows from its start.
-    engine.plan.config.adapters["wrong"] = ADAPTER
+    # What the worker that takes over is told at its start.
+    adapters = engine.service._workers.adapters  # type: ignore[attr-defined]
+    adapters.put(Adapter("wrong", ADAPTER))
     loaded = RecordingSink()
-    engine.service.adapt("wrong", ADAPTER, loaded, preload=True, pin=False)
+    engine.service.adapt(msg.SetAdapter(0, "wrong", ADAPTER), loaded)
     assert loaded.wait().error is None
     undisturbed = {name: answer_of(sink) for name, sink in begin(engine).items()}
     before = engine.service.snapshot().moved
@@ -271,8 +274,8 @@ def test_answers_of_vllm_are_as_if_nothing_had_happened(engine: Harness) -> None
     assert re.fullmatch(LETTERS, answer_of(drawn.pop("tensors: structure"))[0])
     assert {tuple(answer_of(sink)[1:3]) for sink in drawn.values()} == {("length", 150)}
     assert engine.service.snapshot().moved - before >= len(sinks) // 2
-    del engine.plan.config.adapters["wrong"]
-    engine.service.adapt("wrong", "", gone := RecordingSink(), preload=True, pin=False)
+    adapters.drop("wrong")
+    engine.service.adapt(msg.SetAdapter(0, "wrong", ""), gone := RecordingSink())
     assert gone.wait().error is None
 
 

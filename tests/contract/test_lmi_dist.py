@@ -9,6 +9,7 @@ import pytest
 
 from lmi_backend.errors import CancelledError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
+from lmi_backend.ipc import messages as msg
 from tests.support.harness import RecordingSink
 from tests.support.processes import shared_memory
 from tests.support.releases import has_avx512, vllm_release
@@ -43,7 +44,7 @@ def test_a_stream_is_cancelled_in_the_middle(engine: Any) -> None:
 @of_dist
 def test_an_adapter_answers_on_every_rank(engine: Any) -> None:
     loading = RecordingSink()
-    engine.service.adapt("wrong", str(WRONG), loading, preload=True, pin=False)
+    engine.service.adapt(msg.SetAdapter(0, "wrong", str(WRONG)), loading)
     assert loading.wait().error is None
     prompt, sampling = "The capital of France is", Sampling(8, temperature=0.0)
     base = engine.submit([GenerateRequest(prompt, sampling)]).wait()

@@ -8,6 +8,7 @@ import pytest
 
 from lmi_backend.errors import CancelledError
 from lmi_backend.generation import HttpRequest
+from lmi_backend.ipc import messages as msg
 from tests.support.harness import RecordingSink
 from tests.support.releases import vllm_release
 from tests.support.waiting import wait_for
@@ -215,7 +216,7 @@ def test_several_prompts_and_answers_are_numbered(engine: Any) -> None:
 
 def test_an_adapter_is_a_model(engine: Any) -> None:
     loading = RecordingSink()
-    engine.service.adapt("wrong", str(WRONG), loading, preload=True, pin=False)
+    engine.service.adapt(msg.SetAdapter(0, "wrong", str(WRONG)), loading)
     assert loading.wait().error is None
     body = {"prompt": "The capital of France is", "temperature": 0, "max_tokens": 8}
     _, answer = ask(engine, "/v1/completions", body | {"model": "wrong"})

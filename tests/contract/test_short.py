@@ -8,6 +8,7 @@ import pytest
 
 from lmi_backend.errors import CancelledError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
+from lmi_backend.ipc import messages as msg
 from tests.support.harness import Harness, RecordingSink
 from tests.support.places import TINY
 from tests.support.releases import IS_COMPAT
@@ -119,7 +120,7 @@ def test_a_client_that_leaves_frees_the_engine(engine: Harness) -> None:
 
 def test_an_adapter_answers(engine: Harness) -> None:
     loading = RecordingSink()
-    engine.service.adapt("wrong", str(TINY / "lora"), loading, preload=True, pin=False)
+    engine.service.adapt(msg.SetAdapter(0, "wrong", str(TINY / "lora")), loading)
     assert loading.wait().error is None
     prompt, sampling = "The capital of France is", Sampling(8, temperature=0.0)
     sink = engine.submit([GenerateRequest(prompt, sampling, adapter="wrong")]).wait()

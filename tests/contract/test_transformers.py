@@ -9,6 +9,7 @@ import pytest
 
 from lmi_backend.errors import CancelledError, OptionError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
+from lmi_backend.ipc import messages as msg
 from tests.contract.test_openai_worker import CHAT, ask
 from tests.support.harness import RecordingSink
 
@@ -144,7 +145,7 @@ def test_one_that_runs_alone_is_cancelled(engine: Any) -> None:
 def test_adapters_come_and_go(engine: Any) -> None:
     known = json.loads((TINY / "lora" / "expected.json").read_text("utf-8"))["changed"][0]
     loading = RecordingSink()
-    engine.service.adapt("edited", str(TINY / "lora"), loading, preload=True, pin=False)
+    engine.service.adapt(msg.SetAdapter(0, "edited", str(TINY / "lora")), loading)
     assert loading.wait().error is None
     prompt = known["prompt"]
     base = [engine.start(prompt) for _ in range(4)]
@@ -152,7 +153,7 @@ def test_adapters_come_and_go(engine: Any) -> None:
     assert wrong.text == known["adapted"]
     assert all(sink.wait().text != known["adapted"] for sink in base)
     leaving = RecordingSink()
-    engine.service.adapt("edited", "", leaving, preload=True, pin=False)
+    engine.service.adapt(msg.SetAdapter(0, "edited", ""), leaving)
     assert leaving.wait().error is None
     gone = _ask(engine, prompt, adapter="edited").wait()
     assert isinstance(gone.error, RequestError)
@@ -169,7 +170,7 @@ def test_a_model_may_be_an_adapter_of_another(start: Any, tiny_properties: dict[
 @one_process
 def test_an_adapter_that_is_none_is_refused(engine: Any) -> None:
     sink = RecordingSink()
-    engine.service.adapt("t5", str(TINY / "t5"), sink, preload=True, pin=False)
+    engine.service.adapt(msg.SetAdapter(0, "t5", str(TINY / "t5")), sink)
     assert isinstance(sink.wait().error, RequestError)
     assert engine.ask(PROMPT).text == " Paris."
 

@@ -1,5 +1,6 @@
 """TensorRT-LLM's adapter on the library's double, under the real mpirun."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError, EngineDeadError, EngineError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
+from lmi_backend.ipc import messages as msg
 from lmi_backend.options.table.trtllm import STEP_COUNTS
 from tests.contract.conftest import TRTLLM
 from tests.support.harness import RecordingSink
+from tests.support.places import ROOT
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 MODEL = {"option.rolling_batch": "trtllm", "option.model_id": "org/model", **TRTLLM}
+TINY = ROOT / ".cache" / "tiny"
 TWO = {"option.tensor_parallel_degree": 2}
 
 
@@ -33,10 +37,17 @@ def test_one_request_that_fails_harms_no_other(engine: Any, prompt: str) -> None
 
 
 def test_an_adapter_is_named_with_the_request(engine: Any, tmp_path: Path) -> None:
+    """The library reads its files later: those that are not whole do not reach it."""
+    folder = shutil.copytree(TINY / "lora", tmp_path / "mine")
     loading = RecordingSink()
-    engine.service.adapt("mine", str(tmp_path), loading, preload=True, pin=False)
+    engine.service.adapt(msg.SetAdapter(0, "mine", str(folder)), loading)
     assert loading.wait().error is None
     request = GenerateRequest("a", Sampling(2), adapter="mine")
+    assert engine.submit([request]).wait().text == " mine mine"
+    shutil.rmtree(folder)
+    missing = engine.submit([request]).wait()
+    assert "adapter_config.json" in str(missing.error)
+    shutil.copytree(TINY / "lora", folder)
     assert engine.submit([request]).wait().text == " mine mine"
     unknown = engine.submit([GenerateRequest("a", Sampling(2), adapter="other")]).wait()
     assert isinstance(unknown.error, RequestError)

@@ -15,6 +15,7 @@ from lmi_backend.engine_config import Context
 from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.names import HEADERS_BYTES, NAME_BYTES
+from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.stats import RequestStats
@@ -180,8 +181,9 @@ def test_errors_quote_a_part(name: str) -> None:
 
 
 class _Service:
-    def adapt(self, name: str, folder: str, sink: Any, *, preload: bool, pin: bool) -> None:
+    def adapt(self, _order: Any, sink: Any, _only: Any) -> list[int]:
         sink.send([], is_last=True)
+        return [0]
 
 
 class _Sink:
@@ -198,7 +200,7 @@ def test_adapters_cannot_be_registered_without_end(
     monkeypatch.setattr("lmi_backend.serving.lora._MOST", 50)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "adapter_config.json").write_text("{}")
-    lora_manager = LoraManager({}, (str(tmp_path),), is_enabled=True)
+    lora_manager = LoraManager(AdapterSet(), (str(tmp_path),), is_enabled=True)
     register = {"requestType": "REGISTER_ADAPTER", "src": "a"}
     for number in range(50):
         lora_manager.handle(register | {"name": str(number)}, _Service(), _Sink())  # type: ignore[arg-type]
@@ -206,7 +208,7 @@ def test_adapters_cannot_be_registered_without_end(
         lora_manager.handle(register | {"name": FORGED}, _Service(), _Sink())  # type: ignore[arg-type]
     with pytest.raises(HttpError, match="unregister one first"):
         lora_manager.handle(register | {"name": "more"}, _Service(), _Sink())  # type: ignore[arg-type]
-    assert len(lora_manager.folders) == 50
+    assert len(lora_manager.adapters) == 50
     assert all(message.isprintable() for message in caplog.messages)
     look = {"requestType": "DESCRIBE_ADAPTER"}
     with pytest.raises(RequestError, match="too long"):
@@ -219,7 +221,7 @@ def test_adapters_cannot_be_registered_without_end(
 
 @pytest.mark.parametrize("src", ["a/" * 500_000, "b" * 5000, "c" * 300], ids=len)
 def test_a_folder_of_a_megabyte_is_refused(tmp_path: Path, src: str) -> None:
-    lora_manager = LoraManager({}, (str(tmp_path),), is_enabled=True)
+    lora_manager = LoraManager(AdapterSet(), (str(tmp_path),), is_enabled=True)
     body = {"requestType": "REGISTER_ADAPTER", "name": "n", "src": src}
     with pytest.raises(HttpError) as refusal:
         lora_manager.handle(body, _Service(), _Sink())  # type: ignore[arg-type]
@@ -228,7 +230,7 @@ def test_a_folder_of_a_megabyte_is_refused(tmp_path: Path, src: str) -> None:
 
 @pytest.mark.parametrize("limit", [float("inf"), "9" * 100_000], ids=["infinite", "digits"])
 def test_a_page_without_end_is_refused(tmp_path: Path, limit: Any) -> None:
-    lora_manager = LoraManager({}, (str(tmp_path),), is_enabled=True)
+    lora_manager = LoraManager(AdapterSet(), (str(tmp_path),), is_enabled=True)
     with pytest.raises(HttpError, match="whole numbers"):
         lora_manager.handle({"requestType": "LIST_ADAPTERS", "limit": limit}, _Service(), _Sink())  # type: ignore[arg-type]
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from lmi_backend.engines.vllm.inside.known_chats import ENOUGH
 from lmi_backend.generation import Continuation, GenerateRequest, HttpRequest, Sampling
+from lmi_backend.ipc import messages as msg
 from lmi_backend.token_ids import pack
 from tests.support.harness import Harness, RecordingSink
 from tests.support.mutations import NEW
@@ -53,7 +54,7 @@ _VARYING: Final = ("id", "created", "system_fingerprint")
 def answers(engine: Harness) -> dict[str, Any]:
     """Return what each request is answered, in a form that leaves out what may differ."""
     loading = RecordingSink()
-    engine.service.adapt("wrong", str(TINY / "lora"), loading, preload=True, pin=False)
+    engine.service.adapt(msg.SetAdapter(0, "wrong", str(TINY / "lora")), loading)
     assert loading.wait().error is None, loading.error
     sinks = {name: _send(engine, *each) for name, each in BODIES.items()}
     tensors = {

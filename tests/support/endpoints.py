@@ -10,6 +10,7 @@ from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.endpoint.state import StateView
 from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.renewal import Renewal
 from lmi_backend.serving.service import Service
@@ -20,7 +21,7 @@ from tests.support.service_bench import limits_of
 def open_endpoint(name: str, workers: IdleWorkers) -> Endpoint:
     """Return the endpoint of a model, which listens."""
     service = Service(workers, limits_of(8, 8))
-    lora = LoraManager({}, (), is_enabled=True)
+    lora = LoraManager(AdapterSet(), (), is_enabled=True)
     model = ModelInfo(name=name, engine="vllm", version="1", max_model_len=100)
     view = StateView(
         model=model,

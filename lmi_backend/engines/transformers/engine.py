@@ -26,7 +26,7 @@ class TransformersEngine(GenerateEngine):
 
     def load(self) -> Loaded:
         loaded = load(self._config)
-        self._adapters = PeftAdapters(loaded.model, self._config.adapters)
+        self._adapters = PeftAdapters(loaded.model)
         if not loaded.is_seq2seq:
             batch = self._batch = ContinuousBatch(loaded, self._config.arguments)
             loaded = loaded._replace(max_model_len=batch.max_model_len)

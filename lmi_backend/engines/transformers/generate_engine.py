@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -213,8 +214,9 @@ class GenerateEngine(TemplateEngine):
         )
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        # It is always loaded at once, and kept.
-        await asyncio.to_thread(self._solo.between, lambda: self._adapters.load(name, folder))
+        # Once it is loaded it is kept.
+        load = partial(self._adapters.load, name, folder, is_now=preload)
+        await asyncio.to_thread(self._solo.between, load)
 
     async def unload_adapter(self, name: str) -> None:
         await asyncio.to_thread(self._solo.between, lambda: self._adapters.unload(name))

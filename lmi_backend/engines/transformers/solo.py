@@ -125,7 +125,12 @@ class _Turns:
     def __enter__(self) -> None:
         self._pause = paused(self._batch)
         self._pause.__enter__()
-        self._adapters.use(self._adapter)
+        try:
+            self._adapters.use(self._adapter)
+        except BaseException:
+            # Else the batch would wait for ever.
+            self._pause.__exit__(None, None, None)
+            raise
 
     def __exit__(self, *error: Any) -> None:
         self._adapters.use("")

@@ -18,6 +18,7 @@ from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.protocol import DeltaSink, Rank, TemplateEngine
 from lmi_backend.engines.steps import known_groups
 from lmi_backend.engines.trtllm import compat
+from lmi_backend.engines.trtllm.adapter import Adapter
 from lmi_backend.engines.trtllm.arguments import llm_arguments
 from lmi_backend.engines.trtllm.outputs import ResultReader
 from lmi_backend.engines.trtllm.sampling import can_go_on, sampling_params
@@ -56,13 +57,11 @@ class TrtllmEngine(TemplateEngine):
         self._last_output = time.monotonic()
         self._has_answered = False
         self._lora_ids = itertools.count(1)
-        self._adapters: dict[str, Any] = {}
+        self._adapters: dict[str, Adapter] = {}
         self._counting: asyncio.Task[None] | None = None
 
     async def start(self) -> Capabilities:
-        for name, folder in self._config.adapters.items():
-            self._know(name, folder)
-        builds_engines, arguments = llm_arguments(self._config, self._config.adapters.values())
+        builds_engines, arguments = llm_arguments(self._config)
         cls = compat.llm_class(builds_engines=builds_engines)
         try:
             self._llm = await asyncio.to_thread(self._create, cls, arguments)
@@ -102,7 +101,8 @@ class TrtllmEngine(TemplateEngine):
         sends_ids = self._config.sends_ids and request.stream and can_go_on(request)
         reader = ResultReader(self._llm.tokenizer, request, len(ids), sends_ids=sends_ids)
         known = known_groups(request)
-        result = self._submit(ids, list(chain.from_iterable(known)), request)
+        adapter = await self._adapter(request.adapter)
+        result = self._submit(ids, list(chain.from_iterable(known)), request, adapter)
         self._begin()
         try:
             for delta in reader.known(known) if known else ():
@@ -132,7 +132,9 @@ class TrtllmEngine(TemplateEngine):
             following = self._counts.follow(lambda: self._open > 0)
             self._counting = asyncio.create_task(following)
 
-    def _submit(self, ids: list[int], known: list[int], request: GenerateRequest) -> Any:
+    def _submit(
+        self, ids: list[int], known: list[int], request: GenerateRequest, adapter: Any
+    ) -> Any:
         """Start a request, of whose answer its client has some tokens."""
         bounds = self._config.structure_bounds
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
@@ -140,7 +142,7 @@ class TrtllmEngine(TemplateEngine):
             return self._llm.generate_async(
                 ids + known,
                 sampling_params=sampling_params(request, len(known)),
-                lora_request=self._adapter(request.adapter),
+                lora_request=adapter,
                 streaming=request.stream,
                 **self._trace(request.trace_headers),
             )
@@ -173,26 +175,24 @@ class TrtllmEngine(TemplateEngine):
     def _trace(self, headers: dict[str, str]) -> dict[str, Any]:
         return {"trace_headers": headers} if headers and self._takes_trace_headers else {}
 
-    def _adapter(self, name: str) -> Any:
+    async def _adapter(self, name: str) -> Any:
+        """Return the library's request for an adapter, whose files it reads later."""
         if not name:
             return None
         if name not in self._adapters:
             known = ", ".join(self._adapters) or "none: option.enable_lora is off"
             raise RequestError("is unknown", field="adapter", value=name, accepted=known)
-        return self._adapters[name]
-
-    def _know(self, name: str, folder: str) -> None:
-        try:
-            self._adapters[name] = compat.LoRARequest(name, next(self._lora_ids), folder)
-        except ValueError as error:
-            problem = f"cannot be loaded by TensorRT-LLM: {error}"
-            raise RequestError(problem, field="adapter", value=name) from error
+        return await asyncio.to_thread(self._adapters[name].request)
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
         # The library itself loads an adapter with the first request for it.
         if not self._config.arguments.get("enable_lora"):
             raise RequestError("needs option.enable_lora", field="adapter", value=name)
-        self._know(name, folder)
+        max_rank = int(self._config.arguments.get("lora_config", {}).get("max_lora_rank", 0))
+        adapter = Adapter(name, folder, self._lora_ids, max_rank)
+        if preload:
+            await asyncio.to_thread(adapter.request)
+        self._adapters[name] = adapter
 
     async def unload_adapter(self, name: str) -> None:
         self._adapters.pop(name, None)

@@ -72,7 +72,7 @@ class VllmEngine(Engine):
         self._capacity: dict[str, int] = {}
         self._ids = itertools.count()
         self._image_turns = asyncio.Semaphore(images.AT_ONCE)
-        self._adapters = LoraAdapters(config.adapters)
+        self._adapters = LoraAdapters(config.arguments.get("max_loras", 1))
 
     async def prepare(self) -> None:
         if is_rank():
@@ -87,10 +87,6 @@ class VllmEngine(Engine):
             if ended:
                 await self._starting
                 raise ConfigurationError("this vLLM loads its model before it loads plugins")
-
-    def set_adapters(self, adapters: dict[str, str]) -> None:
-        super().set_adapters(adapters)
-        self._adapters = LoraAdapters(adapters)
 
     async def start(self) -> Capabilities:
         if self._gate is None or self._starting is None:
@@ -218,9 +214,11 @@ class VllmEngine(Engine):
                 reader.sends_ids = self._config.sends_ids and bool(
                     resume_strategy_of(self._engine, arguments["params"])
                 )
-                await output_hook.generate(
-                    self._engine, arguments, reader, sink, on_added=turn.aclose
-                )
+                adapter = await self._adapters.hold(self._engine, request.adapter)
+                with adapter as arguments["lora_request"]:
+                    await output_hook.generate(
+                        self._engine, arguments, reader, sink, on_added=turn.aclose
+                    )
         except Exception as error:
             raise translated(error) from error
 
@@ -237,7 +235,6 @@ class VllmEngine(Engine):
             "params": params,
             "prompt": await self._prompt(request),
             "request_id": str(next(self._ids)),
-            "lora_request": self._adapters.find(request.adapter),
             "priority": request.priority,
             "trace_headers": request.trace_headers or None,
         }

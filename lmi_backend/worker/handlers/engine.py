@@ -63,7 +63,7 @@ class CustomEngine(Engine):
         self._runner: HandlerRunner | None = None
         # What formatters leave to the engine is read as a request for text.
         clients = replace(config.clients, is_embedding=False)
-        self._context = Context(clients, config.adapters.keys())
+        self._context = Context(clients, self._adapter_code.keys())
 
     async def start(self) -> Capabilities:
         # The user's code comes first: its mistakes show at once.
@@ -71,8 +71,6 @@ class CustomEngine(Engine):
             file = Path(self._config.custom_file)
             _install(file.parent / "requirements.txt")
             self._code = load_custom_code(file, self._config.custom_handler)
-        for name, folder in self._config.adapters.items():
-            self._adapter_code[name] = load_adapter_code(folder)
         capabilities = Capabilities(CUSTOM, __version__, 0)
         if self._inner is not None:
             # The user's code may shorten a prompt.
@@ -213,11 +211,14 @@ class CustomEngine(Engine):
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
         code = load_adapter_code(folder)
-        await self._generator().load_adapter(name, folder, preload=preload, pin=pin)
+        # A model's own handler has its adapters from the start, and may look at the code alone.
+        if self._inner is not None or preload:
+            await self._generator().load_adapter(name, folder, preload=preload, pin=pin)
         self._adapter_code[name] = code
 
     async def unload_adapter(self, name: str) -> None:
-        await self._generator().unload_adapter(name)
+        if self._inner is not None:
+            await self._inner.unload_adapter(name)
         self._adapter_code.pop(name, None)
 
     def stats(self) -> EngineStats:

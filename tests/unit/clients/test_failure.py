@@ -1,12 +1,21 @@
 """Errors in the form of each client."""
 
 import json
+from collections.abc import Iterator
 from http import HTTPStatus
+from typing import Any
 
 import pytest
 
+from lmi_backend.clients.lmi.errors import as_management
 from lmi_backend.clients.registry import CLIENTS
-from lmi_backend.errors import HttpError, UnavailableError, UnknownModelError
+from lmi_backend.errors import (
+    HttpError,
+    LmiError,
+    RequestError,
+    UnavailableError,
+    UnknownModelError,
+)
 from lmi_backend.generation import HttpChunk
 
 STATUSES = [status.value for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST] + [499, 599]
@@ -104,3 +113,88 @@ def test_a_refusal_of_an_engines_server_is_written_as_its_client_reads_it(
     answer = json.loads(failure.data)["error"]
     assert (failure.status, answer["type"]) == (status, kinds[client == "anthropic"])
     assert message in answer["message"]
+
+
+def _kinds(kind: type[LmiError] = LmiError) -> Iterator[type[LmiError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _kinds(each)
+
+
+MADE: dict[str, tuple[Any, ...]] = {
+    "OptionError": ("is wrong",), "RequestError": ("is wrong",), "LoadingError": ("loads", 3),
+    "HttpError": (404, "adapter a is not registered"), "UnknownModelError": ("a",),
+}  # fmt: skip
+NAMED: dict[str, dict[str, Any]] = {
+    "OptionError": {"option": "option.a", "origin": "here"}, "RequestError": {"field": "a"},
+}  # fmt: skip
+OF_THE_CORE = [
+    kind(*MADE.get(kind.__name__, ("it is wrong",)), **NAMED.get(kind.__name__, {}))
+    for kind in dict.fromkeys(_kinds())
+    if kind.__module__ == LmiError.__module__
+]
+QUOTED = {"code": 400, "type": "BadRequestException", "message": "adapter a is not registered"}
+OF_OTHERS = [
+    HttpError(400, json.dumps(body))
+    for body in (
+        QUOTED, {"code": 424, "error": "it is wrong"}, {"error": QUOTED}, {"detail": "it is wrong"},
+        {"error": {"message": json.dumps(QUOTED)}}, {"message": json.dumps({"error": QUOTED})},
+        {"detail": json.dumps({"a": 1})}, {"a": {"b": 1}}, {},
+    )
+]  # fmt: skip
+"""Errors in the words of an engine's server, or of another client."""
+QUOTE = ("lmi", "sagemaker")
+"""Clients who get the body of an engine's server as it is."""
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+    elif isinstance(value, str):
+        yield value
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("error", OF_THE_CORE, ids=lambda error: type(error).__name__)
+def test_the_cores_words_reach_each_client_as_they_are(error: LmiError) -> None:
+    """No message is JSON, and none speaks of another thing: what is not found has its own name."""
+    assert not _is_object(str(error))
+    for name, spec in CLIENTS.items():
+        failure = spec.failure(error)
+        texts = list(_texts(json.loads(failure.data)))
+        # AWS's libraries get the answer of the container in theirs.
+        shown = [json.loads(failure.data).get("OriginalMessage", "")] if name == "sagemaker" else []
+        assert any(str(error) in text for text in texts + list(_texts([*map(_read, shown)]))), name
+        assert name == "sagemaker" or not any(map(_is_object, texts)), name
+
+
+def _read(text: str) -> Any:
+    return json.loads(text) if _is_object(text) else text
+
+
+@pytest.mark.parametrize("error", OF_OTHERS, ids=str)
+def test_a_message_is_never_json_whoever_wrote_the_error(error: LmiError) -> None:
+    for name in CLIENTS.keys() - set(QUOTE):
+        texts = list(_texts(json.loads(CLIENTS[name].failure(error).data)))
+        assert texts
+        assert not any(map(_is_object, texts)), (name, texts)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, "BadRequestException"), (404, "AdapterNotFoundException"), (409, "ConflictException"),
+     (424, "ModelException")],
+)  # fmt: skip
+def test_errors_about_adapters_are_lmis_to_lmis_clients_alone(status: int, kind: str) -> None:
+    error = HttpError(status, "adapter ä is wrong")
+    failure = CLIENTS["lmi"].failure(as_management(error))
+    body = {"code": status, "type": kind, "message": "adapter ä is wrong"}
+    assert (failure.status, json.loads(failure.data)) == (status, body)
+    assert as_management(found := RequestError("is wrong", field="name")) is found

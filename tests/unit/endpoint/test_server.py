@@ -203,7 +203,7 @@ def test_a_file_system_that_hangs_holds_up_nobody_else(
         pass
     assert client.endpoint._service._states[number].error is None
     # Nor those whose answers tell of an adapter.
-    assert lora_manager._lock.acquire(timeout=HANG_SECONDS)
-    lora_manager._lock.release()
+    assert lora_manager.adapters.turn.acquire(timeout=HANG_SECONDS)
+    lora_manager.adapters.turn.release()
     assert client.goes_on()
     is_there.set()

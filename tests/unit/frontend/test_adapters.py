@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 import lmi_backend.frontend
-from lmi_backend.errors import HttpError
-from lmi_backend.frontend.adapters import check_bodies, form_for, manage
+from lmi_backend.clients.failure import ErrorResponse
+from lmi_backend.clients.lmi.errors import lmi_failure
+from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.frontend.adapters import asked_of, check_bodies, manage
 from lmi_backend.generation import HttpChunk
 
 
@@ -17,8 +19,11 @@ class Asked:
 
     def __init__(self, *, is_operator: bool) -> None:
         self.is_operator = is_operator
-        self.connection = self
+        self.connection = self.spec = self
         self.orders: list[dict[str, object]] = []
+
+    def failure(self, error: LmiError) -> ErrorResponse:
+        return lmi_failure(error)
 
     def manage(self, order: dict[str, object]) -> None:
         self.orders.append(order)
@@ -27,7 +32,7 @@ class Asked:
         manage(self, self, order)  # type: ignore[arg-type]
 
     def shown(self, answer: dict[str, Any]) -> Any:
-        form = form_for(self)  # type: ignore[arg-type]
+        form = asked_of(self, {}).form  # type: ignore[arg-type]
         data = json.dumps(answer).encode()
         parts = [HttpChunk(data[:20]), HttpChunk(data[20:], is_last=True)]
         return json.loads(b"".join(form.write([part]) for part in parts))

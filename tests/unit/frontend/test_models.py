@@ -32,6 +32,7 @@ from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.ipc.frames import encode
+from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.private_folders import private_folder
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service
@@ -169,7 +170,7 @@ async def test_a_stub_says_by_its_socket_whether_it_was_unloaded(
     monkeypatch.setenv(RUN_DIR_VARIABLE, str(folder))
     service = Service(IdleWorkers(), limits_of(8, 8))  # type: ignore[arg-type]
     model = ModelInfo(name="m", return_seconds=60.0, capacity=2)
-    lora = LoraManager({}, (), is_enabled=False)
+    lora = LoraManager(AdapterSet(), (), is_enabled=False)
     stub = server.Endpoint(model, service, lora, Context(), None, None)  # type: ignore[arg-type]
     stub.open()
     async with found(folder) as models:

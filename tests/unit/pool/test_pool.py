@@ -58,7 +58,7 @@ class Survivors:
         self.left = {index: Worker(f"left/{index}") for index in left}
         self.noted: list[int] = []
 
-    def sort_out(self, _config: EngineConfig, _wanted: list[int]) -> None: ...
+    def sort_out(self, _wanted: list[int]) -> None: ...
 
     def place(self, _index: int) -> str:
         return ""
@@ -66,7 +66,7 @@ class Survivors:
     def has(self, index: int) -> bool:
         return index in self.left
 
-    def files(self, _config: EngineConfig) -> None: ...
+    def files(self) -> None: ...
 
     def adopt(self, slot: Slot, *_: Any) -> tuple[Worker, Worker] | None:
         return (worker, worker) if (worker := self.left.get(slot.index)) else None

@@ -24,7 +24,6 @@ class Prepared:
     def __init__(self, fails: str = "") -> None:
         self._fails = fails
         self.is_killed = threading.Event()
-        self.adapters: dict[str, str] = {}
         self.loads: bool | None = None
         self.has_exited = False
 
@@ -35,9 +34,6 @@ class Prepared:
 
     def kill(self) -> None:
         self.is_killed.set()
-
-    def set_adapters(self, adapters: dict[str, str]) -> None:
-        self.adapters = adapters
 
     def check_process(self) -> None:
         if self.has_exited:
@@ -53,20 +49,13 @@ def launched() -> list[Prepared]:
 
 
 @pytest.fixture
-def adapters() -> dict[str, str]:
-    return {}
-
-
-@pytest.fixture
-def make(launched: list[Prepared], adapters: dict[str, str], tmp_path: Path) -> Make:
+def make(launched: list[Prepared], tmp_path: Path) -> Make:
     def made(fails: str = "", loaded_bytes: int = 0) -> tuple[Spares, Slot]:
         def launch(*_: object) -> Prepared:
             launched.append(Prepared(fails))
             return launched[-1]
 
-        def config() -> EngineConfig:
-            return EngineConfig(model=str(tmp_path), adapters=dict(adapters))
-
+        config = EngineConfig(model=str(tmp_path))
         slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
         return Spares(1, launch, config, loaded_bytes), slot  # type: ignore[arg-type]
 
@@ -74,15 +63,11 @@ def make(launched: list[Prepared], adapters: dict[str, str], tmp_path: Path) -> 
     return made
 
 
-def test_it_knows_the_adapters_of_the_time_when_it_is_taken(
-    make: Make, launched: list[Prepared], adapters: dict[str, str]
-) -> None:
+def test_it_is_taken_once(make: Make, launched: list[Prepared]) -> None:
     made, slot = make()
     made.replenish(slot)
     wait_for(lambda: slot.has_spare)
-    adapters["late"] = "/late"
     assert made.take(slot) is launched[0]  # type: ignore[comparison-overlap]
-    assert launched[0].adapters == {"late": "/late"}
     assert not slot.has_spare
     assert made.take(slot) is None
 
@@ -118,7 +103,7 @@ def test_it_is_not_used_once_the_hub_has_another_revision_of_the_model(
 
     environment = {"HF_HUB_CACHE": str(tmp_path)}
     config = EngineConfig(model="org/model")
-    made = Spares(1, _launch_in(launched), lambda: config, 1, environment)
+    made = Spares(1, _launch_in(launched), config, 1, environment)
     slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
     made.replenish(slot)
     wait_for(lambda: slot.has_spare)
@@ -138,7 +123,7 @@ def test_it_is_not_used_once_what_reads_prompts_has_changed(
     named = other.parent if option == "tokenizer" else other
     config = EngineConfig(model=str(tmp_path / "model"), arguments={option: str(named)})
 
-    made = Spares(1, _launch_in(launched), lambda: config)
+    made = Spares(1, _launch_in(launched), config)
     slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
     made.replenish(slot)
     wait_for(lambda: slot.has_spare)
@@ -151,7 +136,7 @@ def test_it_loads_no_model_whose_files_are_not_here(
 ) -> None:
     environment = {"HF_HUB_CACHE": str(tmp_path)}
     config = EngineConfig(model="org/model")
-    made = Spares(1, _launch_in(launched), lambda: config, 1, environment)
+    made = Spares(1, _launch_in(launched), config, 1, environment)
     slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
     made.replenish(slot)
     wait_for(lambda: slot.has_spare)

@@ -1,6 +1,8 @@
 """Managing LoRA adapters, with an engine that is told to be there."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,10 @@ import pytest
 
 from lmi_backend.errors import HttpError, LmiError, RequestError
 from lmi_backend.generation import Chunk, HttpChunk
+from lmi_backend.ipc import messages as msg
+from lmi_backend.pool.adapters import AdapterSet
+from lmi_backend.serving import lora as module
 from lmi_backend.serving.lora import LoraManager
-
-TYPES = {400: "BadRequestException", 404: "AdapterNotFoundException", 409: "ConflictException"}
 
 
 class Sink:
@@ -33,18 +36,29 @@ class Sink:
 
 
 class Engine:
-    """Takes the place of the service: does what it is asked, or fails."""
+    """Takes the place of the service: does what it is asked in each worker, or fails."""
 
-    def __init__(self, error: LmiError | None = None) -> None:
-        self.asked: list[tuple[Any, ...]] = []
-        self.error = error
+    def __init__(self, error: LmiError | None = None, *refusing: int, workers: int = 1) -> None:
+        self.asked: list[msg.SetAdapter] = []
+        self.workers: list[dict[str, str]] = [{} for _ in range(workers)]
+        """Of each worker: the folders of the adapters that it has."""
+        self.error, self.refusing = error, refusing or range(workers)
 
-    def adapt(self, name: str, folder: str, sink: Any, *, preload: bool, pin: bool) -> None:
-        self.asked.append((name, folder, preload, pin))
-        if self.error is not None:
+    def adapt(self, order: msg.SetAdapter, sink: Any, only: list[int] | None) -> list[int]:
+        self.asked.append(order)
+        took = []
+        for index in range(len(self.workers)) if only is None else only:
+            if self.error is not None and index in self.refusing:
+                continue
+            took.append(index)
+            self.workers[index].pop(order.name, None)
+            if order.folder:
+                self.workers[index][order.name] = order.folder
+        if self.error is not None and len(took) < len(self.workers if only is None else only):
             sink.fail(self.error)
         else:
             sink.send([HttpChunk(is_last=True)], is_last=True)
+        return took
 
 
 @pytest.fixture
@@ -57,7 +71,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lora_manager(root: Path) -> LoraManager:
-    return LoraManager({"one": str(root / "one")}, (str(root),), is_enabled=True)
+    return LoraManager(AdapterSet.of({"one": str(root / "one")}), (str(root),), is_enabled=True)
 
 
 def ask(lora_manager: LoraManager, kind: str, engine: Engine | None = None, **body: Any) -> Any:
@@ -72,20 +86,22 @@ def test_an_adapter_is_registered_used_and_forgotten(lora_manager: LoraManager, 
     engine = Engine()
     answer = ask(lora_manager, "REGISTER_ADAPTER", engine, name="b", src="two", pin="true")
     assert answer == {"status": "Adapter b registered"}
-    assert engine.asked == [("b", str(root / "two"), True, True)]
-    assert list(lora_manager.folders) == ["one", "b"]
+    (order,) = engine.asked
+    assert (order.folder, order.preload, order.pin) == (str(root / "two"), True, True)
+    assert lora_manager.adapters["b"].digest == order.digest != ""
+    assert list(lora_manager.adapters) == ["one", "b"]
     card = {"name": "b", "src": str(root / "two"), "preload": True, "pin": True}
     described = ask(lora_manager, "DESCRIBE_ADAPTER", name="b")
     assert described == card | {"has_custom_code": False}
     ask(lora_manager, "UNREGISTER_ADAPTER", engine, name="b")
-    assert engine.asked[-1][:2] == ("b", "")
-    assert list(lora_manager.folders) == ["one"]
+    assert engine.workers == [{}]
+    assert list(lora_manager.adapters) == ["one"]
     ask(lora_manager, "REGISTER_ADAPTER", name="b", src=f"file://{root}/two")
 
 
 def test_a_description_says_whether_there_is_code(root: Path) -> None:
     lora_manager = LoraManager(
-        {"one": str(root / "one")}, (str(root),), is_enabled=True, runs_code=True
+        AdapterSet.of({"one": str(root / "one")}), (str(root),), is_enabled=True, runs_code=True
     )
     (root / "two" / "model.py").write_text("")
     ask(lora_manager, "REGISTER_ADAPTER", name="b", src="two")
@@ -98,7 +114,7 @@ def test_no_client_begins_to_run_code(lora_manager: LoraManager, root: Path) -> 
     with pytest.raises(HttpError, match=r"adapter b: its model.py would not be run") as raised:
         ask(lora_manager, "REGISTER_ADAPTER", name="b", src="two")
     assert raised.value.status == 424
-    assert list(lora_manager.folders) == ["one"]
+    assert list(lora_manager.adapters) == ["one"]
 
 
 def test_a_list_comes_in_pages(lora_manager: LoraManager) -> None:
@@ -147,11 +163,8 @@ def test_what_is_wrong_has_lmis_status(
     with pytest.raises(HttpError) as refusal:
         ask(lora_manager, kind, **body)
     assert refusal.value.status == status
-    error = json.loads(str(refusal.value))
-    assert error["code"] == status
-    assert error["type"] == TYPES.get(status, "ModelException")
-    assert words in error["message"]
-    assert list(lora_manager.folders) == ["one"]
+    assert words in str(refusal.value)
+    assert list(lora_manager.adapters) == ["one"]
 
 
 def test_the_path_of_an_adapter_has_a_longest_length(lora_manager: LoraManager) -> None:
@@ -159,7 +172,7 @@ def test_the_path_of_an_adapter_has_a_longest_length(lora_manager: LoraManager) 
     ask(lora_manager, "REGISTER_ADAPTER", name="b", src=longest)
     with pytest.raises(HttpError, match="at most 4096"):
         ask(lora_manager, "REGISTER_ADAPTER", name="c", src=f"{longest}/")
-    assert list(lora_manager.folders) == ["one", "b"]
+    assert list(lora_manager.adapters) == ["one", "b"]
 
 
 def test_a_link_does_not_lead_out(lora_manager: LoraManager, root: Path, tmp_path: Path) -> None:
@@ -176,12 +189,121 @@ def test_what_the_engine_cannot_load_is_not_registered(lora_manager: LoraManager
     with pytest.raises(HttpError) as refusal:
         ask(lora_manager, "REGISTER_ADAPTER", engine, name="b", src="two")
     assert refusal.value.status == 424
-    assert list(lora_manager.folders) == ["one"]
+    assert list(lora_manager.adapters) == ["one"]
     # The name is free again.
     ask(lora_manager, "REGISTER_ADAPTER", name="b", src="two")
 
 
 def test_without_lora_nothing_is_managed() -> None:
-    lora_manager = LoraManager({}, (), is_enabled=False)
+    lora_manager = LoraManager(AdapterSet(), (), is_enabled=False)
     with pytest.raises(HttpError, match=r"option\.enable_lora"):
         ask(lora_manager, "LIST_ADAPTERS")
+
+
+def test_what_one_worker_refuses_none_has(lora_manager: LoraManager) -> None:
+    """Also what was there before is there again."""
+    refusing = Engine(RequestError("is broken", field="adapter"), 1, workers=3)
+    with pytest.raises(HttpError, match="is broken"):
+        ask(lora_manager, "REGISTER_ADAPTER", refusing, name="b", src="two")
+    assert refusing.workers == [{}, {}, {}]
+    refusing.error = None
+    ask(lora_manager, "REGISTER_ADAPTER", refusing, name="b", src="two")
+    changes: dict[str, dict[str, Any]] = {
+        "UNREGISTER_ADAPTER": {}, "REGISTER_ADAPTER": {"src": "one", "load_inplace": True},
+    }  # fmt: skip
+    for kind, change in changes.items():
+        before = [dict(each) for each in refusing.workers]
+        refusing.error = RequestError("is broken", field="adapter")
+        with pytest.raises(HttpError, match="is broken"):
+            ask(lora_manager, kind, refusing, name="b", **change)
+        assert refusing.workers == before
+        assert lora_manager.adapters["b"].src == before[0]["b"]
+
+
+def test_a_worker_that_cannot_undo_a_change_is_ended(lora_manager: LoraManager) -> None:
+    ended: list[int] = []
+    lora_manager.on_unequal = ended.append
+
+    class Sticky(Engine):
+        def adapt(self, order: msg.SetAdapter, sink: Any, only: list[int] | None) -> list[int]:
+            if only is not None:
+                self.refusing = only
+            return super().adapt(order, sink, only)
+
+    with pytest.raises(HttpError):
+        ask(
+            lora_manager, "REGISTER_ADAPTER", Sticky(RequestError("x", field="a"), 1, workers=3),
+            name="b", src="two",
+        )  # fmt: skip
+    assert sorted(ended) == [0, 2]
+
+
+def test_a_loaded_adapter_is_loaded_again_in_place(lora_manager: LoraManager, root: Path) -> None:
+    engine = Engine()
+    for src, digests in (("two", 1), ("two", 1), ("one", 2)):
+        ask(lora_manager, "REGISTER_ADAPTER", engine, name="b", src=src, load_inplace=True)
+        assert engine.workers == [{"b": str(root / src)}]
+        assert lora_manager.adapters["b"].src == str(root / src)
+        assert len({order.digest for order in engine.asked}) == digests
+    assert len(engine.asked) == 3
+    with pytest.raises(HttpError, match="load_inplace 1: accepted: true or false"):
+        ask(lora_manager, "REGISTER_ADAPTER", name="b", src="two", load_inplace=1)
+    with pytest.raises(HttpError, match="registered already"):
+        ask(lora_manager, "REGISTER_ADAPTER", name="b", src="two", load_inplace=False)
+
+
+def test_an_adapter_that_is_pinned_stays_so_when_it_is_loaded_in_place(
+    lora_manager: LoraManager,
+) -> None:
+    engine = Engine()
+    ask(lora_manager, "REGISTER_ADAPTER", engine, name="b", src="two", pin=True)
+    ask(lora_manager, "REGISTER_ADAPTER", engine, name="b", src="one", load_inplace=True)
+    assert engine.asked[-1].pin
+
+
+@pytest.mark.parametrize(
+    ("place", "name"), [(LoraManager, "_folder"), (module, "adapter_digest")],
+    ids=["the folder", "the digest"],
+)  # fmt: skip
+@pytest.mark.parametrize("other", ["b", "c"], ids=["the same name", "the last place"])
+def test_a_change_that_takes_long_is_judged_by_what_is_there_at_its_end(
+    lora_manager: LoraManager, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, other: str
+) -> None:
+    """While a slow file system is read, another request is answered."""
+    monkeypatch.setattr(module, "_MOST", 2)
+    engine = Engine()
+    meanwhile(monkeypatch, place, name, lambda: register(lora_manager, engine, other, "one"))
+    with pytest.raises(HttpError, match=r"registered already|2 adapters are registered"):
+        register(lora_manager, engine, "b", "two")
+    assert list(lora_manager.adapters) == ["one", other]
+    assert engine.workers == [{other: lora_manager.adapters[other].src}]
+
+
+def test_an_adapter_that_goes_while_it_is_changed_stays_away(
+    lora_manager: LoraManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine()
+    register(lora_manager, engine, "b", "two")
+    remove = partial(ask, lora_manager, "UNREGISTER_ADAPTER", engine, name="b")
+    meanwhile(monkeypatch, module, "adapter_digest", remove)
+    with pytest.raises(HttpError, match="adapter b is not registered"):
+        ask(lora_manager, "UPDATE_ADAPTER", engine, name="b", pin=True)
+    assert (list(lora_manager.adapters), engine.workers) == (["one"], [{}])
+
+
+def register(lora_manager: LoraManager, engine: Engine, name: str, src: str) -> None:
+    ask(lora_manager, "REGISTER_ADAPTER", engine, name=name, src=src)
+
+
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, change: Callable[[], object]
+) -> None:
+    """Have a function take so long that something else is done before, once."""
+    slow = getattr(place, name)
+
+    def slowly(*given: Any) -> Any:
+        monkeypatch.setattr(place, name, slow)
+        change()
+        return slow(*given)
+
+    monkeypatch.setattr(place, name, slowly)

@@ -18,7 +18,7 @@ class NotedEngine(Engine):
     """Notes what it is told to do."""
 
     def __init__(self) -> None:
-        super().__init__(EngineConfig(model="", adapters={"kept": "/kept", "gone": "/gone"}))
+        super().__init__(EngineConfig(model=""))
         self.done: list[str] = []
         self.problem = ""
 
@@ -33,12 +33,6 @@ class NotedEngine(Engine):
         if self.problem:
             raise EngineDeadError(self.problem)
 
-    async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        self.done.append(f"load {name} from {folder}, {preload=}, {pin=}")
-
-    async def unload_adapter(self, name: str) -> None:
-        self.done.append(f"unload {name}")
-
 
 @pytest.fixture(autouse=True)
 def _collections_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,29 +40,28 @@ def _collections_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spare_module, "spare_collections", lambda: None)
 
 
-def _proceed(adapters: dict[str, str]) -> "asyncio.Future[dict[str, str]]":
+def _proceed() -> "asyncio.Future[None]":
     proceed = asyncio.get_running_loop().create_future()
-    proceed.set_result(adapters)
+    proceed.set_result(None)
     return proceed
 
 
 async def test_one_that_may_not_load_the_model_does_so_when_it_is_needed() -> None:
     engine = NotedEngine()
-    spare = Spare(engine, engine, loads=False)
+    spare = Spare(engine, loads=False)
     await spare.prepare()
     assert engine.done == ["prepare"]
-    assert await spare.start(_proceed({"late": "/late"})) == CAPABILITIES
+    assert await spare.start(_proceed()) == CAPABILITIES
     assert engine.done == ["prepare", "start"]
-    assert engine.adapters == {"late": "/late"}
 
 
-async def test_one_that_has_loaded_the_model_learns_of_adapters_only() -> None:
+async def test_one_that_has_loaded_the_model_is_ready_at_once() -> None:
     engine = NotedEngine()
-    spare = Spare(engine, engine, loads=True)
+    spare = Spare(engine, loads=True)
     await spare.prepare()
     assert engine.done == ["start"]
-    assert await spare.start(_proceed({"kept": "/kept", "late": "/late"})) == CAPABILITIES
-    assert engine.done[1:] == ["unload gone", "load late from /late, preload=False, pin=False"]
+    assert await spare.start(_proceed()) == CAPABILITIES
+    assert engine.done == ["start"]
 
 
 async def test_one_whose_engine_dies_while_it_waits_says_so(
@@ -76,7 +69,7 @@ async def test_one_whose_engine_dies_while_it_waits_says_so(
 ) -> None:
     monkeypatch.setattr(spare_module, "LOOK_SECONDS", 0.0)
     engine = NotedEngine()
-    spare = Spare(engine, engine, loads=True)
+    spare = Spare(engine, loads=True)
     await spare.prepare()
     waiting = asyncio.create_task(spare.start(asyncio.get_running_loop().create_future()))
     engine.problem = "its core was killed"

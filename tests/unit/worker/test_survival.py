@@ -144,23 +144,26 @@ class AdapterEngine(Engine):
         self.done.append(f"unload {name}")
 
 
-async def test_it_knows_the_adapters_of_the_next_stub_and_no_others(place: Place) -> None:
-    """One that was changed meanwhile is loaded again: its files may be others."""
+async def test_it_says_which_adapters_it_has_and_of_which_it_is_not_certain(place: Place) -> None:
+    """One that could not be loaded is as before; of one that was broken off nobody knows."""
     engine = AdapterEngine()
-    loaded = _loaded(place, engine, adapters={"kept": "/kept", "changed": "/changed"})
-    for name, folder in (("changed", "/changed"), ("more", "/more"), ("bad", "/bad")):
-        message = msg.SetAdapter(1, name, folder)
+    loaded = _loaded(place, engine)
+    for name, folder, digest in (
+        ("kept", "/kept", "1"), ("kept", "/bad", "2"), ("bad", "/bad", "1"),
+        ("gone", "/gone", "1"), ("gone", "", ""),
+    ):  # fmt: skip
+        order = msg.SetAdapter(1, name, folder, digest=digest)
         try:
-            await loaded.set_adapter(engine, message)
+            await loaded.set_adapter(engine, order)
         except ValueError:
-            assert name == "bad"
+            assert folder == "/bad"
     broken = asyncio.create_task(loaded.set_adapter(engine, msg.SetAdapter(2, "slow", "/slow")))
     await asyncio.sleep(0)
     broken.cancel()
-    engine.done.clear()
-    config = EngineConfig(model="", name="model", adapters={"kept": "/kept", "changed": "/changed"})
-    await loaded.start_again(msg.Start("echo", config, return_to=place.text))
-    assert sorted(engine.done) == ["load changed from /changed", "unload more", "unload slow"]
+    assert loaded.adapters == {"kept": "1", "slow": ""}
+    await loaded.set_adapter(engine, msg.SetAdapter(3, "never loaded", ""))
+    assert engine.done[-2:] == ["unload gone", "load slow from /slow"]
+    await loaded.start_again(msg.Start("echo", loaded.start.config, return_to=place.text))
     assert loaded.is_taken_over
 
 

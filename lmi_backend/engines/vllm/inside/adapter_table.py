@@ -9,7 +9,9 @@ from lmi_backend.engines.vllm.inside import fast_paths, names
 from lmi_backend.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
+    from lmi_backend.engines.vllm.lora import LoraAdapters
 
 
 class AdapterTable:
@@ -17,11 +19,13 @@ class AdapterTable:
 
     Args:
         models: vLLM's OpenAIServingModels.
-        known: adapter name to vLLM's LoRARequest; it changes.
+        engine: vLLM's AsyncLLM.
+        adapters: the engine's.
     """
 
-    def __init__(self, models: Any, known: Mapping[str, Any]) -> None:
-        self._models, self._known = models, known
+    def __init__(self, models: Any, engine: Any, adapters: LoraAdapters) -> None:
+        self._models, self._engine, self._adapters = models, engine, adapters
+        self._known = adapters.known
         self._loaded: dict[str, Any] = {}
         self._lock = asyncio.Lock()
         fast_paths.probe("adapter_table", "a table of adapters by name", self._share)
@@ -38,14 +42,19 @@ class AdapterTable:
         """Tell whether an adapter is called so."""
         return isinstance(name, str) and name in self._known
 
-    async def tell(self) -> None:
-        """Tell the server what has changed, where it does not have our table.
+    async def hold(self, model: object) -> AbstractContextManager[Any]:
+        """Have the engine and its server know the adapter that a request names, while it runs.
 
-        Raises:
-            EngineError: it does not take an adapter.
+        Raises as `LoraAdapters.hold` does.
         """
-        if fast_paths.is_on("adapter_table"):
-            return
+        name = model if isinstance(model, str) and self.has(model) else ""
+        held = await self._adapters.hold(self._engine, name)
+        if not fast_paths.is_on("adapter_table"):
+            await self._tell(name)
+        return held
+
+    async def _tell(self, asked: str) -> None:
+        """Report to the server what has changed, and the adapter that a request needs."""
         async with self._lock:
             for name in [
                 name for name, each in self._loaded.items() if self._known.get(name) != each
@@ -53,9 +62,8 @@ class AdapterTable:
                 request = names.UnloadLoRAAdapterRequest(lora_name=name)
                 await self._models.unload_lora_adapter(request)
                 del self._loaded[name]
-            for name, adapter in self._known.items():
-                if name not in self._loaded:
-                    await self._load(name, adapter)
+            if asked in self._known and asked not in self._loaded:
+                await self._load(asked, self._known[asked])
 
     async def _load(self, name: str, adapter: Any) -> None:
         request = names.LoadLoRAAdapterRequest(lora_name=name, lora_path=adapter.lora_path)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from lmi_backend.engines.vllm.inside.grammars import GrammarTrials
+    from lmi_backend.engines.vllm.lora import LoraAdapters
 
 _OWN_SIZE: Final = 4
 _OWN_DEPTH: Final = 16
@@ -35,13 +36,27 @@ class CountingClient:
     All calls of vLLM's server come through here, so what it compiles is checked too.
     """
 
-    def __init__(self, engine: Any, bounds: StructureBounds, grammars: GrammarTrials) -> None:
+    def __init__(
+        self,
+        engine: Any,
+        bounds: StructureBounds,
+        grammars: GrammarTrials,
+        adapters: LoraAdapters,
+    ) -> None:
         self._engine, self._bounds, self._grammars = engine, _wrapped(bounds), grammars
+        self._adapters = adapters
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
+    def _check_adapter(self, adapter: Any) -> None:
+        """Refuse an adapter that nobody has looked at: see `LoraAdapters.hold`."""
+        if adapter is not None and not self._adapters.is_loaded(adapter.lora_name):
+            problem = "the body names its model in a way that cannot be read before"
+            raise names.VLLMClientError(f"{problem}; accepted: JSON without NaN and Infinity")
+
     def encode(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_adapter(kwargs.get("lora_request"))
         lesson = embedding_lessons.lessons.get()
         if lesson is None:
             return self._engine.encode(*args, **kwargs)
@@ -49,6 +64,7 @@ class CountingClient:
 
     async def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
         params, answer, lesson = _params(args, kwargs), answers.get(), lessons.get()
+        self._check_adapter(kwargs.get("lora_request"))
         await _check(params, self._bounds, self._grammars)
         engine = answer.engine if answer else self._engine
         generation = Generation(engine, answer, params) if answer else None

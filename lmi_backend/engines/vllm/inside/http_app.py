@@ -105,7 +105,7 @@ class HttpApp:
         server = server_compat.http_server()
         fast_paths.probe("short_errors", "code that cleans errors", server_compat.cut_messages)
         arguments = _arguments(server, engine_args, config)
-        client = CountingClient(engine, config.structure_bounds, grammars)
+        client = CountingClient(engine, config.structure_bounds, grammars, adapters)
         tasks = await needs.supported_tasks(engine)
         with server_compat.hidden():
             app = server_compat.call(
@@ -130,7 +130,7 @@ class HttpApp:
             raise ConfigurationError(f"vLLM's server refuses its options: {error}") from error
         # In place of uvicorn's: an error handler of vLLM's sets it, and a worker stops itself.
         app.state.server = SimpleNamespace(should_exit=False)
-        table = AdapterTable(server_compat.models(app), adapters.known)
+        table = AdapterTable(server_compat.models(app), engine, adapters)
         return cls(app, engine, config, longest_token, table)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
@@ -153,6 +153,7 @@ class HttpApp:
         try:
             body, outlined = await check_body(request.body, self._bounds, request.path)
             asked = asked_in(outlined)
+            adapter = await self._adapters.hold(asked.model)
         except RequestError as error:
             sink.take(openai_error(400, str(error), error.field))
             return
@@ -170,10 +171,10 @@ class HttpApp:
         answer.shows_prompt = request.path == COMPLETIONS and bool(asked.echo)
         answer.shows_prompt_only = answer.shows_prompt and asked.shows_prompt_only
         answers.set(answer)
-        with images.charged(), self._asked.asked(asked.model), self._chats.learning(chat):
+        named, learning = self._asked.asked(asked.model), self._chats.learning(chat)
+        with adapter, images.charged(), named, learning:
             if request.continuation is not None:
                 current.set(Continued.of(request.continuation))
-            await self._adapters.tell()
             try:
                 if not await self._calls.respond(request, answer, outlined):
                     answer.buffers_role = request.path == CHATS

@@ -18,7 +18,8 @@ ENGINE_CODE = [path for path in OUTSIDE if path.parent == INSIDE.parent]
 
 PUBLIC = {
     "add_lora", "check_health", "get_supported_tasks", "get_tokenizer", "model_config",
-    "model_config.max_model_len", "pin_lora", "remove_lora", "shutdown", "vllm_config",
+    "model_config.max_model_len", "pin_lora", "remove_lora", "list_loras", "shutdown",
+    "vllm_config",
 }  # fmt: skip
 """What engine code outside may read of an AsyncLLM, which vLLM's own callers read too."""
 NAMES = {

@@ -17,6 +17,7 @@ from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.operators.state import StateCollector
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.renewal import Renewal
@@ -53,7 +54,7 @@ def folder() -> Iterator[Path]:
 def endpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
     monkeypatch.setenv(RUN_DIR_VARIABLE, str(folder))
     service = Service(Workers(), limits_of(8, 8))
-    lora = LoraManager({"fine": "/adapters/fine"}, (), is_enabled=True)
+    lora = LoraManager(AdapterSet.of({"fine": "/adapters/fine"}), (), is_enabled=True)
     model = ModelInfo(
         name="some model", engine="echo", version="1", max_model_len=100, return_seconds=5
     )

@@ -27,9 +27,11 @@ async def ask(
 ) -> list[HttpChunk]:
     file = folder / "model.py"
     file.write_text(dedent(FORMATTERS) + dedent(text), encoding="utf-8")
-    config = EngineConfig(model="", custom_file=str(file), adapters=adapters or {})
+    config = EngineConfig(model="", custom_file=str(file))
     engine = CustomEngine(config, EchoEngine(config))
     await engine.start()
+    for name, place in (adapters or {}).items():
+        await engine.load_adapter(name, place, preload=False, pin=False)
     request = HttpRequest("/invocations", json.dumps(body).encode())
     return [chunk async for chunk in respond_stream(engine, request)]
 
@@ -131,9 +133,10 @@ async def test_an_adapters_own_formatter_wins(tmp_path: Path) -> None:
 
 async def test_an_adapters_formatter_needs_none_of_the_models(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(dedent(FORMATTERS) + dedent(READ), encoding="utf-8")
-    config = EngineConfig(model="", runs_code=True, adapters={"x": str(tmp_path)})
+    config = EngineConfig(model="", runs_code=True)
     engine = CustomEngine(config, EchoEngine(config))
     await engine.start()
+    await engine.load_adapter("x", str(tmp_path), preload=False, pin=False)
     body = json.dumps({"question": "a b c", "adapters": "x"}).encode()
     answer = [chunk async for chunk in respond_stream(engine, HttpRequest("/invocations", body))]
     assert json.loads(text_of(answer)) == {"generated_text": "a b"}

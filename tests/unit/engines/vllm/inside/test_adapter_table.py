@@ -1,5 +1,6 @@
 """A table of adapters that vLLM's server shares, or is told."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,14 +40,14 @@ def test_the_table_is_shared_only_where_the_server_reads_it(
     monkeypatch.setattr(fast_paths, "_off", {})
     known: dict[str, Any] = {}
     models = kind()
-    AdapterTable(models, known)
+    AdapterTable(models, None, SimpleNamespace(known=known))  # type: ignore[arg-type]
     assert (models.lora_requests is known) == is_shared
     assert fast_paths.is_on("adapter_table") == is_shared
 
 
 def test_an_adapter_is_found_by_its_name_from_when_it_is_known() -> None:
     known: dict[str, Any] = {}
-    table = AdapterTable(_Shares(), known)
+    table = AdapterTable(_Shares(), None, SimpleNamespace(known=known))  # type: ignore[arg-type]
     assert not table.has("a")
     known["a"] = object()
     assert table.has("a")

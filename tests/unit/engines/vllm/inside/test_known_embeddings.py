@@ -99,7 +99,7 @@ class Server:
 
     def __init__(self, engine: AsyncLLM) -> None:
         self.renderer = engine.renderer
-        self.client = CountingClient(engine, DEFAULT_BOUNDS, None)  # type: ignore[arg-type]
+        self.client = CountingClient(engine, DEFAULT_BOUNDS, None, self)  # type: ignore[arg-type]
         self.answered: list[dict[str, Any]] = []
         self.more: dict[str, Any] = {}
         self.params: dict[str, Any] = {}
@@ -111,6 +111,10 @@ class Server:
     def _render(self, given: Any) -> Any:
         prompt = {"prompt": given} if isinstance(given, str) else {"prompt_token_ids": given}
         return self.renderer.render_cmpl([prompt], "f", extras={})[0]
+
+    def is_loaded(self, name: str) -> bool:
+        """Tell whether an adapter can be used."""
+        return bool(name)
 
     async def respond(self, request: HttpRequest, sink: Any) -> None:
         """Answer a body."""
@@ -427,7 +431,7 @@ def test_answers_that_differ_turn_the_path_off(rig: Rig) -> None:
 
 
 def test_further_arguments_are_of_no_kind(rig: Rig) -> None:
-    rig.server.lora = "some"
+    rig.server.lora = SimpleNamespace(lora_name="some")
 
     async def run() -> None:
         for _ in range(TRIES + 1):
