@@ -1,6 +1,7 @@
 """Transformers, LMI's Accelerate: its batch, what it does one by one, T5, adapters, two ranks."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,25 @@ def test_an_adapter_that_is_none_is_refused(engine: Any) -> None:
     engine.service.adapt(msg.SetAdapter(0, "t5", str(TINY / "t5")), sink)
     assert isinstance(sink.wait().error, RequestError)
     assert engine.ask(PROMPT).text == " Paris."
+
+
+@one_process
+def test_an_adapter_whose_weights_are_broken_fails_its_own_request(
+    engine: Any, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(TINY / "lora", tmp_path / "broken")
+    (folder / "adapter_model.safetensors").write_bytes(b"\xff" * 100)
+    sink = RecordingSink()
+    engine.service.adapt(msg.SetAdapter(0, "broken", str(folder), preload=False), sink)
+    assert sink.wait().error is None
+    others = [engine.start(PROMPT) for _ in range(4)]
+    for _ in range(2):
+        error = _ask(engine, PROMPT, adapter="broken").wait().error
+        assert isinstance(error, RequestError)
+        assert error.field == "adapter"
+    assert [other.wait().text for other in others] == [" Paris."] * 4
+    shutil.copytree(TINY / "lora", folder, dirs_exist_ok=True)
+    assert _ask(engine, PROMPT, adapter="broken").wait().error is None
 
 
 def test_bitsandbytes_is_missed_by_name(start: Any, tiny_properties: dict[str, Any]) -> None:
