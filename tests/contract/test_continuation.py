@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpRequest, Sampling
-from lmi_backend.ipc import messages as msg
-from lmi_backend.pool.adapters import Adapter
+from lmi_backend.serving.lora import LoraManager
 from lmi_backend.token_ids import pack
 from tests.support.harness import Harness, RecordingSink
 from tests.support.places import TINY
@@ -241,12 +240,8 @@ def _joined(seen: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("engine", ["vllm"], indirect=True)
 def test_answers_of_vllm_are_as_if_nothing_had_happened(engine: Harness) -> None:
-    # What the worker that takes over is told at its start.
-    adapters = engine.service._workers.adapters  # type: ignore[attr-defined]
-    adapters.put(Adapter("wrong", ADAPTER))
-    loaded = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "wrong", ADAPTER), loaded)
-    assert loaded.wait().error is None
+    # The worker that takes over has it, too.
+    manage(engine, "REGISTER_ADAPTER", src=ADAPTER)
     undisturbed = {name: answer_of(sink) for name, sink in begin(engine).items()}
     before = engine.service.snapshot().moved
     sinks = begin(engine)
@@ -274,9 +269,14 @@ def test_answers_of_vllm_are_as_if_nothing_had_happened(engine: Harness) -> None
     assert re.fullmatch(LETTERS, answer_of(drawn.pop("tensors: structure"))[0])
     assert {tuple(answer_of(sink)[1:3]) for sink in drawn.values()} == {("length", 150)}
     assert engine.service.snapshot().moved - before >= len(sinks) // 2
-    adapters.drop("wrong")
-    engine.service.adapt(msg.SetAdapter(0, "wrong", ""), gone := RecordingSink())
-    assert gone.wait().error is None
+    manage(engine, "UNREGISTER_ADAPTER")
+
+
+def manage(engine: Harness, kind: str, **more: str) -> None:
+    pool: Any = engine.service._workers
+    manager = LoraManager(pool.adapters, (str(TINY),), is_enabled=True)
+    manager.on_set = pool.note_adapter
+    manager.handle({"requestType": kind, "name": "wrong", **more}, engine.service, RecordingSink())
 
 
 ALONE: dict[str, Sampling] = {
