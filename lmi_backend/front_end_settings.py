@@ -102,6 +102,8 @@ class Settings:
             metavar="N",
         ),
     )
+    place: int = 0
+    """Number of this one among these processes, from 0."""
     api_keys: Path | None = field(
         default=None,
         metadata=_set_by(

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lmi_backend.clients.spec import Path, Read
     from lmi_backend.clients.triton.body import Body
     from lmi_backend.clients.triton.paths import TritonPath
-    from lmi_backend.frontend.http.api_keys import ApiKey
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
     from lmi_backend.frontend.kept_answer import KeptAnswer
@@ -83,13 +82,19 @@ class Answering:
             return self._keeping.in_background(exchange, model.info, is_stream=is_stream)
         return None if _is_own(asked) else self._keeping.open(exchange, model.info)
 
-    async def come_back(self, path: Path, exchange: Exchange, key: ApiKey | None) -> bool:
+    def has(self, exchange: Exchange) -> bool:
+        """Tell whether a request is about an answer of its client that is kept here."""
+        if is_by_id(exchange):
+            return self._responses.find(exchange) is not None
+        return exchange.method == "POST" and self._keeping.has_of(exchange)
+
+    async def come_back(self, path: Path, exchange: Exchange) -> bool:
         """Answer a request about a kept answer; return false if it is about none.
 
         Raises as `FoundResponses`, `Rejoining` and `KeptResponses` do.
         """
         if is_by_id(exchange):
-            kept = await self._found.find(exchange, key)
+            kept = await self._found.find(exchange)
             if kept is not None:
                 await exchange.text(self._limit, self._seconds)
                 await self._responses.answer(exchange, kept)
@@ -101,7 +106,7 @@ class Answering:
         if self._keeping.has(exchange):
             await self._keeping.come_back(exchange, await owner_of(exchange, data))
         else:
-            await self._rejoining(path, exchange, data, key)
+            await self._rejoining(path, exchange, data)
         return True
 
     async def generate(self, exchange: Exchange, path: TritonPath, body: Body, size: int) -> bool:

@@ -17,7 +17,7 @@ from lmi_backend.clients.spec import ANYBODY, OPERATOR, PROBE
 from lmi_backend.errors import HttpError, LmiError, StoppingError
 from lmi_backend.frontend.answering import Answering
 from lmi_backend.frontend.http.access import Access
-from lmi_backend.frontend.http.api_keys import ApiKeys
+from lmi_backend.frontend.http.api_keys import ApiKeys, ElsewhereError
 from lmi_backend.frontend.http.bodies import ALL_BODIES, Bodies, ClientGoneError
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.hosts import OwnNames, is_loopback
@@ -69,7 +69,8 @@ class FrontEnd:
         self._reading = Reading(self.models)
         self._answering = Answering(self._reading, self._keeping, *limits)
         self._triton = TritonProxy(settings.triton_url, *limits, self._answering)
-        keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes)
+        parts = settings.processes, settings.place
+        keys = ApiKeys(settings.api_keys, settings.api_key, *parts)
         names = OwnNames(settings.hosts, settings.host)
         is_local = is_loopback(settings.host)
         self._access = Access(keys, settings.origins, names, is_local=is_local)
@@ -149,15 +150,14 @@ class FrontEnd:
         if key is not None:
             exchange.tenant, exchange.key_digest = key.name, key.digest
             exchange.has_token_limit = key.has_token_limit
-        path = service.resumed
-        if path is not None and await self._answering.come_back(path, exchange, key):
-            return
-        if self._health.is_stopping:
-            raise StoppingError(STOPPING)
-        if key is not None:
-            key.enter()
+            key.enter(is_back=service.resumed is not None and self._answering.has(exchange))
             exchange.key = key
         try:
+            path = service.resumed
+            if path is not None and await self._answering.come_back(path, exchange):
+                return
+            if self._health.is_stopping:
+                raise StoppingError(STOPPING)
             await service.answer(exchange)
         finally:
             if exchange.key is not None:
@@ -165,6 +165,8 @@ class FrontEnd:
 
     async def _fail(self, exchange: Exchange, error: LmiError) -> None:
         exchange.error = type(error).__name__
+        if isinstance(error, ElsewhereError):
+            exchange.extra_headers.append((b"connection", b"close"))
         # An answer that has begun is left without its end: its client must not take it for whole.
         if not exchange.has_begun:
             await exchange.respond(*exchange.spec.failure(error))

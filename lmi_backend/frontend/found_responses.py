@@ -20,7 +20,6 @@ from lmi_backend.frontend.relay import send_answer
 
 if TYPE_CHECKING:
     from lmi_backend.frontend.connection import ModelConnection
-    from lmi_backend.frontend.http.api_keys import ApiKey
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
     from lmi_backend.frontend.kept_answer import KeptAnswer
@@ -48,7 +47,7 @@ class FoundResponses:
         self._coming: dict[str, asyncio.Event] = {}
         """Aliases of those that are being looked for."""
 
-    async def find(self, exchange: Exchange, key: ApiKey | None) -> KeptAnswer | None:
+    async def find(self, exchange: Exchange) -> KeptAnswer | None:
         """Return the response that a path names, from wherever it is kept.
 
         Returns:
@@ -68,7 +67,7 @@ class FoundResponses:
             found = await self._ask(alias)
             if exchange.has_left:
                 raise ClientGoneError
-            return await self._take(exchange, key, *found) if found is not None else None
+            return await self._take(exchange, *found) if found is not None else None
         finally:
             del self._coming[alias]
             coming.set()
@@ -93,7 +92,7 @@ class FoundResponses:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _take(
-        self, exchange: Exchange, key: ApiKey | None, model: Model, keep: Keep, is_cancelled: bool
+        self, exchange: Exchange, model: Model, keep: Keep, is_cancelled: bool
     ) -> KeptAnswer | None:
         exchange.model = model.name
         lasting = keep.is_lasting
@@ -106,9 +105,6 @@ class FoundResponses:
         form = BackgroundForm(is_stream=True) if lasting else exchange.spec.form()
         answer = model.connection.rejoin(keep)
         kept.at_model = AtModel(kept, answer, form)
-        if key is not None:
-            key.rejoin()
-            exchange.key = key
         sending = send_answer(kept, answer, form, exchange.spec.failure)
         if not await kept.begin(sending, 1):
             return None

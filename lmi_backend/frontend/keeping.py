@@ -103,11 +103,21 @@ class Keeping:
         """Tell whether the answer that a client names is here; raises like `come_back`."""
         return self.named(exchange)[0] in self._kept
 
+    def has_of(self, exchange: Exchange) -> bool:
+        """Tell whether a request names an answer that is here and that its client has begun."""
+        match = _ID.fullmatch(exchange.headers.get(LAST_ID, "").strip())
+        kept = self._kept.get(match[1]) if match else None
+        return kept is not None and kept.owner == (exchange.key_digest, exchange.path)
+
     async def follow(self, exchange: Exchange, kept: KeptAnswer, number: int) -> None:
         """Send a client the events after one; raises like `come_back`."""
         if not kept.events.has(number):
             raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT)
         exchange.model = kept.model
+        if exchange.key is not None:
+            # The answer counts in its place.
+            exchange.key.leave(0)
+            exchange.key = None
         self.note_back(kept)
         await kept.follow(exchange, number)
 

@@ -23,7 +23,6 @@ from lmi_backend.ipc.rejoining import NOT_KEPT, Keep
 if TYPE_CHECKING:
     from lmi_backend.clients.failure import ErrorResponse
     from lmi_backend.clients.spec import Path, Read
-    from lmi_backend.frontend.http.api_keys import ApiKey
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
     from lmi_backend.frontend.model import Model
@@ -47,9 +46,7 @@ class Rejoining:
         self._coming: dict[str, asyncio.Event] = {}
         """Names of the answers that are being requested."""
 
-    async def __call__(
-        self, path: Path, exchange: Exchange, data: bytes, key: ApiKey | None
-    ) -> None:
+    async def __call__(self, path: Path, exchange: Exchange, data: bytes) -> None:
         """Send a client the events after the one that it names.
 
         Raises:
@@ -68,7 +65,7 @@ class Rejoining:
             return
         coming = self._coming[name] = asyncio.Event()
         try:
-            await self._rejoin(path, exchange, data, key)
+            await self._rejoin(path, exchange, data)
         finally:
             self._over(name, coming)
 
@@ -77,9 +74,7 @@ class Rejoining:
             del self._coming[name]
         coming.set()
 
-    async def _rejoin(
-        self, path: Path, exchange: Exchange, data: bytes, key: ApiKey | None
-    ) -> None:
+    async def _rejoin(self, path: Path, exchange: Exchange, data: bytes) -> None:
         name, number = self._keeping.named(exchange)
         model, asked = await self._read(path, exchange, data)
         kept = self._keeping.again(exchange, model.info, name)
@@ -97,9 +92,6 @@ class Rejoining:
             self._over(name, coming)
 
         kept.when_known = known
-        if key is not None:
-            key.rejoin()
-            exchange.key = key
 
         def failure(error: LmiError) -> ErrorResponse:
             return (asked.failure or exchange.spec.failure)(error)

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import traceback
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -63,8 +64,8 @@ class FrontEnds:
     """
 
     def __init__(self, settings: Settings, log: int = STANDARD_ERROR) -> None:
-        start = partial(BeatingProcess, settings, log)
-        self._kept = [_Kept(start, _Door(settings)) for _ in range(settings.processes)]
+        every = [replace(settings, place=place) for place in range(settings.processes)]
+        self._kept = [_Kept(partial(BeatingProcess, each, log), _Door(each)) for each in every]
         self._restarts = Restarts(settings.base, self._kept)
 
     def keep(

@@ -18,7 +18,7 @@ from lmi_backend.frontend.http.operator_files import Stamp, stamp_of, text_of
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 _log = logging.getLogger(__name__)
@@ -55,6 +55,10 @@ class RateLimitError(HttpError):
         super().__init__(HTTPStatus.TOO_MANY_REQUESTS, text)
 
 
+class ElsewhereError(RateLimitError):
+    """Other processes of the front end hold all of a key's limit: a new connection may help."""
+
+
 @dataclass
 class _Bucket:
     """What may be used in a minute; it fills steadily."""
@@ -81,7 +85,7 @@ class _Bucket:
 class ApiKey:
     """A key, by the name that logs show.
 
-    Limits of 0 are none.
+    A limit of 0 is held by other processes of the front end.
     """
 
     name: str
@@ -104,24 +108,30 @@ class ApiKey:
         """Whether its tokens are limited."""
         return _LIMITS[2] in self._buckets
 
-    def enter(self) -> None:
+    def enter(self, *, is_back: bool = False) -> None:
         """Count a request as running; call `leave` at its end.
+
+        Args:
+            is_back: whether it is for an answer of this key that is here. Such a request brings no
+                tokens of its own. While it is read, it runs in addition to that answer.
 
         Raises:
             RateLimitError: it is one too many.
         """
-        most = self.limits.get(_LIMITS[0], 0)
-        if most and self.running >= most:
+        if (
+            none := next((name for name, most in self.limits.items() if not most), None)
+        ) is not None:
+            text = f"other processes of the front end hold all of this key's {none}: connect again"
+            raise ElsewhereError(text, 1)
+        most = self.limits.get(_LIMITS[0], math.inf)
+        if self.running >= most * (1 + is_back):
             raise RateLimitError(f"{most} requests of this key run already", 1)
         for name, bucket in self._buckets.items():
-            if (seconds := bucket.wait()) > 0:
+            is_due = not is_back or name != _LIMITS[2]
+            if is_due and (seconds := bucket.wait()) > 0:
                 raise RateLimitError(f"this key has used its {name.replace('-', ' ')}", seconds)
         if _LIMITS[1] in self._buckets:
             self._buckets[_LIMITS[1]].take(1)
-        self.running += 1
-
-    def rejoin(self) -> None:
-        """Count a request as running that another process has begun; call `leave` at its end."""
         self.running += 1
 
     def leave(self, tokens: int) -> None:
@@ -137,11 +147,14 @@ class ApiKeys:
     Args:
         file: a key a line; read again when it changes.
         single: a key that is given itself, not as a hash; empty for none.
-        share: processes that share the port; each holds its part of a key's limits.
+        processes: those that share the port; each holds its part of a key's limits.
+        place: number of this process, from 0.
     """
 
-    def __init__(self, file: Path | None, single: str = "", share: int = 1) -> None:
-        self._file, self._share = file, share
+    def __init__(
+        self, file: Path | None, single: str = "", processes: int = 1, place: int = 0
+    ) -> None:
+        self._file, self._processes, self._place = file, processes, place
         self._single = [ApiKey("default", hash_of(single), is_operator=True)] if single else []
         self._keys: list[ApiKey] = []
         self._stamp: Stamp | None = None
@@ -201,14 +214,19 @@ class ApiKeys:
             words = line.partition("#")[0].split()
             if not words:
                 continue
-            key = _read_line(words, f"{file}:{number}", self._share)
+            key = _read_line(words, f"{file}:{number}", self._part)
             if key.name in names:
                 raise ConfigurationError(f"{file}:{number}: the name {key.name} is used twice")
             names.add(key.name)
             yield key
 
+    def _part(self, limit: int) -> int:
+        """Return what this process holds of a limit; those of all processes add up to it."""
+        whole, rest = divmod(limit, self._processes)
+        return whole + (self._place < rest)
 
-def _read_line(words: list[str], place: str, share: int) -> ApiKey:
+
+def _read_line(words: list[str], place: str, part: Callable[[int], int]) -> ApiKey:
     name, digest, *more = [*words, ""][: max(2, len(words))]
     if not _NAME.fullmatch(name) or not _HASH.fullmatch(digest):
         raise ConfigurationError(f"{place}: accepted: {ACCEPTED} (`lmi-backend api-key NAME`)")
@@ -216,7 +234,7 @@ def _read_line(words: list[str], place: str, share: int) -> ApiKey:
     for word in more:
         limit, _, count = word.partition("=")
         if limit in _LIMITS and _COUNT.fullmatch(count):
-            limits[limit] = math.ceil(int(count) / share)
+            limits[limit] = part(int(count))
         elif word != OPERATOR:
             raise ConfigurationError(f"{place}: {printable(word)} is unknown; accepted: {ACCEPTED}")
     return ApiKey(name, digest, OPERATOR in more, limits)

@@ -89,7 +89,9 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
     folder = tmp_path_factory.mktemp("server")
     file = folder / "keys"
     file.write_text(
-        f"one {hash_of('a')} running=1\nother {hash_of('b')} tokens-per-minute=5\n", "utf-8"
+        f"one {hash_of('a')} running=1\nother {hash_of('b')} tokens-per-minute=5\n"
+        f"third {hash_of('d')} requests-per-minute=2\n",
+        "utf-8",
     )
     with _served(folder, 600, api_keys=file).run() as server:
         yield server
@@ -186,6 +188,8 @@ def test_another_path_or_key_gets_404(keyed: Scripted) -> None:
     keyed.models[NAME].script = _script()
     first = _leave(keyed, authorization="Bearer a")
     asked = {LAST_ID: first, "authorization": "Bearer a"}
+    (kept,) = (each for each in keyed.front_end._keeping._kept.values() if each.name in first)
+    wait_for(lambda: kept.is_over)
     for path, key, status in (
         (CHATS, "b", 404), ("/v1/completions", "a", 404), ("/generate_stream", "a", 404),
         (CHATS, "c", 401), (CHATS, "a", 200),
@@ -212,6 +216,19 @@ def test_an_answer_without_its_client_counts_for_its_key(keyed: Scripted) -> Non
     assert keyed.ask("POST", CHATS, _body(), authorization="Bearer b").status == 429
     back = keyed.ask("POST", CHATS, _body(), **{LAST_ID: second, "authorization": "Bearer b"})
     assert b"w8" in back.data
+
+
+def test_to_come_back_is_a_request_of_its_key(keyed: Scripted) -> None:
+    path, key = "/v1/responses", {"authorization": "Bearer d"}
+    keyed.models[NAME].script = _script(path, words=3, ends=False)
+    first = _leave(keyed, path, **key)
+    assert keyed.ask("GET", f"{path}/resp_1", **key).status == 200
+    for method, more, headers in (
+        ("GET", "/resp_1", {}), ("GET", "/resp_1?stream=true", {}), ("POST", "/resp_1/cancel", {}),
+        ("DELETE", "/resp_1", {}), ("POST", "", {LAST_ID: first}),
+    ):  # fmt: skip
+        answer = keyed.ask(method, path + more, _body(path), **key, **headers)
+        assert answer.status == 429, (method, more, answer.data)
 
 
 def test_nothing_is_kept_after_the_window(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -1,5 +1,6 @@
 """Keys of the front end: the file, the limits, and what a change of the file does."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -84,9 +85,34 @@ def test_tokens_are_paid_back_by_the_minute(
     alice.enter()
 
 
-def test_the_limits_are_shared_by_the_processes_of_a_port(tmp_path: Path) -> None:
-    file = write(tmp_path / "keys", f"alice {hash_of('a')} running=5 requests-per-minute=10")
-    assert ApiKeys(file, share=2).find("a").limits == {"running": 3, "requests-per-minute": 5}
+@pytest.mark.parametrize("processes", range(1, 5))
+@pytest.mark.parametrize("limit", range(1, 9))
+@pytest.mark.parametrize("name", ["running", "requests-per-minute"])
+def test_the_processes_of_a_port_together_keep_a_limit(
+    tmp_path: Path, name: str, limit: int, processes: int
+) -> None:
+    file = write(tmp_path / "keys", f"alice {hash_of('a')} {name}={limit}")
+    entered = 0
+    for place in range(processes):
+        alice = ApiKeys(file, "", processes, place).find("a")
+        for _ in range(limit + 1):
+            with contextlib.suppress(RateLimitError):
+                alice.enter()
+                entered += 1
+    assert entered == limit
+
+
+def test_a_client_that_is_back_runs_beside_its_answer(tmp_path: Path) -> None:
+    file = write(tmp_path / "keys", f"alice {hash_of('a')} running=1 tokens-per-minute=5")
+    alice = ApiKeys(file).find("a")
+    alice.enter()
+    alice.leave(9)
+    with pytest.raises(RateLimitError, match="tokens per minute"):
+        alice.enter()
+    alice.enter(is_back=True)
+    alice.enter(is_back=True)
+    with pytest.raises(RateLimitError, match="run already"):
+        alice.enter(is_back=True)
 
 
 def test_a_changed_file_is_read_again_and_a_broken_one_is_not(

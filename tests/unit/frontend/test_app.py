@@ -1,0 +1,67 @@
+"""A key's limits hold on each path that needs a key, with each header that changes the road."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.clients.registry import CLIENTS
+from lmi_backend.clients.spec import ANYBODY, PROBE
+from lmi_backend.frontend.http.api_keys import hash_of
+from lmi_backend.frontend.keeping import LAST_ID, WANTED
+from tests.support.scripted_model import NAME, Scripted
+
+HEADERS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "an event": {LAST_ID: f"{'A' * 16}.1"},
+    "no event": {LAST_ID: "odd"},
+    "resumable": {WANTED: "1"},
+    "resumable event": {WANTED: "1", LAST_ID: f"{'A' * 16}.1"},
+    "model": {"x-amzn-sagemaker-target-model": NAME},
+    "attributes": {"x-amzn-sagemaker-custom-attributes": "a=b"},
+    "session": {"x-amzn-sagemaker-session-id": "NEW_SESSION"},
+    "closed session": {"x-amzn-sagemaker-closed-session-id": "a"},
+    "inference id": {"x-amzn-sagemaker-inference-id": "a", "x-request-id": "a"},
+}
+ROUTES = sorted(
+    {
+        (method, re.sub(r"\{[^}]*\}", NAME, path.template))
+        for client in CLIENTS.values()
+        for path in client.paths
+        if path.who not in (ANYBODY, PROBE)
+        for method in path.methods.split()
+    }
+)
+QUERIES = ("", "?stream=true", "?stream=true&starting_after=1")
+
+
+def _secret(*of: object) -> str:
+    return hash_of(repr(of))[-40:]
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
+    """Each case has a key of its own, of one request a minute."""
+    folder: Path = tmp_path_factory.mktemp("server")
+    cases = [(*route, name, stops) for route in ROUTES for name in HEADERS for stops in (0, 1)]
+    lines = (
+        f"k{number} {hash_of(_secret(*case))} requests-per-minute=1 operator\n"
+        for number, case in enumerate(cases)
+    )
+    (folder / "keys").write_text("".join(lines), "utf-8")
+    with Scripted(folder, api_keys=folder / "keys").run() as server:
+        yield server
+
+
+@pytest.mark.parametrize("is_stopping", [False, True], ids=["serves", "stops"])
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_the_second_request_of_a_minute_is_refused(
+    limited: Scripted, monkeypatch: pytest.MonkeyPatch, method: str, path: str, *, is_stopping: bool
+) -> None:
+    monkeypatch.setattr(limited.front_end._health, "is_stopping", is_stopping)
+    for name, headers in HEADERS.items():
+        key = {"authorization": f"Bearer {_secret(method, path, name, int(is_stopping))}"}
+        for query in QUERIES:
+            answer = limited.ask(method, path + query, b"{}", **headers, **key)
+        assert answer.status == 429, (name, answer.data)
