@@ -98,6 +98,8 @@ def check_bodies(exchange: Exchange, bodies: Iterable[str]) -> None:
 class _WithoutFolders(HttpForm):
     """Shows of an adapter's folder its name only: the others say where things are."""
 
+    passes_events = False
+
     def __init__(self) -> None:
         super().__init__()
         self._whole = b""
@@ -115,6 +117,8 @@ class _WithoutFolders(HttpForm):
 
 class _DoneForm(HttpForm):
     """Says in a sentence of vLLM's server that an adapter was loaded or unloaded."""
+
+    passes_events = False
 
     def __init__(self, done: str) -> None:
         super().__init__()

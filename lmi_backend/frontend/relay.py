@@ -83,13 +83,13 @@ async def _fail(
 class _Forward:
     """Writes what comes of an answer, and of its middle at once if its client reads."""
 
-    __slots__ = ("_answer", "_client", "_exchange", "_form", "_lines", "_takes_events")
+    __slots__ = ("_answer", "_client", "_exchange", "_form", "_lines", "_passing")
 
     def __init__(self, exchange: Receiver, form: Form, answer: Answer) -> None:
         self._exchange, self._form, self._answer = exchange, form, answer
         self._client = exchange.direct
-        self._takes_events = isinstance(form, HttpForm) and form.passes_events
-        """Whether an event is written as it is."""
+        self._passing = form if isinstance(form, HttpForm) and form.passes_events else None
+        """Notes the events that are written as they are; None where none is."""
         self._lines = form.lines if isinstance(form, LmiForm) else None
         """Makes the line of a delta."""
 
@@ -104,8 +104,10 @@ class _Forward:
             self._answer.forward = self
 
     def pass_event(self, data: bytes, num_tokens: int, now: float) -> bool:
-        if not (self._takes_events and data and self._client.pass_on(data)):
+        passing = self._passing
+        if passing is None or not data or not self._client.pass_on(data):
             return False
+        passing.note(data)
         self._exchange.has_passed(num_tokens, now)
         return True
 

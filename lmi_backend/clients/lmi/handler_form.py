@@ -41,11 +41,10 @@ class HandlerForm(HttpForm):
         super().__init__()
         self._last_byte = b"\n"
 
-    def write(self, chunks: list[Chunk]) -> bytes:
+    def note(self, data: bytes) -> None:
         """See `HttpForm`."""
-        data = super().write(chunks)
+        super().note(data)
         self._last_byte = data[-1:] or self._last_byte
-        return data
 
     def failure(self, error: LmiError) -> Ending:
         """Return LMI's error as an event or a line; nothing for other content types."""

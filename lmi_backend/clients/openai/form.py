@@ -24,7 +24,7 @@ class HttpForm:
     """The answer of an HTTP application, byte by byte; its events are OpenAI's."""
 
     passes_events = True
-    """Whether events may reach the client without `write`."""
+    """Whether events may reach the client without `write`: it changes none of them."""
 
     def __init__(self) -> None:
         self.status, self.is_over, self.is_failed = 0, False, False
@@ -53,9 +53,13 @@ class HttpForm:
             data.append(chunk.data)
             self.is_over = self.is_over or chunk.is_last
         written = data[0] if len(data) == 1 else b"".join(data)
-        if self.has_events and reports_error(written):
-            self.is_failed = True
+        self.note(written)
         return written
+
+    def note(self, data: bytes) -> None:
+        """Note what the client gets. Events that reach it without `write` are noted too."""
+        if self.has_events and reports_error(data):
+            self.is_failed = True
 
     def _begin(self, chunk: HttpChunk) -> None:
         self.status = chunk.status

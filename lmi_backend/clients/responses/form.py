@@ -12,7 +12,6 @@ from lmi_backend.clients.openai.form import RefusingForm
 
 if TYPE_CHECKING:
     from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Chunk
 
 _SEQUENCE: Final = re.compile(rb'"sequence_number": ?(\d+)')
 _CREATED: Final = b"response.created"
@@ -25,14 +24,13 @@ class ResponsesForm(RefusingForm):
         super().__init__()
         self._created = self._latest = b""
 
-    def write(self, chunks: list[Chunk]) -> bytes:
+    def note(self, data: bytes) -> None:
         """See `HttpForm`."""
-        data = super().write(chunks)
+        super().note(data)
         if not self._created and _CREATED in data:
             self._created = data
         if b'"sequence_number"' in data:
             self._latest = data
-        return data
 
     def _event(self, error: LmiError) -> bytes:
         """Return the response as failed, and an `error` event, at which OpenAI's client raises."""
