@@ -14,15 +14,17 @@ _ABOUT: Final = f"""\
 ## Fast paths inside vLLM
 
 vLLM promises none of the names below. Each fast path that needs them has a public way: the column
-*without it* says what that is. A fast path whose names are gone, or that fails while it serves, is off
-until the engine starts again. So is one that vLLM has nothing for: its method is not called, or
+*without it* says what that is. A fast path whose names are gone, or that fails while it serves, is
+off until the engine starts again. So is one that vLLM has nothing for: its method is not called, or
 every output or event has a member that no release had. A warning in the log says what was expected,
 what was found and what it costs. Those that vLLM's own processes on this machine turn off are shown
 too.
 
 `{OPTION}=false` turns off those down to `{FASTER[-1]}`, which make the same
-answers cheaper. Those below it change what is answered, or whether anything is; their names, with
-commas between, turn off any of them. Some options of vLLM's server need its own events: `option.enable_force_include_usage` puts usage
+answers cheaper. Those below it change what is answered, or whether anything is. Their names, with
+commas between, turn off any of them.
+
+Some options of vLLM's server need its own events: `option.enable_force_include_usage` puts usage
 into each, and `option.middleware` looks at each answer. Then `plain_stream` is off. With
 `option.otlp_traces_endpoint` vLLM counts each output, and `new_tokens` is off. The log says so
 without a warning, and the state is `chosen`.

@@ -66,6 +66,6 @@ FAST_PATHS: Final = Option(
     default="",
     scope="vllm",
     plan_field="fast_paths",
-    help="Fast paths inside vLLM: false turns off all that make the same answers cheaper. Names turn"
-    " off some, and what is served beyond vLLM's public ways too (docs/engines.md).",
+    help="Fast paths inside vLLM: false turns off all that make the same answers cheaper. Names"
+    " turn off some, and what is served beyond vLLM's public ways too (docs/engines.md).",
 )

@@ -19,7 +19,10 @@ STREAMS = [
     [b'data: {"sequence_number":%d}\n\n' % number for number in range(1, 8)],
     [b"data: half an event"],
     [b'data: {"a":1}\n\n', b'data: {"error":{"message":"a","code":500}}\n\n'],
-    [b'data: {"a":1}\n\n', b'event: error\ndata: {"type":"error","error":{"type":"api_error"}}\n\n'],
+    [
+        b'data: {"a":1}\n\n',
+        b'event: error\ndata: {"type":"error","error":{"type":"api_error"}}\n\n',
+    ],
 ]
 
 

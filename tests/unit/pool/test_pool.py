@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engine_config import EngineConfig, Identity
+from lmi_backend.engine_config import Identity
 from lmi_backend.errors import UnavailableError, WorkerError, WorkerStartError
 from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.messages import FromWorker
