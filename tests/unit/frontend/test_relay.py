@@ -21,7 +21,7 @@ STREAMS = [
     [b'data: {"a":1}\n\n', b'data: {"error":{"message":"a","code":500}}\n\n'],
     [
         b'data: {"a":1}\n\n',
-        b'event: error\ndata: {"type":"error","error":{"type":"api_error"}}\n\n',
+        b'event: error\ndata: {"type":"error"}\n\n',
     ],
 ]
 

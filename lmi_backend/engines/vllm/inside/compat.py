@@ -149,6 +149,12 @@ def certain_logprobs(ids: Sequence[int]) -> Any:
     return names.LogprobsLists(tokens, np.zeros((count, 1), np.float32), np.ones(count, np.int32))
 
 
+def logprobs_after(lists: Any, count: int) -> Any:
+    """Return vLLM's log probabilities of one request without those of its first tokens."""
+    members = ("logprob_token_ids", "logprobs", "sampled_token_ranks")
+    return lists._replace(**{name: getattr(lists, name)[count:] for name in members})
+
+
 def requests_of_copies(engine: Any) -> dict[int, int]:
     """Return how many requests each copy of a data-parallel engine has; none where one copy runs.
 

@@ -61,10 +61,9 @@ def resume_strategy_of(engine: Any, params: Any) -> ResumeStrategy:
     is_stateful = any(getattr(params, name, None) for name in _STATEFUL) or any(
         getattr(params, name) != default for name, default in _unknown(params.__class__)
     )
-    if not (is_seeded or is_stateful or _is_watermarked(engine, params)):
-        custom = getattr(engine.model_config, "logits_processors", None)
-        if not custom:
-            return "from the prompt"
+    is_custom = getattr(engine.model_config, "logits_processors", None)
+    if not (is_seeded or is_stateful or is_custom or _is_watermarked(engine, params)):
+        return "from the prompt"
     may_repeat = is_greedy or is_seeded or forced_ids.are_taken(engine)
     return "from the start" if may_repeat else ""
 
@@ -140,33 +139,31 @@ class Continued:
         return compat.replaced(changed, sampling_params=params, prompt_token_ids=prompt), []
 
     def _replay_all(self, engine: Any, state: Any, request: Any) -> None:
-        prompt = None
+        own, prompt = {"request_id": request.request_id}, {}
         if getattr(state.logprobs_processor, "prompt_logprobs", None) is not None:
             # The client has these too, and vLLM's server counts on them where it repeats a prompt.
-            prompt = compat.certain_logprobs((request.prompt_token_ids or [])[1:])[:3]
+            certain = compat.certain_logprobs((request.prompt_token_ids or [])[1:])
+            prompt = {"new_prompt_logprobs_tensors": certain[:3]}
         interval = getattr(state, "stream_interval", 1)  # since 0.13
         if interval != 1:
             # Else the last tokens would come again, with the first new ones.
             state.stream_interval = 1
         for group in self._groups:
-            self._replay(engine, state, request.request_id, group, prompt)
-            prompt = None
+            output = names.EngineCoreOutput(new_token_ids=list(group), **own, **prompt)
+            self._replay(engine, state, output)
+            prompt = {}
         if interval != 1:
             state.stream_interval = interval
             state.sent_tokens_offset = sum(map(len, self._groups))
 
-    def _replay(
-        self, engine: Any, state: Any, request_id: str, group: list[int], prompt: Any
-    ) -> None:
-        output = names.EngineCoreOutput(
-            request_id=request_id, new_token_ids=list(group), new_prompt_logprobs_tensors=prompt
-        )
+    def _replay(self, engine: Any, state: Any, output: Any) -> None:
         if getattr(state.logprobs_processor, "num_logprobs", None) is not None:
             # The client has the true ones. vLLM resumes from the texts of these tokens.
-            output = compat.replaced(output, new_logprobs=compat.certain_logprobs(group))
+            certain = compat.certain_logprobs(output.new_token_ids)
+            output = compat.replaced(output, new_logprobs=certain)
         engine.output_processor.process_outputs([output])
         made = state.queue.get_nowait()
-        if request_id not in engine.output_processor.request_states:
+        if output.request_id not in engine.output_processor.request_states:
             raise EngineError("the answer cannot resume: it has finished on this worker")
         if made is not None:
             self.outputs.append(made)
@@ -298,11 +295,5 @@ class Continuations:
             output,
             new_token_ids=ids[count:],
             new_prompt_logprobs_tensors=None,
-            new_logprobs=None if lists is None else _logprobs_after(lists, count),
+            new_logprobs=None if lists is None else compat.logprobs_after(lists, count),
         )
-
-
-def _logprobs_after(lists: Any, count: int) -> Any:
-    """Return vLLM's log probabilities of one request without those of its first tokens."""
-    names = ("logprob_token_ids", "logprobs", "sampled_token_ranks")
-    return lists._replace(**{name: getattr(lists, name)[count:] for name in names})
