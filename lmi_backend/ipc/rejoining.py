@@ -10,8 +10,8 @@ from lmi_backend.generation import Delta
 
 NOT_KEPT: Final = (
     "nothing is kept for this last-event-id with this key, path and body: option.resume_window is "
-    "over, the id belongs to another request, or the front end and the stub ended soon after "
-    "each other; send the request without it"
+    "over, the id is of another request, or front end and stub failed together; send the request "
+    "without it"
 )
 """What a client is told that returns for an answer which is not kept."""
 
