@@ -21,7 +21,9 @@ from lmi_backend.options.model_store import (
     model_id_of,
     models_of,
     store_folders,
+    stray_entry,
 )
+from lmi_backend.printable import say
 from lmi_backend.repository.environment import has_own_properties
 from lmi_backend.repository.files import CONFIG
 
@@ -48,9 +50,12 @@ def model_folder(path: Path) -> Path:
     if not os.path.isdir(folder):
         raise ConfigurationError(f"{path}: is not a folder; accepted: a folder with a {FILE_NAME}")
     if not _is_model(folder):
-        way = "; `lmi-backend migrate` reads folders of Triton's vLLM backend"
-        hint = way if os.path.isfile(folder / CONFIG) else ""
-        raise ConfigurationError(f"{folder}: has neither {' nor '.join(_MARKS)}{hint}")
+        problem = f"{folder}: has neither {' nor '.join(_MARKS)}"
+        if os.path.isfile(folder / CONFIG):
+            problem += "; `lmi-backend migrate` reads folders of Triton's vLLM backend"
+        elif (stray := stray_entry(folder)) and any(map(_is_model, folder.iterdir())):
+            problem += f", and is no store of models: {stray}; accepted in a store: folders only"
+        raise ConfigurationError(problem)
     return folder
 
 
@@ -111,11 +116,15 @@ def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -
 
 def _folders(path: Path) -> list[Path]:
     """Return the model at a path, or the models of the store there."""
-    if os.path.isdir(path) and not _is_model(path):
-        inside = [folder for folder in store_folders(path) if _is_model(folder)]
-        if inside:
-            return inside
-    return [model_folder(path)]
+    if not os.path.isdir(path) or _is_model(path):
+        return [model_folder(path)]
+    found = list(store_folders(path))
+    if not (inside := [folder for folder in found if _is_model(folder)]):
+        return [model_folder(path)]
+    for folder in found:
+        if not os.access(folder, os.R_OK | os.X_OK):
+            say(f"{folder}: cannot be read, and is left out", "WARNING")
+    return inside
 
 
 def _is_model(folder: Path) -> bool:

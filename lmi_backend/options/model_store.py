@@ -108,11 +108,31 @@ def store_folders(store: Path) -> Iterator[Path]:
     """Yield the model folders of a store: its sub-folders, or itself if it holds one model.
 
     LMI's rule: every entry is a folder and none is hidden, or the store is the model.
+
+    Raises:
+        ConfigurationError: it cannot be read.
     """
-    if not os.path.isdir(store):
-        return
-    entries = sorted(store.iterdir())
-    if entries and all(entry.is_dir() and not entry.name.startswith(".") for entry in entries):
+    entries = _entries(store)
+    if entries and not stray_entry(store):
         yield from entries
     elif entries:
         yield store
+
+
+def stray_entry(store: Path) -> str:
+    """Return what makes a folder no store, for people; empty if nothing does."""
+    for entry in _entries(store):
+        if entry.name.startswith("."):
+            return f"{entry.name} is hidden"
+        if not os.path.isdir(entry):
+            return f"{entry.name} is no folder"
+    return ""
+
+
+def _entries(store: Path) -> list[Path]:
+    if not os.path.isdir(store):
+        return []
+    try:
+        return sorted(store / name for name in os.listdir(store))
+    except OSError as error:
+        raise ConfigurationError(f"{store}: cannot be read: {error.strerror}") from error

@@ -18,6 +18,7 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.extras import pip_command
 from lmi_backend.ipc.environment import LIBRARY_PATH_VARIABLE
 from lmi_backend.repository.writer import write_backend
+from lmi_backend.supervisor.run_folder import NOEXEC, is_noexec
 
 _HELP_SECONDS = 30
 _CONTAINER = Path("/opt/tritonserver/bin/tritonserver")
@@ -100,6 +101,8 @@ def _from_wheel(folder: Path) -> TritonServer:
     if not stub.is_file():
         message = f"nvidia-pytriton has no Python {version} stub; use another Python ({stub})"
         raise ConfigurationError(message)
+    if is_noexec(folder):
+        raise ConfigurationError(f"{folder}: {NOEXEC}; set TMPDIR to another folder")
     backends = folder / "backends"
     _copy_python_backend(root / "backends" / "python", stub, backends / "python")
     write_backend(backends)

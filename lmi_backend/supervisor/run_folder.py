@@ -18,6 +18,7 @@ from lmi_backend.printable import printable, say
 from lmi_backend.private_folders import private_folder
 
 _PREFIX: Final = "lmi-serve-"
+NOEXEC: Final = "is mounted noexec, and programs run there"
 _NEW_SECONDS: Final = 60.0
 _INSTEAD: Final = ("/tmp", "/var/tmp")  # noqa: S108  a folder of mode 0700 is made there
 # sun_path of unix(7), with its final 0.
@@ -87,15 +88,24 @@ def _make() -> Path:
         asked = tempfile.gettempdir()
     except OSError as error:
         raise ConfigurationError(f"no folder for temporary files: {error}; set TMPDIR") from error
-    problems: list[str] = []
-    for base in dict.fromkeys((asked, *_INSTEAD)):
+    shown = printable(asked, 300)
+    problems = [f"TMPDIR {shown}: {NOEXEC}"] if is_noexec(asked) else []
+    for base in sorted(dict.fromkeys((asked, *_INSTEAD)), key=is_noexec):
         problem = shell_problem(Path(base)) or _length_problem(Path(base))
         if not problem and (made := _made_in(base)):
-            if problems:
+            if problems and base != asked:
                 say(f"{problems[0]}; {base} is used instead", "WARNING")
             return made
         problems.append(f"TMPDIR {printable(base, 300)}: {problem or 'cannot be written'}")
     raise ConfigurationError("; ".join(problems))
+
+
+def is_noexec(path: str | Path) -> bool:
+    """Tell whether no program in a folder can be run, since its file system is mounted so."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False
 
 
 def _made_in(base: str) -> Path | None:

@@ -489,6 +489,30 @@ def test_without_a_folder_the_environment_is_looked_at(
         assert "parallel    tensor 2, pipeline 1" in output
 
 
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("README.md", "README.md is no folder"),
+        (".snapshot/", ".snapshot is hidden"),
+        (".DS_Store", ".DS_Store is hidden"),
+        ("..data/", "..data is hidden"),
+        ("lost+found/", ""),
+    ],
+)
+def test_what_makes_a_folder_of_models_no_store_is_named(
+    entry: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "store" / "one").mkdir(parents=True)
+    (tmp_path / "store" / "one" / "serving.properties").write_text("option.rolling_batch=echo\n")
+    place = tmp_path / "store" / entry
+    place.mkdir() if entry.endswith("/") else place.touch()
+    status = main(["check", str(tmp_path / "store")])
+    errors = capsys.readouterr().err
+    assert (status == 0) == (not problem)
+    assert problem in errors
+    assert ("accepted in a store: folders only" in errors) == bool(problem)
+
+
 def test_each_model_of_a_store_is_looked_at(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (echo.parent / "other").mkdir()
     (echo.parent / "other" / "serving.properties").write_text("engine=MPI\noption.dtype=fp99\n")

@@ -148,3 +148,19 @@ def test_what_killed_servers_left_is_removed_by_the_next_one(
     monkeypatch.setattr(run_folder, "_NEW_SECONDS", 0.0)
     RunFolder()
     assert (left.exists(), served.path.exists(), other.exists()) == (False, True, True)
+
+
+def test_a_folder_in_which_nothing_runs_is_the_last_choice(
+    base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = base / "b"
+    other.mkdir()
+    monkeypatch.setattr(run_folder, "_INSTEAD", (str(other),))
+    monkeypatch.setattr(run_folder, "is_noexec", lambda path: str(path) == str(base))
+    assert RunFolder().path.parent == other
+    assert f"TMPDIR {base}: is mounted noexec, and programs run there; {other} is used instead" in (
+        capsys.readouterr().err
+    )
+    monkeypatch.setattr(run_folder, "is_noexec", lambda _: True)
+    assert RunFolder().path.parent == base
+    assert not capsys.readouterr().err
