@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -67,7 +68,7 @@ class TritonHttp:
             UnavailableError: nobody answers, or not with JSON.
         """
         try:
-            return json.loads(self._answer(method, path, body).read())
+            return json.loads(self._answer(method, path, body)[1])
         except (OSError, HTTPException, ValueError) as error:
             raise UnavailableError(f"{self.url}{path}: no answer: {error}") from error
 
@@ -87,7 +88,7 @@ class TritonHttp:
     def _status(self, method: str, path: str) -> int | None:
         """Return the status of a call, or None if nobody answers."""
         try:
-            return self._answer(method, path, {} if method == "POST" else None).status
+            return self._answer(method, path, {} if method == "POST" else None)[0]
         except (OSError, HTTPException):
             return None
 
@@ -101,11 +102,12 @@ class TritonHttp:
         """Yield the answers of `/generate_stream` as they come."""
         yield from self._events(f"/v2/models/{model}/generate_stream", body)
 
-    def _answer(self, method: str, path: str, body: Any) -> HTTPResponse:
-        connection = self._connect()
+    def _answer(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
         text = json.dumps(body) if body is not None else None
-        connection.request(method, path, text, self._headers)
-        return connection.getresponse()
+        with contextlib.closing(self._connect()) as connection:
+            connection.request(method, path, text, self._headers)
+            response = connection.getresponse()
+            return response.status, response.read()
 
     def _connect(self) -> HTTPConnection:
         kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
