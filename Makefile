@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
-.PHONY: help install install-server install-engine install-clients model serve test test-unit test-gpu compat newest clients chaos fleet soak bench scale check lint types layers growth docs pictures site licenses audit clean
+.PHONY: help install install-server install-engine install-clients model serve test test-unit test-gpu compat newest clients chaos fleet soak bench scale check lint types layers growth docs pictures site lock licenses audit clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -117,6 +117,9 @@ pictures: install-server ## draw the page of README and the documentation anew, 
 site: ## build the documentation as a site into build/site; fails on a broken link
 	@$(INSTALL) site
 	@.venv-site/bin/python tools/build_site.py
+
+lock: install-server ## write the hashes of all packages into the locks
+	@$(BIN)/python tools/lock.py
 
 licenses: install ## read the licences of all that is installed into requirements/licenses.json
 	@$(BIN)/python tools/licenses.py

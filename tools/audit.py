@@ -88,7 +88,7 @@ def locked(lock: Path) -> dict[str, str]:
     """Return what to ask for by each line of a lock: name==version as advisories file it."""
     pins = {}
     for line in lock.read_text(encoding="utf-8").splitlines():
-        pin = line.partition("#")[0].strip()
+        pin = line.partition("#")[0].partition(" ")[0]
         name, _, version = pin.partition("==")
         if pin:
             # A build of its own, as 2.13.0+cpu, is filed as 2.13.0.

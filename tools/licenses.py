@@ -92,7 +92,7 @@ def _text(record: Mapping[str, Mapping[str, Licensed]]) -> str:
 def pins(lock: str) -> list[str]:
     """Return the requirements of a lock, each as name==version."""
     lines = (ROOT / "requirements" / lock).read_text(encoding="utf-8").splitlines()
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    return [line.partition(" ")[0] for line in lines if line[:1].strip("# ")]
 
 
 def recorded() -> dict[str, dict[str, Licensed]]:
