@@ -11,6 +11,7 @@ from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.migration.source import PresentServer
 from lmi_backend.options import FILE_NAME
+from lmi_backend.options.engine_spec import SPECS, default_engine
 from lmi_backend.options.option import PREFIX
 from lmi_backend.options.properties import as_property
 from lmi_backend.options.table import common, lora
@@ -18,7 +19,6 @@ from lmi_backend.printable import printable
 from lmi_backend.repository.files import CONFIG
 from lmi_backend.units import MIB
 
-_ENGINE: Final = "vllm"
 _ARGUMENTS: Final = "model.json"
 _ADAPTERS: Final = "multi_lora.json"
 
@@ -63,7 +63,8 @@ def read_version(version: Path, work: Path, source: PresentServer) -> Path:
 def _options(
     arguments: Mapping[str, Any], adapters: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    yield common.ROLLING_BATCH.name, _ENGINE
+    # vLLM is LMI's default.
+    yield common.ROLLING_BATCH.name, SPECS[default_engine()].rolling_batch
     if adapters:
         listed = [{"name": name, "path": str(path)} for name, path in adapters.items()]
         yield lora.LORA_MODULES.name, json.dumps(listed)
