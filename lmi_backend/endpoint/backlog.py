@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event, chunks_of
 from lmi_backend.ipc.rejoining import Rejoined
+from lmi_backend.shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
 UNREAD_BYTES: Final = 8 << 20
-"""Bytes of one answer that nobody reads, in each process that it passes; beyond them it fails."""
+"""Bytes of one answer, in each process that it passes, for a reader that takes nothing; beyond them
+the answer fails."""
+STILL_SECONDS: Final = 30.0
+"""Time for which such a reader has taken nothing."""
 UNREAD_BYTES_IN_ALL: Final = 512 << 20
-"""Bytes of all answers that the clients of an endpoint do not read; beyond them the largest
-fail."""
+"""Bytes of all answers that the clients of an endpoint have not read; beyond them the largest fail
+of the key that holds most."""
 UNREAD: Final = "the client does not read its answer"
 _FRAME_BYTES: Final = 1 << 20
 # To end one answer at a time would look through all messages each time.
@@ -35,51 +38,46 @@ class Backlog:
         self._count_nothing()
 
     def _count_nothing(self) -> None:
-        self._sizes: defaultdict[int, int] = defaultdict(int)
-        self._total = 0
+        self._sizes: Shares[int] = Shares()
         self._dropped: set[int] = set()
         self._dropped_bytes = 0
 
     @property
     def memory(self) -> int:
         """Bytes of what was counted and waits, about."""
-        return self._total + self._dropped_bytes
+        return self._sizes.size + self._dropped_bytes
 
-    def count(self, messages: Iterable[msg.ToClient], most: int) -> set[int]:
+    def count(
+        self,
+        messages: Iterable[msg.ToClient],
+        most: int,
+        owner_of: Callable[[int], str] = lambda _: "",
+        *,
+        is_still: bool = True,
+    ) -> set[int]:
         """Count messages that were added; return the requests that too much waits of.
-
-        A single chunk is never too much, however large it is: an answer that comes whole is one.
 
         Args:
             most: bytes of all requests.
+            owner_of: returns on whose behalf a request is.
+            is_still: whether the client has taken nothing for a while.
         """
         found: set[int] = set()
         for message in messages:
             for request_id, size in _sizes(message):
-                if self._sizes[request_id] > UNREAD_BYTES:
+                if is_still and self._sizes.of(request_id) > UNREAD_BYTES:
                     found.add(request_id)
-                self._sizes[request_id] += size
-                self._total += size
-        return found if self._total <= most else found | self._largest(most)
-
-    def _largest(self, most: int) -> set[int]:
-        found: set[int] = set()
-        left = self._total
-        for request_id in sorted(self._sizes, key=self._sizes.__getitem__, reverse=True):
-            if left <= most * _LEFT_SHARE:
-                break
-            found.add(request_id)
-            left -= self._sizes[request_id]
+                self._sizes.add(request_id, size, owner_of(request_id))
+        if self._sizes.size > most:
+            found.update(self._sizes.excess(most * _LEFT_SHARE))
         return found
 
     def drop(self, requests: AbstractSet[int]) -> None:
         """Forget the chunks of some requests."""
         self._dropped |= requests
-        dropped = sum(self._sizes.pop(request_id, 0) for request_id in requests)
-        self._dropped_bytes += dropped
-        self._total -= dropped
+        self._dropped_bytes += sum(map(self._sizes.forget, requests))
         # Else they are left out when their turn comes: to take them out looks at all that waits.
-        if self._dropped_bytes > self._total:
+        if self._dropped_bytes > self._sizes.size:
             self.messages = _without(self.messages, self._dropped)
             self._dropped, self._dropped_bytes = set(), 0
 
@@ -105,10 +103,9 @@ class Backlog:
                 if request_id in self._dropped:
                     self._dropped_bytes -= size
                     continue
-                self._total -= size
-                self._sizes[request_id] -= size
-                if not self._sizes[request_id]:
-                    del self._sizes[request_id]
+                self._sizes.add(request_id, -size)
+                if not self._sizes.of(request_id):
+                    self._sizes.forget(request_id)
 
 
 def _frame_length(messages: Sequence[msg.ToClient]) -> int:

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES_IN_ALL, Backlog
+from lmi_backend.endpoint.backlog import STILL_SECONDS, UNREAD, UNREAD_BYTES_IN_ALL, Backlog
 from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.01
+_PIECE: Final = 1 << 18
+"""Bytes after which it is noted that the other end reads."""
 
 
 class ClientConnection:
@@ -64,6 +66,8 @@ class ClientConnection:
         """Held by the thread that writes; who does not get it leaves its messages to that one."""
         self._rest = b""
         """What the socket did not take at once; the writing thread's, until it is gone."""
+        self._taken_at = 0.0
+        """When the other end took something last, while there is such a rest."""
         self._has_writer = False
         """Whether that thread was started: few clients are ever behind, and each costs two."""
         self.is_gone = self.keeps_ids = False
@@ -93,12 +97,17 @@ class ClientConnection:
 
     def _end_unread(self, messages: Sequence[msg.ToClient]) -> None:
         """Count messages, end the requests that too much waits of, and forget what does."""
-        ended = self._backlog.count(messages, self._share())
+        is_still = time.monotonic() - self._taken_at > STILL_SECONDS
+        ended = self._backlog.count(messages, self._share(), self._owner_of, is_still=is_still)
         if not ended:
             return
         self._mark(ended)
         self._backlog.drop(ended)
         self._backlog.messages += [failure_of(each, EngineError(UNREAD)) for each in ended]
+
+    def _owner_of(self, request_id: int) -> str:
+        sink = self._sinks.get(request_id)
+        return "" if sink is None else sink.owner
 
     def flush(self) -> None:
         """Let what was kept leave; never waits for the other end."""
@@ -125,7 +134,7 @@ class ClientConnection:
             return
         if sent < len(frame):
             with self._has_work:
-                self._rest = frame[sent:]
+                self._rest, self._taken_at = frame[sent:], time.monotonic()
                 self._end_unread(self._backlog.messages)
                 self._has_work.notify()
                 is_first, self._has_writer = not self._has_writer, True
@@ -220,7 +229,7 @@ class ClientConnection:
             if self.is_gone:
                 return
             try:
-                self._socket.sendall(self._rest)
+                self._send_rest()
             except BaseException as error:
                 # How much was sent is not known.
                 self.close()
@@ -232,14 +241,27 @@ class ClientConnection:
                 # Empty, it lets the others write again.
                 self._rest = self._packed(messages) if messages else b""
 
+    def _send_rest(self) -> None:
+        rest = memoryview(self._rest)
+        while rest:
+            rest = rest[self._socket.send(rest[:_PIECE]) :]
+            self._taken_at = time.monotonic()
+
 
 class ClientSink(DirectSink):
-    """Sends the chunks of one request to a client, until the client aborts it or leaves."""
+    """Sends the chunks of one request to a client, until the client aborts it or leaves.
+
+    Args:
+        client: the front end.
+        request_id: the front end's number for the request.
+        owner: on whose behalf the request is.
+    """
 
     request_id = ""
 
-    def __init__(self, client: ClientConnection, request_id: int) -> None:
+    def __init__(self, client: ClientConnection, request_id: int, owner: str = "") -> None:
         self.client: ClientConnection = client
+        self.owner = owner
         self.number = request_id
         self.keeps_ids = self.takes_events = client.keeps_ids
         client.enter(self, request_id)
@@ -251,10 +273,10 @@ class ClientSink(DirectSink):
 
     def store(self, chunks: list[Chunk], *, is_last: bool) -> None:
         """Take chunks, which leave when the client is flushed."""
-        if is_last:
-            self.client.leave(self.number)
         if not self.is_gone:
             self.client.store([message_of(self.number, chunk) for chunk in chunks])
+        if is_last:
+            self.client.leave(self.number)
 
     def fail(self, error: LmiError) -> None:
         """End the answer with an error, if its client still wants to know."""

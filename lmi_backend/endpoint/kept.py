@@ -20,13 +20,15 @@ from lmi_backend.endpoint.kept_sink import KeptSink
 from lmi_backend.errors import HttpError
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.kept_chunks import KeptChunks
-from lmi_backend.ipc.rejoining import NOT_KEPT, Cancelled, Find, Forget, Found, Keep, Named, Rejoin
+from lmi_backend.ipc.rejoining import NOT_KEPT, Cancelled, Find, Forget, Found, Named, Rejoin
+from lmi_backend.shares import Shares
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lmi_backend.generation import Chunk
+    from lmi_backend.ipc import messages as msg
     from lmi_backend.ipc.rejoining import ForKept
 
 _log = logging.getLogger(__name__)
@@ -34,8 +36,8 @@ _log = logging.getLogger(__name__)
 KEPT_BYTES: Final = 4 << 20
 """Of one answer. Above it the answer is kept no longer."""
 ALL_KEPT_BYTES: Final = 256 << 20
-"""Of all answers of a model. Above it those without a front end are deleted, then the one that
-grows."""
+"""Of all answers of a model. Above it one is deleted of the key that holds most: the first without
+a front end, or else the largest."""
 
 
 class KeptAnswers:
@@ -49,7 +51,7 @@ class KeptAnswers:
         self.lock = threading.RLock()
         self._kept: dict[str, KeptSink] = {}
         self._aliases: dict[str, KeptSink] = {}
-        self._size = 0
+        self._sizes: Shares[KeptSink] = Shares()
         self._closed = threading.Event()
         self._num_rejoined = 0
 
@@ -60,32 +62,32 @@ class KeptAnswers:
             return {
                 "kept": len(self._kept),
                 "alone": alone,
-                "bytes": self._size,
+                "bytes": self._sizes.size,
                 "rejoined": self._num_rejoined,
             }
 
     def sink(
-        self, client: ClientConnection, number: int, order: Keep | None, *, is_rest: bool
+        self, client: ClientConnection, order: msg.Submit | msg.SubmitHttp, *, is_rest: bool
     ) -> ClientSink:
         """Return the sink of a new request, which keeps its chunks where that is ordered.
 
         Args:
             client: its front end.
-            number: the front end's for it.
-            order: how it is to be kept.
-            is_rest: whether it resumes: none is kept if those before are not in the order.
+            order: the request, with how its answer is to be kept.
+            is_rest: whether it resumes: none is kept if those before are not in the request.
         """
-        if order is None or self._closed.is_set():
-            return ClientSink(client, number)
+        keep, own = order.keep, (client, order.id, order.tenant)
+        if keep is None or self._closed.is_set():
+            return ClientSink(*own)
         with self.lock:
-            if (before := self._kept.get(order.name)) is not None:
+            if (before := self._kept.get(keep.name)) is not None:
                 # Its front end has lost its connection, and has it generated again.
                 self.end(before)
-            if is_rest and order.before is None:
-                return ClientSink(client, number)
-            sink = KeptSink(self, client, number, order)
-            self._kept[order.name] = sink
-            self._size += sink.chunks.size
+            if is_rest and keep.before is None:
+                return ClientSink(*own)
+            sink = KeptSink(self, *own, keep)
+            self._kept[keep.name] = sink
+            self._count(sink)
         if client.is_gone:
             # It left before the sink was known.
             self.leave(client)
@@ -196,13 +198,14 @@ class KeptAnswers:
         self._count(sink)
         if sink.chunks.size > KEPT_BYTES:
             self.end(sink)
-        while self._size > ALL_KEPT_BYTES and sink.order.name in self._kept:
-            alone = (each for each in self._kept.values() if each.is_alone)
-            self.end(next(alone, sink))
+        while self._sizes.size > ALL_KEPT_BYTES:
+            of_one = self._sizes.largest_owner()
+            alone = (each for each in of_one if each.is_alone)
+            self.end(next(alone, None) or max(of_one, key=self._sizes.of))
 
     def _count(self, sink: KeptSink) -> None:
-        self._size += sink.chunks.size - sink.noted_size
-        sink.noted_size = sink.chunks.size
+        if self._has(sink):
+            self._sizes.add(sink, sink.chunks.size - self._sizes.of(sink), sink.owner)
 
     def end(self, sink: KeptSink) -> None:
         """Delete an answer, and cancel it if it has no front end."""
@@ -216,7 +219,7 @@ class KeptAnswers:
         if self._has(sink):
             del self._kept[sink.order.name]
             self._aliases.pop(sink.order.alias, None)
-            self._size -= sink.noted_size
+            self._sizes.forget(sink)
             sink.chunks = KeptChunks()
 
     def _has(self, sink: KeptSink) -> bool:

@@ -33,19 +33,23 @@ class KeptSink(ClientSink):
         kept: keeps them.
         client: the front end.
         request_id: the front end's number for the request.
+        owner: on whose behalf the request is.
         order: how long they are kept, and for whom.
     """
 
     def __init__(
-        self, kept: KeptAnswers, client: ClientConnection, request_id: int, order: Keep
+        self,
+        kept: KeptAnswers,
+        client: ClientConnection,
+        request_id: int,
+        owner: str,
+        order: Keep,
     ) -> None:
-        super().__init__(client, request_id)
+        super().__init__(client, request_id, owner)
         # An event that passes without a message of its own would not be kept.
         self.takes_events = False
         self._kept, self.order, self.pid = kept, replace(order, before=None), client.pid
         self.chunks = KeptChunks(order.before)
-        self.noted_size = self.chunks.size
-        """Bytes that are counted for it."""
         self.ends_at = 0.0
         """When it is deleted, if no front end has come; seconds of a monotonic clock."""
         self._is_over = self.is_cancelled_by_client = False

@@ -134,13 +134,12 @@ class Endpoint:
 
     def _take(self, message: msg.FromClient, client: ClientConnection) -> None:
         match message:
-            case msg.SubmitHttp(id=request_id, request=request):
-                is_rest = request.continuation is not None
-                sink = self.kept.sink(client, request_id, message.keep, is_rest=is_rest)
+            case msg.SubmitHttp(request=request):
+                sink = self.kept.sink(client, message, is_rest=request.continuation is not None)
                 self._submit(request, message.tenant, sink)
-            case msg.Submit(id=request_id, requests=work):
+            case msg.Submit(requests=work):
                 is_rest = any(each.continuation for each in work)
-                sink = self.kept.sink(client, request_id, message.keep, is_rest=is_rest)
+                sink = self.kept.sink(client, message, is_rest=is_rest)
                 self._submit(work, message.tenant, sink)
             case msg.Hello():
                 self._check(message, client)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
-from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES
+from lmi_backend.endpoint.backlog import STILL_SECONDS, UNREAD, UNREAD_BYTES
 from lmi_backend.errors import EngineError, UnavailableError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import chunk_of, delta_of
 from lmi_backend.ipc.kept_chunks import chunks_before, chunks_in
 from lmi_backend.ipc.rejoining import Cancelled, Forget, Named
+from lmi_backend.shares import Shares
 from lmi_backend.token_ids import ID_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lmi_backend.errors import LmiError
     from lmi_backend.frontend.connection import ModelConnection
     from lmi_backend.generation import Chunk, Continuation, Delta
@@ -67,41 +71,34 @@ class Unread:
     """What all answers of a process have that their clients have not read.
 
     Args:
-        limit: bytes of all. Beyond it the largest answer fails.
+        limit: bytes of all. Beyond it the largest answer fails of the key that holds most.
     """
 
     def __init__(self, limit: int = ALL_UNREAD_BYTES) -> None:
         self._limit = limit
-        self.size = 0
-        """Bytes."""
-        self._answers: dict[Answer, int] = {}
+        self.answers: Shares[Answer] = Shares()
 
     def add(self, answer: Answer, size: int) -> None:
         """Note that an answer has so many bytes more."""
-        self.size += size
-        self._answers[answer] = self._answers.get(answer, 0) + size
-        while self.size > self._limit and len(self._answers) > 1:
-            max(self._answers, key=self._answers.__getitem__).end_unread()
-
-    def of(self, answer: Answer) -> int:
-        """Return how many unread bytes an answer has."""
-        return self._answers.get(answer, 0)
-
-    def forget(self, answer: Answer) -> None:
-        """Note that an answer has nothing unread any more."""
-        self.size -= self._answers.pop(answer, 0)
+        self.answers.add(answer, size, answer.owner)
+        for each in self.answers.excess(self._limit):
+            each.end_unread()
 
 
 class Answer:
     """What has come of one request's answer and is not yet taken."""
 
     __slots__ = (
-        "_before", "_chunks", "_connection", "_error", "_kept", "_unread", "_waiting", "awaited",
-        "forward", "is_over", "progress", "request_id",
+        "_before", "_chunks", "_connection", "_error", "_kept", "_seen", "_taken_at", "_unread",
+        "_waiting", "awaited", "forward", "is_over", "owner", "progress", "request_id", "unsent",
     )  # fmt: skip
 
     def __init__(
-        self, connection: ModelConnection, request_id: int, progress: Progress | None
+        self,
+        connection: ModelConnection,
+        request_id: int,
+        progress: Progress | None,
+        owner: str = "",
     ) -> None:
         self._connection, self.request_id = connection, request_id
         self.progress = progress
@@ -112,6 +109,11 @@ class Answer:
         self._before: list[list[Chunk]] = []
         """These chunks, which are read first."""
         self._unread = connection.unread
+        self.owner = owner
+        self.unsent: Callable[[], int] = _nothing
+        """Returns the bytes of what was read that the client has not taken."""
+        self._seen, self._taken_at = -1, 0.0
+        """These bytes, and when something was taken last, as far as was looked."""
         self._kept: Kept | None = None
         """How its client may get it again."""
         self._error: LmiError | None = None
@@ -171,13 +173,19 @@ class Answer:
         self._wake()
 
     def _keep(self, chunk: Chunk) -> None:
-        # Looked at before it is added: a single large one is read at once.
-        if self._unread.of(self) > UNREAD_BYTES:
+        if self._unread.answers.of(self) > UNREAD_BYTES and self._stands_still():
             self.end_unread()
             return
         self._chunks.append(chunk)
         self._unread.add(self, chunk.memory)
         self._wake()
+
+    def _stands_still(self) -> bool:
+        """Tell whether the client has taken nothing for a while."""
+        unsent, now = self.unsent(), time.monotonic()
+        if unsent != self._seen:
+            self._seen, self._taken_at = unsent, now
+        return now - self._taken_at > STILL_SECONDS
 
     def end_unread(self) -> None:
         """End because the client does not read what has come."""
@@ -187,7 +195,8 @@ class Answer:
 
     def _drop(self) -> list[Chunk]:
         chunks, self._chunks = self._chunks, []
-        self._unread.forget(self)
+        self._unread.answers.forget(self)
+        self._seen = -1
         return chunks
 
     def fail(self, error: LmiError) -> None:
@@ -286,3 +295,7 @@ class Answer:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
             self._waiting = None
+
+
+def _nothing() -> int:
+    return 0

@@ -138,16 +138,16 @@ class ModelConnection(asyncio.Protocol):
             RequestError: a prompt has more characters than the model's tokens can have.
         """
         if isinstance(work, HttpRequest):
-            return self._start(lambda number: msg.SubmitHttp(number, work, tenant, keep))
+            return self._start(lambda number: msg.SubmitHttp(number, work, tenant, keep), tenant)
         for request in work:
             if request.sampling.truncate_prompt_tokens is None and isinstance(request.prompt, str):
                 bounds = self.model.max_model_len, self.model.longest_token
                 check_characters(len(request.prompt), *bounds, field="prompt")
-        return self._start(lambda number: msg.Submit(number, work, tenant, keep))
+        return self._start(lambda number: msg.Submit(number, work, tenant, keep), tenant)
 
     def rejoin(self, keep: Keep, work: msg.Work | None = None, tenant: str = "") -> Answer:
         """Request all of an answer that another front end had begun; raises like `submit`."""
-        answer = self._start(lambda number: Rejoin(number, keep.name, keep.owner))
+        answer = self._start(lambda number: Rejoin(number, keep.name, keep.owner), tenant)
         if work is not None:
             kind = msg.SubmitHttp if isinstance(work, HttpRequest) else msg.Submit
             answer.awaited = self._progress(kind(0, work, tenant, keep))  # type: ignore[arg-type]
@@ -227,7 +227,7 @@ class ModelConnection(asyncio.Protocol):
             raise UnavailableError(GONE)
         self.send(message)
 
-    def _start(self, message: Callable[[int], msg.FromClient]) -> Answer:
+    def _start(self, message: Callable[[int], msg.FromClient], tenant: str = "") -> Answer:
         if self._transport is None:
             raise UnavailableError(GONE)
         number = next(self._ids)
@@ -244,7 +244,7 @@ class ModelConnection(asyncio.Protocol):
         is_full = transport.get_write_buffer_size() > UNSENT_BYTES
         if is_full and sum(map(len, frame)) > FREE_BYTES:
             raise UnavailableError(f"the model does not read: {UNSENT_BYTES >> 20} MiB wait for it")
-        answer = Answer(self, number, self._progress(request))
+        answer = Answer(self, number, self._progress(request), tenant)
         self._answers[number] = answer
         write(transport, frame)
         return answer

@@ -12,6 +12,7 @@ from lmi_backend.errors import HttpError
 from lmi_backend.frontend.background_answer import BackgroundAnswer
 from lmi_backend.frontend.kept_answer import WANTED, KeptAnswer
 from lmi_backend.ipc.rejoining import NOT_KEPT
+from lmi_backend.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,8 @@ LAST_ID: Final = "last-event-id"
 KEPT_BYTES: Final = 4 << 20
 """Of one answer. Above it the oldest events are deleted."""
 ALL_KEPT_BYTES: Final = 256 << 20
-"""Of all answers. Above it those are deleted whose clients disconnected first."""
+"""Of all answers. Above it those are deleted of the key that holds most, first the answer whose
+client disconnected first."""
 _ID: Final = re.compile(r"([\w-]{16})\.([0-9]{1,9})", re.ASCII)
 
 
@@ -47,11 +49,11 @@ class Keeping:
         self._away: dict[str, KeptAnswer] = {}
         """Answers whose clients are disconnected, in the order of their disconnections."""
         self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
-        self._size = 0
+        self._sizes: Shares[KeptAnswer] = Shares()
 
     def counts(self, model: str) -> dict[str, int]:
         """Return a model's counts, the number of its kept answers, and their bytes."""
-        sizes = [each.noted_size for each in self._kept.values() if each.model == model]
+        sizes = [self._sizes.of(each) for each in self._kept.values() if each.model == model]
         return {"kept": len(sizes), "kept_bytes": sum(sizes), **asdict(self._counts[model])}
 
     def open(self, exchange: Exchange, model: ModelInfo) -> KeptAnswer | None:
@@ -147,14 +149,13 @@ class Keeping:
         if kept.name not in self._kept:
             return
         self._count(kept)
-        if kept.noted_size > KEPT_BYTES:
+        if self._sizes.of(kept) > KEPT_BYTES:
             self._bound(kept)
-        while self._size > ALL_KEPT_BYTES and self._free_some():
+        while self._sizes.size > ALL_KEPT_BYTES and self._free_some():
             pass
 
     def _count(self, kept: KeptAnswer) -> None:
-        self._size += kept.events.size - kept.noted_size
-        kept.noted_size = kept.events.size
+        self._sizes.add(kept, kept.events.size - self._sizes.of(kept), kept.owner[0])
 
     def _bound(self, kept: KeptAnswer) -> None:
         if kept.is_away:
@@ -166,10 +167,12 @@ class Keeping:
 
     def _free_some(self) -> bool:
         """Delete something; return whether there was anything."""
-        if self._away:
-            self.forget(next(iter(self._away.values())))
+        of_one = self._sizes.largest_owner()
+        owner = of_one[0].owner[0]
+        if first := next((each for each in self._away.values() if each.owner[0] == owner), None):
+            self.forget(first)
             return True
-        largest = max(self._kept.values(), key=lambda each: each.noted_size)
+        largest = max(of_one, key=self._sizes.of)
         has_shrunk = largest.events.shrink()
         self._count(largest)
         return has_shrunk
@@ -179,6 +182,6 @@ class Keeping:
         if self._kept.pop(kept.name, None) is None:
             return
         self._away.pop(kept.name, None)
-        self._size -= kept.noted_size
+        self._sizes.forget(kept)
         self._counts[kept.model].lapsed += not kept.is_over
         kept.forget()

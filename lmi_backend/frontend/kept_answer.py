@@ -65,8 +65,6 @@ class KeptAnswer:
         self.model, self.owner = exchange.model, (exchange.key_digest, exchange.path)
         self.request = ""  # Digest of its key, path and body.
         self.events = KeptEvents(self.name)
-        self.noted_size = 0
-        """Bytes that the store has counted for it."""
         self.created: dict[str, Any] | None = None
         """For `kept_responses`: the response that the first event has."""
         self.direct = Direct(self)

@@ -19,6 +19,10 @@ class Direct:
         """See `Client.is_free`."""
         return self._kept.is_kept or self._kept.first.direct.is_free
 
+    def unsent(self) -> int:
+        """See `Client.unsent`."""
+        return 0 if self._kept.is_kept else self._kept.first.direct.unsent()
+
     def pass_on(self, data: bytes) -> bool:
         """See `Client.pass_on`."""
         is_free = self.is_free

@@ -88,6 +88,7 @@ class _Forward:
     def __init__(self, exchange: Receiver, form: Form, answer: Answer) -> None:
         self._exchange, self._form, self._answer = exchange, form, answer
         self._client = exchange.direct
+        answer.unsent = self._client.unsent
         self._passing = form if isinstance(form, HttpForm) and form.passes_events else None
         """Notes the events that are written as they are; None where none is."""
         self._lines = form.lines if isinstance(form, LmiForm) else None

@@ -88,31 +88,35 @@ ROWS = (
     (
         "an answer that its client does not read",
         "front end",
-        f"{UNREAD_BYTES_OF_ONE >> 20} MiB and one event",
+        f"{UNREAD_BYTES_OF_ONE >> 20} MiB",
         f"{ALL_UNREAD_BYTES >> 20} MiB",
-        "the answer fails; over all, the one that holds most",
+        "the answer fails if its client takes nothing for 30 s; over all, the largest "
+        "one of the key "
+        "that holds most",
     ),
     (
         "an answer that is kept for a client that reconnects, compressed",
         "front end",
         f"{KEPT_BYTES >> 20} MiB",
         f"{ALL_KEPT_BYTES >> 20} MiB",
-        "its oldest events are deleted, or without a client all of it; over all, the answers of "
-        "clients that disconnected first",
+        "its oldest events are deleted, or without a client all of it. Over all: the answers of "
+        "the key that holds most, the longest without a client first",
     ),
     (
         "the same answer, for the next front end",
         "stub",
         f"{KEPT_IN_STUB >> 20} MiB",
         f"{ALL_KEPT_IN_STUB >> 20} MiB a model",
-        "it does not outlive its front end; over all, first those of front ends that have crashed",
+        "it does not outlive its front end; over all, those of the key that holds most, "
+        "first those "
+        "of front ends that have crashed",
     ),
     (
         "what is written and not yet sent",
         "front end",
         "an answer that comes whole",
         f"{UNREAD_BYTES >> 20} MiB, looked at each second",
-        "the connections that read least are closed",
+        "the connections of the key for which most waits are closed, first those that read least",
     ),
     (
         "values of an OpenAI body; messages, prompts, documents or tools in it",
@@ -166,9 +170,11 @@ ROWS = (
     (
         "answers that a front end does not read",
         "stub",
-        f"{UNREAD_BYTES_OF_ONE >> 20} MiB and one event",
+        f"{UNREAD_BYTES_OF_ONE >> 20} MiB",
         f"{UNREAD_BYTES_IN_ALL >> 20} MiB",
-        "the answer fails; over all, the largest do",
+        "the answer fails if the front end takes nothing for 30 s; over all, the largest "
+        "of the key "
+        "that holds most do",
     ),
     (
         "answers that Triton's ports do not take",

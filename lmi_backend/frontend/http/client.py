@@ -27,6 +27,8 @@ class Client:
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
         self._ends_at_close = False
+        self.owner = ""
+        """On whose behalf, as `Exchange.tenant`."""
         self.on_gone: Callable[[], object] = _nothing
         """Called when the client closes its connection before it has the whole response."""
 
@@ -58,6 +60,10 @@ class Client:
     def is_between_chunks(self) -> bool:
         """Whether a chunk of the response comes next."""
         return bool(self._cycle.chunked_encoding) and not self._cycle.response_complete
+
+    def unsent(self) -> int:
+        """Return the bytes of the response that wait for the client to read."""
+        return self._cycle.transport.get_write_buffer_size()
 
     def write_to(self, transport: HalfClosed) -> None:
         """Have the response written to another transport."""

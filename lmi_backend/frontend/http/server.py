@@ -10,7 +10,7 @@ import resource
 import signal
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import uvicorn
 
@@ -18,7 +18,7 @@ from lmi_backend.front_end_settings import SERVES
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.certificate import certificate_of
 from lmi_backend.frontend.http.log import log_to_stderr
-from lmi_backend.frontend.http.protocol import bounded_protocol
+from lmi_backend.frontend.http.protocol import BoundedProtocol, bounded_protocol
 from lmi_backend.frontend.http.unread import end_unread
 from lmi_backend.garbage import spare_collections
 from lmi_backend.listening import BACKLOG, listen
@@ -193,7 +193,7 @@ class _Server(uvicorn.Server):
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
-                closed = end_unread([each.transport for each in self.server_state.connections])
+                closed = end_unread(cast("set[BoundedProtocol]", self.server_state.connections))
             except Exception:  # noqa: BLE001  without this loop nothing is bounded
                 _log.exception("looking for clients that do not read failed")
                 continue

@@ -28,6 +28,21 @@ def test_an_answer_is_unread_when_more_comes_after_too_much() -> None:
     assert _unread(EVENTS) == {1}
 
 
+def test_an_answer_whose_reader_reads_may_be_large() -> None:
+    messages = [msg.HttpOutput(1, HttpChunk(LARGE)) for _ in range(8)]
+    backlog = Backlog()
+    assert backlog.count(messages, UNREAD_BYTES_IN_ALL, is_still=False) == set()
+    assert backlog.count(messages[:1], UNREAD_BYTES_IN_ALL) == {1}
+
+
+def test_the_owner_of_most_pays_first() -> None:
+    messages = [msg.HttpOutput(number, HttpChunk(b"x" * 10_000)) for number in range(9)]
+    messages.append(msg.HttpOutput(9, HttpChunk(b"y" * 30_000)))
+    ended = Backlog().count(messages, 100_000, lambda number: "few" if number == 9 else "many")
+    assert 9 not in ended
+    assert len(ended) >= 2
+
+
 def test_of_too_much_in_all_the_largest_are_ended() -> None:
     sizes = {1: 10_000, 2: 60_000, 3: 20_000, 4: 50_000}
     messages = [msg.HttpOutput(number, HttpChunk(b"x" * size)) for number, size in sizes.items()]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.endpoint import connection
 from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.generation import HttpChunk
@@ -98,8 +99,22 @@ def test_one_that_has_left_is_let_go(pair: Pair) -> None:
     assert client.is_gone
 
 
-def test_what_is_not_read_is_bounded(pair: Pair) -> None:
+def test_a_reader_that_reads_may_be_behind(pair: Pair) -> None:
+    """It takes bytes while far more comes than may wait for one that stands still."""
+    client, theirs = pair
+    sink = ClientSink(client, 0)
+    for _ in range(32):
+        sink.send([HttpChunk(b"x" * (1 << 20))], is_last=False)
+    assert not sink.is_cancelled()
+    decoder: FrameDecoder[Any] = FrameDecoder(msg.HttpOutput, limit=1 << 23)
+    seen = 0
+    while seen < 32 << 20:
+        seen += sum(len(each.chunk.data) for each in receive(theirs, decoder))
+
+
+def test_what_is_not_read_is_bounded(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer ends of which too much waits; another, however much of it comes, continues."""
+    monkeypatch.setattr(connection, "STILL_SECONDS", 0.0)
     client, theirs = pair
     sinks = [ClientSink(client, number) for number in range(2)]
     for _ in range(300):

@@ -147,7 +147,37 @@ async def test_all_unread_answers_together_are_bounded() -> None:
     with pytest.raises(EngineError, match="does not read"):
         await answers[1].read()
     assert [len(await answers[number].read()) for number in (0, 2)] == [1, 3]
-    assert unread.size == 0
+    assert unread.answers.size == 0
+
+
+async def test_the_key_that_holds_most_loses_an_answer_first() -> None:
+    text = Delta("x" * 100, 1)
+    model = Model(Unread(limit=8 * text.memory))
+    many = [model.connection.submit((GenerateRequest("a"),), "many") for _ in range(5)]
+    few = model.connection.submit((GenerateRequest("a"),), "few")
+    for answer in (*many, few, few, few, many[0]):
+        model.say(msg.Output(answer.request_id, text))
+    assert model.aborted() == [many[0].request_id]
+    assert len(await few.read()) == 3
+
+
+@pytest.mark.parametrize("reads", ["its client takes bytes", "it is read", ""])
+async def test_only_an_answer_whose_client_takes_nothing_ends(
+    monkeypatch: pytest.MonkeyPatch, reads: str
+) -> None:
+    now, unsent = [1000.0], [1 << 20]
+    monkeypatch.setattr("lmi_backend.frontend.answer.time.monotonic", lambda: now[0])
+    model = Model()
+    answer = model.connection.submit((GenerateRequest("a"),), "")
+    answer.unsent = lambda: unsent[0]
+    for _ in range(60):
+        model.say(msg.Output(answer.request_id, Delta("x" * (1 << 20), 1)))
+        now[0] += 20
+        if reads == "its client takes bytes":
+            unsent[0] -= 1
+        elif reads:
+            await answer.read()
+    assert model.aborted() == ([] if reads else [answer.request_id])
 
 
 async def test_what_a_client_leaves_behind_is_not_held() -> None:
@@ -155,9 +185,9 @@ async def test_what_a_client_leaves_behind_is_not_held() -> None:
     model = Model(unread)
     answer = model.connection.submit((GenerateRequest("a"),), "")
     model.say(msg.Output(answer.request_id, Delta("x" * 100, 1)))
-    assert unread.size
+    assert unread.answers.size
     answer.close()
-    assert unread.size == 0
+    assert unread.answers.size == 0
 
 
 def test_a_model_that_reads_nothing_gets_no_more_large_requests() -> None:

@@ -90,7 +90,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
     file = folder / "keys"
     file.write_text(
         f"one {hash_of('a')} running=1\nother {hash_of('b')} tokens-per-minute=5\n"
-        f"third {hash_of('d')} requests-per-minute=2\n",
+        f"third {hash_of('d')} requests-per-minute=2\nfourth {hash_of('e')}\n",
         "utf-8",
     )
     with _served(folder, 600, api_keys=file).run() as server:
@@ -218,6 +218,21 @@ def test_an_answer_without_its_client_counts_for_its_key(keyed: Scripted) -> Non
     assert b"w8" in back.data
 
 
+def test_a_key_of_many_kept_answers_costs_no_other_key_its_own(
+    keyed: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed.models[NAME].script = _script()
+    first = _leave(keyed, authorization="Bearer a")
+    monkeypatch.setattr(keeping, "ALL_KEPT_BYTES", 4 * _keeping(keyed)["kept_bytes"])
+    held = keyed.front_end._keeping._kept
+    for _ in range(9):
+        wait_for(lambda: all(each.is_over and each.is_away for each in held.values()))
+        _leave(keyed, authorization="Bearer e")
+    back = {LAST_ID: first, "authorization": "Bearer a"}
+    assert keyed.ask("POST", CHATS, _body(), **back).status == 200
+    assert len(held) < 6
+
+
 def test_to_come_back_is_a_request_of_its_key(keyed: Scripted) -> None:
     path, key = "/v1/responses", {"authorization": "Bearer d"}
     keyed.models[NAME].script = _script(path, words=3, ends=False)
@@ -244,7 +259,7 @@ def test_nothing_is_kept_after_the_window(tmp_path_factory: pytest.TempPathFacto
         # And that it need not keep them either.
         wait_for(lambda: len(server.models[NAME].forgotten) == 2)
         assert {each.name for each in server.models[NAME].keeps} == {*server.models[NAME].forgotten}
-        assert server.front_end._keeping._size == 0
+        assert server.front_end._keeping._sizes.size == 0
         assert not server.front_end._keeping._away
         # The model is told, too.
         wait_for(lambda: not connection.num_open)
