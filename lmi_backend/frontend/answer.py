@@ -110,7 +110,7 @@ class Answer:
         """These chunks, which are read first."""
         self._unread = connection.unread
         self.owner = owner
-        self.unsent: Callable[[], int] = _nothing
+        self.unsent: Callable[[], int] = int
         """Returns the bytes of what was read that the client has not taken."""
         self._seen, self._taken_at = -1, 0.0
         """These bytes, and when something was taken last, as far as was looked."""
@@ -295,7 +295,3 @@ class Answer:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
             self._waiting = None
-
-
-def _nothing() -> int:
-    return 0

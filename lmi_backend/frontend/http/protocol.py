@@ -75,23 +75,19 @@ class BoundedProtocol(HttpToolsProtocol):
         """Give a new connection time to say what it wants."""
         super().connection_made(transport)
         self.flow: _Flow = _Flow(transport)
-        self._is_in_head = True
-        self._is_replaying = False
-        self._is_ending = False
+        self._is_in_head, self._is_replaying, self._is_ending = True, False, False
         self._overhead = 0
         """Bytes since the last part of a body."""
         self._body_left = 0
         """Bytes of a body that are due; 0 where its length is not known."""
-        self._parts = 0
-        """Of a body, in the last piece."""
+        self._parts = 0  # of a body, in the last piece
         self._has_turn = False
         """Whether the rest of what waits is parsed in the loop's next turn."""
         self._waiting = b""
         """Bytes that wait for the response to an earlier request, or for the next turn."""
         self._clients: deque[Client] = deque()
         """Of requests without a whole response: the one that is answered, and what follows it."""
-        self._owner = ""
-        """Of the last request with a whole response."""
+        self._owner = ""  # of the last request with a whole response
         self._half_closed: HalfClosed | None = None
         """Writes where the client sends nothing more."""
         self.idle[self] = None
@@ -110,9 +106,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._half_closed.stop()
         super().connection_lost(exc)
         # uvicorn tells the newest request only.
-        for client in self._clients:
-            client.leave()
-        self._clients.clear()
+        while self._clients:
+            self._clients.popleft().leave()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection while requests are to be answered; with TLS, the client has left."""
@@ -131,8 +126,8 @@ class BoundedProtocol(HttpToolsProtocol):
     @property
     def _has_requests(self) -> bool:
         """Whether a whole request is not yet answered, or may be among what waits."""
-        waits = self._has_turn or self._waiting
-        return bool(waits) or any(client.has_sent_all for client in self._clients)
+        waits = bool(self._has_turn or self._waiting)
+        return waits or any(client.has_sent_all for client in self._clients)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; what follows a whole request waits until that is answered."""
