@@ -32,6 +32,11 @@ def seen(folder: str) -> Seen:
     return frozenset(found)
 
 
+def without_folder(text: object, folder: str) -> str:
+    """Return an error about an adapter as any client may read it: without its folder."""
+    return str(text).replace(f"{folder}/", "").replace(folder, "its folder")
+
+
 def problem_of(folder: str, max_rank: int) -> str:
     """Return why no engine could load an adapter; empty if nothing is known to be wrong.
 
@@ -46,7 +51,8 @@ def problem_of(folder: str, max_rank: int) -> str:
             return f"{CONFIG} has r={rank}; accepted: at most option.max_lora_rank={max_rank}"
         return _problem_of_weights(Path(folder))
     except (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError) as error:
-        return f"its files cannot be read: {type(error).__name__}: {error}"
+        words = without_folder(error, folder)
+        return f"its files cannot be read: {type(error).__name__}: {words}"
 
 
 def _problem_of_weights(folder: Path) -> str:

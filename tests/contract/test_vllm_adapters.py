@@ -50,12 +50,13 @@ def bodies(adapter: str) -> list[bytes]:
     ]
 
 
-def is_refused(engine: Harness, adapter: str) -> None:
+def is_refused(engine: Harness, adapter: str, folder: Path) -> None:
     """Ask for an adapter in each way; no request but this one notices."""
     with engine.whole_streams():
         refused = ask(engine, adapter)
         assert isinstance(refused.error, RequestError), refused.text
         assert refused.error.field == "adapter"
+        assert str(folder) not in str(refused.error)
         for body in bodies(adapter):
             answer = post(engine, body)
             assert answer.error is None
@@ -126,7 +127,7 @@ def test_one_that_is_broken_when_it_is_loaded(
     spoil(adapter)
     assert order(engine, "mine", adapter, preload=True).error is not None
     assert order(engine, "mine", adapter).error is None
-    is_refused(engine, "mine")
+    is_refused(engine, "mine", adapter)
     assert order(engine, "mine", "").error is None
 
 
@@ -139,7 +140,7 @@ def test_one_that_is_broken_later_serves_until_the_core_drops_it(
     spoil(adapter)
     assert ask(engine, "mine").text == ADAPTED
     evict(engine)
-    is_refused(engine, "mine")
+    is_refused(engine, "mine", adapter)
     shutil.copytree(LORA, adapter, dirs_exist_ok=True)
     assert ask(engine, "mine").text == ADAPTED
     assert order(engine, "mine", "").error is None

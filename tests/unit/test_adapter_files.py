@@ -58,7 +58,10 @@ def test_what_no_engine_could_load_has_a_reason(
     assert problem_of(str(folder), RANK) == ""
     before = seen(str(folder))
     change(folder)
-    assert words in problem_of(str(folder), RANK)
+    problem = problem_of(str(folder), RANK)
+    assert words in problem
+    # Any client reads it.
+    assert str(folder) not in problem
     assert seen(str(folder)) != before
 
 

@@ -7,6 +7,7 @@ import itertools
 import threading
 from typing import Any
 
+from lmi_backend.adapter_files import without_folder
 from lmi_backend.errors import RequestError
 
 
@@ -81,7 +82,7 @@ class PeftAdapters(NoAdapters):
             # A part of it may be in the model.
             with contextlib.suppress(Exception):
                 self._model.delete_adapter(own)
-            problem = f"cannot be loaded by PEFT: {error}"
+            problem = f"cannot be loaded by PEFT: {without_folder(error, folder)}"
             raise RequestError(problem, field="adapter", value=name) from error
         return own
 

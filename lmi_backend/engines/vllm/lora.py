@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from lmi_backend.adapter_files import Seen, seen
+from lmi_backend.adapter_files import Seen, seen, without_folder
 from lmi_backend.engines.vllm.inside import names, needs
 from lmi_backend.engines.vllm.inside.failures import translated
 from lmi_backend.errors import RequestError
@@ -174,7 +174,7 @@ class LoraAdapters:
         except Exception as error:
             # It may have been put in the core's list before it was found to be wrong.
             await self._remove(engine, request)
-            problem = f"cannot be loaded by vLLM: {error}"
+            problem = f"cannot be loaded by vLLM: {without_folder(error, folder)}"
             raise RequestError(problem, field="adapter", value=name) from error
         self._loaded[request.lora_int_id] = files
         return request
