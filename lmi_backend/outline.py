@@ -68,6 +68,12 @@ class Outline(NamedTuple):
             return None
         return self.long[int(value[len(self.mark) :])]
 
+    def whole_size(self, text: bytes) -> int:
+        """Return the bytes of a part of the outline, with its long strings."""
+        marks = re.findall(rb'"%b([0-9]+)"' % self.mark.encode(), text)
+        strings = (self.long[int(number)] for number in marks)
+        return len(text) + sum(each.end - each.start for each in strings)
+
 
 async def in_turns(turns: Turns[_Result]) -> _Result:
     """Return the result of some work; others have their turn in between."""

@@ -20,6 +20,7 @@ from lmi_backend.engines.body_texts import CHAT, TEXTS, TRUNCATED, BodyTexts
 from lmi_backend.engines.body_values import check_values
 from lmi_backend.engines.nested import check_nested, is_mendable, mended
 from lmi_backend.engines.spelling import check_spelling
+from lmi_backend.engines.tool_choices import RESPONSES
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
 from lmi_backend.names import check_name
@@ -60,6 +61,9 @@ MOST_LETTERS: Final = 16_384
 """Characters of a list of bad words, or of stop strings: vLLM tokenises them on its loop."""
 FEWEST_VALUES: Final = 300_000
 """Values that a body of any model may have; to read them takes 0.1 s."""
+MOST_REPEATED: Final = 1 << 20
+"""Bytes of a response's members that each of its first and last events repeats."""
+_NOT_REPEATED: Final = frozenset({"input", "previous_input_messages"})
 _COUNTED: Final = 4
 """Of a value that has a comma: its name, itself, its bracket and the comma."""
 # Whatever else is in a body is passed over and never built.
@@ -144,6 +148,8 @@ async def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> tuple[b
             if fields.get(name) is not None:
                 fields[name] = await _filled(fields[name], outlined, body)
     _check_fields(fields, bounds, outlined)
+    if path == RESPONSES and len(body) > MOST_REPEATED:
+        _check_repeated(body, outlined)
     check_nested(fields, path, runs_tools=bounds.runs_tools)
     changed = foreign_names.changes(fields, path, bounds.reads.get(path, ()))
     is_changed = is_mendable(fields, path)
@@ -207,6 +213,20 @@ def _check_fields(fields: Mapping[str, Any], bounds: BodyBounds, outlined: Outli
             )
             check = check_depth if is_text else check_structure
             check(name, fields[name], bounds.structures)
+
+
+def _check_repeated(body: bytes, outlined: Outline) -> None:
+    """Raise RequestError for more than a response may repeat."""
+    try:
+        members = _DECODER.decode(outlined.text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        size = len(body)
+    else:
+        own = (raw for name, raw in members.items() if name in _NOT_REPEATED)
+        size = len(body) - sum(outlined.whole_size(bytes(raw)) for raw in own)
+    if size > MOST_REPEATED:
+        accepted = f"at most {MOST_REPEATED}: the events of a response repeat them"
+        raise RequestError(f"have {size} bytes", field="the members but input", accepted=accepted)
 
 
 def _chooses_itself(choice: Any) -> bool:

@@ -17,6 +17,10 @@ CHAT: Final = (
     "documents", "instructions", "input", "previous_input_messages",
 )  # fmt: skip
 """Fields that make one prompt together, in a chat or in a response."""
+_AROUND: Final = tuple(name for name in CHAT if name not in ("messages", "input"))
+"""Those that each conversation of a body is rendered with."""
+_CHAT_ONLY: Final = frozenset(_AROUND) - {"system", "documents", "instructions"}
+"""Those that no body of other kinds has."""
 TEXTS: Final = (
     "prompt", "input", "inputs", "texts", "suffix", "text_1", "text_2", "data_1", "data_2", "query",
     "queries", "documents", "items", "instruction", "instructions", "system", "questions", "state",
@@ -33,6 +37,8 @@ _MEDIA: Final = frozenset(
 TRUNCATED: Final = "truncate_prompt_tokens"
 MOST_ITEMS: Final = 4096
 """Messages, prompts, documents or tools of a body."""
+_LONGEST_NAME: Final = 32
+"""Characters of a member's name up to which it is an API's; a longer one is text of a schema."""
 _CUT: Final = 1_000_000
 """Characters of a prompt that is to be truncated, for a model of any length: 0.5 s."""
 
@@ -55,14 +61,16 @@ class BodyTexts:
             if isinstance(value, list) and len(value) > MOST_ITEMS and not _is_ids(value):
                 problem = f"has {len(value)} members"
                 raise RequestError(problem, field=name, accepted=f"at most {MOST_ITEMS}")
-        chats = fields.get("messages")
-        if isinstance(chats, list) and any(isinstance(each, list) for each in chats):
-            for chat in chats:
-                self._check_length("messages", self._characters(chat))
-        elif chats is not None or _is_response(fields):
-            whole = sum(self._characters(fields[each]) for each in CHAT if each in fields)
-            self._check_length("messages" if chats is not None else "input", whole)
+        self._check_chats()
         self._check_together()
+
+    def _check_chats(self) -> None:
+        fields = self._fields
+        around = {name: self._characters(fields[name]) for name in _AROUND if name in fields}
+        chats = _conversations(fields)
+        if chats or any(around[name] for name in around.keys() & _CHAT_ONLY):
+            for name, chat in chats or [(max(around, key=around.__getitem__), None)]:
+                self._check_length(name, sum(around.values()) + self._characters(chat))
 
     def _check_together(self) -> None:
         bounds, together = self._bounds, 0
@@ -94,17 +102,32 @@ class BodyTexts:
                 left += each
             elif isinstance(each, dict):
                 left += _texts_of(each)
+                left += (name for name in each if len(name) > _LONGEST_NAME or self._is_long(name))
         return count
+
+    def _is_long(self, name: str) -> bool:
+        return self._outlined.find(name) is not None
 
 
 def _is_ids(value: list[Any]) -> bool:
     return bool(value) and isinstance(value[0], int)
 
 
-def _is_response(fields: Mapping[str, Any]) -> bool:
-    """Tell whether the input is a list of messages; of embeddings it is a list of prompts."""
-    value = fields.get("input")
-    return isinstance(value, list) and any(isinstance(each, dict) for each in value)
+def _conversations(fields: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the conversations of a body, each with the name of its field.
+
+    The input of embeddings is a text or a list of prompts. So is that of a response, but messages.
+    """
+    found: list[tuple[str, Any]] = []
+    for name in ("messages", "input"):
+        value = fields.get(name)
+        items = value if isinstance(value, list) else []
+        kind = list if name == "messages" else (str, list)
+        if any(isinstance(each, kind) for each in items):
+            found += ((name, each) for each in items)
+        elif value is not None and not _is_ids(items):
+            found.append((name, value))
+    return found
 
 
 def _texts_of(value: Mapping[str, Any]) -> Iterator[Any]:

@@ -148,7 +148,8 @@ class FrontEnd:
         key = self._access.key(exchange, for_operator=service.who == OPERATOR)
         exchange.is_operator = self._access.is_operator(key)
         if key is not None:
-            exchange.direct.owner = exchange.tenant = key.name
+            exchange.tenant = key.name
+            exchange.direct.belong_to(key.name)
             exchange.key_digest = key.digest
             exchange.has_token_limit = key.has_token_limit
             key.enter(is_back=service.resumed is not None and self._answering.has(exchange))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.engines.bodies import BodyBounds, check_body, check_sampling, read_body
-from lmi_backend.engines.body_texts import MOST_ITEMS
+from lmi_backend.engines.body_texts import CHAT, MOST_ITEMS, TEXTS
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
 from lmi_backend.structures import DEFAULT_BOUNDS
@@ -75,6 +75,52 @@ def test_text_that_cannot_fit_is_refused_before_it_is_tokenised(
     ) as error:
         _check(json.dumps(body).encode(), BOUNDS)
     assert error.value.field == field
+
+
+TOOLS = [
+    {"type": "function", "name": f"f{n:0100}", "parameters": {"a": [1] * 9}} for n in range(9000)
+]
+
+
+@pytest.mark.parametrize("repeated", [{"tools": TOOLS[:4000], "a": "b" * 800_000}, {"a": TOOLS}])
+@pytest.mark.parametrize("more", ["", "NaN"])
+def test_what_a_response_repeats_is_bounded(repeated: dict[str, Any], more: str) -> None:
+    body = {"input": "a", "metadata": repeated, "temperature": float(more or 1)}
+    text = json.dumps(body).encode()
+    with pytest.raises(
+        RequestError, match=r"the members but input have .* at most 1048576: the ev"
+    ):
+        asyncio.run(check_body(text, BodyBounds(), "/v1/responses"))
+    asyncio.run(check_body(text, BodyBounds(), "/v1/chat/completions"))
+
+
+def test_the_input_of_a_response_is_not_repeated() -> None:
+    parts = [user([text("a" * 300)] * 4000), user("b" * 500_000)]
+    body = json.dumps({"input": parts, "instructions": "a" * 500_000}).encode()
+    asyncio.run(check_body(body, BodyBounds(), "/v1/responses"))
+
+
+FORMS: dict[str, Any] = {
+    "text": "a",
+    "list": ["a", "b"],
+    "messages": [user("a")],
+    "list of lists": [[user("a")], [user("b")]],
+    "ids": [1, 2],
+}
+MEGABYTE = "ab " * 350_000
+
+
+@pytest.mark.parametrize("beside", ["", "messages", "input", "prompt"])
+@pytest.mark.parametrize("name", sorted({*CHAT, *TEXTS}))
+def test_each_member_counts_whatever_stands_beside_it(name: str, beside: str) -> None:
+    long = [MEGABYTE, [MEGABYTE], [{"a": {"b": MEGABYTE}}], [user(MEGABYTE)], [[user(MEGABYTE)]]]
+    if name in ("tools", "functions"):
+        long.append([{"parameters": {"properties": {MEGABYTE: {}}}}])
+    for form in FORMS.values() if beside and beside != name else [None]:
+        for value in long:
+            body = {beside: form, name: value} if form else {name: value}
+            with pytest.raises(RequestError, match="characters; accepted: at most 1000: 100"):
+                _check(json.dumps(body).encode(), BOUNDS)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,8 +27,6 @@ class Client:
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
         self._ends_at_close = False
-        self.owner = ""
-        """On whose behalf, as `Exchange.tenant`."""
         self.on_gone: Callable[[], object] = _nothing
         """Called when the client closes its connection before it has the whole response."""
 
@@ -64,6 +62,11 @@ class Client:
     def unsent(self) -> int:
         """Return the bytes of the response that wait for the client to read."""
         return self._cycle.transport.get_write_buffer_size()
+
+    def belong_to(self, owner: str) -> None:
+        """Let what the connection has not sent count for an owner."""
+        protocol: Any = self._cycle.transport.get_protocol()
+        protocol.owner = owner
 
     def write_to(self, transport: HalfClosed) -> None:
         """Have the response written to another transport."""

@@ -68,6 +68,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     head_seconds: float
     idle_seconds: float
+    owner = ""
+    """On whose behalf the last response is, as `Exchange.tenant`."""
     idle: dict[BoundedProtocol, None]
     """All that have no request, in the order in which that began."""
 
@@ -87,7 +89,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """Bytes that wait for the response to an earlier request, or for the next turn."""
         self._clients: deque[Client] = deque()
         """Of requests without a whole response: the one that is answered, and what follows it."""
-        self._owner = ""  # of the last request with a whole response
         self._half_closed: HalfClosed | None = None
         """Writes where the client sends nothing more."""
         self.idle[self] = None
@@ -117,11 +118,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._half_closed = HalfClosed(self.transport, self._clients)
             self.transport = self._half_closed  # type: ignore[assignment]
         return True
-
-    @property
-    def owner(self) -> str:
-        """On whose behalf the last response is written, as `Exchange.tenant`."""
-        return self._clients[0].owner if self._clients else self._owner
 
     @property
     def _has_requests(self) -> bool:
@@ -278,7 +274,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request; the rest of a body that nobody reads does not prolong it."""
         if self._clients:
-            self._owner = self._clients.popleft().owner
+            self._clients.popleft()
         super().on_response_complete()
         # It would close the connection in the middle of a later response.
         self._unset_keepalive_if_required()
