@@ -70,8 +70,8 @@ class Outline(NamedTuple):
 
     def whole_size(self, text: bytes) -> int:
         """Return the bytes of a part of the outline, with its long strings."""
-        marks = re.findall(rb'"%b([0-9]+)"' % self.mark.encode(), text)
-        strings = (self.long[int(number)] for number in marks)
+        _, *marks = text.split(b'"%b' % self.mark.encode())
+        strings = (self.long[int(mark[: mark.index(b'"')])] for mark in marks)
         return len(text) + sum(each.end - each.start for each in strings)
 
 
