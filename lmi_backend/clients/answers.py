@@ -11,6 +11,7 @@ import msgspec
 from lmi_backend.clients.registry import COUNTED
 from lmi_backend.errors import RequestError
 from lmi_backend.outline import LARGE, at_once, outline
+from lmi_backend.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from lmi_backend.generation import HttpRequest
@@ -75,7 +76,7 @@ def _read(body: bytes) -> _Body:
     """Return a body; raise something where there is none."""
     try:
         return _BODY.decode(body)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         if len(body) > LARGE:
             problem = f"of {len(body)} bytes without long texts is no JSON by RFC 8259"
             accepted = f"NaN, Infinity and large numbers in up to {LARGE} bytes"

@@ -39,6 +39,7 @@ from lmi_backend.structures import (
     check_structure,
     check_structures,
 )
+from lmi_backend.unreadable import UNREADABLE
 
 NAMES: Final = (
     "model", "request_id", "session_id", "cache_salt", "prompt_cache_key", "previous_response_id",
@@ -121,7 +122,7 @@ def asked_in(outlined: Outline) -> BodyHead:
     """Return the members of a body that matter here; nothing where it cannot be read."""
     try:
         return _ASKED_DECODER.decode(outlined.text)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return BodyHead()
 
 
@@ -219,7 +220,7 @@ def _check_repeated(body: bytes, outlined: Outline) -> None:
     """Raise RequestError for more than a response may repeat."""
     try:
         members = _DECODER.decode(outlined.text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         size = len(body)
     else:
         own = (raw for name, raw in members.items() if name in _NOT_REPEATED)
@@ -263,7 +264,7 @@ def _fields(body: bytes) -> dict[str, Any]:
     try:
         members = _DECODER.decode(body)
         fields = {name: _value(raw) for name, raw in members.items() if name in _ALL}
-    except msgspec.DecodeError:
+    except UNREADABLE:
         try:
             # As vLLM's server reads it: with NaN and huge numbers, and in other encodings.
             read = json.loads(body)

@@ -41,6 +41,7 @@ from lmi_backend.generation import (
 )
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.token_ids import ID_BYTES, pack
+from lmi_backend.unreadable import UNREADABLE
 
 _LOGPROB = -0.5
 _LONGEST_WORD = 1024
@@ -168,7 +169,7 @@ class EchoEngine(Engine):
     ) -> AsyncGenerator[HttpChunk, None]:
         try:
             body = await read_body(call.body, form)
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        except (*UNREADABLE, ValueError) as error:
             refusal = {"error": {"message": str(error), "type": "BadRequestError", "code": 400}}
             yield HttpChunk(msgspec.json.encode(refusal), True, 400, {"content-type": _JSON})
             return

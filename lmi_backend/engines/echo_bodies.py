@@ -147,7 +147,7 @@ async def read_body(data: bytes, kind: type[OpenAiBody] = OpenAiBody) -> OpenAiB
     """Return a body; a large one is read in turns.
 
     Raises:
-        msgspec.DecodeError, ValueError: it cannot be read.
+        UNREADABLE, ValueError: it cannot be read.
     """
     if len(data) <= LARGE:
         return msgspec.json.decode(data, type=kind)

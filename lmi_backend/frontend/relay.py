@@ -83,14 +83,17 @@ async def _fail(
 class _Forward:
     """Writes what comes of an answer, and of its middle at once if its client reads."""
 
-    __slots__ = ("_answer", "_client", "_exchange", "_form", "_lines", "_passing")
+    __slots__ = ("_answer", "_client", "_exchange", "_form", "_lines", "_notes_all", "_passing")
 
     def __init__(self, exchange: Receiver, form: Form, answer: Answer) -> None:
         self._exchange, self._form, self._answer = exchange, form, answer
         self._client = exchange.direct
         answer.unsent = self._client.unsent
-        self._passing = form if isinstance(form, HttpForm) and form.passes_events else None
+        passing = form if isinstance(form, HttpForm) and form.passes_events else None
+        self._passing = passing
         """Notes the events that are written as they are; None where none is."""
+        self._notes_all = passing is not None and type(passing).note is not HttpForm.note
+        """Whether it notes more than failures: to note each event costs as much as to write it."""
         self._lines = form.lines if isinstance(form, LmiForm) else None
         """Makes the line of a delta."""
 
@@ -108,7 +111,8 @@ class _Forward:
         passing = self._passing
         if passing is None or not data or not self._client.pass_on(data):
             return False
-        passing.note(data)
+        if self._notes_all or b"error" in data or b"failed" in data:
+            passing.note(data)
         self._exchange.has_passed(num_tokens, now)
         return True
 

@@ -17,6 +17,7 @@ import msgspec
 
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.ipc.apart import attach, detach
+from lmi_backend.unreadable import UNREADABLE
 
 T = TypeVar("T")
 Frame = tuple[bytes, ...]
@@ -158,7 +159,7 @@ class FrameDecoder(Generic[T]):
     def _decode(self, body: memoryview) -> list[T]:
         try:
             messages = self._decoder.decode(body)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise WorkerError(f"a frame that cannot be read: {error}") from error
         finally:
             # The buffer cannot shrink while a view of it is open.

@@ -47,7 +47,7 @@ def send_to_all(
     return gathered.took
 
 
-class Order:
+class EveryWorker:
     """Has workers carry out an order, and waits for all of them.
 
     Args:

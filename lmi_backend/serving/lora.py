@@ -20,7 +20,7 @@ from lmi_backend.generation import HttpChunk
 from lmi_backend.names import PATH_BYTES, check_name
 from lmi_backend.pool.adapters import Adapter, AdapterSet, is_file, order_of
 from lmi_backend.printable import listed, printable
-from lmi_backend.serving.every_worker import Order
+from lmi_backend.serving.every_worker import EveryWorker
 from lmi_backend.serving.identity import adapter_digest
 
 if TYPE_CHECKING:
@@ -157,11 +157,11 @@ class LoraManager:
         self, before: Adapter | None, after: Adapter, service: Service
     ) -> LmiError | None:
         """Change an adapter in all workers; if one refuses, undo it in the others."""
-        order = Order(service.adapt, order_of(after, preload=after.preload))
+        order = EveryWorker(service.adapt, order_of(after, preload=after.preload))
         if order.error is None or not order.took:
             return order.error
         undo = order_of(before or Adapter(after.name, ""))
-        undone = Order(service.adapt, undo, order.took)
+        undone = EveryWorker(service.adapt, undo, order.took)
         for index in set(order.took) - set(undone.took):
             _log.error("worker %d: adapter %s: %s", index, printable(after.name), undone.error)
             self.on_unequal(index)

@@ -26,7 +26,6 @@ from lmi_backend.clients.openai.writing import (
     Writer,
     usage_of,
 )
-from lmi_backend.clients.parameters import read_json
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.bodies import BodyBounds, check_body, check_sampling, read_body
 from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine, TemplateEngine
@@ -35,7 +34,7 @@ from lmi_backend.errors import HTTP_ERROR, HttpError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, openai_error
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.names import DEFAULT_MODEL_NAME
-from lmi_backend.outline import LARGE, Outline
+from lmi_backend.outline import Outline
 from lmi_backend.tokenization import DECODE_PATH, TOKEN_PATHS, TokenIds
 from lmi_backend.worker.continuation import ContinuedDeltas
 
@@ -173,8 +172,6 @@ class OpenAiEngine(Engine):
 
 
 async def _read(body: bytes, outlined: Outline) -> dict[str, Any]:
-    if len(body) <= LARGE:
-        return read_json("the body", body.decode("utf-8", "replace"))
     try:
         value = await read_body(body, outlined)
     except (ValueError, RecursionError) as error:

@@ -2,7 +2,11 @@
 
 import json
 import random
+import re
 
+import pytest
+
+from lmi_backend.clients.registry import PATHS
 from tests.support.hostile import COUNT_OVER_HTTP, http_body
 from tests.support.serving import Served
 
@@ -34,3 +38,52 @@ def test_large_bodies_are_answered_or_refused_by_their_bound(served: Served) -> 
     status, answer = served.generate("echo", large)
     assert (status, "(option.max_output_size)" in answer["error"]) == (400, True)
     assert [worker.pid for worker in served.workers("echo")] == workers
+
+
+BODY = (
+    b'{"model":"MODEL","prompt":"TEXT","text_input":"TEXT","inputs":"TEXT","input":"TEXT"'
+    b',"query":"TEXT","documents":["TEXT"],"messages":[{"role":"user","content":"TEXT"}]'
+    b',"max_tokens":2}'
+)
+"""What each path reads something of."""
+TEXTS = {
+    "latin-1": b"caf\xe9",
+    "quotes of Windows": b"\x93a\x94",
+    "a cut character": b"\xc3",
+    "an overlong one": b"\xc0\x80",
+    "half a pair": b"\xed\xa0\x80",
+    "half a pair, escaped": rb"\ud83d",
+    "beyond Unicode": b"\xf5\x80\x80\x80",
+    "a large text": b"a" * (1 << 18) + b"\xe9",
+}
+NUMBERS = {"too large": b"1e400", "too small": b"-1e400", "too long": b"9" * 5000, "no": b"NaN"}
+HOSTILE = {
+    **{name: BODY.replace(b"TEXT", text) for name, text in TEXTS.items()},
+    "latin-1 in a name": BODY.replace(b'"max_tokens"', b'"max_tok\xe9ns"'),
+    "one member": b'{"model":"MODEL","messages":[],"n":1,"stop":"\xe9"}',
+    **{
+        f"a number that is {name}": BODY.replace(b":2}", b':2,"seed":%s}' % number)
+        for name, number in NUMBERS.items()
+    },
+}
+POSTED = sorted({each.template for each in PATHS if "POST" in each.methods})
+
+
+@pytest.mark.parametrize("model", ["tiny", "echo"])
+@pytest.mark.parametrize("template", POSTED)
+def test_no_path_fails_for_what_is_no_text_or_no_number(
+    served: Served, template: str, model: str
+) -> None:
+    """SDKs send a request again that has failed with 500, and alerts count it."""
+    path = re.sub(r"\{(\w+)(:path)?\}", lambda found: PLACES.get(found[1], model), template)
+    failed = {}
+    for name, body in HOSTILE.items():
+        status, _, answer = served.ask(path, body.replace(b"MODEL", model.encode()))
+        if status >= 500:
+            failed[name] = status, answer[:300]
+        assert name.startswith("a number") or b"is not an object" not in answer
+    assert failed == {}
+
+
+PLACES = {"id": "resp_1", "rest": "models/tiny/infer"}
+"""What stands in a path for the names in braces that are no model's."""

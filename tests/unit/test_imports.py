@@ -93,6 +93,9 @@ FOLDERS = {
     "units": ALL,
     "bounded_files": ALL,
     "machine_limits": ALL,
+    "adapter_files": ALL,
+    "shares": ("front end", *SERVER),
+    "unreadable": ALL,
 }
 
 PROBE = """

@@ -18,6 +18,7 @@ OTHERS = {
     "engines/vllm/follower.py": "a rank whose core ends says so, and is started again",
     "engines/vllm/inside/lockstep.py": "an engine core that ends says so in the same way",
     "frontend/http/log.py": "guards each write; there is nowhere to say more",
+    "machine_limits.py": "its threads wait, and do nothing",
     "record/files.py": "counts and reports each record that it cannot write",
     "supervisor/health.py": "guards each look at the server",
     "threads.py": "makes the guarded ones",

@@ -25,6 +25,7 @@ from lmi_backend.clients.values import MAX_WEIGHT, OBJECT, STRING, read_value
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
+from lmi_backend.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -230,7 +231,7 @@ def manages_adapters(text: str) -> bool:
         return _adapter_requests.decode(text).requestType is not msgspec.UNSET
     except msgspec.ValidationError:
         return False
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+    except UNREADABLE:
         # Python's reader takes NaN and halves of surrogate pairs; it needs long for a large text.
         return len(text) > _QUICKLY_READ or _has_request_type(text)
 

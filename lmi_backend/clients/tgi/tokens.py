@@ -17,6 +17,7 @@ from lmi_backend.clients.values import BOOLEAN, OBJECT, read_value
 from lmi_backend.errors import HTTP_ERROR, HttpError, RequestError
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.tokenization import SPANS_PATH, Spanning, Spans
+from lmi_backend.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,7 @@ class SpansForm:
             return b""
         try:
             spans = msgspec.json.decode(self._buffered, type=Spans)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             text = "the model's engine has no tokenizer"
             raise HttpError(HTTPStatus.NOT_FOUND, text) from None
         tokens = msgspec.to_builtins(spans.tokens)

@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from lmi_backend.errors import HttpError
 from lmi_backend.printable import printable
+from lmi_backend.unreadable import UNREADABLE, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,10 +98,8 @@ def decode(read: Callable[[Any], Any], data: object) -> Any:
     except msgspec.ValidationError as error:
         shown = printable(str(error), _SHOWN)
         raise refusal(f"the body is not what Triton's protocol has: {shown}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise refusal(f"the body is not JSON: {error}") from error
-    except RecursionError as error:
-        raise refusal("the body is nested too deeply") from error
+    except UNREADABLE as error:
+        raise refusal(f"the body {problem_of(error, b'')}") from error
 
 
 def check_member(name: str, value: object) -> None:

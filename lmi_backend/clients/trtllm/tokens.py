@@ -17,6 +17,7 @@ from lmi_backend.clients.reply import ParsedRequest, Response
 from lmi_backend.errors import HTTP_ERROR, EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import Chunk, HttpChunk, HttpRequest
 from lmi_backend.tokenization import DECODE_PATH, ENCODE_PATH, Encoded, Texts, TokenIds
+from lmi_backend.unreadable import UNREADABLE
 
 Row = Mapping[str, list[Any]]
 
@@ -77,7 +78,7 @@ class DecodeReply:
             return []
         try:
             return [self._read(b"".join(self._buffered))]
-        except msgspec.DecodeError:
+        except UNREADABLE:
             raise EngineError("the model's engine has no tokenizer") from None
 
     def failure(self, error: LmiError) -> LmiError:

@@ -11,7 +11,7 @@ from lmi_backend.engines.trtllm import compat
 from lmi_backend.errors import RequestError
 
 
-class Adapter:
+class NumberedAdapter:
     """An adapter that is known.
 
     Args:

@@ -18,7 +18,7 @@ from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.protocol import DeltaSink, Rank, TemplateEngine
 from lmi_backend.engines.steps import known_groups
 from lmi_backend.engines.trtllm import compat
-from lmi_backend.engines.trtllm.adapter import Adapter
+from lmi_backend.engines.trtllm.adapter import NumberedAdapter
 from lmi_backend.engines.trtllm.arguments import llm_arguments
 from lmi_backend.engines.trtllm.outputs import ResultReader
 from lmi_backend.engines.trtllm.sampling import can_go_on, sampling_params
@@ -57,7 +57,7 @@ class TrtllmEngine(TemplateEngine):
         self._last_output = time.monotonic()
         self._has_answered = False
         self._lora_ids = itertools.count(1)
-        self._adapters: dict[str, Adapter] = {}
+        self._adapters: dict[str, NumberedAdapter] = {}
         self._counting: asyncio.Task[None] | None = None
 
     async def start(self) -> Capabilities:
@@ -189,7 +189,7 @@ class TrtllmEngine(TemplateEngine):
         if not self._config.arguments.get("enable_lora"):
             raise RequestError("needs option.enable_lora", field="adapter", value=name)
         max_rank = int(self._config.arguments.get("lora_config", {}).get("max_lora_rank", 0))
-        adapter = Adapter(name, folder, self._lora_ids, max_rank)
+        adapter = NumberedAdapter(name, folder, self._lora_ids, max_rank)
         if preload:
             await asyncio.to_thread(adapter.request)
         self._adapters[name] = adapter

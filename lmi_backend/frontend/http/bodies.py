@@ -14,6 +14,7 @@ import msgspec
 
 from lmi_backend.errors import HttpError
 from lmi_backend.outline import LARGE, MOST_VALUES, Outline, TooMuchError, fill, in_turns, outline
+from lmi_backend.unreadable import UNREADABLE, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -290,9 +291,6 @@ def _read_string(data: bytes) -> str:
 def _decode(decoder: msgspec.json.Decoder[_Read], data: bytes) -> _Read:
     try:
         return decoder.decode(data)
-    except msgspec.ValidationError as error:
-        raise HttpError(HTTPStatus.BAD_REQUEST, f"the body is not an object: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise HttpError(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}") from error
-    except RecursionError as error:
-        raise HttpError(HTTPStatus.BAD_REQUEST, "the body is nested too deeply") from error
+    except UNREADABLE as error:
+        problem = problem_of(error, data)
+        raise HttpError(HTTPStatus.BAD_REQUEST, f"the body {problem}") from error

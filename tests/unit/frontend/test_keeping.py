@@ -304,7 +304,9 @@ def test_a_client_that_is_back_ends_its_old_connection(scripted: Scripted) -> No
 def test_what_is_no_stream_of_events_is_answered_as_ever(scripted: Scripted) -> None:
     before = _keeping(scripted)["kept"]
     whole = HttpChunk(b"{}", True, 200, {"content-type": "application/json"}, 1, 3)
-    wrong = HttpChunk(b'{"error": {}}', True, 400, {"content-type": "application/json"})
+    wrong = HttpChunk(
+        b'{"error":{"message":"a","type":"b"}}', True, 400, {"content-type": "application/json"}
+    )
     for chunk in (whole, wrong):
         scripted.models[NAME].script = lambda order, chunk=chunk: [msg.HttpOutput(order.id, chunk)]
         plain, asked = (

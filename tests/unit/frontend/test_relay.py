@@ -47,9 +47,9 @@ def _ended(form: HttpForm, events: list[bytes], *, passes: bool) -> tuple[object
         written.append(data)
         return True
 
-    client = SimpleNamespace(pass_on=pass_on)
+    client = SimpleNamespace(pass_on=pass_on, unsent=int)
     exchange: Any = SimpleNamespace(direct=client, has_passed=lambda *_: None)
-    answer: Any = None
+    answer: Any = SimpleNamespace()
     forward = _Forward(exchange, form, answer)
     written.append(form.write([HttpChunk(FIRST, status=200, headers=HEADERS)]))
     for data in events:

@@ -15,6 +15,7 @@ import msgspec
 from lmi_backend.engines.vllm.inside import compat, fast_paths, names
 from lmi_backend.engines.vllm.inside.event_layouts import ChatLayouts, TextOutput
 from lmi_backend.engines.vllm.inside.outputs import length, prompt_length
+from lmi_backend.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -238,7 +239,7 @@ def _stream_of(events: Sequence[bytes]) -> dict[str, Any] | None:
     try:
         first = msgspec.json.decode(events[0].removeprefix(b"data: "))
         return {"id": first["id"], "created": first["created"]}
-    except (msgspec.DecodeError, IndexError, KeyError, TypeError):
+    except (*UNREADABLE, IndexError, KeyError, TypeError):
         return None
 
 

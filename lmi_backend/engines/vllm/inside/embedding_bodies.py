@@ -10,6 +10,7 @@ import msgspec
 from lmi_backend.engines.vllm.inside.embedding_kind import EmbeddingKind
 from lmi_backend.engines.vllm.inside.learnt_kinds import LearntKinds
 from lmi_backend.outline import LARGE
+from lmi_backend.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +71,7 @@ class EmbeddingBodies:
             return None
         try:
             return self._asked(_members.decode(request.body), headers.get("x-request-id", ""))
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        except (*UNREADABLE, KeyError, TypeError, ValueError):
             return None
 
     def _asked(self, members: dict[str, msgspec.Raw], request_id: str) -> EmbeddingBody | None:

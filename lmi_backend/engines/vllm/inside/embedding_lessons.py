@@ -17,6 +17,7 @@ from lmi_backend.engines.vllm.inside.chat_lessons import AnswerId
 from lmi_backend.engines.vllm.inside.event_layouts import EventLayout
 from lmi_backend.engines.vllm.inside.outputs import length
 from lmi_backend.engines.vllm.inside.vector_texts import WRITERS
+from lmi_backend.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -210,7 +211,7 @@ def _read(data: bytes, outputs: Sequence[Any]) -> tuple[str, EventLayout, Callab
         try:
             value = msgspec.json.decode(found)
             usage, created, answer_id = value["usage"], value["created"], value["id"]
-        except (msgspec.DecodeError, KeyError, TypeError):
+        except (*UNREADABLE, KeyError, TypeError):
             break
         places: dict[str, tuple[tuple[str | int, ...], Any]] = {
             "id": (("id",), answer_id),

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lmi_backend.unreadable import UNREADABLE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -55,7 +57,7 @@ class EventLayout:
             return None
         try:
             value = msgspec.json.decode(event[len(_PREFIX) : -len(_END)])
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return None
         if _PREFIX + _encode(value) + _END != event:
             return None

@@ -33,6 +33,7 @@ from lmi_backend.engines.vllm.inside.learnt_kinds import LearntKinds
 from lmi_backend.engines.vllm.inside.short_chats import ShortChats
 from lmi_backend.engines.vllm.inside.streamed_chat import StreamedChat
 from lmi_backend.outline import LARGE, Outline
+from lmi_backend.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -164,7 +165,7 @@ class KnownChats:
         request_id = headers.get("x-request-id", "")
         try:
             return self._chat(_members.decode(outlined.text), request_id)
-        except (msgspec.DecodeError, KeyError, ValueError):
+        except (*UNREADABLE, KeyError, ValueError):
             return None
 
     def _chat(self, members: dict[str, msgspec.Raw], request_id: str) -> Chat | None:

@@ -17,6 +17,7 @@ from lmi_backend.engines.vllm.inside import fast_paths, idle
 from lmi_backend.engines.vllm.inside.token_reader import read_tokens
 from lmi_backend.generation import HttpChunk
 from lmi_backend.token_ids import pack
+from lmi_backend.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -133,7 +134,7 @@ def beside_delta(event: bytes) -> Members | None:
     try:
         value, choice = _of_one_choice(event)
         del choice["delta"]
-    except _UNREADABLE:
+    except _NOT_PLAIN:
         return None
     return _others(value, choice)
 
@@ -150,14 +151,14 @@ def _read(event: bytes) -> _Read | None:
         delta = choice.pop("delta", None)
         text = choice.pop("text") if delta is None else delta.pop("content")
         others = _others(value, choice, delta or {})
-    except _UNREADABLE:
+    except _NOT_PLAIN:
         return None
     if not isinstance(text, str) or others is None:
         return None
     return _Read(text, _KEYS[delta is None], others)
 
 
-_UNREADABLE: Final = (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError)
+_NOT_PLAIN: Final = (*UNREADABLE, AttributeError, KeyError, TypeError, ValueError)
 
 
 def _of_one_choice(event: bytes) -> tuple[dict[str, Any], dict[str, Any]]:

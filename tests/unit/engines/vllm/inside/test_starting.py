@@ -25,10 +25,10 @@ def engine(endpoint: str | None) -> Any:
     ("chosen", "endpoint", "state", "reason"),
     [
         ("fewer_counts", None, "chosen", "turns fewer_counts off, with which it goes"),
-        ("false", None, "chosen", fast_paths.CHOSEN),
-        ("true", "http://collector", "chosen", "otlp_traces_endpoint has vLLM count each output"),
+        ("new_tokens", None, "chosen", fast_paths.CHOSEN),
+        ("", "http://collector", "chosen", "otlp_traces_endpoint has vLLM count each output"),
         # This interpreter has no vLLM: something else than an option turns it off.
-        ("true", None, "public", "vLLM is not installed"),
+        ("", None, "public", "vLLM is not installed"),
     ],
 )
 def test_what_goes_with_an_option_is_said_without_a_warning(
