@@ -52,7 +52,7 @@ MARGIN = 1.1
 PROMPT = (GenerateRequest("x"),)
 EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT, LMI_EVENT = 10.9, 11.4, 28.3, 20.4
 """Calls of functions that an event of a chat costs."""
-BODY_CHECK = 250
+BODY_CHECK = 270
 """Calls that a look at the members of a plain chat costs, however many members there may be."""
 
 

@@ -94,8 +94,8 @@ FOLDERS = {
     "bounded_files": ALL,
     "machine_limits": ALL,
     "adapter_files": ALL,
-    "shares": ("front end", *SERVER),
-    "unreadable": ALL,
+    "shares": ("command line", "front end", "stub"),
+    "unreadable": ("command line", "front end", *SERVER),
 }
 
 PROBE = """
