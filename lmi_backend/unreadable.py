@@ -32,7 +32,7 @@ def problem_of(error: Exception, data: bytes) -> str:
 
 
 def _place_in(data: bytes) -> str:
-    """Return the name of the first member that cannot be read, before what is said of it."""
+    """Return the name of the first member that cannot be read, with a colon; empty for none."""
     try:
         members = _members.decode(data)
     except UNREADABLE:
