@@ -33,6 +33,8 @@ async def ask(
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
+    transport = SimpleNamespace(get_protocol=SimpleNamespace)
+    cycle = SimpleNamespace(more_body=False, disconnected=False, scope={}, transport=transport)
     scope = {
         "type": "http",
         "method": method,
@@ -41,7 +43,7 @@ async def ask(
         "root_path": "",
         "query_string": b"",
         "headers": [(n.encode(), v.encode("latin-1")) for n, v in given.items()],
-        CLIENT: Client(cast("Any", SimpleNamespace(more_body=False, disconnected=False, scope={}))),
+        CLIENT: Client(cast("Any", cycle)),
     }
     await front_end(scope, receive, send)
     lines = {name.decode(): value.decode("latin-1") for name, value in sent[0]["headers"]}
