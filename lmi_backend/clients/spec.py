@@ -80,8 +80,6 @@ class Path:
     """Member of a body by which it is this client's, where the path is another client's too."""
     accept: str = "accept"
     """Header that says which content type is wanted."""
-    check: Callable[[Mapping[str, str]], None] | None = None
-    """Raises LmiError for headers that are not served, where the action is `INVOKE`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -128,8 +128,6 @@ class Reading:
 
         OpenAI's bodies, and those for users' own code, go to the worker as they are.
         """
-        if path.check is not None:
-            path.check(exchange.headers)
         if path.accept in exchange.headers:
             exchange.headers["accept"] = exchange.headers[path.accept]
         model, name = await self._invoked_model(exchange, data)

@@ -21,6 +21,7 @@ from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS
 from lmi_backend.clients.parameters import read_json
 from lmi_backend.clients.registry import PATHS, path_at
 from lmi_backend.clients.reply import AdapterChange, ParsedRequest
+from lmi_backend.clients.sagemaker.headers import check_extras
 from lmi_backend.clients.values import MAX_WEIGHT, OBJECT, STRING, read_value
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import HttpRequest
@@ -135,6 +136,7 @@ def _read_object(
     context: Context,
     path: str = INVOCATIONS,
 ) -> ParsedRequest:
+    check_extras(headers, body)
     if "requestType" in body:
         return ParsedRequest(AdapterChange(read_value(OBJECT, "request", body)), BodyReply())
     # What LMI's handlers look for before `inputs`.

@@ -25,7 +25,7 @@ HARMLESS: Final[Mapping[str, str]] = {
     "CustomAttributes": "labels of the client's own",
     "InferenceId": "names the exchange in what is captured of it",
     "PrefixAwareId": "chooses among instances by what they have in their caches",
-    "SessionId": "there are no sessions; `NEW_SESSION` is refused",
+    "SessionId": "there are no sessions; `NEW_SESSION` is refused, unless a handler of your own answers",
     "TargetVariant": "there is one variant",
 }
 """Members of InvokeEndpoint without an effect, and why the answer is still the right one."""
@@ -36,14 +36,16 @@ def target_of(headers: Mapping[str, str]) -> str:
     return next((headers[name] for name in _TARGETS if headers.get(name)), "")
 
 
-def check_headers(headers: Mapping[str, str]) -> None:
-    """Refuse what the service would serve in addition to an answer.
+def check_extras(headers: Mapping[str, str], body: Mapping[str, object]) -> None:
+    """Refuse what is wanted in addition to an answer; users' own code may serve it.
 
     Raises:
-        HttpError: a session is to be opened, or the answer is to be explained.
+        HttpError: a session is to be opened or closed, or the answer is to be explained.
     """
     if headers.get(_SESSION) == _NEW:
         raise HttpError(HTTPStatus.BAD_REQUEST, "SessionId NEW_SESSION: sessions are not served")
+    if (kind := body.get("requestType")) in (_NEW, "CLOSE"):
+        raise HttpError(HTTPStatus.BAD_REQUEST, f"requestType {kind}: sessions are not served")
     # A JMESPath expression, where a literal is in backticks.
     if headers.get(_EXPLANATIONS, "").strip("`").lower() not in ("", "false"):
         raise HttpError(HTTPStatus.BAD_REQUEST, "EnableExplanations: answers are not explained")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.clients.sagemaker.errors import sagemaker_failure
 from lmi_backend.clients.sagemaker.form import InvokeForm, StreamForm
-from lmi_backend.clients.sagemaker.headers import check_headers
 from lmi_backend.clients.spec import INVOKE, ClientSpec, Path
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ def _body(template: str, wrap: Callable[[Form], Form], accept: str = "accept") -
         can_resume=True,
         wrap=wrap,
         accept=accept,
-        check=check_headers,
     )
 
 

@@ -1,5 +1,6 @@
-"""A key's limits hold on each path that needs a key, with each header that changes the road."""
+"""What holds on each path of the table: a key's limits, and what is refused by its name."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.clients.registry import CLIENTS
-from lmi_backend.clients.spec import ANYBODY, PROBE
+from lmi_backend.clients.spec import ANYBODY, INVOKE, PROBE
 from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.frontend.keeping import LAST_ID, WANTED
+from lmi_backend.outline import LARGE
 from tests.support.scripted_model import NAME, Scripted
 
 HEADERS: dict[str, dict[str, str]] = {
@@ -65,3 +67,36 @@ def test_the_second_request_of_a_minute_is_refused(
         for query in QUERIES:
             answer = limited.ask(method, path + query, b"{}", **headers, **key)
         assert answer.status == 429, (name, answer.data)
+
+
+SERVICE = "x-amzn-sagemaker-"
+EXTRAS: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
+    "session": ({f"{SERVICE}session-id": "NEW_SESSION"}, {}, "SessionId NEW_SESSION"),
+    "explanation": ({f"{SERVICE}enable-explanations": "`true`"}, {}, "EnableExplanations"),
+    "request for a session": ({}, {"requestType": "NEW_SESSION"}, "requestType NEW_SESSION"),
+    "request for its end": ({}, {"requestType": "CLOSE"}, "requestType CLOSE"),
+}
+INVOKED = [
+    re.sub(r"\{[^}]*\}", NAME, path.template)
+    for client in CLIENTS.values()
+    for path in client.paths
+    if path.action == INVOKE
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
+    with Scripted(tmp_path_factory.mktemp("server")).run() as server:
+        yield server
+
+
+@pytest.mark.parametrize("size", [1, LARGE])
+@pytest.mark.parametrize("extra", EXTRAS)
+@pytest.mark.parametrize("path", INVOKED)
+def test_what_is_wanted_besides_an_answer_is_refused_on_each_path_of_the_body(
+    server: Scripted, path: str, extra: str, size: int
+) -> None:
+    headers, more, words = EXTRAS[extra]
+    body = json.dumps({"model": NAME, "inputs": "a" * size} | more).encode()
+    answer = server.ask("POST", path, body, **headers)
+    assert (answer.status, words in answer.data.decode()) == (400, True), answer.data

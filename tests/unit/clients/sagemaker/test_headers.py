@@ -3,7 +3,7 @@
 import botocore.session
 import pytest
 
-from lmi_backend.clients.sagemaker.headers import HARMLESS, check_headers, target_of
+from lmi_backend.clients.sagemaker.headers import HARMLESS, check_extras, target_of
 from lmi_backend.errors import HttpError
 
 PREFIX = "x-amzn-sagemaker-"
@@ -19,7 +19,7 @@ PREFIX = "x-amzn-sagemaker-"
 )
 def test_what_the_service_would_add_is_refused(name: str, value: str, words: str) -> None:
     with pytest.raises(HttpError, match=words) as refused:
-        check_headers({PREFIX + name: value})
+        check_extras({PREFIX + name: value}, {})
     assert refused.value.status == 400
 
 
@@ -33,7 +33,7 @@ def test_what_the_service_would_add_is_refused(name: str, value: str, words: str
     ],
 )
 def test_other_headers_ask_for_nothing(headers: dict[str, str]) -> None:
-    check_headers({PREFIX + name: value for name, value in headers.items()})
+    check_extras({PREFIX + name: value for name, value in headers.items()}, {})
 
 
 @pytest.mark.parametrize(
