@@ -8,7 +8,7 @@ import re
 import string
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 HIDDEN: Final = "***"
 """Stands in place of a secret."""
@@ -51,6 +51,9 @@ _FORMS: Final = re.compile(
     # Who somebody is, in an address.
     r"|(?<=://)[^\s/?#\"'<>]+(?=@)"
 )
+# A parameter of an address, and who somebody is where an address has no scheme.
+_PARAMETER: Final = re.compile(r"(?<=[?&#;])(?P<name>[^=?&#;\s]+)=(?P<value>[^&#;\s\"'>]+)")
+_USER: Final = re.compile(r"(?<![^\s,;=\"])[^\s,;=\"/@]+(?=@)")
 # How a name may stand before its value.
 _KEYS: Final = (
     re.compile(r"([\"'])(?P<name>[\w.-]{1,80})\1\s*:\s*"),
@@ -81,6 +84,24 @@ def _is_plain(name: str) -> bool:
     *words, last = name.split("_")
     is_token = last == "token" and not _PLAIN_TOKENS.isdisjoint(words)
     return is_token or name.endswith(_PLAIN_KEY)
+
+
+def without_secrets(address: str) -> str:
+    """Return a request's target, or a text with addresses, without their secrets."""
+
+    def shown(found: re.Match[str]) -> str:
+        return f"{found['name']}={HIDDEN}" if is_secret(unquote(found["name"])) else found[0]
+
+    return _hide(_PARAMETER.sub(shown, address), _VALUE)
+
+
+def header_without_secrets(name: str, value: str) -> str:
+    """Return the value of a header without secrets."""
+    if is_secret(name):
+        return HIDDEN
+    if "host" in name or "forwarded" in name:
+        value = _USER.sub(HIDDEN, value)
+    return without_secrets(value)
 
 
 def masked(name: str, value: str) -> str:

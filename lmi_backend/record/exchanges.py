@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import httptools
 
-from lmi_backend.redaction import HIDDEN, is_secret
+from lmi_backend.redaction import header_without_secrets, without_secrets
 from lmi_backend.units import MIB
 
 LARGEST: Final = 16 * MIB
@@ -137,12 +137,12 @@ class Exchanges:
 
 
 def _line(request: _Message, answer: _Message, at: float) -> dict[str, Any]:
-    """Return an exchange as a JSON line has it; secrets in headers and the query are hidden."""
+    """Return an exchange as a JSON line has it; secrets in headers and addresses are hidden."""
     body = b"".join(part for _, part in request.parts)
     return {
         "time": round(at, 3),
         "method": request.method,
-        "path": _without_secrets(request.path.decode("latin-1")),
+        "path": without_secrets(request.path.decode("latin-1")),
         "headers": _shown(request.headers),
         **_text(body, "body", "body_base64"),
         "answer": {
@@ -154,19 +154,8 @@ def _line(request: _Message, answer: _Message, at: float) -> dict[str, Any]:
     }
 
 
-def _without_secrets(path: str) -> str:
-    """Return a path whose query hides secrets."""
-    bare, mark, query = path.partition("?")
-    return bare + mark + "&".join(map(_parameter, query.split("&")))
-
-
-def _parameter(text: str) -> str:
-    name, is_pair, _ = text.partition("=")
-    return f"{name}={HIDDEN}" if is_pair and is_secret(name) else text
-
-
 def _shown(headers: list[tuple[str, str]]) -> list[list[str]]:
-    return [[name, HIDDEN if is_secret(name) else value] for name, value in headers]
+    return [[name, header_without_secrets(name, value)] for name, value in headers]
 
 
 def _event(seconds: float, part: bytes) -> list[Any]:

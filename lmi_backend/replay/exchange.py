@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lmi_backend.clients.registry import CLIENTS, path_at
-from lmi_backend.redaction import HIDDEN, is_secret
+from lmi_backend.redaction import HIDDEN, header_without_secrets
 
 _OF_A_CONNECTION: Final = frozenset(
     {
@@ -96,6 +96,5 @@ def sent_headers(headers: Mapping[str, Any]) -> dict[str, str]:
         for name, value in lower.items()
         if name not in _OF_A_CONNECTION
         and not name.startswith((":", "proxy-", "sec-"))
-        and not is_secret(name)
-        and value != HIDDEN
+        and HIDDEN not in header_without_secrets(name, value)
     }

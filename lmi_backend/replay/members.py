@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from lmi_backend.bounded_files import LARGEST
 from lmi_backend.printable import printable
+from lmi_backend.redaction import without_secrets
 from lmi_backend.replay.exchange import INVOCATIONS
 
 
@@ -30,7 +31,7 @@ def path_of(value: Any) -> str:
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path
     if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
         raise BadRecordError(f"path is {printable(value, 40)!r}; accepted: {INVOCATIONS}, …")
-    return path
+    return without_secrets(path)
 
 
 def pairs_of(value: Any, name: str) -> dict[str, str]:
