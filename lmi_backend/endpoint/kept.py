@@ -20,7 +20,16 @@ from lmi_backend.endpoint.kept_sink import KeptSink
 from lmi_backend.errors import HttpError
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.kept_chunks import KeptChunks
-from lmi_backend.ipc.rejoining import NOT_KEPT, Cancelled, Find, Forget, Found, Named, Rejoin
+from lmi_backend.ipc.rejoining import (
+    NOT_KEPT,
+    Cancelled,
+    Deleted,
+    Find,
+    Forget,
+    Found,
+    Named,
+    Rejoin,
+)
 from lmi_backend.shares import Shares
 from lmi_backend.threads import guarded_thread
 
@@ -39,6 +48,9 @@ ALL_KEPT_BYTES: Final = 256 << 20
 """Of all answers of a model. Above it one is deleted of the key that holds most: the first without
 a front end, or else the largest."""
 
+MOST_DELETED: Final = 10_000
+"""Deleted answers that are remembered: an engine that stores responses has no way to delete one."""
+
 
 class KeptAnswers:
     """The answers of a model that are kept.
@@ -51,6 +63,8 @@ class KeptAnswers:
         self.lock = threading.RLock()
         self._kept: dict[str, KeptSink] = {}
         self._aliases: dict[str, KeptSink] = {}
+        self._deleted: dict[str, None] = {}
+        """Aliases of answers that their clients deleted, the latest last."""
         self._sizes: Shares[KeptSink] = Shares()
         self._closed = threading.Event()
         self._num_rejoined = 0
@@ -100,6 +114,8 @@ class KeptAnswers:
                 self.rejoin(message, client)
             case Find():
                 client.put(self._found(message.alias))
+            case Deleted():
+                self._delete(message.alias)
             case Forget() | Named() | Cancelled():
                 with self.lock:
                     sink = self._kept.get(message.name)
@@ -117,8 +133,16 @@ class KeptAnswers:
             case Cancelled():
                 sink.cancel()
 
+    def _delete(self, alias: str) -> None:
+        with self.lock:
+            self._deleted[alias] = None
+            if len(self._deleted) > MOST_DELETED:
+                del self._deleted[next(iter(self._deleted))]
+
     def _found(self, alias: str) -> Found:
         with self.lock:
+            if alias in self._deleted:
+                return Found(is_deleted=True)
             sink = self._aliases.get(alias)
             if sink is None or not sink.is_wanted:
                 return Found()

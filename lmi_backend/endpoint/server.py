@@ -19,7 +19,7 @@ from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.endpoint.kept import KeptAnswers
 from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.rejoining import Cancelled, Find, Forget, Found, Named, Rejoin
+from lmi_backend.ipc.rejoining import Cancelled, Deleted, Find, Forget, Found, Named, Rejoin
 from lmi_backend.ipc.versions import Refusals
 from lmi_backend.serving.management import FAULT, AdapterManagement
 from lmi_backend.threads import guarded_thread
@@ -161,7 +161,7 @@ class Endpoint:
             case msg.Manage(id=request_id, body=body):
                 own = ClientSink(client, request_id)
                 self._try(own, lambda: self.management.take(body, own))
-            case Rejoin() | Forget() | Named() | Find() | Cancelled():
+            case Rejoin() | Forget() | Named() | Deleted() | Find() | Cancelled():
                 self.kept.take(message, client)
 
     def _check(self, hello: msg.Hello, client: ClientConnection) -> None:

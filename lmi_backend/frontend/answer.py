@@ -14,7 +14,7 @@ from lmi_backend.errors import EngineError, UnavailableError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import chunk_of, delta_of
 from lmi_backend.ipc.kept_chunks import chunks_before, chunks_in
-from lmi_backend.ipc.rejoining import Cancelled, Forget, Named
+from lmi_backend.ipc.rejoining import Cancelled, Deleted, Forget, Named
 from lmi_backend.shares import Shares
 from lmi_backend.token_ids import ID_BYTES
 
@@ -248,10 +248,11 @@ class Answer:
         self._kept = kept
         self._connection.questions.when_moved[kept.name] = kept.moved
 
-    async def call(self, alias: str) -> None:
-        """Have the model know by what it is to find the answer too."""
+    async def call(self, alias: str, *, is_deleted: bool = False) -> None:
+        """Have the model know by what it is to find the answer too, or that it is deleted."""
         if self._kept is not None:
-            self._connection.send(Named(self._kept.name, alias))
+            message = Deleted(alias) if is_deleted else Named(self._kept.name, alias)
+            self._connection.send(message)
             with contextlib.suppress(UnavailableError):
                 await self._connection.questions.find(alias)
 

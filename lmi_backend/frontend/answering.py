@@ -18,7 +18,7 @@ from lmi_backend.frontend.at_model import AtModel
 from lmi_backend.frontend.background_answer import BackgroundAnswer
 from lmi_backend.frontend.found_responses import FoundResponses
 from lmi_backend.frontend.keeping import LAST_ID
-from lmi_backend.frontend.kept_responses import KeptResponses, is_by_id
+from lmi_backend.frontend.kept_responses import NO_RESPONSE, KeptResponses, check_own_id, is_by_id
 from lmi_backend.frontend.rejoining import Rejoining, owner_of
 from lmi_backend.frontend.relay import send_answer
 from lmi_backend.ipc.rejoining import Keep
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.kept_answer import KeptAnswer
     from lmi_backend.frontend.model import Model
     from lmi_backend.frontend.reading import Reading
-
-_NO_RESPONSE: Final = "no response of this id is kept for this key (option.resume_window)"
 
 
 class Answering:
@@ -64,11 +62,12 @@ class Answering:
         """
         if is_by_id(exchange) and len(self._reading.models.all()) > 1:
             # No model is named on these paths: none of several is asked.
-            raise HttpError(HTTPStatus.NOT_FOUND, _NO_RESPONSE)
+            raise HttpError(HTTPStatus.NOT_FOUND, NO_RESPONSE)
         data = await exchange.text(self._limit, self._seconds)
         model, asked = await self._reading.actions[path.action](path, exchange, data)
         keep, kept = None, self._kept(exchange, model, asked)
         if kept is not None:
+            await check_own_id(exchange, data)
             kept.request = await owner_of(exchange, data)
             if _may_be_events(asked):
                 lasts = isinstance(kept, BackgroundAnswer)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.responses.background import PATH, BackgroundForm
-from lmi_backend.errors import UnavailableError
+from lmi_backend.errors import HttpError, UnavailableError
 from lmi_backend.frontend.at_model import AtModel
 from lmi_backend.frontend.background_answer import BackgroundAnswer
 from lmi_backend.frontend.http.bodies import ClientGoneError
-from lmi_backend.frontend.kept_responses import alias_of
+from lmi_backend.frontend.kept_responses import NO_RESPONSE, alias_of
 from lmi_backend.frontend.relay import send_answer
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class FoundResponses:
             meanwhile: then the client has been told.
 
         Raises:
+            HttpError: the client has deleted it (404).
             ClientGoneError: the client left meanwhile.
         """
         alias = alias_of(exchange.key_digest, exchange.parameters["id"])
@@ -85,6 +87,8 @@ class FoundResponses:
                     found = await model.connection.questions.find(alias)
                 except UnavailableError:
                     continue
+                if found.is_deleted:
+                    raise HttpError(HTTPStatus.NOT_FOUND, NO_RESPONSE)
                 if found.keep is not None:
                     return model, found.keep, found.is_cancelled
             if (self._models.are_complete and self._models.all()) or time.monotonic() > end:

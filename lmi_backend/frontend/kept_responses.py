@@ -14,12 +14,15 @@ from lmi_backend.clients.form import JSON
 from lmi_backend.clients.responses.background import PATH
 from lmi_backend.errors import EngineError, RequestError
 from lmi_backend.frontend.background_answer import BackgroundAnswer
+from lmi_backend.frontend.http.bodies import read_object
 
 if TYPE_CHECKING:
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
     from lmi_backend.frontend.kept_answer import KeptAnswer
 
+NO_RESPONSE: Final = "no response of this id is kept for this key (option.resume_window)"
+_ID: Final = b'"request_id"'
 _TRUE: Final = ("true", "1")
 _RUNNING: Final = ("in_progress", "queued")
 
@@ -64,14 +67,18 @@ class KeptResponses:
             self._keeping.forget(kept)
         if exchange.method != "GET":
             # What the model was told before, it knows then, whoever is asked next.
-            await self.name(kept)
+            await self.name(kept, is_deleted=exchange.method == "DELETE")
         await exchange.respond(HTTPStatus.OK, msgspec.json.encode(response), {"content-type": JSON})
 
-    async def name(self, kept: KeptAnswer) -> None:
-        """Have the model know the id of a response before its client does: others find it then."""
+    async def name(self, kept: KeptAnswer, *, is_deleted: bool = False) -> None:
+        """Have the model know the id of a response before its client does: others find it then.
+
+        If it is deleted, nobody finds it.
+        """
         name = _created(kept).get("id")
         if isinstance(name, str) and kept.at_model is not None:
-            await kept.at_model.answer.call(alias_of(kept.owner[0], name))
+            alias = alias_of(kept.owner[0], name)
+            await kept.at_model.answer.call(alias, is_deleted=is_deleted)
 
     async def begin(self, exchange: Exchange, kept: KeptAnswer) -> None:
         """Answer the first request for a response, which has begun.
@@ -87,6 +94,18 @@ class KeptResponses:
         if not (response := _latest(kept)):
             raise EngineError("the response failed before it began")
         await exchange.respond(HTTPStatus.OK, msgspec.json.encode(response), {"content-type": JSON})
+
+
+async def check_own_id(exchange: Exchange, data: bytes) -> None:
+    """Refuse a body that chooses the id of a response which is kept: another may have it.
+
+    Raises:
+        RequestError: it does so.
+    """
+    if exchange.path == PATH and _ID in data and (await read_object(data)).get("request_id"):
+        raise RequestError(
+            "would be the id of a response that is kept", field="request_id", accepted="nothing"
+        )
 
 
 def is_by_id(exchange: Exchange) -> bool:

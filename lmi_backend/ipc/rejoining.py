@@ -96,6 +96,12 @@ class Named(_Message, frozen=True):
     alias: str
 
 
+class Deleted(_Message, frozen=True):
+    """The client of the answer of an alias has deleted it: its engine may still have it."""
+
+    alias: str
+
+
 class Find(_Message, frozen=True):
     """Is an answer of this alias kept?"""
 
@@ -109,6 +115,8 @@ class Found(_Message, frozen=True):
     """How it is kept; None if there is none."""
     is_cancelled: bool = False
     """Whether its client has cancelled it."""
+    is_deleted: bool = False
+    """Whether its client has deleted it."""
 
 
 class Cancelled(_Message, frozen=True):
@@ -123,5 +131,5 @@ class Moved(_Message, frozen=True):
     name: str
 
 
-ForKept = Rejoin | Forget | Named | Find | Cancelled
+ForKept = Rejoin | Forget | Named | Deleted | Find | Cancelled
 OfKept = Rejoined | Found | Moved

@@ -213,3 +213,12 @@ def test_a_client_that_resumes_sends_the_same_body(model: Model) -> None:
     assert model.server.ask("POST", PATH, body, **{LAST_ID: name}).status == 200
     for other in (b"", body + b" ", json.dumps(BODY).encode()):
         assert model.server.ask("POST", PATH, other, **{LAST_ID: name}).status == 404
+
+
+@pytest.mark.parametrize("more", [{}, {"stream": True}, {"background": False, "stream": True}])
+def test_a_body_does_not_choose_the_id_of_what_is_kept(model: Model, more: dict[str, Any]) -> None:
+    body = json.dumps(BODY | more | {"request_id": "resp_1"}).encode()
+    answer = model.server.ask("POST", PATH, body, **{"x-lmi-resumable": "1"})
+    error = json.loads(answer.data)["error"]
+    assert (answer.status, error["param"]) == (400, "request_id")
+    assert model.bodies == []

@@ -197,15 +197,20 @@ def test_another_does_not_cancel_what_is_over(model: Model, fronts: tuple[Front,
     assert _state(second)["status"] == "completed"
 
 
-def test_another_deletes_it(model: Model, fronts: tuple[Front, Front]) -> None:
+VERBS = ("GET", ""), ("GET", "?stream=true"), ("DELETE", ""), ("POST", "/cancel")
+
+
+def test_nobody_finds_what_another_deleted(model: Model, fronts: tuple[Front, Front]) -> None:
     first, second = fronts
     _, number = model.begin(lambda: first.ask("POST", PATH, BODY, **KEY))
     model.end(number)
     deleted = second.ask("DELETE", OWN, **KEY)
     assert json.loads(deleted.data) == {"id": ID, "object": "response", "deleted": True}
     wait_for(lambda: first.kept() == 0)
+    # The engine, which may store it too, is not asked.
     for front in fronts:
-        assert model.refuse(partial(_get, front)) == 404
+        for method, more in VERBS:
+            assert front.ask(method, OWN + more, **KEY).status == 404
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
