@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from typing import Any
 
 import pytest
 
@@ -87,3 +88,43 @@ def test_no_path_fails_for_what_is_no_text_or_no_number(
 
 PLACES = {"id": "resp_1", "rest": "models/tiny/infer"}
 """What stands in a path for the names in braces that are no model's."""
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "no choice": {"structured_outputs": {"choice": []}},
+    "half a pattern": {"structured_outputs": {"regex": "a("}},
+    "a grammar that is none": {"structured_outputs": {"grammar": "root ::="}},
+    "a type that is none": {"structured_outputs": {"json": {"type": "nothing"}}},
+    "JSON that is none": {"structured_outputs": {"json": "{"}},
+    "a temperature": {"temperature": -1},
+    "a share": {"top_p": 7},
+    "a count": {"top_logprobs": 10_000, "logprobs": True},
+    "a model": {"model": "nobody"},
+}
+ENDPOINTS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2},
+    "/v1/completions": {"prompt": "a", "max_tokens": 2},
+    "/v1/responses": {"input": "a", "max_output_tokens": 17},
+}
+
+
+def _failure_of(status: int, data: bytes) -> tuple[int, str]:
+    """Return status and message of an answer, or of the event of a stream that fails."""
+    if status == 200:
+        events = [json.loads(line[6:]) for line in data.splitlines() if line.startswith(b"data: {")]
+        data = json.dumps(next((each for each in events if each.get("error")), {})).encode()
+    error = json.loads(data).get("error", {})
+    return error.get("code", 0), error.get("message", "")
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_has_one_class_on_each_endpoint(served: Served, wrong: str) -> None:
+    """Streamed or not: a client's mistake is never the server's fault."""
+    seen = {}
+    for path, body in ENDPOINTS.items():
+        for streams in (False, True):
+            asked = {"model": "tiny"} | body | {"stream": streams} | WRONG[wrong]
+            status, _, data = served.ask(path, asked)
+            seen[path, streams] = _failure_of(status, data)
+    assert {code // 100 for code, _ in seen.values()} == {4}, seen
+    assert not any(re.search(r"^\w+Error\b|\.cc:", text) for _, text in seen.values()), seen

@@ -189,6 +189,8 @@ class VllmEngine(Engine):
         self._num_requests += 1
         try:
             await self._http.respond(request, sink)
+        except Exception as error:
+            raise translated(error) from error
         finally:
             self._num_requests -= 1
 
