@@ -258,6 +258,7 @@ class ClientSink(DirectSink):
     """
 
     request_id = ""
+    """See `Sink`."""
 
     def __init__(self, client: ClientConnection, request_id: int, owner: str = "") -> None:
         self.client: ClientConnection = client

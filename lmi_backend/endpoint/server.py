@@ -136,11 +136,11 @@ class Endpoint:
         match message:
             case msg.SubmitHttp(request=request):
                 sink = self.kept.sink(client, message, is_rest=request.continuation is not None)
-                self._submit(request, message.tenant, sink)
+                self._submit(request, message, sink)
             case msg.Submit(requests=work):
                 is_rest = any(each.continuation for each in work)
                 sink = self.kept.sink(client, message, is_rest=is_rest)
-                self._submit(work, message.tenant, sink)
+                self._submit(work, message, sink)
             case msg.Hello():
                 self._check(message, client)
                 client.keeps_ids, client.pid = message.keeps_ids, message.pid
@@ -184,8 +184,9 @@ class Endpoint:
         model = replace(self._model, adapters={each.name: each.digest for each in adapters})
         return msg.Welcome(context, model)
 
-    def _submit(self, work: msg.Work, tenant: str, sink: ClientSink) -> None:
-        self._try(sink, lambda: self._service.submit(work, sink, tenant=tenant))
+    def _submit(self, work: msg.Work, order: msg.Submit | msg.SubmitHttp, sink: ClientSink) -> None:
+        sink.request_id = order.name
+        self._try(sink, lambda: self._service.submit(work, sink, tenant=order.tenant))
 
     def _try(self, sink: ClientSink, start: Callable[[], None]) -> None:
         try:

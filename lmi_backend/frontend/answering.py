@@ -142,7 +142,8 @@ class Answering:
             if not trace and PARENT in exchange.headers:
                 trace = take_trace(dict(exchange.headers))
             work = with_trace(asked.work, trace)
-            answer = model.connection.submit(work, exchange.tenant or asked.tenant, keep)
+            tenant = exchange.tenant or asked.tenant
+            answer = model.connection.submit(work, tenant, keep, exchange.request_id)
         failure = asked.failure or exchange.spec.failure
         if kept is None:
             await send_answer(exchange, answer, asked.form, failure)

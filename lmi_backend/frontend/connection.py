@@ -129,8 +129,10 @@ class ModelConnection(asyncio.Protocol):
         """Requests that are not finished."""
         return len(self._answers)
 
-    def submit(self, work: msg.Work, tenant: str, keep: Keep | None = None) -> Answer:
-        """Send a request, whose answer may be kept.
+    def submit(
+        self, work: msg.Work, tenant: str, keep: Keep | None = None, name: str = ""
+    ) -> Answer:
+        """Send a request, whose answer may be kept, and which logs call by its name.
 
         Raises:
             UnavailableError: the model has gone, or does not read.
@@ -138,12 +140,14 @@ class ModelConnection(asyncio.Protocol):
             RequestError: a prompt has more characters than the model's tokens can have.
         """
         if isinstance(work, HttpRequest):
-            return self._start(lambda number: msg.SubmitHttp(number, work, tenant, keep), tenant)
+            return self._start(
+                lambda number: msg.SubmitHttp(number, work, tenant, keep, name), tenant
+            )
         for request in work:
             if request.sampling.truncate_prompt_tokens is None and isinstance(request.prompt, str):
                 bounds = self.model.max_model_len, self.model.longest_token
                 check_characters(len(request.prompt), *bounds, field="prompt")
-        return self._start(lambda number: msg.Submit(number, work, tenant, keep), tenant)
+        return self._start(lambda number: msg.Submit(number, work, tenant, keep, name), tenant)
 
     def rejoin(self, keep: Keep, work: msg.Work | None = None, tenant: str = "") -> Answer:
         """Request all of an answer that another front end had begun; raises like `submit`."""

@@ -72,13 +72,14 @@ class Proceed(_Message, frozen=True):
 
 
 class Submit(_Message, frozen=True):
-    """Generate for every prompt of one client request; `id` is the stub's id of it."""
+    """Generate for every prompt of a client's request: `id` is the stub's, `name` the client's."""
 
     id: int
     requests: tuple[GenerateRequest, ...]
     tenant: str = ""
     """Whose turn it takes, for a model whose workers are shared; workers do not look at it."""
     keep: Keep | None = None
+    name: str = ""
 
 
 class SubmitHttp(_Message, frozen=True):
@@ -88,6 +89,7 @@ class SubmitHttp(_Message, frozen=True):
     request: HttpRequest
     tenant: str = ""
     keep: Keep | None = None
+    name: str = ""
 
 
 class SetAdapter(_Message, frozen=True):
@@ -97,9 +99,8 @@ class SetAdapter(_Message, frozen=True):
     name: str
     folder: str
     preload: bool = True
-    """Whether its weights are loaded now, not with its first request."""
+    """Whether its weights are loaded now, not with its first request; `pin` keeps them there."""
     pin: bool = False
-    """Keep them there."""
     digest: str = ""
     """Changes with its files."""
 
@@ -297,4 +298,3 @@ _OfAnswers = Output | HttpOutput | Events | Deltas | Failure
 FromWorker = Hello | Prepared | Ready | StartFailed | _OfAnswers | Heartbeat
 ToClient = Welcome | Refused | OfKept | _OfAnswers | Drained | Renewed | Health | State
 Work = tuple[GenerateRequest, ...] | HttpRequest
-"""What a client's request comes to."""

@@ -43,13 +43,13 @@ def new_request(
         width = answers_wanted(work)
         state = RequestState(request_id, sink, width=width, n=1, deadline=deadline, last_chunks=1)
         state.tenant = tenant
-        return state, msg.SubmitHttp(request_id, work, tenant)
+        return state, msg.SubmitHttp(request_id, work, tenant, name=sink.request_id)
     for request in work:
         _check_depth(request.sampling.extra, "the request")
     n = work[0].n
     state = RequestState(request_id, sink, width=len(work) * n, n=n, deadline=deadline)
     state.tenant, state.priority = tenant, work[0].priority
-    return state, msg.Submit(request_id, work, tenant)
+    return state, msg.Submit(request_id, work, tenant, name=sink.request_id)
 
 
 def new_command(

@@ -119,7 +119,9 @@ class Service:
     def cancel(self, request_id: str) -> None:
         """End the running requests that a client calls so, with what there is of their answers."""
         for state in self._open_states():
-            if state.sink.request_id == request_id:
+            # One key's client does not end the request of another's.
+            is_direct = isinstance(state.sink, DirectSink)
+            if state.sink.request_id == request_id and not is_direct:
                 self._end_early(state, StoppedError("the client stopped the request"))
 
     def leave(self, sinks: Iterable[DirectSink]) -> None:

@@ -207,3 +207,29 @@ def test_a_file_system_that_hangs_holds_up_nobody_else(
     lora_manager.adapters.turn.release()
     assert client.goes_on()
     is_there.set()
+
+
+@pytest.mark.parametrize("is_body", [False, True])
+def test_a_failed_request_is_logged_by_the_id_that_its_front_end_logs(
+    client: Client, caplog: pytest.LogCaptureFixture, *, is_body: bool
+) -> None:
+    for number in range(10, 14):
+        works: Any = HttpRequest("/v1/completions", b"{}"), (GenerateRequest("b"),)
+        kind = msg.SubmitHttp if is_body else msg.Submit
+        client.send(kind(number, works[not is_body], name=f"client-{number}"))
+    wait_for(lambda: client.endpoint._service.snapshot().open == 5)
+    service = client.endpoint._service
+    states = {state.sink.request_id: each for each, state in service._states.items()}
+    service.on_messages([msg.Failure(states["client-12"], "engine", "out of luck")])
+    sender = service._senders.ready
+    sender.start()
+    try:
+        assert client.hear().id == 12
+        wait_for(lambda: service.snapshot().open == 4)
+    finally:
+        sender.stop()
+    (line,) = [each for each in caplog.messages if "outcome=" in each]
+    assert "request_id=client-12 outcome=internal" in line
+    # Triton's clients stop their own requests by such a name, not those of others.
+    service.cancel("client-13")
+    assert service._states[states["client-13"]].error is None

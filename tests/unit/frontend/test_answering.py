@@ -31,7 +31,7 @@ async def test_a_parameter_that_changes_nothing_is_said_once(
     monkeypatch.setattr(module, "send_answer", send)
     spec = SimpleNamespace(failure=None)
     exchange: Any = SimpleNamespace(
-        text=text, headers={}, parameters={}, tenant="", spec=spec, path="/"
+        text=text, headers={}, parameters={}, tenant="", request_id="", spec=spec, path="/"
     )
     reading: Any = SimpleNamespace(actions={"read": read}, models=None)
     answering = Answering(reading, Keeping(), 1, 1.0)
