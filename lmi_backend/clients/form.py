@@ -16,6 +16,18 @@ EVENTS: Final = "text/event-stream"
 LINES: Final = ("application/jsonlines", "application/x-ndjson")
 
 
+_SPLITTING: Final = (
+    (b"\xc2\x85", rb"\u0085"), (b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"),
+)  # fmt: skip
+
+
+def on_one_line(data: bytes) -> bytes:
+    """Return JSON as a line for any reader: some split at characters that end a line elsewhere."""
+    for raw, escaped in _SPLITTING:
+        data = data.replace(raw, escaped)
+    return data
+
+
 class Ending(NamedTuple):
     """What is sent where an answer fails after it has begun."""
 
@@ -109,7 +121,7 @@ def answers_of(work: object) -> int:
 
 def named_event(name: str, data: bytes) -> bytes:
     """Return a server-sent event that has a name."""
-    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + on_one_line(data) + b"\n\n"
 
 
 def _merged(chunks: list[Chunk]) -> list[Chunk]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.clients.form import Restorable
+from lmi_backend.clients.form import Restorable, on_one_line
 from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc.rejoining import Before
@@ -51,7 +51,7 @@ class AtModel:
             is_known = taken is not None
         if events is None or not is_known:
             return None
-        lines = (where.num_lines, where.head) if taken is None else (0, b"")
+        lines = (where.num_lines, on_one_line(where.head)) if taken is None else (0, b"")
         counts = self._kept.num_tokens, self._kept.num_prompt_tokens
         return Before(dict(writer.headers), *events, where.ids, *lines, *counts, taken)
 

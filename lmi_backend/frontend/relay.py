@@ -6,6 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.clients.form import on_one_line
 from lmi_backend.clients.lmi.handler_form import LmiForm
 from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.errors import CancelledError, EngineError, LmiError, MovedError
@@ -109,7 +110,12 @@ class _Forward:
 
     def pass_event(self, data: bytes, num_tokens: int, now: float) -> bool:
         passing = self._passing
-        if passing is None or not data or not self._client.pass_on(data):
+        if passing is None or not data:
+            return False
+        # Looked for here: a call for each event costs as much as to write it.
+        if (b"\xe2\x80" in data or b"\xc2\x85" in data) and passing.has_json:
+            data = on_one_line(data)
+        if not self._client.pass_on(data):
             return False
         if self._notes_all or b"error" in data or b"failed" in data:
             passing.note(data)

@@ -37,6 +37,8 @@ class HandlerForm(HttpForm):
     LMI's error is sent where it does not damage the format. The end is missing in any case.
     """
 
+    has_json = False
+
     def __init__(self) -> None:
         super().__init__()
         self._last_byte = b"\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.clients.form import EVENTS, Ending
+from lmi_backend.clients.form import EVENTS, Ending, on_one_line
 from lmi_backend.clients.openai.errors import openai_failure
 from lmi_backend.clients.openai.writing import DONE
 from lmi_backend.errors import HTTP_ERROR, HttpError
@@ -25,6 +25,9 @@ class HttpForm:
 
     passes_events = True
     """Whether events may reach the client without `write`: it changes none of them."""
+
+    has_json = True
+    """Whether each event is JSON."""
 
     def __init__(self) -> None:
         self.status, self.is_over, self.is_failed = 0, False, False
@@ -53,6 +56,9 @@ class HttpForm:
             data.append(chunk.data)
             self.is_over = self.is_over or chunk.is_last
         written = data[0] if len(data) == 1 else b"".join(data)
+        # Looked for here: calls are what an answer costs.
+        if (b"\xe2\x80" in written or b"\xc2\x85" in written) and self.has_events and self.has_json:
+            written = on_one_line(written)
         self.note(written)
         return written
 
@@ -71,7 +77,7 @@ class HttpForm:
         return Ending(self._event(error), is_end=True) if self.has_events else Ending()
 
     def _event(self, error: LmiError) -> bytes:
-        return b"data: " + openai_failure(error).data + b"\n\n" + DONE
+        return b"data: " + on_one_line(openai_failure(error).data) + b"\n\n" + DONE
 
 
 class RefusingForm(HttpForm):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.clients.form import on_one_line
 from lmi_backend.clients.responses.form import ResponsesForm
 from lmi_backend.errors import RequestError
 
@@ -59,7 +60,8 @@ def _in_background(line: bytes) -> bytes:
     if not isinstance(event.get("response"), dict):
         return line
     event["response"][MEMBER] = True
-    return _DATA + json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
+    text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+    return _DATA + on_one_line(text.encode())
 
 
 def is_asked_by(body: Mapping[str, Any]) -> bool:

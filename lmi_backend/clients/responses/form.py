@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.failure import status_of
 from lmi_backend.clients.form import named_event
 from lmi_backend.clients.openai.errors import openai_failure
 from lmi_backend.clients.openai.form import RefusingForm
-from lmi_backend.errors import HTTP_SERVER_ERROR
 
 if TYPE_CHECKING:
     from lmi_backend.errors import LmiError
@@ -39,8 +39,8 @@ class ResponsesForm(RefusingForm):
         numbers = _SEQUENCE.findall(self._latest)
         number = int(numbers[-1]) + 1 if numbers else 0
         members = json.loads(openai_failure(error).data)["error"]
-        is_ours = status_of(error) >= HTTP_SERVER_ERROR
-        code = "server_error" if is_ours else "invalid_prompt"
+        is_clients = status_of(error) == HTTPStatus.BAD_REQUEST
+        code = "invalid_prompt" if is_clients else "server_error"
         named: dict[str, Any] = {"code": code, "message": members["message"]}
         events = b""
         if (response := _response_in(self._created)) is not None:

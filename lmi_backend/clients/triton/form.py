@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lmi_backend.clients.failure import ErrorResponse
-from lmi_backend.clients.form import EVENTS, JSON, Ending, ReplyForm
+from lmi_backend.clients.form import EVENTS, JSON, Ending, ReplyForm, on_one_line
 from lmi_backend.clients.triton.errors import triton_failure
 from lmi_backend.repository.variants import MAIN
 
@@ -65,7 +65,9 @@ class TritonForm(ReplyForm):
         """See `Form`; what is no stream is held until it is over, and has to be one response."""
         events = map(self._written, self._responses(chunks))
         if self._is_stream:
-            return b"".join(events)
+            data = b"".join(events)
+            # Looked for here: calls are what a token costs.
+            return on_one_line(data) if b"\xe2\x80" in data or b"\xc2\x85" in data else data
         self._whole += events
         return self._only() if self.is_over else b""
 

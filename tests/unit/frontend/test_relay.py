@@ -1,5 +1,6 @@
 """An event that is passed on leaves its form as one that the form writes."""
 
+import json
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +9,15 @@ import pytest
 
 from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.clients.registry import CLIENTS
-from lmi_backend.errors import EngineDeadError
+from lmi_backend.clients.request import read_request
+from lmi_backend.clients.responses.background import BackgroundForm
+from lmi_backend.clients.triton.form import TritonForm
+from lmi_backend.engine_config import Context
+from lmi_backend.errors import EngineDeadError, EngineError
 from lmi_backend.frontend.relay import _Forward
-from lmi_backend.generation import HttpChunk
+from lmi_backend.generation import Delta, HttpChunk, Token
+from lmi_backend.token_ids import pack
+from tests.unit.frontend.test_at_model import _forms as streams_of_tokens
 
 HEADERS = {"content-type": "text/event-stream"}
 FIRST = b'event: response.created\ndata: {"type":"response.created","sequence_number":0,'
@@ -23,6 +30,7 @@ STREAMS = [
         b'data: {"a":1}\n\n',
         b'event: error\ndata: {"type":"error"}\n\n',
     ],
+    ['data: {"a":"\u2028\u2029\u0085é“\u2027"}\n\n'.encode()],
 ]
 
 
@@ -60,9 +68,43 @@ def _ended(form: HttpForm, events: list[bytes], *, passes: bool) -> tuple[object
     return b"".join(written), form.is_failed, form.failure(EngineDeadError("CUDA error"))
 
 
-@pytest.mark.parametrize("events", STREAMS, ids=["numbered", "half", "failed", "failed-by-name"])
+@pytest.mark.parametrize(
+    "events", STREAMS, ids=["numbered", "half", "failed", "failed-by-name", "split"]
+)
 @pytest.mark.parametrize("kind", PASSING, ids=lambda kind: kind.__name__)
 def test_a_passed_event_is_noted_as_a_written_one(
     kind: type[HttpForm], events: list[bytes]
 ) -> None:
     assert _ended(kind(), events, passes=True) == _ended(kind(), events, passes=False)
+
+
+SPLITTING = "a\u2028b\u2029c\u0085d"
+"""What readers that know Unicode, such as httpx's `iter_lines`, split."""
+
+
+def _written_by_us() -> Iterator[tuple[str, bytes]]:
+    """Yield what each kind of stream makes of a text and of an error."""
+    error = EngineError(SPLITTING)
+    for name, make in streams_of_tokens().items():
+        form = make()
+        token = Token(5, SPLITTING, -0.5)
+        deltas = [Delta(SPLITTING, 1, tokens=(token,), ids=pack([5])) for _ in range(3)]
+        yield name, b"".join(form.write([each]) for each in deltas) + form.failure(error).data
+    for client in CLIENTS.values():
+        form = client.form()
+        event = json.dumps({"response": {}, "text": SPLITTING}, ensure_ascii=False).encode()
+        data = form.write([HttpChunk(b"data: %s\n\n" % event, status=200, headers=HEADERS)])
+        yield client.name, data + form.failure(error).data
+    background = BackgroundForm(is_stream=True)
+    yield "background", background.write([HttpChunk(b"data: %s\n\n" % event, headers=HEADERS)])
+    inputs = {"text_input": ["a"], "stream": [True]}
+    reply = read_request([inputs], {}, Context()).reply
+    triton = TritonForm(reply, 1, {"model_name": "a", "model_version": "1"}, is_stream=True)
+    yield "triton's generate", triton.write([Delta(SPLITTING, 1)])
+
+
+@pytest.mark.parametrize(("name", "data"), [*_written_by_us()])
+def test_no_event_is_split_by_a_reader_that_knows_unicode(name: str, data: bytes) -> None:
+    lines = [line for line in data.decode().splitlines() if line]
+    assert lines == [line for line in data.decode().split("\n") if line]
+    assert rb"\u2028" in data, name

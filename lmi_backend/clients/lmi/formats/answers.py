@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.clients.form import on_one_line
 from lmi_backend.generation import Delta
 
 if TYPE_CHECKING:
@@ -167,7 +168,11 @@ class Answers:
 
 def dump(value: object) -> str:
     """Return JSON that can be sent."""
-    return sendable(json.dumps(value, ensure_ascii=False))
+    return _sendable_json(json.dumps(value, ensure_ascii=False))
+
+
+def _sendable_json(text: str) -> str:
+    return on_one_line(text.encode("utf-8", "replace")).decode()
 
 
 def sendable(text: str) -> str:
@@ -203,7 +208,9 @@ def token_json(token: Token, text: str, requested: RequestedAnswer) -> str:
     special = "special" if requested.tgi_compat else "special_token"
     rest = f', "{special}": true' if token.is_special else ""
     json_text = encode_basestring(text)
-    return sendable(f'{{"id": {token.id}, "text": {json_text}, "{number}": {json_number}{rest}}}')
+    return _sendable_json(
+        f'{{"id": {token.id}, "text": {json_text}, "{number}": {json_number}{rest}}}'
+    )
 
 
 def log(token: Token) -> float | None:

@@ -6,6 +6,7 @@ from json.encoder import encode_basestring
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.clients.form import on_one_line
 from lmi_backend.clients.lmi.formats.answers import (
     Answers,
     Json,
@@ -107,7 +108,9 @@ class Lines:
         text = encode_basestring(delta.text)
         number = token.logprob if isfinite(token.logprob) else log(token)
         line = f'{self._head}{token.id}, "text": {text}{self._number}{number!r}{self._tail}'
-        return line.encode("utf-8", "replace")
+        # Looked for here: calls are what a token costs.
+        data = line.encode("utf-8", "replace")
+        return on_one_line(data) if b"\xe2\x80" in data or b"\xc2\x85" in data else data
 
     def note(self, delta: Delta) -> None:
         """Note that a client has got the line of a delta."""
