@@ -130,8 +130,8 @@ variables of `option.env`.
 | NCCL between ranks on GPUs | not seen here | assume anyone |
 
 `mpirun` and torch's store do the same on one machine in MPI mode: block their ports there. Without
-MPI, the engines on one machine leave no port open (seen with CPU builds): ports of Gloo are closed
-when its ranks are connected, and Open MPI gets `OMPI_MCA_btl=^tcp`, so it uses shared memory.
+MPI, engines on one machine leave no port open (seen with CPU builds). Ports of Gloo are closed when
+its ranks are connected. Open MPI gets `OMPI_MCA_btl=^tcp`, and uses shared memory.
 
 **What is protected: our own port.** Both sides prove that they know a token of 128 bits, new at
 each start, and neither sends it. So a stranger or a recording cannot become a rank, and a false
