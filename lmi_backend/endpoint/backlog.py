@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 UNREAD_BYTES: Final = 8 << 20
 """Bytes of one answer, in each process that it passes, for a reader that takes nothing; beyond them
 the answer fails."""
-STILL_SECONDS: Final = 30.0
-"""Time for which such a reader has taken nothing."""
+STILL_SECONDS: Final = 1.0
+"""Time for which such a reader has taken nothing. More would come of a fast stream meanwhile; a
+whole answer has come by then."""
 UNREAD_BYTES_IN_ALL: Final = 512 << 20
 """Bytes of all answers that the clients of an endpoint have not read; beyond them the largest fail
 of the key that holds most."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     _Submit = msg.Submit | msg.SubmitHttp
 
 ALL_UNREAD_BYTES: Final = 512 << 20
+_NOTED_BYTES: Final = 1 << 20  # unread, from which on it is noted when a client takes something
 
 
 class Forward(Protocol):
@@ -173,7 +174,8 @@ class Answer:
         self._wake()
 
     def _keep(self, chunk: Chunk) -> None:
-        if self._unread.answers.of(self) > UNREAD_BYTES and self._stands_still():
+        size = self._unread.answers.of(self)
+        if size > _NOTED_BYTES and self._stands_still() and size > UNREAD_BYTES:
             self.end_unread()
             return
         self._chunks.append(chunk)

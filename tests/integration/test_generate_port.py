@@ -191,6 +191,9 @@ def _compare(server: Served, path: str, body: Any, method: str = "POST") -> None
     for left in reversed(range(_TRIES)):
         ports = server.port, server.http_port
         answer, expected = (_ask(port, path, data, method) for port in ports)
+        if path.endswith("_stream"):
+            # Readers of lines split Triton's event here; ours has the same JSON on one line.
+            expected = (*expected[:2], expected[2].replace(b"\xe2\x80\xa8", b"\\u2028"))
         if answer == expected:
             return
         assert left, f"{answer}\n{expected}"

@@ -88,8 +88,8 @@ def test_stopping_during_the_start_leaves_nothing(tmp_path: Path, number: int) -
             if "worker echo/0 starts" in line:
                 break
         serve_process = psutil.Process(process.pid)
-        # The guard, the server, the stub, the worker and the front end.
-        wait_for(lambda: len(serve_process.children(recursive=True)) == 5)
+        # The guard, the server, the stub and its guard, the worker and the front end.
+        wait_for(lambda: len(serve_process.children(recursive=True)) == 6)
         family = serve_process.children(recursive=True)
         memory = memory_of_server(family)
         process.send_signal(number)

@@ -90,7 +90,7 @@ ROWS = (
         "front end",
         f"{UNREAD_BYTES_OF_ONE >> 20} MiB",
         f"{ALL_UNREAD_BYTES >> 20} MiB",
-        "the answer fails if its client takes nothing for 30 s; over all, the largest "
+        "the answer fails if its client takes nothing for 1 s; over all, the largest "
         "one of the key "
         "that holds most",
     ),
@@ -172,7 +172,7 @@ ROWS = (
         "stub",
         f"{UNREAD_BYTES_OF_ONE >> 20} MiB",
         f"{UNREAD_BYTES_IN_ALL >> 20} MiB",
-        "the answer fails if the front end takes nothing for 30 s; over all, the largest "
+        "the answer fails if the front end takes nothing for 1 s; over all, the largest "
         "of the key "
         "that holds most do",
     ),

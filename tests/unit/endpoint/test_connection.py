@@ -99,8 +99,9 @@ def test_one_that_has_left_is_let_go(pair: Pair) -> None:
     assert client.is_gone
 
 
-def test_a_reader_that_reads_may_be_behind(pair: Pair) -> None:
+def test_a_reader_that_reads_may_be_behind(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes bytes while far more comes than may wait for one that stands still."""
+    monkeypatch.setattr(connection, "STILL_SECONDS", HANG_SECONDS)
     client, theirs = pair
     sink = ClientSink(client, 0)
     for _ in range(32):

@@ -3,6 +3,7 @@
 const KEY = "lmi.key";
 const BETWEEN = 500;
 const GRACE = 300;
+const CLOSING = 100;
 const PATIENCE = 45000;
 
 export const key = {
@@ -78,10 +79,12 @@ export async function* stream(path, body, signal) {
       }
     }
   } finally {
-    removeEventListener("pagehide", leave);
-    // First: else the model's end of it may come as a broken connection.
+    // First, and browsers close it in a moment: else the model's end of it may come as a broken connection.
     stop.abort();
-    leave();
+    setTimeout(() => {
+      removeEventListener("pagehide", leave);
+      leave();
+    }, CLOSING);
   }
 }
 
