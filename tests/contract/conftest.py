@@ -79,6 +79,7 @@ LMI_DIST = {
     "option.rolling_batch": "lmi-dist",
     "option.tensor_parallel_degree": 2,
     "option.env": "VLLM_CPU_KVCACHE_SPACE=1",
+    "option.max_loras": 1,
 }
 # Its tests name it; those of all engines generate.
 POOLING = {

@@ -47,10 +47,12 @@ def test_an_adapter_answers_on_every_rank(engine: Any) -> None:
     engine.service.adapt(msg.SetAdapter(0, "wrong", str(WRONG)), loading)
     assert loading.wait().error is None
     prompt, sampling = "The capital of France is", Sampling(8, temperature=0.0)
-    base = engine.submit([GenerateRequest(prompt, sampling)]).wait()
-    other = engine.submit([GenerateRequest(prompt, sampling, adapter="wrong")]).wait()
-    assert other.error is None
-    assert (base.text, other.text != base.text) == (" Paris.", True)
+    # Together: vLLM takes its last slot for a token without an adapter, and this engine has one.
+    sinks = [
+        engine.submit([GenerateRequest(prompt, sampling, adapter=name)])
+        for name in ("wrong", "") * 4
+    ]
+    assert [sink.wait().text for sink in sinks] == [" Lyon.", " Paris."] * 4
 
 
 @of_dist

@@ -1,6 +1,9 @@
-"""Log probabilities of several prompts at once, where LoRA runs on a CPU.
+"""Requests of the model itself and of its adapters in one step, where LoRA runs on a CPU.
 
-vLLM computes the logits of one prompt's tokens. It looks up their LoRA adapters as if they were the
+vLLM gives a token without an adapter the slot -1. On a CPU that picks the weights of the last slot,
+so the model itself answers as an adapter does. Here such rows stay as they are.
+
+It also computes the logits of one prompt's tokens. It looks up their adapters as if they were the
 last tokens of all requests of the step. With several requests the numbers differ, and its engine
 crashes with all its requests. Here the adapters are those of the prompt's own tokens.
 
@@ -11,9 +14,13 @@ LoRA starts on a CPU. Here nothing is pinned.
 from __future__ import annotations
 
 import inspect
-from typing import Any, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm.inside import fast_paths, names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _ROWS: Final = "_lmi_backend_rows"
 """Member of a wrapper with the adapters of the tokens whose logits are computed."""
@@ -32,6 +39,7 @@ def _install() -> None:
     if not names.current_platform.is_cpu():
         return
     wrapper = names.PunicaWrapperCPU
+    _keep_rows(wrapper)
     own, indices = _parts(wrapper)
     signature = inspect.signature(own)
     if names.async_tensor_h2d is not None:
@@ -77,6 +85,41 @@ def _install() -> None:
             return indices.__get__(self)
 
     wrapper.add_lora_logits, wrapper.sampler_indices = add, property(chosen)
+
+
+def _keep_rows(wrapper: Any) -> None:
+    """Have the rows of tokens without an adapter stay as they are."""
+    slots: dict[str, Callable[[Any], Any]] = {
+        "add_lora_linear": lambda self: self.token_lora_indices,
+        "add_lora_embedding": lambda self: self.token_lora_indices,
+        "add_lora_logits": lambda self: self.sampler_indices,
+    }
+    for name, slots_of in slots.items():
+        if (function := getattr(wrapper, name, None)) is not None:
+            setattr(wrapper, name, _keeping(function, slots_of))
+
+
+def _keeping(function: Callable[..., Any], slots_of: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a function that adds an adapter's part to rows, and leaves those without one alone.
+
+    Args:
+        function: of vLLM, with the rows as its first argument.
+        slots_of: returns the slot of each row; it is below 0 where there is no adapter.
+    """
+
+    @wraps(function)
+    def add(self: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
+        slots = slots_of(self)
+        rows: Any = y.view(-1, y.shape[-1]) if hasattr(y, "view") else ()
+        if len(rows) != len(slots):
+            return function(self, y, *args, **kwargs)
+        without = (slots < 0).nonzero().flatten()
+        before = rows[without].clone()
+        added = function(self, y, *args, **kwargs)
+        rows[without] = before
+        return added
+
+    return add
 
 
 def _parts(wrapper: Any) -> tuple[Any, Any]:
