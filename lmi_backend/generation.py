@@ -114,6 +114,8 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     """Whether the tokenizer knows it as special, such as the end of text."""
     top: tuple[Token, ...] = ()
     """The most likely tokens at its position, best first."""
+    added: str | None = None
+    """What it adds to the answer's text, where a stop string may hold that back."""
 
 
 CHUNK_BYTES: Final = 400

@@ -229,6 +229,9 @@ def token_texts(delta: Delta) -> list[str]:
     """
     if len(delta.tokens) <= 1:
         return [delta.text]
+    added = [token.added for token in delta.tokens if token.added is not None]
+    if len(added) == len(delta.tokens):
+        return added
     texts = [""] * len(delta.tokens)
     place, silent = 0, -1
     for index, token in enumerate(delta.tokens):
