@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,7 @@ os.environ |= {
 }
 # From what is known in seconds to what takes minutes.
 ORDER = (
-    "unit", "contract", "compat", "integration", "clients", "security", "fleet", "chaos", "soak",
-    "gpu",
+    "unit", "contract", "integration", "clients", "security", "fleet", "chaos", "soak", "gpu",
 )  # fmt: skip
 LONGEST = ("tests served", "tests/clients served", "tests ensemble_server")
 """Groups that begin first where tests run side by side: at the end the others would wait for
@@ -66,6 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     The name of what failed side by side ended with its group.
     """
+    # `nohup make test` has it ignored, and each server would inherit that.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.pluginmanager.register(Spending())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(LeftBehind(config))

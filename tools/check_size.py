@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-FILE_LINES = 300
+FILE_LINES = 600
 TABLE_LINES = 450
 FUNCTION_LINES = 50
 PARAMETERS = 6

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from named_tests import TESTS
 
+from lmi_backend.engines.vllm.inside.table import PATHS
+
 RESULTS: Final = TESTS / "data" / "compat.json"
 _COLUMNS: Final = {
     "short": "short set",
@@ -27,6 +29,7 @@ _SERVERS: Final = {
     "one-interpreter": "Triton 24.10 (2.51), stub and vLLM {version} in one interpreter, as in "
     "NVIDIA's images",
 }
+_PATHS: Final = frozenset(path.name for path in PATHS)
 _INSTALLED_SERVER: Final = "Triton {release} ({version}), all tests that start a server"
 
 _ABOUT: Final = """\
@@ -37,7 +40,8 @@ resumes streams after a crash, cancels, applies an adapter and calls a tool.
 
 A cell has the number of tests that passed, or how many of all did; `-` was not run. A cell with a
 day is of an earlier run. The column *fast paths* says how many of the engine's
-[fast paths](#fast-paths-inside-vllm) were on in the last run, and names those that were off.
+[fast paths](#fast-paths-inside-vllm) were on in the last run, and names those that were off. It
+leaves out those that the run did not have yet, and those that are no more.
 
 On a CPU, **0.18** starts only with `libtcmalloc` and `libiomp5` in `LD_PRELOAD`. 0.18.0 did not
 have them here. On a CPU, **0.22** did not start with LoRA when it ran: it pins memory, and the
@@ -142,11 +146,15 @@ def _shown(name: str, found: Mapping[str, Any]) -> str:
 
 
 def _fast_paths(states: Mapping[str, str] | None) -> str:
-    """Return how many fast paths were on, and which were off; none are known of an old run."""
-    if not states:
+    """Return how many fast paths were on, and which were off; none are known of an old run.
+
+    The record also has paths that are no more.
+    """
+    known = {name: reason for name, reason in (states or {}).items() if name in _PATHS}
+    if not known:
         return "-"
-    off = [name for name, reason in states.items() if reason]
-    shown = f"{len(states) - len(off)} of {len(states)}"
+    off = [name for name, reason in known.items() if reason]
+    shown = f"{len(known) - len(off)} of {len(known)}"
     return f"{shown}: not {', '.join(f'`{name}`' for name in off)}" if off else shown
 
 

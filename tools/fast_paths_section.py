@@ -15,19 +15,21 @@ _ABOUT: Final = f"""\
 
 vLLM promises none of the names below. Each fast path that needs them has a public way: the column
 *without it* says what that is. A fast path whose names are gone, or that fails while it serves, is
-off until the engine starts again. So is one that vLLM has nothing for: its method is not called, or
-every output or event has a member that no release had. A warning in the log says what was expected,
-what was found and what it costs. Those that vLLM's own processes on this machine turn off are shown
-too.
+off until the engine starts again. A warning in the log says what was expected, what was found and
+what it costs. Those that vLLM's own processes on this machine turn off are shown too.
+
+When an engine starts, a self-test generates a few tokens by vLLM's public way. It has `own_streams`
+make the same answers, whole and as streams of OpenAI's bodies. If anything differs, `own_streams`
+is off. An engine that does not generate by the public way does not start.
 
 `{OPTION}=false` turns off those down to `{FASTER[-1]}`, which make the same
 answers cheaper. Those below it change what is answered, or whether anything is. Their names, with
 commas between, turn off any of them.
 
-Some options of vLLM's server need its own events: `option.enable_force_include_usage` puts usage
-into each, and `option.middleware` looks at each answer. Then `plain_stream` is off. With
-`option.otlp_traces_endpoint` vLLM counts each output, and `new_tokens` is off. The log says so
-without a warning, and the state is `chosen`.
+Some options need vLLM's own answers. With `option.middleware`, `option.enable_log_outputs` and
+their like its server writes all streams of OpenAI's bodies, and the log says so. With
+`option.otlp_traces_endpoint` vLLM counts each output: `own_streams` is off then, without a warning,
+and its state is `chosen`. `own_streams` needs `resumption`: without that it is off too.
 
 The metric `{FAST_PATH}`, `/api/state` and the live view say which are in use. Before a
 model is loaded, `lmi-backend doctor` says which hold in the vLLM that is installed.

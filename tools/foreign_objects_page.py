@@ -17,9 +17,9 @@ _VLLM: Final = """
 ## vLLM
 
 All of these are in `lmi_backend/engines/vllm/inside/`, and no other folder imports vLLM.
-`inside/table.py` is the source of this table; `inside/fast_paths.py` runs the probes. To list what
-an installed vLLM has, run `lmi-backend doctor`. [Changes inside vLLM](mutations.md)
-shows what happens when a name changes.
+`inside/table.py` is the source of this table; `inside/fast_paths.py` runs the probes. When an
+engine starts, `inside/self_test.py` compares our own answers with those of vLLM's public way. To
+list what an installed vLLM has, run `lmi-backend doctor`.
 
 | what | names | public way | without it |
 | --- | --- | --- | --- |"""

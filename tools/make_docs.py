@@ -24,7 +24,6 @@ from licenses import LicensesError
 from licenses_page import licenses_page
 from metrics_page import metrics_page
 from migration_pages import migration_pages
-from mutations_page import mutations_page
 from planner_page import planner_page
 from regimes import result_pages
 from releases_record import PATH as RELEASES
@@ -82,7 +81,6 @@ def pages() -> dict[Path, str]:
         "parameters.md": _parameters(),
         "tensors.md": _tensors(),
         "metrics.md": metrics_page(),
-        "mutations.md": mutations_page(),
         "planner.md": planner_page(),
         "scaling.md": scaling_page(),
         "triton-releases.md": triton_page(),

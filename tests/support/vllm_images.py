@@ -186,7 +186,7 @@ async def answered() -> list[Any]:
     sink = SimpleNamespace(take=sent.append, defer=None)
     engine = SimpleNamespace(errored=False)
     with images.charged():
-        answer = BodyAnswer(sink, engine, may_be_plain=False, sends_ids=False)  # type: ignore[arg-type]
+        answer = BodyAnswer(sink, engine, sends_ids=False)  # type: ignore[arg-type]
         with suppress(UnavailableError):
             await image(HALF)
         answer.take(HttpChunk(b"internal error", is_last=True, status=500))

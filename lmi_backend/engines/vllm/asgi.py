@@ -24,9 +24,15 @@ _LEAVE_SECONDS: Final = 1.0
 
 
 async def respond(
-    application: Application, request: HttpRequest, take: Callable[[HttpChunk], None]
+    application: Application,
+    request: HttpRequest,
+    take: Callable[[HttpChunk], None],
+    begin: Callable[[HttpChunk], None] = lambda head: None,
 ) -> None:
     """Hand over the answer as it comes; each chunk has status and headers.
+
+    Args:
+        begin: called with status and headers alone, before any chunk.
 
     Cancelling tells the application that its client has gone, and waits until it returns.
 
@@ -50,6 +56,7 @@ async def respond(
             return
         if message["type"] == "http.response.start":
             head = HttpChunk(status=message["status"], headers=_headers(message))
+            begin(head)
             return
         is_last = not message.get("more_body", False)
         data = message.get("body", b"")
@@ -61,6 +68,17 @@ async def respond(
         await asyncio.sleep(0)
 
     task = asyncio.create_task(_run(application, request, send, has_gone))
+    await _until_answered(task, answered, has_gone)
+
+
+async def _until_answered(
+    task: asyncio.Task[None], answered: asyncio.Future[None], has_gone: asyncio.Event
+) -> None:
+    """Wait for the end of an answer; then the application has to return.
+
+    Raises:
+        Exception: it returned before.
+    """
     try:
         await asyncio.wait({task, answered}, return_when=asyncio.FIRST_COMPLETED)
         if not answered.done():

@@ -17,6 +17,7 @@ from lmi_backend.engines.prompts import encoder, longest_token, prompt_ids
 from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
 from lmi_backend.engines.vllm.chat_ids import chat_ids
 from lmi_backend.engines.vllm.inside import (
+    answers,
     compat,
     extra_arguments,
     fast_paths,
@@ -24,17 +25,16 @@ from lmi_backend.engines.vllm.inside import (
     images,
     names,
     needs,
-    output_hook,
+    public,
     seeded_steps,
     server_compat,
-    token_texts,
 )
 from lmi_backend.engines.vllm.inside.arguments import engine_args, is_rank
-from lmi_backend.engines.vllm.inside.continuation import Continued, current, resume_strategy_of
 from lmi_backend.engines.vllm.inside.failures import translated
 from lmi_backend.engines.vllm.inside.grammars import GrammarTrials
 from lmi_backend.engines.vllm.inside.http_app import HttpApp
 from lmi_backend.engines.vllm.inside.outputs import OutputReader
+from lmi_backend.engines.vllm.inside.replay import resume_strategy_of
 from lmi_backend.engines.vllm.inside.starting import attach, before_loading, turns_off_core_paths
 from lmi_backend.engines.vllm.inside.stats import LastStats, capacity, read_stats
 from lmi_backend.engines.vllm.lora import LoraAdapters
@@ -117,12 +117,6 @@ class VllmEngine(Engine):
         self._max_model_len = self._engine.model_config.max_model_len
         fast_paths.probe("load", "a config that tells the engine's capacity", self._read_capacity)
         self._vocabulary = needs.vocabulary(self._engine.model_config)
-        if self._tokenizer is not None:
-            fast_paths.probe(
-                "token_texts",
-                "a function that tells the text of each token by itself",
-                lambda: token_texts.attach(self._tokenizer, self._vocabulary),
-            )
         self._grammars = GrammarTrials.of(self._engine, self._tokenizer, self._vocabulary)
         self._http = await HttpApp.create(
             self._engine,
@@ -133,7 +127,7 @@ class VllmEngine(Engine):
             grammars=self._grammars,
         )
         if "generate" in await needs.supported_tasks(self._engine):
-            await self._http.trial(self._tokenizer, self._config.front_end).run()
+            await self._http.self_test(self._tokenizer).run()
         self._model_defaults = compat.default_sampling(self._engine)
         say_if_newer(names.vllm_version, fast_paths.states())
         version, longest = names.vllm_version, self._longest_token
@@ -204,8 +198,7 @@ class VllmEngine(Engine):
 
     async def _generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
         reader = OutputReader(self._tokenizer, request)
-        if request.continuation is not None:
-            current.set(Continued.of(request.continuation))
+        own = fast_paths.is_on("own_streams")
         try:
             # Until vLLM has processed its images, which take much memory decoded.
             async with AsyncExitStack() as turn:
@@ -218,8 +211,13 @@ class VllmEngine(Engine):
                 )
                 adapter = await self._adapters.hold(self._engine, request.adapter)
                 with adapter as arguments["lora_request"]:
-                    await output_hook.generate(
-                        self._engine, arguments, reader, sink, on_added=turn.aclose
+                    await (answers if own else public).generate(
+                        self._engine,
+                        arguments,
+                        reader,
+                        sink,
+                        continuation=request.continuation,
+                        on_added=turn.aclose,
                     )
         except Exception as error:
             raise translated(error) from error

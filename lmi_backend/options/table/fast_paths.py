@@ -11,16 +11,7 @@ from lmi_backend.options.kinds import BOOL, ITEMS, Kind
 from lmi_backend.options.option import Option
 
 FASTER: Final = (
-    "output_hook",
-    "new_tokens",
-    "packed_logprobs",
-    "token_texts",
-    "plain_stream",
-    "parsed_stream",
-    "known_chats",
-    "short_chats",
-    "known_embeddings",
-    "direct_calls",
+    "own_streams",
     "fewer_counts",
     "waits",
     "single_process",

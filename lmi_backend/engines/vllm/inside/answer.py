@@ -6,58 +6,59 @@ import contextvars
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.anthropic.errors import EVENT, in_known_words
-from lmi_backend.engines.vllm.inside import (
-    compat,
-    fast_paths,
-    images,
-    names,
-    parsed_stream,
-    plain_stream,
-)
-from lmi_backend.engines.vllm.inside.continuation import (
-    check_begun,
-    current,
-    resume_strategy_of,
-)
-from lmi_backend.engines.vllm.inside.idle import PassedBy
+from lmi_backend.engines.vllm.inside import images, names
 from lmi_backend.engines.vllm.inside.outputs import ids_of, length
-from lmi_backend.engines.vllm.inside.parsed_stream import DeltaTemplate, Parsed, ParsedEvents
-from lmi_backend.engines.vllm.inside.plain_stream import Template, TemplatedEvents
+from lmi_backend.engines.vllm.inside.replay import resume_strategy_of
 from lmi_backend.generation import HttpChunk
 from lmi_backend.token_ids import pack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from lmi_backend.engines.protocol import ChunkSink
+    from lmi_backend.engines.vllm.inside.kinds import BodyKind, Rendering
+    from lmi_backend.generation import Continuation
 
-_TRIES: Final = 4
-"""Events of a stream that are looked at, whether they are plain."""
-_passed: Final = {
-    "plain_stream": PassedBy("plain_stream", "events that tell a text and nothing else"),
-    parsed_stream.NAME: PassedBy(parsed_stream.NAME, "events that tell a delta and nothing else"),
-}
+
+_FIRST: Final = ("prompt", "sampling_params", "request_id")
+"""Parameters of `AsyncLLM.generate`, in their order."""
 
 
 class BodyAnswer:
-    """One body's answer: hands chunks on, and counts their tokens."""
+    """One body's answer: hands chunks on, and counts their tokens.
+
+    Args:
+        sink: takes the chunks.
+        engine: the AsyncLLM.
+        sends_ids: whether chunks carry the ids of their tokens, where the answer could resume.
+        continuation: where it resumes.
+        kind: returns the kind of its body, if it can be told.
+    """
 
     def __init__(
         self,
         sink: ChunkSink,
         engine: Any,
         *,
-        may_be_plain: bool,
         sends_ids: bool,
-        is_parsed: bool = False,
+        continuation: Continuation | None = None,
+        kind: Callable[[], BodyKind | None] = lambda: None,
     ) -> None:
-        self._sink, self.engine, self.may_be_plain = sink, engine, may_be_plain
-        self.is_parsed = is_parsed
-        """Whether a parser of vLLM reads its text."""
-        self.parsed: Parsed | None = None
-        """What that read last."""
-        self.sends_ids = sends_ids
-        """Whether chunks carry the ids of their tokens, where the answer could resume from them."""
+        self._sink, self.engine, self._may_send_ids = sink, engine, sends_ids
+        self.continuation, self.kind = continuation, kind
+        self.own = _OwnSink(self)
+        """Takes what is written without the server."""
+        self.head = HttpChunk()
+        """Status and headers."""
+        self.call: Call | None = None
+        """Of the engine, by the server; None if there were several."""
+        self.server: Any = None
+        """That of vLLM which writes its events, if a stream of our own stands for it."""
+        self.num_calls = 0
+        self.renderings: list[Rendering] = []
+        """Of chats, by the server."""
+        self.sends_ids = False
+        """Whether chunks carry the ids of their tokens."""
         self.ids = b""
         """Of tokens that no chunk has carried yet."""
         self.is_over = False
@@ -74,14 +75,19 @@ class BodyAnswer:
         self.shows_prompt_only = False
         """Whether the prompt is all that its client wants."""
         self.prompt_tokens = self.generated_tokens = 0
-        self.num_generations = 0
-        """Calls of the engine by the server."""
-        self.last_data = b""
-        self.has_template = False
-        """Whether all between the first and the last events is written without the server."""
         self.is_cut = False
         """Whether the engine died, also if the server hid that."""
+        self._is_written = False
+        """Whether its last chunk has left."""
         self._given = 0
+
+    def may_send_ids(self, params: Any) -> bool:
+        """Tell whether chunks of a call with these parameters carry the ids of their tokens."""
+        return self._may_send_ids and bool(resume_strategy_of(self.engine, params))
+
+    def begin(self, head: HttpChunk) -> None:
+        """Take status and headers from the server."""
+        self.head = head
 
     def take(self, chunk: HttpChunk) -> None:
         """Take a chunk from the server."""
@@ -89,7 +95,7 @@ class BodyAnswer:
             # Perhaps the server's own words of that, in the middle of a stream that can resume.
             self.is_cut = True
             return
-        if images.is_refused():
+        if images.is_refused() or self._is_written:
             # In vLLM's words, as a fault of the server; `HttpApp.respond` raises it.
             return
         if chunk.data.startswith(EVENT):
@@ -97,7 +103,6 @@ class BodyAnswer:
         chunk.num_tokens, self._given = self.generated_tokens - self._given, self.generated_tokens
         chunk.num_prompt_tokens = self.prompt_tokens
         chunk.ids, self.ids = self.ids, b""
-        self.last_data = chunk.data
         if self.buffers_role and not chunk.is_last:
             self.buffers_role, self._buffered = False, chunk
             return
@@ -111,69 +116,63 @@ class BodyAnswer:
             chunk, self._buffered = self._buffered, HttpChunk()
         self._sink.take(chunk)
 
-    def find_template(self, state: Any, output: Any) -> TemplatedEvents | None:
-        """Have the events of a request's middle written without the server, if they are plain.
-
-        Args:
-            state: the request's, in vLLM.
-            output: the last event has its tokens.
-        """
-        if (parsed := self.parsed) is not None:
-            around = DeltaTemplate.of(self.last_data, parsed.delta)
-            is_of_it = parsed.text == output.outputs[0].text and not compat.has_interval(state)
-            if around is None or not is_of_it:
-                return None
-            self.has_template = True
-            return ParsedEvents(
-                state,
-                around,
-                self._sink,
-                parsed,
-                num_prompt_tokens=self.prompt_tokens,
-                sends_ids=self.sends_ids,
-            )
-        template = Template.of(self.last_data, output.outputs[0].text)
-        if template is None:
-            return None
-        self.has_template = True
-        return TemplatedEvents(
-            state,
-            template,
-            self._sink,
-            compat.take_interval(state),
-            num_prompt_tokens=self.prompt_tokens,
-            sends_ids=self.sends_ids,
-        )
+    def write(self, chunk: HttpChunk) -> None:
+        """Take a chunk that was written without the server."""
+        if chunk.is_last:
+            self._is_written = True
+        self._given += chunk.num_tokens
+        self._sink.take(chunk)
 
 
-answers: contextvars.ContextVar[BodyAnswer | None] = contextvars.ContextVar("answers", default=None)
+class Call:
+    """One call of `AsyncLLM.generate` by vLLM's server, or in its place.
+
+    Args:
+        client: the engine, as the server sees it.
+        answer: that it is for.
+        given: its arguments.
+        named: the others.
+    """
+
+    def __init__(
+        self, client: Any, answer: BodyAnswer, given: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        self.client, self.answer, self.given, self.named = client, answer, given, named
+        self.engine = client.engine
+        self.params = named.get("sampling_params", given[1] if len(given) > 1 else None)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `AsyncLLM.add_request`."""
+        arguments = dict(zip(_FIRST, self.given, strict=False)) | self.named
+        arguments["params"] = arguments.pop("sampling_params")
+        return arguments
 
 
-def note_parsed(parsed: Parsed) -> None:
-    """Note in the answer of this task what a parser has read."""
-    if (answer := answers.get()) is not None:
-        answer.parsed = parsed
+class _OwnSink:
+    """Takes the chunks of an answer of our own."""
+
+    __slots__ = ("defer", "take")
+
+    def __init__(self, answer: BodyAnswer) -> None:
+        self.take, self.defer = answer.write, answer._sink.defer
 
 
-class Generation:
-    """What the engine generates for an answer."""
+current_answer: contextvars.ContextVar[BodyAnswer | None] = contextvars.ContextVar(
+    "current_answer", default=None
+)
+"""Of this task."""
+
+
+class Counted:
+    """What vLLM's own requests generate for an answer."""
 
     def __init__(self, engine: Any, answer: BodyAnswer, params: Any) -> None:
-        self._engine, self._answer = engine, answer
-        answer.num_generations += 1
-        if answer.sends_ids:
-            answer.sends_ids = answer.num_generations == 1 and bool(
-                resume_strategy_of(engine, params)
-            )
+        self._answer = answer
+        answer.sends_ids = answer.num_calls == 1 and answer.may_send_ids(params)
         self._is_delta = getattr(params, "output_kind", None) == names.RequestOutputKind.DELTA
-        may_be_plain = answer.may_be_plain and fast_paths.is_on("plain_stream")
-        if answer.is_parsed:
-            may_be_plain = may_be_plain and fast_paths.is_on(parsed_stream.NAME)
-        self._tries = _TRIES if may_be_plain and self._is_delta and params.n == 1 else 0
         self._has_prompt = False
         self._counted: dict[int, int] = {}
         """Tokens that are counted already of what an output tells, by answer."""
-        self._templated: TemplatedEvents | None = None
 
     def count(self, output: Any, *, is_known: bool = False) -> None:
         """Count the tokens of an output; vLLM gives all so far, or only what is new.
@@ -185,8 +184,6 @@ class Generation:
             self._has_prompt = True
             images.release()
             self._answer.prompt_tokens += length(output.prompt_token_ids)
-        if self._templated is not None:
-            self._counted[0] = self._templated.num_sent
         for answer in output.outputs:
             ids = ids_of(answer)
             given, counted = len(ids), self._counted.get(answer.index, 0)
@@ -195,68 +192,6 @@ class Generation:
                 self._answer.ids += pack(ids[counted:])
             if not self._is_delta:
                 self._counted[answer.index] = given
-        if self._templated is not None and self._templated.is_over:
-            self._templated, self._answer.has_template, self._counted = None, False, {}
         # A method would be true from the first output on, and nothing would leave before the last.
         if output.finished is True and self._answer.sends_ids:
             self._answer.is_over = True
-
-    def held(self) -> Iterator[Any]:
-        """Yield the outputs that are the server's to write before the next one, once."""
-        held = self._templated.held if self._templated is not None else []
-        while held:
-            self.count(held[0])
-            yield held.pop(0)
-
-    def sent(self, output: Any) -> None:
-        """Note that the server has sent what it made of an output; write the next if that is plain.
-
-        Nothing may wait between the server's event and ours.
-        """
-        if not self._tries or output.finished or self._answer.num_generations > 1:
-            return
-        is_parsed = self._answer.is_parsed
-        if is_parsed and (self._answer.parsed is None or self._answer.parsed.delta is None):
-            # No event was made of it.
-            return
-        self._tries -= 1
-        path = parsed_stream.NAME if is_parsed else "plain_stream"
-        try:
-            state = compat.running_state(self._engine, output.request_id)
-            found = self._answer.find_template(state, output) if state else None
-        except Exception as error:  # noqa: BLE001  vLLM's server writes the events, then
-            self._tries = 0
-            came = f"{type(error).__name__}: {error}"
-            fast_paths.turn_off(path, "a state of each request, and its events", came)
-            return
-        if found is not None:
-            self._tries = 0
-            self._templated = found
-            _passed[path].took()
-        elif state and not self._tries:
-            event, text = self._answer.last_data, output.outputs[0].text
-            others = plain_stream.beside_delta(event) if is_parsed else None
-            _passed[path].passed(
-                plain_stream.unknown_of(others)
-                if others is not None
-                else plain_stream.unknown_members(event, text)
-            )
-
-
-def earlier_outputs(generation: Generation | None) -> Iterator[Any]:
-    """Yield the outputs that the server gets before the next one of the engine.
-
-    The client of a request that resumes has had some. Others were kept for the server.
-
-    Raises:
-        EngineError: it does not resume.
-    """
-    check_begun()
-    continued = current.get()
-    while continued is not None and continued.outputs:
-        output = continued.outputs.popleft()
-        if generation is not None:
-            generation.count(output, is_known=True)
-        yield output
-    if generation is not None:
-        yield from generation.held()

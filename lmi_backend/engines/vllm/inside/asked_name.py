@@ -7,9 +7,20 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from lmi_backend.engines.vllm.inside import fast_paths, idle
+from lmi_backend.engines.vllm.inside import compat, fast_paths
 
 _asked: Final[ContextVar[str]] = ContextVar("asked_name", default="")
+
+
+class _Models:
+    """What an OpenAIServingModels does besides vLLM's own work."""
+
+    def model_name(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the name that an answer gives its model."""
+        name = super().model_name(*args, **kwargs)  # type: ignore[misc]
+        # That of an adapter is another's.
+        is_first = name == self.first_name  # type: ignore[attr-defined]
+        return _asked.get() or name if is_first else name
 
 
 class AskedName:
@@ -22,24 +33,15 @@ class AskedName:
 
     def __init__(self, models: Any, names: list[str]) -> None:
         self._models, self._names, self._first = models, frozenset(names), names[0]
-        self._own: Any = None
         fast_paths.probe(
             "asked_name", "a method that gives an answer its model's name", self._attach
         )
 
     def _attach(self) -> None:
-        self._own = self._models.model_name
-        if self._own() != self._first:
-            raise ValueError(f"it gives {self._own()!r}, and the model is called {self._first!r}")
-        self._models.model_name = self._name
-        if self._models.model_name != self._name:
-            raise TypeError("model_name cannot be replaced")
-
-    def _name(self, *args: Any, **kwargs: Any) -> Any:
-        idle.note_use("asked_name")
-        name = self._own(*args, **kwargs)
-        # That of an adapter is another's.
-        return _asked.get() or name if name == self._first else name
+        if (found := self._models.model_name()) != self._first:
+            raise ValueError(f"it gives {found!r}, and the model is called {self._first!r}")
+        self._models.first_name = self._first
+        compat.subclass(self._models, _Models)
 
     @contextmanager
     def asked(self, name: object) -> Iterator[None]:

@@ -74,7 +74,7 @@ def take_outputs(engine: Any) -> None:
 
     Its `add_request` does since 0.16, only its `generate` before.
     """
-    if fast_paths.is_on("new_tokens"):
+    if fast_paths.is_on("own_streams"):
         # What is sent of a step is one frame, then. vLLM's 128 are for outputs that take it longer.
         os.environ.setdefault("VLLM_V1_OUTPUT_PROC_CHUNK_SIZE", _TOGETHER)
     if run := getattr(engine, "_run_output_handler", None):
@@ -89,55 +89,6 @@ def keep_end(tokenizer: Any) -> None:
     found = getattr(tokenizer, "eos_token_id", None)
     if found is not None and hasattr(tokenizer, "__dict__"):
         vars(tokenizer)["eos_token_id"] = found
-
-
-def request_state(engine: Any, queue: Any, request_id: str) -> Any:
-    """Return what vLLM keeps of a running request; None if it has several answers."""
-    own_id = getattr(queue, "request_id", request_id)  # 0.13: the engine's own
-    return engine.output_processor.request_states.get(own_id)
-
-
-def running_state(engine: Any, request_id: str) -> Any:
-    """Return what vLLM keeps of a request of one answer, by the caller's id.
-
-    None if the request is finished, even if its last output still waits for its reader.
-    """
-    processor = engine.output_processor
-    if hasattr(processor, "external_req_ids"):  # 0.13: the engine's own ids differ
-        own_ids = processor.external_req_ids.get(request_id, ())
-        request_id = own_ids[0] if len(own_ids) == 1 else ""
-    state = processor.request_states.get(request_id)
-    if state is None or state.queue is None:
-        return None
-    waiting = state.queue.output
-    return None if isinstance(waiting, Exception) or getattr(waiting, "finished", False) else state
-
-
-def has_interval(state: Any) -> bool:
-    """Tell whether a RequestState produces outputs of several tokens."""
-    return bool(getattr(state, "stream_interval", 1) != 1)  # since 0.13
-
-
-def may_take_interval(state: Any) -> bool:
-    """Tell whether `take_interval` does what it says, as far as this vLLM was tried."""
-    interval = getattr(state, "stream_interval", 1)  # since 0.13
-    # Answers with an interval are among those that `plain_stream` is tried with.
-    is_tried = type(interval) is int and interval > 1 and fast_paths.is_on("plain_stream")
-    return interval == 1 or is_tried
-
-
-def take_interval(state: Any) -> tuple[int, list[int]]:
-    """Make a RequestState produce each output at once; it streams deltas.
-
-    Returns:
-        How many tokens an output of its middle was to have, and the ids of the tokens that no
-        output has yet.
-    """
-    interval: int = getattr(state, "stream_interval", 1)  # since 0.13
-    if interval == 1:
-        return 1, []
-    state.stream_interval = 1
-    return interval, state.detokenizer.output_token_ids[state.sent_tokens_offset :]
 
 
 def certain_logprobs(ids: Sequence[int]) -> Any:
@@ -168,15 +119,6 @@ def requests_of_copies(engine: Any) -> dict[int, int]:
     return {number: counts[identity] for number, identity in copies}
 
 
-async def abort(engine: Any, queue: Any, request_id: str) -> None:
-    """End the request whose outputs a queue collects; None if it was still being added."""
-    own_id = getattr(queue, "request_id", None)  # 0.13: it differs from the caller's
-    if own_id is None or "internal" not in inspect.signature(engine.abort).parameters:
-        await needs.settled(engine.abort(request_id))
-    else:
-        await needs.settled(engine.abort(own_id, internal=True))
-
-
 def engine_arguments() -> dict[str, bool]:
     """Return the arguments that AsyncEngineArgs takes, and whether each may be None."""
     fields = dataclasses.fields(names.AsyncEngineArgs)
@@ -198,6 +140,16 @@ def argument_parser() -> argparse.ArgumentParser:
 def import_reasoning_parser(plugin: str) -> None:
     """Make the parsers of a user's file known, which vLLM does only in its own server."""
     names.ReasoningParserManager.import_reasoning_parser(plugin)
+
+
+def subclass(found: Any, kind: type) -> None:
+    """Have an object of vLLM's do what a class adds to its own, for all that have the object.
+
+    Args:
+        kind: overrides methods, and calls those of `super()`.
+    """
+    own = type(found)
+    found.__class__ = type(own.__name__, (kind, own), {"__module__": kind.__module__})
 
 
 def replaced(found: Any, **values: Any) -> Any:

@@ -9,7 +9,7 @@ what no public way replaces: an engine without it is refused before its weights 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Final
@@ -22,6 +22,7 @@ from lmi_backend.ipc.engine import OPTION_PREFIX
 _log = logging.getLogger(__name__)
 
 OPTION: Final = f"{OPTION_PREFIX}vllm_fast_paths"
+_COMPARED: Final = "the self-test takes the public way"
 CHOSEN: Final = f"{OPTION} turns it off"
 """The reason of a path that its user turns off."""
 
@@ -38,7 +39,7 @@ def is_on(name: str) -> bool:
 
 def turn_off(name: str, expected: str, came: str) -> None:
     """Take the public way of a path for good, and warn once."""
-    if name in _off:
+    if _off.get(name, _COMPARED) != _COMPARED:
         return
     fast_path = _BY_NAME[name]
     _off[name] = reason = f"expected {expected}; {came}"
@@ -59,6 +60,17 @@ def leave_out(name: str, why: str) -> None:
     if name not in _off:
         _off[name] = f"{OPTION_PREFIX}{why}"
         _log.info("%s (%s) is off: %s", name, _BY_NAME[name].purpose, _off[name])
+
+
+@contextmanager
+def without(names: Collection[str]) -> Iterator[None]:
+    """Take the public way of some paths meanwhile."""
+    _off.update({name: _COMPARED for name in names if name not in _off})
+    try:
+        yield
+    finally:
+        for name in [name for name in names if _off[name] == _COMPARED]:
+            del _off[name]
 
 
 @contextmanager

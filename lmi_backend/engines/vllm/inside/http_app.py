@@ -5,12 +5,13 @@ Chat templates, tools, reasoning, structured output, log probabilities, usage: a
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
 from lmi_backend.clients.registry import RESUMED
 from lmi_backend.engines.bodies import BodyBounds, asked_in, check_body
 from lmi_backend.engines.vllm.asgi import respond
@@ -21,31 +22,29 @@ from lmi_backend.engines.vllm.inside import (
     needs,
     prefill,
     server_compat,
+    server_streams,
     tool_calls,
 )
 from lmi_backend.engines.vllm.inside.adapter_table import AdapterTable
-from lmi_backend.engines.vllm.inside.answer import BodyAnswer, answers
+from lmi_backend.engines.vllm.inside.answer import BodyAnswer, current_answer
 from lmi_backend.engines.vllm.inside.asked_name import AskedName
-from lmi_backend.engines.vllm.inside.continuation import Continued, current
-from lmi_backend.engines.vllm.inside.counting_client import CountingClient
-from lmi_backend.engines.vllm.inside.direct_calls import DirectCalls
-from lmi_backend.engines.vllm.inside.event_trial import How, StreamPaths
-from lmi_backend.engines.vllm.inside.failed_stream import FailedStream
-from lmi_backend.engines.vllm.inside.known_chats import Chat, KnownChats
-from lmi_backend.engines.vllm.inside.known_embeddings import KnownEmbeddings
-from lmi_backend.engines.vllm.inside.trial import Trial
+from lmi_backend.engines.vllm.inside.chats import Chat, Chats
+from lmi_backend.engines.vllm.inside.engine_client import EngineClient
+from lmi_backend.engines.vllm.inside.kinds import BodyKind, Kinds
+from lmi_backend.engines.vllm.inside.self_test import SelfTest
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
-from lmi_backend.generation import HttpChunk, HttpRequest, openai_error
+from lmi_backend.generation import HttpRequest, openai_error
 from lmi_backend.names import DEFAULT_MODEL_NAME
-from lmi_backend.outline import LARGE, Outline
+from lmi_backend.outline import LARGE
+
+_log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.protocol import ChunkSink
     from lmi_backend.engines.vllm.inside.grammars import GrammarTrials
     from lmi_backend.engines.vllm.lora import LoraAdapters
+    from lmi_backend.outline import Outline
 
 
 class HttpApp:
@@ -58,6 +57,7 @@ class HttpApp:
         config: EngineConfig,
         longest_token: int,
         adapters: AdapterTable,
+        client: EngineClient,
     ) -> None:
         self._app, self._engine, self._sends_ids = app, engine, config.sends_ids
         max_model_len = engine.model_config.max_model_len
@@ -69,15 +69,16 @@ class HttpApp:
             trusts_media=bool(getattr(app.state.args, "trust_request_mm_kwargs", False)),  # 0.32
             runs_tools=bool(getattr(app.state.args, "tool_server", None)),
         )
-        self._calls, self._adapters = DirectCalls(app, config.front_end), adapters
+        self._adapters = adapters
         tool_calls.attach(app)
         prefill.attach(app)
         self._asked = AskedName(server_compat.models(app), app.state.args.served_model_name)
-        self._chats = KnownChats(engine, sends_ids=config.sends_ids)
-        if CHATS in self._calls.plain_paths:
+        self._kinds = Kinds()
+        self._chats = Chats(client, self._kinds)
+        if not _is_watched(app, engine.model_config) and fast_paths.probe(
+            "own_streams", "servers of chats and completions", lambda: server_streams.attach(app)
+        ):
             self._chats.attach(server_compat.answering(app, CHATS))
-        self._embeddings = KnownEmbeddings(engine, self._bounds, adapters)
-        self._embeddings.attach(app)
         self.num_answered = 0
         """Bodies that were answered with tokens."""
 
@@ -105,7 +106,7 @@ class HttpApp:
         server = server_compat.http_server()
         fast_paths.probe("short_errors", "code that cleans errors", server_compat.cut_messages)
         arguments = _arguments(server, engine_args, config)
-        client = CountingClient(engine, config.structure_bounds, grammars, adapters)
+        client = EngineClient(engine, config.structure_bounds, grammars, adapters)
         tasks = await needs.supported_tasks(engine)
         with server_compat.hidden():
             app = server_compat.call(
@@ -131,7 +132,7 @@ class HttpApp:
         # In place of uvicorn's: an error handler of vLLM's sets it, and a worker stops itself.
         app.state.server = SimpleNamespace(should_exit=False)
         table = AdapterTable(server_compat.models(app), engine, adapters)
-        return cls(app, engine, config, longest_token, table)
+        return cls(app, engine, config, longest_token, table, client)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         """Answer a body.
@@ -140,45 +141,42 @@ class HttpApp:
             EngineDeadError: the engine died under it.
             UnavailableError: there was no room for its media.
         """
-        if request.path == EMBEDDINGS:
-            await self._embeddings.respond(request, sink, self._respond)
-        else:
-            await self._respond(request, sink)
+        answer = await self._respond(request, sink)
+        self.num_answered += answer is not None and answer.generated_tokens > 0
 
-    async def _respond(self, request: HttpRequest, sink: ChunkSink) -> None:
-        if (recalled := self._recalled(request)) is not None:
-            whole = Outline(request.body, "", [])
-            if await self._respond_as_known(recalled, request, whole, sink):
-                return
+    async def _respond(self, request: HttpRequest, sink: ChunkSink) -> BodyAnswer | None:
+        """Answer a body; return what was answered, None if the body is refused."""
+        recalled = self._recalled(request)
+        if recalled is not None:
+            answer = self._answer(request, sink)
+            if await self._respond_past(recalled, answer):
+                return answer
         try:
             body, outlined = await check_body(request.body, self._bounds, request.path)
             asked = asked_in(outlined)
             adapter = await self._adapters.hold(asked.model)
         except RequestError as error:
             sink.take(openai_error(400, str(error), error.field))
-            return
+            return None
         is_changed = body is not request.body
         if is_changed:
             request = msgspec.structs.replace(request, body=body)
         # An adapter may have been given a name under which the model itself has answered.
-        may_know = self._may_know(request) and not self._adapters.has(asked.model)
+        may_know = recalled is None and not self._adapters.has(asked.model)
         chat = self._chats.read(request, outlined) if may_know else None
+        answer = self._answer(request, sink, outlined, chat)
         if chat is not None:
             chat.kind.is_checked |= not is_changed
-            if recalled is None and await self._respond_as_known(chat, request, outlined, sink):
-                return
-        answer = self._answer(request, sink)
+            if await self._respond_past(chat, answer):
+                return answer
+            answer = self._answer(request, sink, outlined, chat)
         answer.shows_prompt = request.path == COMPLETIONS and bool(asked.echo)
         answer.shows_prompt_only = answer.shows_prompt and asked.shows_prompt_only
-        answers.set(answer)
-        named, learning = self._asked.asked(asked.model), self._chats.learning(chat)
-        with adapter, images.charged(), named, learning:
-            if request.continuation is not None:
-                current.set(Continued.of(request.continuation))
+        answer.buffers_role = request.path == CHATS
+        current_answer.set(answer)
+        with adapter, images.charged(), self._asked.asked(asked.model):
             try:
-                if not await self._calls.respond(request, answer, outlined):
-                    answer.buffers_role = request.path == CHATS
-                    await respond(self._app, request, answer.take)
+                await respond(self._app, request, answer.take, answer.begin)
             except EngineDeadError:
                 raise
             except Exception as error:
@@ -187,91 +185,69 @@ class HttpApp:
                 raise
             if answer.is_cut:
                 raise self._death()
-        self.num_answered += answer.generated_tokens > 0
+        if chat is not None:
+            self._chats.note(chat, answer)
+        return answer
 
-    def _answer(self, request: HttpRequest, sink: ChunkSink) -> BodyAnswer:
+    def _answer(
+        self,
+        request: HttpRequest,
+        sink: ChunkSink,
+        outlined: Outline | None = None,
+        chat: Chat | None = None,
+    ) -> BodyAnswer:
+        def kind() -> BodyKind | None:
+            if chat is not None or outlined is None:
+                return chat and chat.kind
+            return self._kinds.of_body(request.path, outlined.text)
+
         return BodyAnswer(
             sink,
             self._engine,
-            may_be_plain=request.path in self._calls.plain_paths | self._calls.parsed_paths,
-            is_parsed=request.path in self._calls.parsed_paths,
             sends_ids=self._sends_ids and request.path in RESUMED,
+            continuation=request.continuation,
+            kind=kind,
         )
 
     def _recalled(self, request: HttpRequest) -> Chat | None:
         """Return a body of a known kind; None if it has to be looked at first."""
-        if not self._may_know(request):
+        if request.path != CHATS:
             return None
         bounds = self._bounds
         chat = self._chats.recall(request, bounds.max_model_len * bounds.longest or LARGE)
         return None if chat is None or self._adapters.has(chat.model) else chat
 
-    def _may_know(self, request: HttpRequest) -> bool:
-        """Tell whether answers to bodies of a request's path can be written as earlier ones."""
-        is_plain = request.path == CHATS and CHATS in self._calls.plain_paths
-        return is_plain and fast_paths.is_on("direct_calls") and fast_paths.is_on("plain_stream")
-
-    async def _respond_as_known(
-        self, chat: Chat, request: HttpRequest, outlined: Outline, sink: ChunkSink
-    ) -> bool:
-        """Answer a chat as earlier ones were; False if vLLM's server must."""
+    async def _respond_past(self, chat: Chat, answer: BodyAnswer) -> bool:
+        """Answer a chat past vLLM's server; False if that must."""
         try:
-            is_answered = await self._chats.respond(chat, sink, self._engine)
+            return await self._chats.respond(chat, answer)
         except Exception as error:
             if self._engine.errored:
                 raise self._death() from error
-            # In the words of vLLM's server, which has the rest of the stream fail.
-            failed = FailedStream(self._engine, error)
-            answer = self._answer(request, failed)
-            answer.engine = failed
-            answers.set(answer)
-            await self._calls.respond(request, answer, outlined)
-            sink.take(HttpChunk(failed.events(), is_last=True))
-            is_answered = True
-        self.num_answered += is_answered
-        return is_answered
+            raise
 
-    async def _play(
-        self,
-        request: HttpRequest,
-        sink: ChunkSink,
-        engine: Any,
-        *,
-        is_direct: bool,
-        is_plain: bool,
-        is_known: bool,
-    ) -> How:
-        """Answer a body by certain fast paths: see `event_trial.BodyServer`."""
-        is_parsed = request.path in self._calls.parsed_paths
-        is_plain = is_plain and (is_parsed or request.path in self._calls.plain_paths)
-        _, outlined = await check_body(request.body, self._bounds)
-        chat = self._chats.read(request, outlined) if is_known else None
-        if chat is not None and await self._chats.respond(chat, sink, engine):
-            return How(is_direct=True, is_plain=True, is_generated=True, is_known=True)
-        answer = BodyAnswer(
-            sink, engine, may_be_plain=is_plain, is_parsed=is_parsed, sends_ids=False
-        )
-        answers.set(answer)
-        with self._asked.asked(asked_in(outlined).model), self._chats.learning(chat):
-            is_direct = is_direct and await self._calls.respond(request, answer, outlined)
-            if not is_direct:
-                await respond(self._app, request, answer.take)
-        return How(is_direct, answer.has_template, answer.num_generations > 0, is_known=False)
-
-    def trial(self, tokenizer: Any, options: Collection[str]) -> Trial:
-        """Return the trial of the engine and this application.
+    def self_test(self, tokenizer: Any) -> SelfTest:
+        """Return the test of the engine and this application.
 
         Args:
             tokenizer: the engine's; None if it has none.
-            options: of vLLM's server, that the user gave.
         """
         name = self._app.state.args.served_model_name[-1]
-        paths = StreamPaths(self._calls.plain_paths, self._calls.parsed_paths)
-        return Trial(self._engine, tokenizer, self._play, paths, options, name)
+        return SelfTest(self._engine, tokenizer, self._respond, name)
 
     def _death(self) -> EngineDeadError:
         why = getattr(self._engine, "dead_error", "it does not say why")
         return EngineDeadError(f"vLLM's engine core died: {why}")
+
+
+def _is_watched(app: Any, model_config: Any) -> bool:
+    """Tell whether vLLM's server has to write all streams, because something looks at each."""
+    watching = server_compat.watchers(app)
+    if getattr(model_config, "is_encoder_decoder", False):
+        watching.append("the tokens of an encoder")
+    if watching:
+        _log.info("vLLM's server writes all streams, for %s", ", ".join(watching))
+    return bool(watching)
 
 
 def _arguments(server: Any, engine_args: Any, config: EngineConfig) -> Any:

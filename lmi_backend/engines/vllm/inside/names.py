@@ -82,7 +82,6 @@ NAMES: Final = {
     "StructuredOutputsParams": Name("vllm.sampling_params", older="GuidedDecodingParams"),  # 0.12
     "tokens_input": Name("vllm.inputs", older="token_inputs", instead=None),  # 0.20: renamed
     "LoRARequest": Name("vllm.lora.request"),
-    "BaseRenderer": Name("vllm.renderers.base"),
     # Structured outputs.
     "get_structured_output_key": Name("vllm.v1.structured_output.request"),
     "has_guidance_unsupported_json_features": Name("vllm.v1.structured_output.backend_guidance"),
@@ -90,6 +89,8 @@ NAMES: Final = {
     "validate_guidance_grammar": Name("vllm.v1.structured_output.backend_guidance"),
     "validate_xgrammar_grammar": Name("vllm.v1.structured_output.backend_xgrammar"),
     # Outputs.
+    "RequestOutput": Name("vllm.outputs"),
+    "CompletionOutput": Name("vllm.outputs"),
     "EngineCoreOutput": Name("vllm.v1.engine"),
     "EngineCoreRequest": Name("vllm.v1.engine"),
     "LogprobsLists": Name("vllm.v1.outputs"),
@@ -142,15 +143,12 @@ NAMES: Final = {
     "make_arg_parser": Name("vllm.entrypoints.launchers.cli_args"),
     "ToolParserManager": Name("vllm.tool_parsers"),  # 0.13: moved
     "ReasoningParserManager": Name("vllm.reasoning"),
-    "DelegatingParser": Name("vllm.parser.abstract_parser", since="0.30"),
     "DeltaMessage": Name("vllm.entrypoints.generate.base.protocol"),
     "AnthropicServingMessages": Name("vllm.entrypoints.anthropic.serving"),
     "OpenAIServingChat": Name("vllm.entrypoints.openai.chat_completion.serving"),
     "OpenAIServingModels": Name("vllm.entrypoints.openai.models.serving"),
     "LoadLoRAAdapterRequest": Name("vllm.entrypoints.serve.lora.protocol"),
     "UnloadLoRAAdapterRequest": Name("vllm.entrypoints.serve.lora.protocol"),
-    "ChatCompletionStreamResponse": Name("vllm.entrypoints.openai.chat_completion.protocol"),
-    "CompletionStreamResponse": Name("vllm.entrypoints.openai.completion.protocol"),
     # 0.15 or before; older releases look for nothing in an error.
     "sanitize_message": Name("vllm.entrypoints.serve.exception_handling.utils", since="0.16"),
     # Media.

@@ -8,17 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.errors import EngineError, RequestError
+from msgspec.structs import replace
+
+from lmi_backend.errors import EngineError, LmiError, RequestError
 from lmi_backend.generation import Delta, FinishReason, GenerateRequest, Token
 from lmi_backend.token_ids import pack
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs, Position
+    from lmi_backend.engines.vllm.inside.answers import Piece
+    from lmi_backend.engines.vllm.inside.token_logprobs import Position
 
 _log = logging.getLogger(__name__)
 
-NOTHING_FITS = "fit no text of this model, or could not be compiled"
-"""Structured outputs with which vLLM fails before it has a token."""
+_NO_LOGPROBS: Final = "vLLM gives no log probabilities with its tokens"
 _REASONS: Final[dict[str, FinishReason]] = {
     "stop": "stop",
     "length": "length",
@@ -31,17 +33,20 @@ _REASONS: Final[dict[str, FinishReason]] = {
 
 
 class OutputReader:
-    """Reads the outputs of one request."""
+    """Makes the deltas of one request, of vLLM's outputs or of an answer of our own."""
+
+    writes_known = False
 
     def __init__(self, tokenizer: Any, request: GenerateRequest) -> None:
         self.is_whole = not request.stream
         """Whether each answer comes as one delta."""
         self.sends_ids = False
         """Whether deltas carry ids."""
-        self._may_fit_nothing = bool(request.sampling.extra.get("structured_outputs"))
+        self._is_structured = bool(request.sampling.extra.get("structured_outputs"))
         self.wants_tokens = request.logprobs is not None
         """Whether deltas carry tokens with their log probabilities."""
-        self._num_prompt_tokens = 0
+        self._num_prompt_tokens = self._num_tokens = 0
+        self._prompt_ids: Sequence[int] | None = None
         self._sums: defaultdict[int, float] = defaultdict(float)
         """Of each answer's log probabilities."""
         self._alternatives = request.logprobs or 0
@@ -52,6 +57,50 @@ class OutputReader:
             if self.wants_tokens or request.prompt_logprobs is not None
             else frozenset()
         )
+
+    def begin(self, prompt_ids: Sequence[int] | None, num_prompt_tokens: int) -> None:
+        """Note the prompt of an answer of our own."""
+        self._prompt_ids, self._num_prompt_tokens = prompt_ids, num_prompt_tokens
+
+    def chunk(self, piece: Piece) -> Delta:
+        """Return the delta of tokens of our own answer.
+
+        Raises:
+            EngineError: vLLM gives no log probabilities with them.
+        """
+        ids = piece.token_ids
+        delta = Delta(
+            piece.text,
+            len(ids),
+            _reason(piece.finish_reason),
+            piece.stop_reason,
+            self._num_prompt_tokens,
+            piece.index,
+            ids=pack(ids) if self.sends_ids else b"",
+        )
+        if self.wants_tokens:
+            if piece.logprobs is None or len(piece.logprobs) < len(ids):
+                raise EngineError(_NO_LOGPROBS)
+            delta.tokens = tuple(map(self._chosen, ids, piece.logprobs))
+            if piece.texts is not None:
+                delta.tokens = tuple(map(_adding, delta.tokens, piece.texts))
+            delta.cumulative_logprob = piece.cumulative_logprob
+        return delta
+
+    def add_prompt(self, chunk: Delta, logprobs: Any) -> None:
+        """Add the prompt's tokens to a delta."""
+        if self._prompt_alternatives is not None:
+            chunk.prompt_tokens = self._prompt_tokens(self._prompt_ids or (), logprobs)
+
+    def failure(self, num_tokens: int) -> LmiError:
+        """Return why vLLM has failed on the request.
+
+        Args:
+            num_tokens: that it had generated before.
+        """
+        if not self._is_structured:
+            return EngineError("vLLM failed on the request; its log says why")
+        return RequestError(unfit(num_tokens), field="structured_outputs")
 
     def deltas(self, output: Any) -> Iterator[Delta]:
         """Yield what one output of vLLM adds, a delta for each answer in it.
@@ -65,10 +114,9 @@ class OutputReader:
         for answer in output.outputs:
             reason, ids = _reason(answer.finish_reason), ids_of(answer)
             if reason == "error":
-                if self._may_fit_nothing:
-                    raise RequestError(NOTHING_FITS, field="structured_outputs")
-                raise EngineError("vLLM failed on the request; its log says why")
-            self._may_fit_nothing = self._may_fit_nothing and not ids
+                # vLLM hands on the token that it has refused.
+                raise self.failure(self._num_tokens)
+            self._num_tokens += len(ids)
             delta = Delta(
                 text=answer.text or "",
                 num_tokens=len(ids),
@@ -82,48 +130,21 @@ class OutputReader:
             if self.wants_tokens:
                 self._add_tokens(delta, answer, ids)
             if self._prompt_alternatives is not None and output.prompt_logprobs:
-                delta.prompt_tokens = self._prompt_tokens(output)
+                delta.prompt_tokens = self._prompt_tokens(
+                    output.prompt_token_ids, output.prompt_logprobs
+                )
             yield delta
-
-    def of_new_tokens(
-        self,
-        text: str,
-        ids: Sequence[int],
-        positions: Sequence[Position],
-        logprobs: NewLogprobs | None,
-    ) -> Delta:
-        """Return the delta of new tokens in the middle of a stream; vLLM has made an output before.
-
-        Args:
-            text: that they add.
-            ids: of the tokens.
-            positions: their candidates, if the request wants them.
-            logprobs: what has read these.
-        """
-        packed, count = pack(ids) if self.sends_ids else b"", self._num_prompt_tokens
-        if logprobs is None:
-            return Delta(text, len(ids), num_prompt_tokens=count, ids=packed)
-        tokens: tuple[Token, ...]
-        if len(ids) == 1 and type(alone := positions[0]) is tuple:
-            logprob, rank, own = alone
-            tokens = (Token(ids[0], own, logprob, rank, ids[0] in self._special),)
-            self._sums[0] += logprob
-        else:
-            tokens = tuple(map(self._chosen, ids, positions))
-            self._sums[0] += sum(each.logprob or 0.0 for each in tokens)
-        total = logprobs.cumulative
-        return Delta(text, len(ids), None, None, count, 0, tokens, (), total, None, packed)
 
     def _chosen(self, token_id: int, position: Position) -> Token:
         """Return a new token."""
-        if isinstance(position, dict):
+        if not isinstance(position, tuple):
             return self._token(token_id, position, self._alternatives)
         logprob, rank, own = position
         return Token(token_id, own, logprob, rank, token_id in self._special)
 
     def _add_tokens(self, delta: Delta, answer: Any, ids: Sequence[int]) -> None:
         if answer.logprobs is None and ids:
-            raise EngineError("vLLM gives no log probabilities with its tokens")
+            raise EngineError(_NO_LOGPROBS)
         delta.tokens = tuple(
             self._token(token_id, logprobs, self._alternatives)
             for token_id, logprobs in zip(ids, _plain(answer.logprobs or ()), strict=False)
@@ -132,12 +153,11 @@ class OutputReader:
         self._sums[answer.index] += sum(each.logprob or 0.0 for each in delta.tokens)
         delta.cumulative_logprob = getattr(answer, "cumulative_logprob", self._sums[answer.index])
 
-    def _prompt_tokens(self, output: Any) -> tuple[Token, ...]:
-        ids: Sequence[int] = output.prompt_token_ids
+    def _prompt_tokens(self, ids: Sequence[int], found: Sequence[Any]) -> tuple[Token, ...]:
         alternatives = self._prompt_alternatives or 0
         return tuple(
             self._token(token_id, logprobs, alternatives) if logprobs else self._plain(token_id)
-            for token_id, logprobs in zip(ids, output.prompt_logprobs, strict=False)
+            for token_id, logprobs in zip(ids, found, strict=False)
         )
 
     def _plain(self, token_id: int) -> Token:
@@ -177,6 +197,13 @@ def ids_of(answer: Any) -> list[int]:
     return ids if is_plain else [int(each) for each in ids]
 
 
+def unfit(num_tokens: int) -> str:
+    """Return what is wrong with structured outputs on which vLLM fails after so many tokens."""
+    if num_tokens:
+        return f"stopped fitting any text of this model after {num_tokens} tokens"
+    return "fit no text of this model, or could not be compiled"
+
+
 def length(ids: Any) -> int:
     """Return how many ids there are; vLLM has none, a list, or what a later release has."""
     return 0 if ids is None else len(ids)
@@ -190,6 +217,10 @@ def prompt_length(output: Any, known: int) -> int:
         known: what the outputs before have told.
     """
     return known if output.prompt_token_ids is None else len(output.prompt_token_ids)
+
+
+def _adding(token: Token, text: str) -> Token:
+    return replace(token, added=text)
 
 
 def _reason(found: Any) -> FinishReason | None:

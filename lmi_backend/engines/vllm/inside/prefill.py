@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
-from lmi_backend.engines.vllm.inside import fast_paths, idle
+from lmi_backend.engines.vllm.inside import compat, fast_paths
 from lmi_backend.engines.vllm.inside.server_compat import MESSAGES, answering
 
 _NAME: Final = "prefill"
@@ -26,9 +26,8 @@ def attach(app: Any) -> None:
 def _attach(app: Any) -> None:
     server = answering(app, MESSAGES)
     if server is not None:
-        convert = server.to_chat_completion_request
-        _check(convert)
-        server.to_chat_completion_request = _Continuing(convert)
+        _check(server.to_chat_completion_request)
+        compat.subclass(server, _Messages)
 
 
 def _check(convert: Callable[..., Any]) -> None:
@@ -55,18 +54,16 @@ def _check(convert: Callable[..., Any]) -> None:
             raise ValueError(f"the assistant's message is not seen in {read.messages!r}")
 
 
-class _Continuing:
-    """Makes chats of Anthropic's bodies as vLLM does, and has a prefill continued."""
+class _Messages:
+    """What an AnthropicServingMessages does besides vLLM's own work."""
 
-    def __init__(self, own: Callable[..., Any]) -> None:
-        self._own, self._request = own, next(iter(inspect.signature(own).parameters))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        idle.note_use(_NAME)
-        chat = self._own(*args, **kwargs)
+    def to_chat_completion_request(self, anthropic_request: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the chat of a body, which continues a prefill."""
+        own = super().to_chat_completion_request  # type: ignore[misc]
+        chat = own(anthropic_request, *args, **kwargs)
         if fast_paths.is_on(_NAME):
             try:
-                _continue(args[0] if args else kwargs[self._request], chat)
+                _continue(anthropic_request, chat)
             except Exception as error:  # noqa: BLE001  vLLM's server begins a new message, then
                 fast_paths.turn_off(_NAME, _EXPECTED, f"{type(error).__name__}: {error}")
         return chat

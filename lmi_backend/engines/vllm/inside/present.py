@@ -8,16 +8,10 @@ from typing import Final
 
 from lmi_backend.engines.vllm.inside.entries import FastPath, Need
 from lmi_backend.engines.vllm.inside.names import NAMES, homes
-from lmi_backend.engines.vllm.inside.source import bound_otherwise, installed, problem_of_call
+from lmi_backend.engines.vllm.inside.source import installed, problem_of_call
 from lmi_backend.options.signature import installed_version
 from lmi_backend.options.versions import is_later
 
-_REPLACED: Final = {
-    "AsyncMPClient.add_request_async": "AsyncLLM",
-    "OutputProcessor.process_outputs": "AsyncLLM",
-    "RequestState.make_request_output": "OutputProcessor",
-}
-"""Methods that are replaced on their objects, and what calls them there."""
 _CALLED_IN: Final = {
     "GPUModelRunner._bookkeeping_sync": "vllm.v1.worker",
     "PunicaWrapperCPU.add_lora_logits": "vllm.lora",
@@ -60,15 +54,12 @@ def _problem(text: str) -> str:
 
 
 def _missed_replacement(path: str) -> str:
-    """Return where vLLM does not see what stands in for a method."""
+    """Return a method that nothing calls in the package where another stands in for it."""
     method = path.rpartition(".")[2]
     package = _CALLED_IN.get(path, "")
     if package and not installed().calls(package, method):
         return f"{path} (which nothing in {package} calls)"
-    caller = _REPLACED.get(path, "")
-    trees = [installed().tree(module) for module, _ in homes(caller)] if caller else []
-    uses = [use for tree in trees if tree for use in bound_otherwise(tree, method)]
-    return f"{path} (which vLLM uses as {uses[0]})" if uses else ""
+    return ""
 
 
 def _is_of_later(since: str) -> bool:

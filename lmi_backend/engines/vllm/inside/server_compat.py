@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import asyncio
 import inspect
 import logging
 import os
@@ -14,7 +12,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, get_args, get_type_hints
 
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
 from lmi_backend.engines.vllm.inside import names, needs
 from lmi_backend.printable import cut
 
@@ -22,13 +20,10 @@ _log = logging.getLogger(__name__)
 
 _WATCHING = (
     "middleware", "enable_request_id_headers", "enable_server_load_tracking", "enable_log_outputs",
-    "sse_keep_alive_interval",
+    "sse_keep_alive_interval", "enable_per_request_metrics", "enable_prompt_tokens_details",
 )  # fmt: skip
 """Options of vLLM's server that have each response looked at, or written to."""
-_LEFT_OUT: Final = {"with_cancellation", "load_aware_call"}
-"""Decorators of vLLM's endpoints that do nothing for an answer: we cancel by ourselves."""
-_CHECKED: Final = {"validate_json_request"}
-"""Dependencies of its routes that refuse what is not called here."""
+_SPECULATION: Final = "per_request_spec_decode_metrics"
 _COUNTING: Final = "PrometheusInstrumentatorMiddleware"
 _NOT_NEEDED = {"CORSMiddleware", _COUNTING, "ScalingMiddleware"}
 """Middleware of vLLM's server that does nothing for an answer: no web page sends requests here,
@@ -38,7 +33,7 @@ MESSAGES: Final = "/v1/messages"
 _PARTS: Final = {
     CHATS: ("openai_serving_chat", "OpenAIServingChat"),
     MESSAGES: ("anthropic_serving_messages", "AnthropicServingMessages"),
-    EMBEDDINGS: ("serving_embedding", "ServingEmbedding"),
+    COMPLETIONS: ("openai_serving_completion", "OpenAIServingCompletion"),
 }
 """Paths, and the members of the application's state that answer them, with their classes."""
 
@@ -121,6 +116,9 @@ def stop_counting(app: Any) -> None:
 def watchers(app: Any) -> list[str]:
     """Return the options and the middleware that look at each response of vLLM's application."""
     options = [name for name in _WATCHING if getattr(app.state.args, name, None)]
+    # Its values come with the last output of a request (0.32).
+    if getattr(app.state.args, _SPECULATION, "none") not in (None, "none"):
+        options.append(_SPECULATION)
     middleware = {each.cls.__name__ for each in app.user_middleware}
     kinds = [type(app), type(getattr(app, "router", app))]
     own = [name for kind in kinds for name in own_methods(kind)]
@@ -139,51 +137,6 @@ def own_methods(kind: type) -> list[str]:
 
 def _definer(kind: type, name: str) -> type | None:
     return next((each for each in kind.__mro__ if name in vars(each)), None)
-
-
-def endpoints(app: Any) -> dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]]:
-    """Return the functions that answer bodies, by path, and what reads the bodies for them."""
-    return {
-        route.path: (endpoint, read)
-        for route in reversed(app.routes)  # the first of a path answers
-        if "POST" in (getattr(route, "methods", None) or ())
-        for endpoint in [_endpoint(route)]
-        if endpoint is not None and (read := _reader_of_body(endpoint)) is not None
-    }
-
-
-def _endpoint(route: Any) -> Callable[..., Any] | None:
-    """Return the function that answers a route, without what is around it.
-
-    None if what is around it may change an answer: a decorator, a dependency or a class of routes
-    that is not known.
-    """
-    if own_methods(type(route)):
-        return None
-    endpoint: Callable[..., Any] = inspect.unwrap(route.endpoint)
-    try:
-        dependencies = {each.dependency.__name__ for each in route.dependencies}
-        (function,) = ast.parse(inspect.getsource(endpoint)).body
-    except (AttributeError, OSError, SyntaxError, TypeError, ValueError):
-        return None
-    decorators = {ast.unparse(each) for each in getattr(function, "decorator_list", ())}
-    around = {each for each in decorators if not each.startswith("router.")}
-    return endpoint if dependencies <= _CHECKED and around <= _LEFT_OUT else None
-
-
-def _reader_of_body(endpoint: Callable[..., Any]) -> Callable[[Any], Any] | None:
-    """Return what reads the body of an endpoint that takes it and the request; None of others."""
-    from pydantic import BaseModel, TypeAdapter  # noqa: PLC0415  as vLLM's server, when it is built
-
-    if list(inspect.signature(endpoint).parameters) != ["request", "raw_request"]:
-        return None
-    kind = get_type_hints(endpoint)["request"]
-    kinds = get_args(kind) or (kind,)  # of a union, or itself
-    if not all(isinstance(each, type) and issubclass(each, BaseModel) for each in kinds):
-        return None
-    # Whole, with what tells the members of a union apart.
-    kind = get_type_hints(endpoint, include_extras=True)["request"]
-    return TypeAdapter(kind).validate_python
 
 
 def members_read(app: Any) -> dict[str, frozenset[str]]:
@@ -234,51 +187,6 @@ def _part(app: Any, name: str, kind: str) -> Any:
     state = vars(app.state)
     members = state.get("_state", state).values()
     return next((each for each in members if type(each).__name__ == kind), None)
-
-
-def plain_paths(app: Any) -> set[str]:
-    """Return the paths whose streams can be plain.
-
-    Args:
-        app: vLLM's. Chats are not plain where more than text is read out of them.
-
-    Raises:
-        LookupError: it does not tell what reads its chats.
-    """
-    chat = answering(app, CHATS)
-    if chat is None:
-        return {COMPLETIONS}
-    parsers = [
-        getattr(chat, name)
-        for name in ("parser_cls", "reasoning_parser", "tool_parser")  # the first since 0.30
-        if hasattr(chat, name)
-    ]
-    if not parsers:
-        raise LookupError("it has none of the known members for them")
-    if strange := [type(each).__name__ for each in parsers if each and not isinstance(each, type)]:
-        raise LookupError(f"a parser is no class: {', '.join(strange)}")
-    return {COMPLETIONS} if any(parsers) else {COMPLETIONS, CHATS}
-
-
-def parsed_chats(app: Any) -> Any:
-    """Return the server of an application that has its chats read by a parser; None without one."""
-    chat = answering(app, CHATS)
-    return None if chat is None or CHATS in plain_paths(app) else chat
-
-
-def http_request(scope: dict[str, Any], app: Any) -> Any:
-    """Return a request as vLLM's server hands it on."""
-    from starlette.requests import Request  # noqa: PLC0415
-
-    return Request({**scope, "app": app, "state": {}}, _nothing_more)
-
-
-async def _nothing_more() -> Any:
-    """Wait for what a client sends after its body: its disconnect is a cancel here.
-
-    An endpoint that calls another calls it with its decorators, which listen for that.
-    """
-    await asyncio.get_running_loop().create_future()
 
 
 @contextmanager

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import time
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lmi_backend.engines.vllm.inside import fast_paths
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-NAME: Final = "short_chats"
-EXPECTED: Final = "a function that renders chats as its coroutine does"
+    from lmi_backend.engines.vllm.inside.kinds import Rendering
+
+_log = logging.getLogger(__name__)
+
 Messages = list[dict[str, str]]
-Rendering = tuple[tuple[Any, ...], Mapping[str, Any]]
-"""Further arguments of vLLM's renderer."""
 
 MOST_CHARACTERS: Final = 2048
 """Of a chat: its tokens take 1 ms. Those of a longer one take longer than a thread does."""
@@ -46,46 +47,34 @@ class ShortChats:
 
     Args:
         renderer: vLLM's.
-
-    Raises:
-        AttributeError, TypeError: it cannot render without a thread.
     """
 
     def __init__(self, renderer: Any) -> None:
-        self._render = renderer.render_chat
+        self._render = getattr(renderer, "render_chat", None)
         if inspect.iscoroutinefunction(self._render):
-            raise TypeError("render_chat is a coroutine")
+            self._render = None
         self._waiting: list[_Waiting] = []
 
-    def makes_same(self, messages: Messages, rendering: Rendering, rendered: Any) -> bool:
-        """Tell whether a chat is rendered here as vLLM's server has it rendered, and soon enough.
-
-        Args:
-            messages: of the chat.
-            rendering: further arguments.
-            rendered: what the server got.
-        """
-        if self._size_of(messages) is None:
+    def makes_same(self, messages: Messages, rendering: Rendering) -> bool:
+        """Tell whether a chat is rendered here as vLLM's server has it, and soon enough."""
+        if self._render is None or _size_of(messages) is None:
             return False
-        began, came = time.thread_time(), "another prompt"
+        began = time.thread_time()
         try:
-            (ours,), (theirs,) = self._prompts([messages], rendering), rendered[1]
-            is_quick = time.thread_time() - began <= _MOST_SECONDS
+            (ours,), (theirs,) = self._prompts([messages], rendering), rendering.prompts
             is_same = bool(_timeless(ours) == _timeless(theirs))
-        except Exception as error:  # noqa: BLE001  the server's way is there
-            is_same, came = False, f"{type(error).__name__}: {error}"
-        if not is_same:
-            turn_off(came)
+        except Exception as error:  # noqa: BLE001  vLLM's thread is there
+            _log.debug("short chats are rendered by vLLM's thread: %s", error)
             return False
-        return is_quick
+        return is_same and time.thread_time() - began <= _MOST_SECONDS
 
     async def prompt(self, messages: Messages, rendering: Rendering) -> Any:
         """Return the prompt of a chat; None where it is too long.
 
         Raises:
-            Exception: vLLM's, which refuses the chat, or has changed.
+            Exception: vLLM's, which refuses the chat.
         """
-        characters = self._size_of(messages)
+        characters = _size_of(messages)
         if characters is None:
             return None
         loop = asyncio.get_running_loop()
@@ -97,13 +86,6 @@ class ShortChats:
         if isinstance(found, Exception):
             raise found
         return found
-
-    def _size_of(self, messages: Messages) -> int | None:
-        """Return the characters of a chat that is rendered here; None of another one."""
-        if len(messages) > MOST_MESSAGES or not fast_paths.is_on(NAME):
-            return None
-        characters = sum([len(each["content"]) for each in messages])
-        return characters if characters <= MOST_CHARACTERS else None
 
     def _turn(self) -> None:
         """Render the first chats that wait and are rendered alike."""
@@ -135,27 +117,18 @@ class ShortChats:
 
     def _prompts(self, chats: list[Messages], rendering: Rendering) -> list[Any]:
         """Return prompts; raises what vLLM does."""
-        given, named = rendering
-        _, prompts = self._render(chats, *given, **named)
+        _, prompts = self._render(chats, *rendering.given, **rendering.named)  # type: ignore[misc]
         if len(prompts) != len(chats):
             raise ValueError("not a prompt for each chat")
         return list(prompts)
 
 
-def of(renderer: Any) -> ShortChats | None:
-    """Return what renders short chats; None, and the path is off, if vLLM's renderer cannot."""
-    made: list[ShortChats] = []
-    fast_paths.probe(NAME, EXPECTED, lambda: made.append(ShortChats(renderer)))
-    return made[0] if made else None
-
-
-def turn_off(came: str) -> None:
-    """Leave all chats to vLLM's thread from now on.
-
-    Args:
-        came: what came instead of a prompt that its thread makes.
-    """
-    fast_paths.turn_off(NAME, EXPECTED, came)
+def _size_of(messages: Messages) -> int | None:
+    """Return the characters of a chat that is rendered here; None of another one."""
+    if len(messages) > MOST_MESSAGES:
+        return None
+    characters = sum([len(each["content"]) for each in messages])
+    return characters if characters <= MOST_CHARACTERS else None
 
 
 def _timeless(prompt: Mapping[str, Any]) -> dict[str, Any]:

@@ -175,30 +175,6 @@ def installed() -> Source:
     return Source(Path(next(iter(spec.submodule_search_locations))))
 
 
-def bound_otherwise(tree: ast.Module, word: str) -> list[str]:
-    """Return the uses of a method in a module that miss what an object has in its place.
-
-    These are all but calls as `object.method(…)`, as the function is looked up there each time.
-    """
-    called = {id(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
-    return [
-        ast.unparse(each)
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Attribute) and each.attr == word and isinstance(each.ctx, ast.Load)
-        if id(each) not in called or _is_class(each.value)
-    ]
-
-
-def _is_class(expression: ast.expr) -> bool:
-    """Tell whether an expression is a class by its looks: `Name`, or `type(…)`."""
-    match expression:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name[:1].isupper() or name == "__class__"
-        case ast.Call(func=ast.Name(id=name)):
-            return name in ("super", "type")
-    return False
-
-
 def required(function: Function) -> set[str]:
     """Return the parameters that must be given by name or place, but for self and cls."""
     given = function.args

@@ -14,11 +14,9 @@ from lmi_backend.engines.vllm.inside import (
     forced_ids,
     names,
     needs,
-    packed_logprobs,
+    processor,
 )
 from lmi_backend.engines.vllm.inside.changed import is_changed
-from lmi_backend.engines.vllm.inside.continuation import Continuations
-from lmi_backend.engines.vllm.inside.new_tokens import NewTokens
 from lmi_backend.engines.vllm.inside.present import missing, missing_of
 from lmi_backend.engines.vllm.inside.stats import is_ours
 from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
@@ -99,19 +97,9 @@ def _modules(in_use: Collection[str]) -> set[str]:
 
 def _counts(engine: Any) -> str:
     """Return which option of the user's has vLLM count each output; empty if none has."""
-    if fast_paths.states()["fewer_counts"].startswith(fast_paths.CHOSEN):
-        return "vllm_fast_paths turns fewer_counts off, with which it goes"
-    processor = getattr(engine, "output_processor", None)
     config = getattr(engine.vllm_config, "observability_config", None)
-    if getattr(processor, "log_stats", False) and getattr(config, "otlp_traces_endpoint", None):
-        return "otlp_traces_endpoint has vLLM count each output"
-    return ""
-
-
-def _output() -> Any:
-    """Return the class of the outputs that the core's client makes."""
-    packed = packed_logprobs.in_use()
-    return names.EngineCoreOutput if packed is None else packed.output
+    has_traces = getattr(config, "otlp_traces_endpoint", None)
+    return "otlp_traces_endpoint has vLLM count each output" if has_traces else ""
 
 
 def attach(engine: Any) -> None:
@@ -121,27 +109,14 @@ def attach(engine: Any) -> None:
         "loggers that can be left out, and log_stats of engine and processor",
         lambda: compat.count_less(engine, is_ours),
     )
-    if why := _counts(engine):
-        fast_paths.leave_out("new_tokens", why)
-    if fast_paths.is_on("new_tokens"):
-        fast_paths.probe(
-            packed_logprobs.NAME,
-            "a decoder of the core's client, and log probabilities as its encoder packs them",
-            lambda: packed_logprobs.attach(engine),
-        )
-    fast_paths.probe(
-        "new_tokens",
-        "an output processor, and an output that can be made with a request and tokens alone",
-        lambda: NewTokens(engine, _output()(request_id="", new_token_ids=[])).attach(),
-    )
     fast_paths.probe(
         "forced_tokens",
         "a class of logits processors for the model runner",
         lambda: forced_ids.check(engine),
     )
-    # What repeats tokens sees them first.
-    fast_paths.probe(
-        "resumption",
-        "a core's client whose requests can be looked at",
-        lambda: Continuations(engine).attach(),
-    )
+    if not fast_paths.probe(
+        "resumption", "an output processor to subclass", lambda: processor.attach(engine)
+    ):
+        fast_paths.turn_off("own_streams", "an output processor to subclass", "it is off")
+    if why := _counts(engine):
+        fast_paths.leave_out("own_streams", why)

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from lmi_backend.engines.vllm.inside import compat, fast_paths, idle, names
+from lmi_backend.engines.vllm.inside import compat, fast_paths, names
+from lmi_backend.engines.vllm.inside.answers import requests_of
 from lmi_backend.ipc.engine import EngineStats
 
 _SUMS: Final = (
@@ -96,8 +97,6 @@ def read_stats(
         num_requests: that the worker has given it.
         num_answered: of these, answered with tokens since the start.
     """
-    if num_answered:
-        idle.turn_off_unused("new_tokens")
     if fast_paths.is_on("load"):
         try:
             stats = _read(engine, last_stats, fixed, is_answering=num_answered > 0)
@@ -120,7 +119,7 @@ def _read(
     waiting = min(last.waiting, unfinished)
     adapters: dict[str, tuple[str, ...]] = {}
     if unfinished and fixed["max_adapters"]:
-        adapters = adapters_in_use(processor.request_states.values(), has_waiting=waiting > 0)
+        adapters = adapters_in_use(requests_of(engine), has_waiting=waiting > 0)
     return msgspec.structs.replace(
         last,
         # With those that its core has not got yet; if it never does, it hangs.

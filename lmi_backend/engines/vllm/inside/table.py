@@ -9,117 +9,35 @@ from typing import Final
 
 from lmi_backend.engines.vllm.inside.entries import FastPath, Need
 
-_NEW_TOKENS: Final = (
-    "OutputProcessor.process_outputs", "OutputProcessor.log_stats", "EngineCoreOutput",
-    "RequestState.detokenizer", "RequestState.queue", "RequestState.logprobs_processor",
-    "IncrementalDetokenizer.update", "IncrementalDetokenizer.get_next_output_text",
-    "LogprobsProcessor.logprobs", "LogprobsProcessor.num_logprobs", "LogprobsProcessor.tokenizer",
-    "LogprobsProcessor.cumulative_logprob",
-)  # fmt: skip
-_PACKED_LOGPROBS: Final = (
-    "AsyncMPClient.decoder", "MsgpackDecoder.decoder", "MsgpackDecoder.aux_buffers",
-    "MsgpackEncoder.encode", "EngineCoreOutput", "EngineCoreOutputs", "LogprobsLists",
-    "OutputProcessor.process_outputs",
+_OWN_STREAMS: Final = (
+    "AsyncLLM.add_request", "AsyncLLM.output_processor", "AsyncLLM.engine_core",
+    "AsyncMPClient.abort_requests_async", "OutputProcessor.add_request",
+    "OutputProcessor.process_outputs", "OutputProcessor.propagate_error", "EngineCoreOutput",
+    "FinishReason.STOP",
+    "IncrementalDetokenizer.from_new_request", "IncrementalDetokenizer.update",
+    "IncrementalDetokenizer.get_next_output_text", "IncrementalDetokenizer.num_output_tokens",
+    "LogprobsProcessor.from_new_request", "LogprobsProcessor.update_from_output",
+    "OpenAIServingChat.chat_completion_stream_generator", "RequestOutput", "CompletionOutput",
 )  # fmt: skip
 _RESUMPTION: Final = (
-    "AsyncLLM.engine_core", "AsyncMPClient.add_request_async", "OutputProcessor.process_outputs",
-    "EngineCoreOutput", "LogprobsLists", "RequestState.logprobs_processor",
-    "LogprobsProcessor.cumulative_logprob",
+    "AsyncLLM.output_processor", "OutputProcessor.add_request", "OutputProcessor.process_outputs",
+    "EngineCoreOutput", "EngineCoreRequest", "RequestOutputCollector.get_nowait",
+    "LogprobsLists", "RequestState.logprobs_processor", "LogprobsProcessor.cumulative_logprob",
 )  # fmt: skip
 PATHS: Final = (
     FastPath(
-        name="output_hook",
-        purpose="one output of several tokens, taken where vLLM makes it",
-        names=(
-            "AsyncLLM.add_request",
-            "RequestOutputCollector.put",
-            "RequestOutputCollector.get_nowait",
-            "OutputProcessor.request_states",
-            "RequestState.make_request_output",
-            "RequestState.sent_tokens_offset?",
-            "RequestState.stream_interval?",
-        ),
-        public_way="AsyncLLM.generate, which makes an output for each token",
-        cost="more CPU a token: a task is woken for each",
-    ),
-    FastPath(
-        name="new_tokens",
-        purpose="new tokens that pass the output processor, and are decoded together",
-        names=_NEW_TOKENS,
-        public_way="vLLM's output processor sees each output",
-        cost="more CPU of the worker: a tenth, and much more with log probabilities",
-    ),
-    FastPath(
-        name="packed_logprobs",
-        purpose="log probabilities that are read where they stand in what the core sends",
-        names=_PACKED_LOGPROBS,
-        public_way="vLLM's client makes three arrays for each output",
-        cost="a quarter more CPU of the worker for each log probability",
-    ),
-    FastPath(
-        name="token_texts",
-        purpose="texts of tokens for log probabilities, decoded once for each token",
-        names=("logprobs.convert_ids_list_to_tokens",),
-        public_way="vLLM decodes each candidate of each position",
-        cost="more CPU of the worker for each log probability",
-    ),
-    FastPath(
-        name="plain_stream",
-        purpose="the middle of a plain stream, written from the template of its first event",
-        names=(
-            "RequestState.make_request_output",
-            "RequestState.sent_tokens_offset?",
-            "RequestState.stream_interval?",
-            "OutputProcessor.external_req_ids?",
-            "IncrementalDetokenizer.get_next_output_text",
-            "ChatCompletionStreamResponse",
-            "CompletionStreamResponse",
-            "OpenAIServingChat.parser_cls?",
-        ),
-        public_way="the events of vLLM's server, as they come",
-        cost="two to three times the CPU a token for OpenAI's streams",
-    ),
-    FastPath(
-        name="parsed_stream",
-        purpose="the middle of chats whose text a parser reads, written from a template as well",
-        names=("OpenAIServingChat.parser_cls?", "DelegatingParser.parse_delta?", "DeltaMessage?"),
-        public_way="the events of vLLM's server, as they come",
-        cost="two to three times the CPU a token for chats of an engine with a parser",
-    ),
-    FastPath(
-        name="known_chats",
-        purpose="plain chats like earlier ones, whose parameters and events are known from these",
-        names=("OpenAIServingChat.renderer", "BaseRenderer.render_chat_async"),
-        public_way="vLLM's server reads each body, and writes its first and last events",
-        cost="about twice the CPU a request for plain chats",
-    ),
-    FastPath(
-        name="short_chats",
-        purpose="short known chats that come together, made prompts of in one turn of the loop",
-        names=("BaseRenderer.render_chat",),
-        public_way="vLLM's thread makes each prompt in two calls",
-        cost="a quarter more CPU a request of known chats, and later first events of many at once",
-    ),
-    FastPath(
-        name="known_embeddings",
-        purpose="embeddings like earlier ones, whose parameters and members are known from these",
-        names=("AsyncLLM.encode", "BaseRenderer.render_cmpl"),
-        public_way="vLLM's server reads each body, and writes its answer",
-        cost="about twice the CPU a request for embeddings",
-    ),
-    FastPath(
-        name="direct_calls",
-        purpose="calls of the server's endpoints without its router and middleware",
-        names=("build_app", "APIRoute.endpoint", "APIRoute.dependencies"),
-        public_way="vLLM's server by ASGI",
-        cost="more CPU a request",
+        name="own_streams",
+        purpose="answers made of the core's outputs without vLLM's objects for each token",
+        names=_OWN_STREAMS,
+        public_way="AsyncLLM.generate and the events of vLLM's server, as they come",
+        cost="five to eight times the CPU of the worker a token",
     ),
     FastPath(
         name="fewer_counts",
         purpose="none of the counts that only the metrics page of vLLM's server shows",
         names=("AsyncLLM.logger_manager", "AsyncLLM.log_stats", "OutputProcessor.log_stats"),
         public_way="vLLM counts everything",
-        cost="about a quarter more CPU a token; new_tokens goes with it",
+        cost="about a quarter more CPU a token",
     ),
     FastPath(
         name="waits",
@@ -182,7 +100,7 @@ PATHS: Final = (
     ),
     FastPath(
         name="lora_rows",
-        purpose="log probabilities of several prompts at once, where LoRA runs on a CPU",
+        purpose="the model itself next to its adapters, where LoRA runs on a CPU",
         names=(
             "PunicaWrapperCPU.add_lora_logits",
             "PunicaWrapperBase.sampler_indices",
@@ -190,7 +108,8 @@ PATHS: Final = (
             "async_tensor_h2d?",
         ),
         public_way="vLLM's code, whose engine may end",
-        cost="on a CPU with LoRA: log probabilities of two prompts at once end the engine",
+        cost="on a CPU with LoRA: the model itself may answer as an adapter does, and log "
+        "probabilities of two prompts at once end the engine",
     ),
     FastPath(
         name="seeded_steps",

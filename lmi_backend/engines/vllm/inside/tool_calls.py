@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.openai.paths import CHATS
-from lmi_backend.engines.vllm.inside import fast_paths, idle
+from lmi_backend.engines.vllm.inside import compat, fast_paths
 from lmi_backend.engines.vllm.inside.server_compat import MESSAGES, answering
 
 if TYPE_CHECKING:
@@ -38,12 +38,24 @@ def _attach(app: Any) -> None:
     found = {path: answering(app, path) for path in (CHATS, MESSAGES)}
     # All or none: one rule for both.
     made = [
-        (server, ToolAnswers(server, is_messages=path == MESSAGES).make)
+        (server, ToolAnswers(server, is_messages=path == MESSAGES))
         for path, server in found.items()
         if server is not None
     ]
-    for server, make in made:
-        setattr(server, _MAKER, make)
+    for server, answers in made:
+        server.tool_answers = answers
+        compat.subclass(server, _WholeAnswers)
+
+
+class _WholeAnswers:
+    """What an OpenAIServingChat does besides vLLM's own work."""
+
+    tool_answers: ToolAnswers
+
+    async def chat_completion_full_generator(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a whole answer, which shows of a cut tool call what a stream shows."""
+        made = await super().chat_completion_full_generator(*args, **kwargs)  # type: ignore[misc]
+        return self.tool_answers.mended(made, args, kwargs)
 
 
 class ToolAnswers:
@@ -55,18 +67,22 @@ class ToolAnswers:
     """
 
     def __init__(self, server: Any, *, is_messages: bool) -> None:
-        self._server, self._own = server, getattr(server, _MAKER)
-        self._signature = inspect.signature(self._own)
-        if not inspect.iscoroutinefunction(self._own):
+        own = getattr(server, _MAKER)
+        self._server, self._signature = server, inspect.signature(own)
+        if not inspect.iscoroutinefunction(own):
             raise TypeError(f"{_MAKER} is no coroutine")
         if lacking := {"request", "tokenizer"} - self._signature.parameters.keys():
             raise TypeError(f"{_MAKER} takes no {', '.join(sorted(lacking))}")
         self._is_messages = is_messages
 
-    async def make(self, *args: Any, **kwargs: Any) -> Any:
-        """Make an answer as vLLM does, and mend it; as it is if it is of another kind."""
-        idle.note_use(_NAME)
-        made = await self._own(*args, **kwargs)
+    def mended(self, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return an answer of vLLM's, mended; as it is if it is of another kind.
+
+        Args:
+            made: the answer.
+            args: that it was made of.
+            kwargs: the others.
+        """
         if not fast_paths.is_on(_NAME):
             return made
         try:

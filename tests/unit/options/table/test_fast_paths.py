@@ -36,8 +36,8 @@ def test_its_names_are_those_of_the_engine() -> None:
         ("", ""),
         ("false", ",".join(FASTER)),
         ("0", ",".join(FASTER)),
-        ("new_tokens", "new_tokens"),
-        ("new_tokens, Waits,new_tokens,", "new_tokens,waits"),
+        ("own_streams", "own_streams"),
+        ("own_streams, Waits,own_streams,", "own_streams,waits"),
         ('["media", "load"]', "media,load"),
         (",".join(SERVED), ",".join(SERVED)),
     ],
@@ -50,9 +50,9 @@ def test_what_it_takes_is_what_the_engine_turns_off(
     assert list(off) == [*filter(None, value.split(","))]
 
 
-@pytest.mark.parametrize("text", ["new_token", "false,waits", "true,waits", "2", "waits;load"])
+@pytest.mark.parametrize("text", ["own_stream", "false,waits", "true,waits", "2", "waits;load"])
 def test_another_word_is_refused_with_the_names(text: str) -> None:
-    with pytest.raises(OptionError, match=r"option.vllm_fast_paths=.*no fast path.*output_hook"):
+    with pytest.raises(OptionError, match=r"option.vllm_fast_paths=.*no fast path.*own_streams"):
         resolve_options(parse_properties(f"option.vllm_fast_paths={text}"), {}, folder=Path("/m"))
 
 

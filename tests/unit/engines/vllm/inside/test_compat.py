@@ -29,7 +29,7 @@ def test_the_parser_has_the_engines_arguments_whatever_is_the_default(
 
 @pytest.mark.parametrize(
     ("off", "chosen", "expected"),
-    [({}, None, "512"), ({}, "64", "64"), ({"new_tokens": "a reason"}, None, None)],
+    [({}, None, "512"), ({}, "64", "64"), ({"own_streams": "a reason"}, None, None)],
 )
 def test_outputs_of_a_step_are_taken_together_unless_vllm_looks_at_each(
     off: dict[str, str], chosen: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch

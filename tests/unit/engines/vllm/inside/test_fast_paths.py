@@ -71,6 +71,18 @@ def test_what_raises_turns_its_path_off_and_its_caller_hears_of_it() -> None:
     assert fast_paths.is_on("waits")
 
 
+def test_some_are_left_out_for_a_while_and_nobody_hears_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fast_paths.choose("media")
+    with fast_paths.without(["load", "media"]):
+        assert not fast_paths.is_on("load")
+        assert fast_paths.is_on("waits")
+    assert fast_paths.is_on("load")
+    assert not fast_paths.is_on("media")
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
 def test_a_probe_tries_what_is_on_and_never_raises() -> None:
     tried: list[str] = []
     assert fast_paths.probe("waits", "a list", lambda: tried.append("waits"))

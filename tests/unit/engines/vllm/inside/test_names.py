@@ -97,4 +97,4 @@ def test_each_name_of_the_tables_is_one_that_is_looked_for() -> None:
         for each in (*PATHS, *NEEDS)
         for text in each.names
     }
-    assert firsts - names.NAMES.keys() == {"APIRoute"}  # FastAPI's
+    assert firsts <= names.NAMES.keys()

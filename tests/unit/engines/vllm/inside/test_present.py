@@ -61,32 +61,3 @@ def test_a_method_that_nothing_calls_any_more_is_missed(
     for module in (names, present):
         monkeypatch.setattr(module, "installed", lambda: vllm)
     assert present.missing(["PunicaWrapperCPU.add_lora_logits"]) == lacking
-
-
-CALLS = "class AsyncLLM:\n    def run(self, processor): "
-PROCESSES = "OutputProcessor.process_outputs"
-DEFINES = "class OutputProcessor:\n    def process_outputs(self, outputs): ...\n"
-
-
-@pytest.mark.parametrize(
-    ("uses", "lacking"),
-    [
-        ("processor.process_outputs([])", ""),
-        ("self.output_processor.process_outputs(outputs=[])", ""),
-        ("process = processor.process_outputs", "processor.process_outputs"),
-        ("type(processor).process_outputs(processor, [])", "type(processor).process_outputs"),
-        ("OutputProcessor.process_outputs(processor, [])", "OutputProcessor.process_outputs"),
-        ("processor.__class__.process_outputs(processor)", "processor.__class__.process_outputs"),
-    ],
-)
-def test_a_method_that_is_not_looked_up_on_its_object_cannot_be_replaced_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uses: str, lacking: str
-) -> None:
-    (tmp_path / "vllm").mkdir()
-    (tmp_path / "vllm" / "async_llm.py").write_text(CALLS + uses, encoding="utf-8")
-    (tmp_path / "vllm" / "output_processor.py").write_text(DEFINES, encoding="utf-8")
-    vllm = Source(tmp_path / "vllm")
-    for module in (names, present):
-        monkeypatch.setattr(module, "installed", lambda: vllm)
-    expected = [f"{PROCESSES} (which vLLM uses as {lacking})"] if lacking else []
-    assert present.missing([PROCESSES]) == expected

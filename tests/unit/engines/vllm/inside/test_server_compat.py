@@ -1,6 +1,5 @@
 """What of vLLM's server is called, and how errors are cut before it."""
 
-import asyncio
 import sys
 from argparse import ArgumentParser
 from types import ModuleType, SimpleNamespace
@@ -41,16 +40,6 @@ def test_a_server_that_cleans_no_error_where_it_is_looked_for_is_said(module: An
     module.clean_message = lambda text: text
     with pytest.raises(LookupError, match="no module of it has sanitize_message"):
         server_compat.cut_messages()
-
-
-async def test_an_endpoint_may_listen_for_a_client_that_never_leaves() -> None:
-    """That of `/v1/rerank` calls that of `/rerank` with its decorator, which does so."""
-    request = server_compat.http_request({"type": "http"}, None)
-    listening = asyncio.create_task(request.receive())
-    answering = asyncio.create_task(asyncio.sleep(0, "answer"))
-    done, _ = await asyncio.wait({listening, answering}, return_when=asyncio.FIRST_COMPLETED)
-    listening.cancel()
-    assert [task.result() for task in done] == ["answer"]
 
 
 def test_what_makes_no_parser_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,18 +6,27 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import fast_paths, short_chats
+from lmi_backend.engines.vllm.inside import short_chats
+from lmi_backend.engines.vllm.inside.kinds import Rendering
 from lmi_backend.engines.vllm.inside.short_chats import (
     _A_TURN,
     _CHARACTERS_A_TURN,
     MOST_CHARACTERS,
     MOST_MESSAGES,
     Messages,
-    Rendering,
     ShortChats,
 )
 
-RENDERING: Rendering = (("template",), {"extras": None})
+GIVEN: Any = ("template",)
+NAMED: Any = {"extras": None}
+
+
+def rendering(*prompts: Any, given: Any = GIVEN) -> Rendering:
+    """Return what vLLM's server has given and got."""
+    return Rendering(given, NAMED, [*prompts])
+
+
+RENDERING = rendering()
 
 
 class Renderer:
@@ -41,11 +50,6 @@ def _prompt(chat: Messages, given: Any, named: Any, arrival: float = 1.0) -> dic
 
 def chat(content: str) -> Messages:
     return [{"role": "user", "content": content}]
-
-
-@pytest.fixture(autouse=True)
-def _all_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_paths, "_off", {})
 
 
 @pytest.fixture
@@ -83,7 +87,7 @@ async def test_others_have_their_turn_between(short: ShortChats, renderer: Rende
 
 
 async def test_kinds_are_rendered_apart(short: ShortChats, renderer: Renderer) -> None:
-    other: Rendering = (("another",), {})
+    other = rendering(given=("another",))
     asked = [short.prompt(chat("a"), each) for each in (RENDERING, RENDERING, other)]
     prompts = await asyncio.gather(*asked)
     assert [each["given"] for each in prompts] == [("template",), ("template",), ("another",)]
@@ -101,7 +105,7 @@ async def test_what_takes_long_is_left_to_vllms_thread(
     short: ShortChats, renderer: Renderer, messages: Messages
 ) -> None:
     assert await short.prompt(messages, RENDERING) is None
-    assert not short.makes_same(messages, RENDERING, ([], []))
+    assert not short.makes_same(messages, rendering({}))
     assert not renderer.calls
 
 
@@ -135,32 +139,25 @@ async def test_all_may_have_left(short: ShortChats, renderer: Renderer) -> None:
 
 
 def test_a_prompt_is_the_same_but_for_its_time(short: ShortChats) -> None:
-    given, named = RENDERING
-    assert short.makes_same(chat("a"), RENDERING, ([], [_prompt(chat("a"), given, named, 2.0)]))
+    theirs = _prompt(chat("a"), GIVEN, NAMED, 2.0)
+    assert short.makes_same(chat("a"), rendering(theirs))
+    assert not short.makes_same(chat("b"), rendering(theirs))
 
 
-async def test_another_prompt_turns_the_path_off(short: ShortChats) -> None:
-    given, named = RENDERING
-    assert await short.prompt(chat("a"), RENDERING) is not None
-    assert not short.makes_same(chat("a"), RENDERING, ([], [_prompt(chat("b"), given, named)]))
-    assert "another prompt" in fast_paths.states()[short_chats.NAME]
-    assert await short.prompt(chat("a"), RENDERING) is None
-
-
-@pytest.mark.parametrize(("text", "rendered"), [("a", ([], [])), ("refused", ([], [{}]))])
-def test_what_fails_here_alone_turns_it_off(short: ShortChats, text: str, rendered: Any) -> None:
-    assert not short.makes_same(chat(text), RENDERING, rendered)
-    assert "Error" in fast_paths.states()[short_chats.NAME]
+@pytest.mark.parametrize(("text", "prompts"), [("a", []), ("refused", [{}])])
+def test_what_fails_here_is_left_to_vllms_thread(
+    short: ShortChats, text: str, prompts: Any
+) -> None:
+    assert not short.makes_same(chat(text), rendering(*prompts))
 
 
 def test_a_template_that_takes_long_is_left_to_vllms_thread(
     short: ShortChats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given, named = RENDERING
-    rendered: Any = ([], [_prompt(chat("a"), given, named)])
-    assert short.makes_same(chat("a"), RENDERING, rendered)
+    theirs = rendering(_prompt(chat("a"), GIVEN, NAMED))
+    assert short.makes_same(chat("a"), theirs)
     monkeypatch.setattr(short_chats, "_MOST_SECONDS", -1.0)
-    assert not short.makes_same(chat("a"), RENDERING, rendered)
+    assert not short.makes_same(chat("a"), theirs)
 
 
 async def _coroutine(*_: Any, **__: Any) -> Any:
@@ -168,9 +165,9 @@ async def _coroutine(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize("made", [{}, {"render_chat": _coroutine}])
-def test_a_vllm_without_such_a_function_is_told_from_others(made: dict[str, Any]) -> None:
-    with pytest.raises((AttributeError, TypeError), match="render_chat"):
-        ShortChats(SimpleNamespace(**made))
+def test_a_vllm_without_such_a_function_has_its_thread(made: dict[str, Any]) -> None:
+    short = ShortChats(SimpleNamespace(**made))
+    assert not short.makes_same(chat("a"), rendering(_prompt(chat("a"), GIVEN, NAMED)))
 
 
 @pytest.mark.parametrize("made", [None, (), ([], []), 5])
@@ -178,5 +175,4 @@ async def test_what_gives_something_else_is_left(made: Any) -> None:
     short = ShortChats(SimpleNamespace(render_chat=lambda *_, **__: made))
     with pytest.raises((TypeError, ValueError)):
         await short.prompt(chat("a"), RENDERING)
-    assert not short.makes_same(chat("a"), RENDERING, ([], [{}]))
-    assert await short.prompt(chat("a"), RENDERING) is None
+    assert not short.makes_same(chat("a"), rendering({}))

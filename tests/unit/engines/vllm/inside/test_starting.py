@@ -6,37 +6,50 @@ from typing import Any
 import pytest
 
 from lmi_backend.engines.vllm.inside import fast_paths
+from lmi_backend.engines.vllm.inside.processor import is_attached
 from lmi_backend.engines.vllm.inside.starting import attach
 from lmi_backend.ipc.engine import fast_path_state
+from tests.unit.engines.vllm.inside.vllm_engine import AsyncLLM
 
 
 def engine(endpoint: str | None) -> Any:
     """An engine that counts each output."""
+    found: Any = AsyncLLM(is_attached=False)
     observability = SimpleNamespace(otlp_traces_endpoint=endpoint)
-    return SimpleNamespace(
-        vllm_config=SimpleNamespace(observability_config=observability),
-        output_processor=SimpleNamespace(log_stats=True, process_outputs=lambda outputs: outputs),
-        logger_manager=None,
-        log_stats=True,
-    )
+    found.vllm_config = SimpleNamespace(observability_config=observability)
+    found.log_stats = found.output_processor.log_stats = True
+    return found
 
 
 @pytest.mark.parametrize(
-    ("chosen", "endpoint", "state", "reason"),
+    ("chosen", "endpoint", "reason"),
     [
-        ("fewer_counts", None, "chosen", "turns fewer_counts off, with which it goes"),
-        ("new_tokens", None, "chosen", fast_paths.CHOSEN),
-        ("", "http://collector", "chosen", "otlp_traces_endpoint has vLLM count each output"),
-        # This interpreter has no vLLM: something else than an option turns it off.
-        ("", None, "public", "vLLM is not installed"),
+        ("own_streams", None, fast_paths.CHOSEN),
+        ("", "http://collector", "otlp_traces_endpoint has vLLM count each output"),
+        ("", None, ""),
     ],
 )
 def test_what_goes_with_an_option_is_said_without_a_warning(
-    chosen: str, endpoint: str | None, state: str, reason: str, monkeypatch: pytest.MonkeyPatch
+    chosen: str, endpoint: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fast_paths, "_off", {})
     fast_paths.choose(chosen)
-    attach(engine(endpoint))
-    came = fast_paths.states()["new_tokens"]
-    assert fast_path_state(came) == state
+    found = engine(endpoint)
+    attach(found)
+    # Requests resume by it too.
+    assert is_attached(found)
+    came = fast_paths.states()["own_streams"]
+    assert fast_path_state(came) == ("chosen" if reason else "private")
     assert reason in came
+
+
+def test_without_an_output_processor_of_ours_vllm_answers_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+    found = engine(None)
+    found.output_processor.request_states["a"] = None
+    attach(found)
+    assert not is_attached(found)
+    assert not fast_paths.is_on("resumption")
+    assert fast_path_state(fast_paths.states()["own_streams"]) == "public"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import fast_paths, idle
+from lmi_backend.engines.vllm.inside import fast_paths
 from lmi_backend.engines.vllm.inside.stats import LastStats, read_stats
 
 FIXED = {"kv_block_size": 16, "kv_blocks": 10, "max_adapters": 2}
@@ -27,26 +27,20 @@ def _read(engine: Any, num_answered: int = 0) -> Any:
 @pytest.fixture(autouse=True)
 def all_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_paths, "_off", {})
-    monkeypatch.setattr(idle, "_used", set())
-
-
-def test_outputs_that_vllm_hands_to_others_are_seen_with_the_first_answer() -> None:
-    engine = _engine({"lora_name": None, "is_prefilling": False})
-    _read(engine)
-    assert fast_paths.is_on("new_tokens")
-    idle.note_use("new_tokens")
-    _read(engine, 1)
-    assert fast_paths.is_on("new_tokens")
-    idle.forget_use("new_tokens")
-    assert ("new_tokens", True) in [
-        (name, bool(why)) for name, why, _ in _read(engine, 2).fast_paths
-    ]
 
 
 def test_the_adapter_of_a_request_is_told() -> None:
     stats = _read(_engine({"lora_name": "red", "is_prefilling": False}))
     assert (stats.running, stats.running_adapters) == (1, ("red",))
     assert fast_paths.is_on("load")
+
+
+def test_answers_of_our_own_are_counted_as_vllms_requests_are() -> None:
+    engine = _engine({"lora_name": "red", "is_prefilling": False}, unfinished=2)
+    ours = SimpleNamespace(lora_name="blue", is_prefilling=True)
+    engine.output_processor.answers = {"1": ours}
+    stats = _read(engine)
+    assert (stats.running, stats.running_adapters) == (2, ("blue", "red"))
 
 
 @pytest.mark.parametrize(
