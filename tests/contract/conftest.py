@@ -93,7 +93,11 @@ POOLING = {
 CLASSES = {name: value for name, value in POOLING.items() if name != "option.hf_overrides"} | {
     "option.convert": "classify"
 }
-SPLIT = {"option.tensor_parallel_degree": 2}
+SPLIT = {
+    "option.tensor_parallel_degree": 2,
+    "option.max_loras": 1,
+    "option.fully_sharded_loras": "true",
+}
 """vLLM that starts a worker process for each of two ranks by itself; its tests name it too."""
 NO_RANKS = "neuronx mpi"
 """One process drives all cores."""

@@ -41,8 +41,9 @@ def test_a_stream_is_cancelled_in_the_middle(engine: Any) -> None:
     wait_for(lambda: not engine.running())
 
 
-@of_dist
+@pytest.mark.parametrize("engine", ["vllm mpi", "vllm split"], indirect=True)
 def test_an_adapter_answers_on_every_rank(engine: Any) -> None:
+    """Layers add to rows in one way where adapters are sharded, and in another elsewhere."""
     loading = RecordingSink()
     engine.service.adapt(msg.SetAdapter(0, "wrong", str(WRONG)), loading)
     assert loading.wait().error is None

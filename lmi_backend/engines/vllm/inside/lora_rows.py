@@ -90,7 +90,8 @@ def _install() -> None:
 def _keep_rows(wrapper: Any) -> None:
     """Have the rows of tokens without an adapter stay as they are."""
     slots: dict[str, Callable[[Any], Any]] = {
-        "add_lora_linear": lambda self: self.token_lora_indices,
+        # Layers call it by add_lora_linear, or alone where they are sharded.
+        "add_expand": lambda self: self.token_lora_indices,
         "add_lora_embedding": lambda self: self.token_lora_indices,
         "add_lora_logits": lambda self: self.sampler_indices,
     }
