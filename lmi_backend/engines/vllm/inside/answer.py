@@ -77,8 +77,8 @@ class BodyAnswer:
         self.prompt_tokens = self.generated_tokens = 0
         self.is_cut = False
         """Whether the engine died, also if the server hid that."""
-        self._is_written = False
-        """Whether its last chunk has left."""
+        self.is_written = False
+        """Whether all of it was written without the server."""
         self._given = 0
 
     def may_send_ids(self, params: Any) -> bool:
@@ -95,7 +95,7 @@ class BodyAnswer:
             # Perhaps the server's own words of that, in the middle of a stream that can resume.
             self.is_cut = True
             return
-        if images.is_refused() or self._is_written:
+        if images.is_refused() or self.is_written:
             # In vLLM's words, as a fault of the server; `HttpApp.respond` raises it.
             return
         if chunk.data.startswith(EVENT):
@@ -119,7 +119,7 @@ class BodyAnswer:
     def write(self, chunk: HttpChunk) -> None:
         """Take a chunk that was written without the server."""
         if chunk.is_last:
-            self._is_written = True
+            self.is_written = True
         self._given += chunk.num_tokens
         self._sink.take(chunk)
 

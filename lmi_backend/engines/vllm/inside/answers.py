@@ -10,13 +10,14 @@ import asyncio
 import sys
 import time
 from contextvars import ContextVar
+from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from lmi_backend.engines.protocol import Deferring
-from lmi_backend.engines.vllm.inside import names
+from lmi_backend.engines.vllm.inside import fast_paths, names
 from lmi_backend.engines.vllm.inside.replay import Repeated, finished_elsewhere, send_from
 from lmi_backend.engines.vllm.inside.token_logprobs import TokenLogprobs
 from lmi_backend.errors import EngineError
@@ -74,6 +75,27 @@ class ChunkTaker(Deferring, Protocol):
     def take(self, chunk: Any, /) -> None:
         """Take a chunk."""
         ...
+
+
+_SHOWN: Final = 200
+_KNOWN: Final = frozenset(
+    {
+        "request_id", "new_token_ids", "new_logprobs", "new_prompt_logprobs_tensors",
+        "pooling_output", "finish_reason", "stop_reason", "events", "kv_transfer_params",
+        "ec_transfer_params", "trace_headers", "prefill_stats", "num_cached_tokens",
+        "num_external_computed_tokens", "routed_experts", "num_nans_in_logits",
+        "mm_cache_miss_hashes", "new_sampling_mask", "spec_decode_metrics",
+        "prompt_token_id_logprobs", "error",
+    }
+)  # fmt: skip
+"""Members of an EngineCoreOutput of the releases that were run."""
+
+
+@lru_cache(maxsize=1)
+def _unknown_members(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """Return the members of a class of outputs that no release had, each with its default."""
+    fields = msgspec.structs.fields(kind) if issubclass(kind, msgspec.Struct) else ()
+    return tuple((each.name, each.default) for each in fields if each.name not in _KNOWN)
 
 
 async def _nothing() -> None:
@@ -216,6 +238,7 @@ class OwnAnswer:
         """Tokens that its client has, and its core generates again."""
         self._is_plain = False
         """Whether the middle has nothing to look at but tokens and their log probabilities."""
+        self._unknown = _unknown_members(names.EngineCoreOutput)
         self._ids: list[int] = []
         """Tokens that no chunk has."""
         self._texts: list[str] = []
@@ -245,11 +268,13 @@ class OwnAnswer:
         """Take an output that is the first or the last one, or has more than tokens."""
         if self.repeated and (output := self.repeated.new_of(output)) is None:
             return False
+        for name, usual in self._unknown:
+            self._check_unknown(name, usual, getattr(output, name))
         ids, reason, stop_reason = output.new_token_ids, output.finish_reason, output.stop_reason
         self.is_prefilling = False
         if reason is not None and str(reason) == "error":
             # It has the token that vLLM has refused.
-            self._fail_output()
+            self._fail_output(getattr(output, "error", None))
         if ids and self._began is None:
             self._began = time.monotonic()
         if self._logprobs is not None:
@@ -267,7 +292,7 @@ class OwnAnswer:
             return True
         if ids and not self._is_whole:
             self._offer()
-        self._is_plain = bool(ids) and not (self._stops or self.repeated)
+        self._is_plain = bool(ids) and not (self._stops or self.repeated or self._unknown)
         return False
 
     def _note_text(self, *, is_last: bool) -> None:
@@ -332,14 +357,32 @@ class OwnAnswer:
             chunk.decode_seconds = time.monotonic() - self._began
         self._give(chunk)
 
-    def _fail_output(self) -> None:
+    def _check_unknown(self, name: str, usual: Any, found: Any) -> None:
+        """Fail an answer that has a member which no release had; vLLM makes the next ones.
+
+        Raises:
+            EngineError: it has.
+        """
+        is_plain = isinstance(found, int | str | list | tuple | dict)
+        if found is None or (is_plain and (not found or found == usual)):
+            return
+        came = f"{name}: {found!r}"[:_SHOWN]
+        fast_paths.turn_off("own_streams", "outputs of the core with known members", came)
+        raise EngineError(f"vLLM's core gives an answer a member that is not known: {came}")
+
+    def _fail_output(self, given: Any) -> None:
         """Send what came before vLLM has failed on the request, then fail it.
+
+        Args:
+            given: vLLM's RequestError, which says why (0.33); None if it does not.
 
         Raises:
             Exception: always.
         """
         if self._ids and not self._is_whole:
             self.flush()
+        if given is not None:
+            raise given.to_exception()
         raise self._of.maker.failure(self._num_tokens + len(self._ids))
 
     def replay(self, groups: Sequence[Sequence[int]], cumulative_logprob: float | None) -> None:

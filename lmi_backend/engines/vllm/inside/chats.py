@@ -191,6 +191,7 @@ class Chats:
             return
         is_short = self._short is not None and self._short.makes_same(chat.messages, rendering)
         params = compat.replaced(copy(params), max_tokens=_NO_LIMIT)
+        rendering = rendering._replace(prompts=())
         # It keeps its body, which is small: that of any other kind may hold images.
         kind.server = answer.server
         kind.known = Known(params, rendering, is_rest, answer.head, len(own_id), is_short)

@@ -125,11 +125,12 @@ def _fitting(output: Any, num_tokens: int) -> int:
     Raises:
         VLLMClientError: the next one does not; vLLM's server would call it a fault of its own.
     """
-    answers_of_it = getattr(output, "outputs", ())
-    # vLLM hands on the token that it has refused.
-    if any(each.finish_reason == "error" for each in answers_of_it):
-        raise names.VLLMClientError(f"structured_outputs {unfit(num_tokens)}")
-    return num_tokens + sum(length(each.token_ids) for each in answers_of_it)
+    for each in getattr(output, "outputs", ()):
+        num_new = length(each.token_ids)
+        if each.finish_reason == "error":
+            raise names.VLLMClientError(f"structured_outputs {unfit(num_tokens, num_new)}")
+        num_tokens += num_new
+    return num_tokens
 
 
 def _params(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

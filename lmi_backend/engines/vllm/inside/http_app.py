@@ -37,14 +37,14 @@ from lmi_backend.generation import HttpRequest, openai_error
 from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.outline import LARGE
 
-_log = logging.getLogger(__name__)
-
 if TYPE_CHECKING:
     from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.protocol import ChunkSink
     from lmi_backend.engines.vllm.inside.grammars import GrammarTrials
     from lmi_backend.engines.vllm.lora import LoraAdapters
     from lmi_backend.outline import Outline
+
+_log = logging.getLogger(__name__)
 
 
 class HttpApp:
@@ -75,9 +75,10 @@ class HttpApp:
         self._asked = AskedName(server_compat.models(app), app.state.args.served_model_name)
         self._kinds = Kinds()
         self._chats = Chats(client, self._kinds)
-        if not _is_watched(app, engine.model_config) and fast_paths.probe(
+        self._writes_streams = not _is_watched(app, engine.model_config) and fast_paths.probe(
             "own_streams", "servers of chats and completions", lambda: server_streams.attach(app)
-        ):
+        )
+        if self._writes_streams:
             self._chats.attach(server_compat.answering(app, CHATS))
         self.num_answered = 0
         """Bodies that were answered with tokens."""
@@ -233,7 +234,9 @@ class HttpApp:
             tokenizer: the engine's; None if it has none.
         """
         name = self._app.state.args.served_model_name[-1]
-        return SelfTest(self._engine, tokenizer, self._respond, name)
+        return SelfTest(
+            self._engine, tokenizer, self._respond, name, writes_streams=self._writes_streams
+        )
 
     def _death(self) -> EngineDeadError:
         why = getattr(self._engine, "dead_error", "it does not say why")

@@ -92,15 +92,11 @@ class OutputReader:
         if self._prompt_alternatives is not None:
             chunk.prompt_tokens = self._prompt_tokens(self._prompt_ids or (), logprobs)
 
-    def failure(self, num_tokens: int) -> LmiError:
-        """Return why vLLM has failed on the request.
-
-        Args:
-            num_tokens: that it had generated before.
-        """
+    def failure(self, num_tokens: int, num_last: int = 0) -> LmiError:
+        """Return why vLLM has failed on the request; the arguments are those of `unfit`."""
         if not self._is_structured:
             return EngineError("vLLM failed on the request; its log says why")
-        return RequestError(unfit(num_tokens), field="structured_outputs")
+        return RequestError(unfit(num_tokens, num_last), field="structured_outputs")
 
     def deltas(self, output: Any) -> Iterator[Delta]:
         """Yield what one output of vLLM adds, a delta for each answer in it.
@@ -114,8 +110,7 @@ class OutputReader:
         for answer in output.outputs:
             reason, ids = _reason(answer.finish_reason), ids_of(answer)
             if reason == "error":
-                # vLLM hands on the token that it has refused.
-                raise self.failure(self._num_tokens)
+                raise self.failure(self._num_tokens, len(ids))
             self._num_tokens += len(ids)
             delta = Delta(
                 text=answer.text or "",
@@ -197,9 +192,14 @@ def ids_of(answer: Any) -> list[int]:
     return ids if is_plain else [int(each) for each in ids]
 
 
-def unfit(num_tokens: int) -> str:
-    """Return what is wrong with structured outputs on which vLLM fails after so many tokens."""
-    if num_tokens:
+def unfit(num_tokens: int, num_last: int = 0) -> str:
+    """Return what is wrong with structured outputs on which vLLM fails.
+
+    Args:
+        num_tokens: that fit, before the output that fails.
+        num_last: in that output. vLLM hands on the token that it has refused.
+    """
+    if num_tokens := num_tokens + max(0, num_last - 1):
         return f"stopped fitting any text of this model after {num_tokens} tokens"
     return "fit no text of this model, or could not be compiled"
 

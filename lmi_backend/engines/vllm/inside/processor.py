@@ -118,8 +118,3 @@ def attach(engine: Any) -> None:
         raise RuntimeError("it has requests already")
     theirs.answers, theirs.replays, theirs.recorded = {}, {}, None
     compat.subclass(theirs, OwnAnswers)
-
-
-def is_attached(engine: Any) -> bool:
-    """Tell whether an engine's processor keeps our answers."""
-    return isinstance(engine.output_processor, OwnAnswers)

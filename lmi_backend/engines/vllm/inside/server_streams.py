@@ -72,16 +72,14 @@ class ChatStreams:
         if call is None:
             return write(self, result_generator)  # type: ignore[no-any-return]
         if getattr(self, "parser_cls", None) is None:
-            server = _Server(self, self, write)
+            server = _Server(self, write)
             return _events(call, server, request_id, CHAT_TEXT, None, result_generator)
         try:
             parser = TextParser(_parser_of(self, request, named), request)
         except Exception as error:  # noqa: BLE001  vLLM's server says it in its own words
             _log.debug("no parser: %s: %s", type(error).__name__, error)
             return write(self, result_generator)  # type: ignore[no-any-return]
-        plain: Any = copy.copy(self)
-        plain.parser_cls = None
-        server = _Server(self, plain, write)
+        server = _Server(self, write)
         return _events(call, server, request_id, CHAT_DELTA, parser, result_generator)
 
 
@@ -115,7 +113,7 @@ class CompletionStreams:
         call = _call_of_own(request)
         if call is None:
             return write(self, result_generator)  # type: ignore[no-any-return]
-        server = _Server(self, self, write)
+        server = _Server(self, write)
         return _events(call, server, request_id, COMPLETION_TEXT, None, result_generator)
 
 
@@ -124,12 +122,11 @@ class _Server:
 
     Args:
         own: the server.
-        plain: the same, without a parser.
         write: writes the events of outputs.
     """
 
-    def __init__(self, own: Any, plain: Any, write: Write) -> None:
-        self._own, self._plain, self._write = own, plain, write
+    def __init__(self, own: Any, write: Write) -> None:
+        self._own, self._write = own, write
 
     def events(self, outputs: AsyncIterator[Any]) -> Events:
         """Return vLLM's events of outputs."""
@@ -137,7 +134,12 @@ class _Server:
 
     async def layouts(self, gap: Place) -> StreamLayouts | None:
         """Return the layouts of its events; None if they tell more than what is new."""
-        events = [each.encode() async for each in self._write(self._plain, _played())]
+        plain = self._own
+        if gap == CHAT_DELTA:
+            # A parser would wait for more of a text that is made up.
+            plain = copy.copy(plain)
+            plain.parser_cls = None
+        events = [each.encode() async for each in self._write(plain, _played())]
         return StreamLayouts.of(events, _PLAYED, (len(_PROMPT), len(_PLAYED)), gap)
 
     async def failure(self, call: Call, error: Exception) -> AsyncGenerator[str, None]:

@@ -1,10 +1,12 @@
 """Which chunks an answer of our own has; however tokens come together, it is the same."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from lmi_backend.engines.vllm.inside import fast_paths, names
 from lmi_backend.engines.vllm.inside.answers import generate, requests_of
 from lmi_backend.engines.vllm.inside.outputs import OutputReader
 from lmi_backend.errors import EngineError, RequestError
@@ -14,6 +16,7 @@ from tests.unit.engines.vllm.inside.vllm_answers import ANSWERS, SUBSETS, deltas
 from tests.unit.engines.vllm.inside.vllm_engine import AsyncLLM, OutputProcessor, Sink, answered
 from tests.unit.engines.vllm.inside.vllm_parts import (
     PROMPT,
+    ClientError,
     FinishReason,
     Output,
     Params,
@@ -238,3 +241,40 @@ async def test_what_each_answer_ends_in() -> None:
     assert stopped[3][2] == sum(each.logprob for each in stopped[2])
     assert "after 4 tokens" in found["a grammar that nothing fits after four"][5][1]
     assert "vLLM failed on the request" in found["a failure"][5][1]
+
+
+class _Newer(Output):
+    """An output of a later release."""
+
+    error: Any = None
+    added: str | None = None
+
+
+async def test_a_member_that_no_release_had_fails_its_answer_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(vars(names), "EngineCoreOutput", _Newer)
+    usual = [_Newer("a", [65]), _Newer("a", [66], finish_reason=FinishReason.LENGTH)]
+    assert await answered(AsyncLLM(), reader(), usual, Sink()) is None
+    assert fast_paths.is_on("own_streams")
+    sink = Sink()
+    outputs = [_Newer("a", [65]), _Newer("a", [66]), _Newer("a", [67], added="more")]
+    error = await answered(AsyncLLM(), reader(), outputs, sink)
+    assert isinstance(error, EngineError)
+    assert "added: 'more'" in str(error)
+    assert [each.text for each in sink.taken] == ["A", "B"]
+    # vLLM makes the answers that come next.
+    assert "added: 'more'" in fast_paths.states()["own_streams"]
+
+
+async def test_vllms_own_reason_of_a_failure_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since 0.33 an output may have one."""
+    monkeypatch.setitem(vars(names), "EngineCoreOutput", _Newer)
+    given = SimpleNamespace(to_exception=lambda: ClientError("paused"))
+    outputs = [
+        _Newer("a", [65]), _Newer("a", [], finish_reason=FinishReason.ERROR, error=given),
+    ]  # fmt: skip
+    sink = Sink()
+    error = await answered(AsyncLLM(), reader(), outputs, sink)
+    assert (type(error), str(error)) == (ClientError, "paused")
+    assert [each.text for each in sink.taken] == ["A"]

@@ -100,12 +100,22 @@ async def test_an_adapter_that_nobody_has_looked_at_is_refused() -> None:
     assert engine.engine_core.added == []
 
 
-@pytest.mark.parametrize(("before", "text"), [([[97], [98, 99]], "after 3"), ([], "fit no text")])
+@pytest.mark.parametrize(
+    ("before", "last", "text"),
+    [
+        ([[97], [98, 99]], [100], "after 3"),
+        # However many tokens vLLM merges, and in whole answers it merges all.
+        ([[97]], [98, 99, 100], "after 3"),
+        ([], [97, 98, 99, 100], "after 3"),
+        ([], [100], "fit no text"),
+        ([], [], "fit no text"),
+    ],
+)
 async def test_a_grammar_that_fails_is_the_clients_fault(
-    before: list[list[int]], text: str, monkeypatch: pytest.MonkeyPatch
+    before: list[list[int]], last: list[int], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def generate(*_: Any) -> Any:
-        for each, reason in [*((each, None) for each in before), ([100], "error")]:
+        for each, reason in [*((each, None) for each in before), (last, "error")]:
             made = CompletionOutput(0, "", each, finish_reason=reason)
             yield RequestOutput("a", None, PROMPT, None, [made], reason is not None)
 

@@ -33,7 +33,7 @@ class Server:
     def __init__(self, **own: Any) -> None:
         self.paths: list[str] = []
         self.status, self.calls, self.own = 200, 1, own
-        self.theirs = ["a", "b", "c"]
+        self.theirs, self.is_written = ["a", "b", "c"], True
 
     async def respond(self, request: HttpRequest, sink: Any) -> Any:
         self.paths.append(request.path)
@@ -42,7 +42,8 @@ class Server:
             reason = "length" if text.endswith("c") else None
             stream = STREAM | (self.own if is_own else {})
             sink.take(HttpChunk(chat_event(stream, {"content": text}, reason).encode()))
-        return SimpleNamespace(head=HttpChunk(status=self.status), num_calls=self.calls)
+        head = HttpChunk(status=self.status)
+        return SimpleNamespace(head=head, num_calls=self.calls, is_written=self.is_written)
 
 
 async def run(engine: AsyncLLM, server: Server | None = None, tokenizer: Any = None) -> str:
@@ -67,6 +68,16 @@ async def test_vllm_may_merge_all_tokens_into_one_event() -> None:
     server = Server()
     server.theirs = ["abc"]
     assert await run(AsyncLLM(TEXT), server) == ""
+
+
+async def test_streams_that_the_server_writes_all_the_same_are_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A release may write them by another method: the answers are right then, and cost more."""
+    server = Server()
+    server.is_written = False
+    assert await run(AsyncLLM(TEXT), server) == ""
+    assert f"vLLM's server writes the streams of {CHATS}" in caplog.text
 
 
 async def test_an_engine_without_a_tokenizer_is_tested_by_ids() -> None:

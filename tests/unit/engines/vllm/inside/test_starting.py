@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.engines.vllm.inside import fast_paths
-from lmi_backend.engines.vllm.inside.processor import is_attached
+from lmi_backend.engines.vllm.inside.processor import OwnAnswers
 from lmi_backend.engines.vllm.inside.starting import attach
 from lmi_backend.ipc.engine import fast_path_state
 from tests.unit.engines.vllm.inside.vllm_engine import AsyncLLM
@@ -37,7 +37,7 @@ def test_what_goes_with_an_option_is_said_without_a_warning(
     found = engine(endpoint)
     attach(found)
     # Requests resume by it too.
-    assert is_attached(found)
+    assert isinstance(found.output_processor, OwnAnswers)
     came = fast_paths.states()["own_streams"]
     assert fast_path_state(came) == ("chosen" if reason else "private")
     assert reason in came
@@ -50,6 +50,6 @@ def test_without_an_output_processor_of_ours_vllm_answers_all(
     found = engine(None)
     found.output_processor.request_states["a"] = None
     attach(found)
-    assert not is_attached(found)
+    assert not isinstance(found.output_processor, OwnAnswers)
     assert not fast_paths.is_on("resumption")
     assert fast_path_state(fast_paths.states()["own_streams"]) == "public"
