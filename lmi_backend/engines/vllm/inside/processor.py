@@ -61,7 +61,7 @@ class OwnAnswers:
         if self.replays:
             theirs = [new for each in theirs if (new := self._new_alone(each)) is not None]
         if self.recorded is not None:
-            self.recorded[1].extend(map(copy, theirs))
+            self.recorded[1].extend(map(_kept, theirs))
         processed = super().process_outputs(theirs, *more, **named)  # type: ignore[misc]
         processed.reqs_to_abort.extend(stopped)
         return processed
@@ -100,6 +100,13 @@ class OwnAnswers:
         """Return how many tokens the prompts have that no output came for (since 0.32)."""
         theirs: int = super().get_num_queued_tokens()  # type: ignore[misc]
         return theirs + sum(each.prompt_len for each in self.answers.values() if each.is_prefilling)
+
+
+def _kept(output: Any) -> Any:
+    """Return a copy of an output, whose list of ids vLLM extends when it merges outputs."""
+    kept = copy(output)
+    kept.new_token_ids = list(output.new_token_ids)
+    return kept
 
 
 _WANTED: Final = ("add_request", "process_outputs", "propagate_error")

@@ -117,6 +117,15 @@ async def test_what_cannot_be_decoded_fails_alone_and_is_aborted() -> None:
     assert texts(sink) == ["A"]
 
 
+async def test_what_is_recorded_stays_where_vllm_merges_outputs() -> None:
+    engine = AsyncLLM()
+    engine.output_processor.recorded = [], outputs = [], []
+    queue = theirs(engine, "a")
+    engine.step(Output("a", [65]))
+    queue.came[0].outputs[0].token_ids.extend([66])  # as RequestOutput.add does
+    assert outputs[0].new_token_ids == [65]
+
+
 async def test_a_dead_core_fails_all() -> None:
     engine = AsyncLLM()
     (generation, _), queue = ours(engine, "a"), theirs(engine, "b")

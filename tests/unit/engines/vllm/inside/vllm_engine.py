@@ -73,12 +73,13 @@ class OutputProcessor:
             if state is None:
                 continue
             state.is_prefilling = False
-            reason, ids = output.finish_reason, list(output.new_token_ids)
+            # The list itself: vLLM extends it where it merges outputs that nobody has read.
+            reason, ids = output.finish_reason, output.new_token_ids
             before = state.detokenizer.num_output_tokens()
             stop = state.detokenizer.update(ids, reason == FinishReason.STOP)
             if stop:
                 reason = FinishReason.STOP
-                del ids[state.detokenizer.num_output_tokens() - before :]
+                ids = ids[: state.detokenizer.num_output_tokens() - before]
             self._put(state, output, ids, reason, stop)
             if reason is not None:
                 del self.request_states[output.request_id]
