@@ -44,8 +44,6 @@ OF_CLIENTS: Final = (
 )
 """Expressions for texts of clients: a check that misses one of them is broken."""
 MADE: Final = (
-    "engines.vllm.inside.source",
-    "engines.vllm.inside.source",
     "extras",
     "pool.diagnosis",
     "redaction",

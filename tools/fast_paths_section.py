@@ -13,10 +13,10 @@ from lmi_backend.serving.metrics import FAST_PATH
 _ABOUT: Final = f"""\
 ## Fast paths inside vLLM
 
-vLLM promises none of the names below. Each fast path that needs them has a public way: the column
-*without it* says what that is. A fast path whose names are gone, or that fails while it serves, is
-off until the engine starts again. A warning in the log says what was expected, what was found and
-what it costs. Those that vLLM's own processes on this machine turn off are shown too.
+vLLM promises nothing of its inside. Each fast path there has a public way: the column *without it*
+says what that is. A fast path that cannot be put there, or that fails while it serves, is off until
+the engine starts again. A warning in the log says what was expected, what was found and what it
+costs. Those that vLLM's own processes on this machine turn off are shown too.
 
 When an engine starts, a self-test generates a few tokens by vLLM's public way. It has `own_streams`
 make the same answers, whole and as streams of OpenAI's bodies. If anything differs, `own_streams`
@@ -31,17 +31,15 @@ their like its server writes all streams of OpenAI's bodies, and the log says so
 `option.otlp_traces_endpoint` vLLM counts each output: `own_streams` is off then, without a warning,
 and its state is `chosen`. `own_streams` needs `resumption`: without that it is off too.
 
-The metric `{FAST_PATH}`, `/api/state` and the live view say which are in use. Before a
-model is loaded, `lmi-backend doctor` says which hold in the vLLM that is installed.
+The metric `{FAST_PATH}`, `/api/state` and the live view say which are in use.
 
-| fast path | for | names in vLLM | without it | cost |
-| --- | --- | --- | --- | --- |"""
+| fast path | for | without it | cost |
+| --- | --- | --- | --- |"""
 
 
 def fast_paths_section() -> Iterator[str]:
     """Yield the lines of the section."""
     yield _ABOUT
     for path in PATHS:
-        names = ", ".join(f"`{name.rstrip('?')}`" for name in path.names)
-        yield f"| `{path.name}` | {path.purpose} | {names} | {path.public_way} | {path.cost} |"
+        yield f"| `{path.name}` | {path.purpose} | {path.public_way} | {path.cost} |"
     yield ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
+from lmi_backend.engines.vllm.inside.names import NAMES
+from lmi_backend.engines.vllm.inside.table import PATHS
 
 _HEAD: Final = """# Inside other programs
 
@@ -18,15 +19,15 @@ _VLLM: Final = """
 
 All of these are in `lmi_backend/engines/vllm/inside/`, and no other folder imports vLLM.
 `inside/table.py` is the source of this table; `inside/fast_paths.py` runs the probes. When an
-engine starts, `inside/self_test.py` compares our own answers with those of vLLM's public way. To
-list what an installed vLLM has, run `lmi-backend doctor`.
+engine starts, `inside/self_test.py` compares our own answers with those of vLLM's public way.
 
-| what | names | public way | without it |
-| --- | --- | --- | --- |"""
+| what | public way | without it |
+| --- | --- | --- |"""
 _NEEDED: Final = """
-vLLM must have these names. A model whose vLLM lacks one does not start, and the error has the name.
+These are the names of vLLM that are imported, with the modules that have had them since 0.11. A
+model that needs one which its vLLM lacks does not start, and the error has the name.
 
-| for | names |
+| name | modules, the newest first |
 | --- | --- |"""
 _OTHERS: Final = """
 ## Other programs
@@ -126,15 +127,12 @@ def foreign_objects_page() -> Iterator[str]:
     yield _VLLM
     for path in PATHS:
         public_way = path.public_way or "none"
-        yield f"| {path.purpose} | {_code(path.names)} | {public_way} | {path.cost} |"
+        yield f"| {path.purpose} | {public_way} | {path.cost} |"
     yield _NEEDED
-    for need in NEEDS:
-        yield f"| {need.purpose} | {_code(need.names)} |"
+    for name, entry in NAMES.items():
+        places = "<br>".join(f"`{place.removesuffix(':*')}`" for place in entry.places)
+        yield f"| `{name}` | {places} |"
     yield _OTHERS
     for place in PLACES:
         module = f"`lmi_backend/{place.module}`"
         yield f"| {place.program} | {module} | {place.what} | {place.why} | {place.fails} |"
-
-
-def _code(names: tuple[str, ...]) -> str:
-    return "<br>".join(f"`{name}`" for name in names)

@@ -13,7 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lmi_backend.cli.arguments import add_ports, ports_of
-from lmi_backend.cli.doctor_fast_paths import row_text
 from lmi_backend.cli.doctor_machine import CheckResult, machine_checks
 from lmi_backend.cli.doctor_models import engine_checks, model_checks
 from lmi_backend.printable import log
@@ -85,7 +84,6 @@ def _show(result: CheckResult) -> None:
     """Write a result as it is made: to load an engine takes its time."""
     width = max(40, min(100, _columns()))
     texts = [result.found, *([f"→ {result.advice}"] if result.advice else [])]
-    texts.extend(map(row_text, result.rows))
     what = f"  {result.what:<15} "
     indent = len(_MARKS[result.status]) + len(what)
     head = f"{_marked(result)}{what}"

@@ -51,8 +51,6 @@ class CheckResult:
     found: str
     advice: str = ""
     """What to do; empty if nothing."""
-    rows: tuple[dict[str, str], ...] = ()
-    """A table of it, where there is one."""
 
 
 def machine_checks(ports: Ports) -> Iterator[Callable[[], CheckResult]]:

@@ -12,7 +12,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
-from lmi_backend.cli.doctor_fast_paths import check_fast_paths, fast_paths
 from lmi_backend.cli.doctor_machine import CheckResult
 from lmi_backend.cli.folders import model_folder
 from lmi_backend.cli.planning import held_devices, served_beside
@@ -40,10 +39,6 @@ def engine_checks() -> Iterator[Callable[[], CheckResult | None]]:
     """Yield what to look at where no model is named: which engines the interpreter has."""
     asked = os.environ.get("PYTHON_EXECUTABLE")
     python = shutil.which(asked) if asked else sys.executable
-    for each in implementations().values():
-        # A variant has the library of another.
-        if python and not each.variant:
-            yield partial(check_fast_paths, "fast paths", each, python)
     yield partial(_engines, python)
 
 
@@ -69,7 +64,6 @@ def model_checks(paths: Sequence[Path]) -> Iterator[Callable[[], CheckResult | N
         if isinstance(plan, EnginePlan):
             yield partial(_plan, name, plan)
             yield partial(_weights, name, plan)
-            yield partial(_fast_paths, name, plan)
             yield partial(_engine, name, plan, import_once)
         else:
             yield partial(CheckResult, name, "error", str(plan))
@@ -100,13 +94,6 @@ def _weights(name: str, plan: EnginePlan) -> CheckResult:
     return CheckResult(what, "ok", str(folder))
 
 
-def _fast_paths(name: str, plan: EnginePlan) -> CheckResult | None:
-    implementation = implementations().get(plan.engine)
-    if implementation is None:
-        return None
-    return check_fast_paths(f"{name}: fast paths", implementation, plan.launch.python, plan)
-
-
 def _engine(name: str, plan: EnginePlan, imported: _Import) -> CheckResult:
     what = f"{name}: engine"
     implementation = implementations().get(plan.engine)
@@ -115,7 +102,7 @@ def _engine(name: str, plan: EnginePlan, imported: _Import) -> CheckResult:
         return CheckResult(what, "ok", f"{plan.engine} needs no library")
     is_there, found = imported(plan.launch.python, library)
     if implementation and is_there:
-        age = _age(implementation, found, plan.launch.python)
+        age = _age(implementation, found)
         shown = f"{library} {found}, {plan.launch.python}"
         return CheckResult(what, "warning" if age else "ok", shown, age)
     advice = f"install it there, or name another interpreter with option.pythonExecutable ({found})"
@@ -131,7 +118,7 @@ def _engines(python: str | None) -> CheckResult:
     there = {library: version for library, (is_there, version) in tried.items() if is_there}
     if there:
         versions = ", ".join(f"{library} {version}" for library, version in there.items())
-        each = (_age(known[library], version, python) for library, version in there.items())
+        each = (_age(known[library], version) for library, version in there.items())
         ages = [problem for problem in each if problem]
         return CheckResult(
             "engines", "warning" if ages else "ok", f"{versions}; {python}", "; ".join(ages)
@@ -140,13 +127,11 @@ def _engines(python: str | None) -> CheckResult:
     return CheckResult("engines", "warning", f"none can be imported by {python}", advice)
 
 
-def _age(implementation: Implementation, version: str, python: str) -> str:
+def _age(implementation: Implementation, version: str) -> str:
     """Say whether a release is too old, or newer than any that was run; else nothing."""
     if problem := age_problem(implementation, version):
         return f"{implementation.library} {version} is {problem}"
-    if not implementation.probes:
-        return newer_than_run(implementation, version)
-    return newer_than_run(implementation, version, str(fast_paths(implementation, python)))
+    return newer_than_run(implementation, version)
 
 
 def _import(python: str, library: str) -> tuple[bool, str]:

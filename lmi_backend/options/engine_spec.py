@@ -97,9 +97,6 @@ class Implementation:
     """What the ranks after the first run, as "module:Class"."""
     node: str = ""
     """What a further machine runs where a worker spans several without MPI, as "module:Class"."""
-    probes: str = ""
-    """The module that says, run in the workers' interpreter, which fast paths hold in its library;
-    empty where it has none."""
     library: str = ""
     """The module that the workers' interpreter must be able to import; empty for none."""
     source: ArgumentSource | None = None

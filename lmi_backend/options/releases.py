@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RECORD: Final = Path(__file__).with_name("releases.json")
 """Made by `make docs` from what `make compat` found."""
-NOT_RUN: Final = "not run yet; its fast paths are probed when it starts"
+NOT_RUN: Final = "not run yet; a self-test at its start tells whether it is as it was"
 """What is known of a newer release where nothing of it has been tried."""
 
 

@@ -77,7 +77,7 @@ class VllmEngine(Engine):
     async def prepare(self) -> None:
         if is_rank():
             # Its core computes in this process.
-            before_loading(self._config, "engine", "server", "ranks")
+            before_loading(self._config)
             await asyncio.to_thread(server_compat.http_server)
             return
         self._gate = gate.Gate()
@@ -99,7 +99,7 @@ class VllmEngine(Engine):
             return await self._start()
 
     async def _start(self) -> Capabilities:
-        before_loading(self._config, "engine", "server", *(["ranks"] if is_rank() else []))
+        before_loading(self._config)
         arguments = engine_args(self._config)
         check_parameters()
         if getattr(arguments, "enable_lora", False):

@@ -28,7 +28,7 @@ class VllmFollower(Rank):
         self._is_dead = False
 
     async def start(self) -> Capabilities:
-        before_loading(self._config, "engine", "ranks")
+        before_loading(self._config)
         arguments = engine_args(self._config)
         ready: Future[None] = Future()
         thread = threading.Thread(

@@ -95,5 +95,5 @@ def _run(config: EngineConfig) -> None:
     from lmi_backend.engines.vllm.inside.starting import before_loading  # noqa: PLC0415
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    before_loading(config, "engine", "nodes")
+    before_loading(config)
     compat.run_headless(engine_args(config))

@@ -92,7 +92,6 @@ SPEC: Final = EngineSpec(
         engine="lmi_backend.engines.vllm.engine:VllmEngine",
         follower="lmi_backend.engines.vllm.follower:VllmFollower",
         node="lmi_backend.engines.vllm.node:VllmNode",
-        probes="lmi_backend.engines.vllm.inside.doctor",
         library="vllm",
         source=ArgumentSource(
             "vllm",

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, get_args
 
@@ -142,13 +142,20 @@ def import_reasoning_parser(plugin: str) -> None:
     names.ReasoningParserManager.import_reasoning_parser(plugin)
 
 
-def subclass(found: Any, kind: type) -> None:
+def subclass(found: Any, kind: type, *, may_lack: Collection[str] = ()) -> None:
     """Have an object of vLLM's do what a class adds to its own, for all that have the object.
 
     Args:
         kind: overrides methods, and calls those of `super()`.
+        may_lack: methods that only some releases have.
+
+    Raises:
+        TypeError: its own class lacks one of the others, so nothing would call it.
     """
     own = type(found)
+    methods = {name for name, each in vars(kind).items() if callable(each) and name[0] != "_"}
+    if lacking := sorted(methods - {*dir(own)} - {*may_lack}):
+        raise TypeError(f"{own.__name__} has no {', '.join(lacking)}")
     found.__class__ = type(own.__name__, (kind, own), {"__module__": kind.__module__})
 
 

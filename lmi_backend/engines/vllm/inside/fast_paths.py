@@ -1,9 +1,9 @@
 """The fast paths into vLLM: which are in use, and why the others are off.
 
-vLLM promises none of these names. Each path is probed when an engine starts, and watched while it
+vLLM promises nothing of its inside. Each path is tried when an engine starts, and watched while it
 serves. One that fails is turned off for good: its public way answers the same requests, and a
-warning has what was expected, what came and what it costs. `needs` has
-what no public way replaces: an engine without it is refused before its weights are loaded.
+warning has what was expected, what came and what it costs. `needs` refuses an engine that lacks
+what no public way replaces.
 """
 
 from __future__ import annotations

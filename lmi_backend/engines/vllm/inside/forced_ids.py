@@ -31,8 +31,8 @@ def check(engine: Any) -> None:
     if is_second is None:
         is_second = getattr(names.envs, "VLLM_USE_V2_MODEL_RUNNER", False)  # 0.13
     if is_second and names.LogitsProcessor is None:
-        module = names.NAMES["LogitsProcessor"].module
-        raise LookupError(f"vLLM's second model runner has no LogitsProcessor in {module}")
+        (place,) = names.NAMES["LogitsProcessor"].places
+        raise LookupError(f"vLLM's second model runner has no LogitsProcessor in {place}")
 
 
 def add(params: Any, ids: Sequence[int]) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import textwrap
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Final
 
 from lmi_backend.engines.vllm.inside import names
-from lmi_backend.engines.vllm.inside.names import homes
-from lmi_backend.engines.vllm.inside.source import installed
 
 NO_HOSTS = ("nowhere.invalid",)
 """For `allowed_media_domains`, which opens all hosts when it is empty; .invalid has no names."""
@@ -126,12 +125,11 @@ def _check_fetches() -> None:
         LookupError: one does not, or may not.
     """
     for path, owner, expected in _FETCHES:
-        key = path.partition(".")[0]
-        functions = [installed().function(module, path) for module, _ in homes(key)]
+        key, _, method = path.partition(".")
+        source = inspect.getsource(inspect.getattr_static(getattr(names, key), method))
         used = {
             each.attr
-            for function in filter(None, functions)
-            for each in ast.walk(function)
+            for each in ast.walk(ast.parse(textwrap.dedent(source)))
             if isinstance(each, ast.Attribute) and ast.unparse(each.value) in owner
         }
         if used != {expected}:

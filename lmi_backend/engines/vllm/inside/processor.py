@@ -8,7 +8,7 @@ outputs after. A subclass keeps the requests that `answers.generate` sends; thei
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engines.vllm.inside import compat, forced_ids
 from lmi_backend.engines.vllm.inside.answers import current_generation
@@ -109,9 +109,6 @@ def _kept(output: Any) -> Any:
     return kept
 
 
-_WANTED: Final = ("add_request", "process_outputs", "propagate_error")
-
-
 def attach(engine: Any) -> None:
     """Have the processor of an AsyncLLM keep our answers, before its first request.
 
@@ -119,9 +116,7 @@ def attach(engine: Any) -> None:
         Exception: this vLLM's is of another kind.
     """
     theirs = engine.output_processor
-    if lacking := [name for name in _WANTED if not callable(getattr(theirs, name, None))]:
-        raise TypeError(f"OutputProcessor has no {', '.join(lacking)}")
     if theirs.request_states:
         raise RuntimeError("it has requests already")
     theirs.answers, theirs.replays, theirs.recorded = {}, {}, None
-    compat.subclass(theirs, OwnAnswers)
+    compat.subclass(theirs, OwnAnswers, may_lack={"get_num_queued_tokens"})

@@ -18,7 +18,6 @@ from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm.inside import fast_paths, names
-from lmi_backend.engines.vllm.inside.source import installed
 from lmi_backend.errors import RequestError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 NAME: Final = "seeded_steps"
-_RUNNER: Final = names.NAMES["GPUModelRunner"].module
+_RUNNER: Final = "vllm.v1.worker.gpu_model_runner"
 """vLLM's runner on a CPU is a subclass."""
 _EXPECTED: Final = "a model runner with its requests' generators"
 _GREEDY: Final = 1e-5
@@ -40,11 +39,10 @@ def install() -> None:
 
     The runner's module is waited for: vLLM prepares torch before it imports it.
     """
-    module = installed().place(_RUNNER)
-    if module in sys.modules:
-        _replace(sys.modules[module])
+    if _RUNNER in sys.modules:
+        _replace(sys.modules[_RUNNER])
     else:
-        sys.meta_path.insert(0, _Waiting(module, _replace))
+        sys.meta_path.insert(0, _Waiting(_RUNNER, _replace))
 
 
 class _Waiting(MetaPathFinder):
@@ -180,7 +178,4 @@ def is_refused(params: Any) -> bool:
     """Tell whether a request may end the core."""
     if getattr(params, "seed", None) is None or params.temperature < _GREEDY:
         return False
-    if not names.current_platform.is_cpu() or not fast_paths.states()[NAME]:
-        return False
-    # A release that mends it needs nothing of this.
-    return installed().calls("vllm.v1.worker", "set_offset")
+    return bool(names.current_platform.is_cpu() and fast_paths.states()[NAME])

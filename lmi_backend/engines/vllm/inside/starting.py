@@ -1,4 +1,4 @@
-"""Probe the fast paths into vLLM: by its source before anything is loaded, then as objects."""
+"""Choose the ways into vLLM: what its processes are to load, and what its engine gets."""
 
 from __future__ import annotations
 
@@ -13,18 +13,12 @@ from lmi_backend.engines.vllm.inside import (
     fast_paths,
     forced_ids,
     names,
-    needs,
     processor,
 )
-from lmi_backend.engines.vllm.inside.changed import is_changed
-from lmi_backend.engines.vllm.inside.present import missing, missing_of
 from lmi_backend.engines.vllm.inside.stats import is_ours
-from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 from lmi_backend.engines.vllm.newness import is_newer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from lmi_backend.engine_config import EngineConfig
 
 _log = logging.getLogger(__name__)
@@ -33,25 +27,15 @@ _IN_THE_CORE: Final = ("forced_tokens", "waits", "lora_rows", "seeded_steps", "s
 """Fast paths in the process of vLLM's engine core."""
 
 
-def before_loading(config: EngineConfig, *needed: str) -> None:
-    """Probe the source of vLLM, before it is imported and any weight is loaded.
+def before_loading(config: EngineConfig) -> None:
+    """Choose what vLLM's processes load of this package, before any of them starts.
 
     Args:
         config: whose user may turn fast paths off.
-        needed: names of what the engine is to have of `table.NEEDS`.
-
-    Raises:
-        ConfigurationError: this vLLM lacks a name for which there is no public way.
     """
     elsewhere.share()
     fast_paths.choose(config.fast_paths)
     plugins.install("closed_groups")
-    for need in NEEDS:
-        if need.name in needed and (lacking := missing(need.names)):
-            raise needs.unservable(f"it lacks {', '.join(lacking)}, needed for {need.purpose}")
-    for name, lacking in missing_of(PATHS).items():
-        if lacking:
-            fast_paths.turn_off(name, "the names it stands on", f"missing: {', '.join(lacking)}")
     if fast_paths.probe("forced_tokens", "a class of logits processors", _make_forced_tokens):
         plugins.install("forced_tokens")
     for name in ("waits", "lora_rows", "seeded_steps"):
@@ -70,29 +54,18 @@ def turns_off_core_paths(error: Exception) -> bool:
     """Turn off the fast paths in the core's own process, after its start has failed.
 
     A core that fails while it starts does not say why. On a release that was run these are
-    not the reason, and another start would only take its time, unless somebody has changed it.
+    not the reason, and another start would only take its time.
 
     Returns:
         Whether there is a reason to start once more.
     """
     in_use = [name for name in _IN_THE_CORE if fast_paths.is_on(name)]
-    if not in_use or not (is_newer(names.vllm_version) or is_changed(_modules(in_use))):
+    if not in_use or not is_newer(names.vllm_version):
         return False
     for name in in_use:
         fast_paths.turn_off(name, "a core that starts with it", f"{type(error).__name__}: {error}")
     plugins.remove()
     return True
-
-
-def _modules(in_use: Collection[str]) -> set[str]:
-    """Return the modules of vLLM that some fast paths stand on."""
-    keys = {
-        text.partition(".")[0].rstrip("?")
-        for each in PATHS
-        if each.name in in_use
-        for text in each.names
-    }
-    return {module for key in keys for module, _ in names.homes(key)}
 
 
 def _counts(engine: Any) -> str:

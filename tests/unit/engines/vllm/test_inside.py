@@ -1,7 +1,6 @@
 """Who depends on the inside of vLLM: the modules in inside/, and no other."""
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 
 import lmi_backend
 from lmi_backend.engines.vllm import inside
-from lmi_backend.engines.vllm.inside.table import NEEDS, PATHS
 
 PACKAGE = Path(lmi_backend.__file__).parent
 INSIDE = Path(inside.__file__).parent
@@ -128,25 +126,6 @@ def test_no_other_module_takes_a_private_name_of_vllms(trees: dict[Path, ast.Mod
 def test_each_way_is_seen(text: str, finder: object) -> None:
     assert callable(finder)
     assert [*finder(ast.parse(text))]
-
-
-def test_each_member_of_vllms_classes_that_is_taken_is_in_the_table() -> None:
-    # These are looked up where a user names a file, or tried before they are relied on.
-    of_options = {
-        "ReasoningParserManager.import_reasoning_parser",
-        "ToolParserManager.import_tool_parser",
-    }
-    tried = {"StatLoggerBase.record"}
-    held = {text.partition("(")[0].rstrip("?") for each in (*PATHS, *NEEDS) for text in each.names}
-    taken = {
-        each.removeprefix("names.")
-        for path in INSIDE.parent.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute)
-        and re.fullmatch(r"names\.[A-Z]\w+\.[A-Za-z]\w*", each := ast.unparse(node))
-    }
-    assert "AsyncLLM.from_vllm_config" in taken
-    assert taken - held == of_options | tried
 
 
 def test_each_read_is_seen() -> None:
