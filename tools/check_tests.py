@@ -117,14 +117,15 @@ def variables(test: Test) -> Iterator[tuple[int, str]]:
 
 
 def layout(test: Test) -> Iterator[tuple[int, str]]:
-    """tests/unit/a/test_b.py tests module a/b.py, and unit/tools/test_b.py a tool."""
+    """A folder of tests/unit is one of the package; at its root, test_b.py tests b.py."""
     path = Path(test.path).relative_to("unit") if test.folder == "unit" else Path()
     if not path.name.startswith("test_"):
         return
     root = ROOT if path.parts[0] == "tools" else ROOT / "lmi_backend"
-    module = root / path.parent / path.name.removeprefix("test_")
-    if not module.is_file() and not (module.with_suffix("") / "__init__.py").is_file():
-        yield 1, f"there is no {module.relative_to(ROOT)}: move the tests to their module's"
+    is_at_root = path.parent == Path()
+    place = root / (path.name.removeprefix("test_") if is_at_root else path.parent)
+    if not place.exists() and not place.with_suffix("").is_dir():
+        yield 1, f"there is no {place.relative_to(ROOT)}: move the tests to their module's"
 
 
 def logs(test: Test) -> Iterator[tuple[int, str]]:

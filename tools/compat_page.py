@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from named_tests import TESTS
 
-from lmi_backend.engines.vllm.inside.table import PATHS
+from lmi_backend.engines.vllm.fast_paths import PATHS
 
 RESULTS: Final = TESTS / "data" / "compat.json"
 _COLUMNS: Final = {

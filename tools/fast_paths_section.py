@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from lmi_backend.engines.vllm.inside.fast_paths import OPTION
-from lmi_backend.engines.vllm.inside.table import PATHS
+from lmi_backend.engines.vllm.fast_paths import OPTION, PATHS
 from lmi_backend.options.table.fast_paths import FASTER
 from lmi_backend.serving.metrics import FAST_PATH
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from lmi_backend.engines.vllm.inside.names import NAMES
-from lmi_backend.engines.vllm.inside.table import PATHS
+from lmi_backend.engines.vllm.fast_paths import PATHS
+from lmi_backend.engines.vllm.names import NAMES
 
 _HEAD: Final = """# Inside other programs
 
@@ -17,9 +17,9 @@ used, and has a slower public way or a clear error. A new one needs a row here."
 _VLLM: Final = """
 ## vLLM
 
-All of these are in `lmi_backend/engines/vllm/inside/`, and no other folder imports vLLM.
-`inside/table.py` is the source of this table; `inside/fast_paths.py` runs the probes. When an
-engine starts, `inside/self_test.py` compares our own answers with those of vLLM's public way.
+All of these are in `lmi_backend/engines/vllm/`, and no other folder imports vLLM. `fast_paths.py`
+is the source of this table. When an engine starts, `self_test.py` compares our own answers with
+those of vLLM's public way.
 
 | what | public way | without it |
 | --- | --- | --- |"""

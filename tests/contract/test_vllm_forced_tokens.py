@@ -7,33 +7,31 @@ from tests.support.releases import vllm_release
 
 FOUND = """
 from types import SimpleNamespace
-from lmi_backend.engines.vllm import plugins
-from lmi_backend.engines.vllm.inside import forced_ids, forced_tokens
-plugins.install("forced_tokens")
+from lmi_backend.engines.vllm import resume, starting
+starting.install_plugin("forced_tokens")
 from vllm.v1.sample.logits_processor import _load_custom_logitsprocs
-assert forced_tokens.ForcedTokens in _load_custom_logitsprocs(None)
+assert resume.ForcedTokens in _load_custom_logitsprocs(None)
 for drafts in (None, "ngram"):
     config = SimpleNamespace(speculative_config=drafts)
-    print(drafts, forced_ids.are_taken(SimpleNamespace(vllm_config=config)))
+    print(drafts, resume.takes_forced_ids(SimpleNamespace(vllm_config=config)))
 # A client could name an id that no vocabulary has.
 params = SimpleNamespace(extra_args={"a": 1})
-forced_ids.add(params, [7])
-forced_ids.remove(params)
+resume.force_ids(params, [7])
+resume.remove_forced_ids(params)
 print(params.extra_args)
 """
 CALLED = """
 import numpy as np
 import torch
-from lmi_backend.engines.vllm import plugins
-from lmi_backend.engines.vllm.inside import forced_ids, forced_tokens
-plugins.install("forced_tokens")
+from lmi_backend.engines.vllm import resume, starting
+starting.install_plugin("forced_tokens")
 from vllm.v1.worker.gpu.sample.logits_processor import loader
-(made,) = [each for each in loader._load_v2_logitsprocs(None) if each is forced_tokens.ForcedTokens]
+(made,) = [each for each in loader._load_v2_logitsprocs(None) if each is resume.ForcedTokens]
 prompts = SimpleNamespace(np=np.array([3, 5, 4]))
 plugin = made(None, SimpleNamespace(prompt_len=prompts))
 params = SimpleNamespace(extra_args=None)
 assert plugin.add_request(0, params) is False
-forced_ids.add(params, [7, 2])
+resume.force_ids(params, [7, 2])
 assert plugin.add_request(2, params) is True
 chosen = []
 for step in range(-1, 3):

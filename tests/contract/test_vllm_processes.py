@@ -46,12 +46,12 @@ def test_one_rank_computes_in_its_core(engine: Harness) -> None:
 _PREPARED = """
 import sys
 from vllm import AsyncEngineArgs
-from lmi_backend.engines.vllm.inside import names, single_process
+from lmi_backend.engines.vllm import cpu, names
 
 def executor(**chosen):
     arguments = AsyncEngineArgs(model=sys.argv[1], **chosen)
     config = arguments.create_engine_config()
-    with single_process.prepare(config, chosen=arguments.distributed_executor_backend):
+    with cpu.compute_alone(config, chosen=arguments.distributed_executor_backend):
         return config.parallel_config.distributed_executor_backend
 
 try:

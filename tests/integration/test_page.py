@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside.fast_paths import PATHS
+from lmi_backend.engines.vllm.fast_paths import PATHS
 from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from tests.support.browser import Browser, Page, browser, find_chromium

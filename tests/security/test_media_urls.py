@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from lmi_backend.clients.openai.reading import read_chat
-from lmi_backend.engines.vllm.media_rules import MediaRules
+from lmi_backend.engines.vllm.media import MediaRules
 from lmi_backend.errors import OptionError, RequestError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property

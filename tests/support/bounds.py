@@ -9,7 +9,7 @@ from lmi_backend.endpoint.kept import ALL_KEPT_BYTES as ALL_KEPT_IN_STUB
 from lmi_backend.endpoint.kept import KEPT_BYTES as KEPT_IN_STUB
 from lmi_backend.engines.bodies import FEWEST_VALUES
 from lmi_backend.engines.body_texts import MOST_ITEMS
-from lmi_backend.engines.vllm.media_budget import TIMES, WAIT_SECONDS
+from lmi_backend.engines.vllm.images import TIMES, WAIT_SECONDS
 from lmi_backend.frontend.answer import ALL_UNREAD_BYTES
 from lmi_backend.frontend.connection import UNSENT_BYTES
 from lmi_backend.frontend.http.bodies import ALL_BODIES, FREE_BYTES

@@ -22,8 +22,8 @@ from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.clients.reply import ParsedRequest
 from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.engines import foreign_names
-from lmi_backend.engines.vllm import sampling
-from lmi_backend.engines.vllm.inside.outputs import OutputReader
+from lmi_backend.engines.vllm import requests
+from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.errors import EngineError, LmiError, RequestError
 from lmi_backend.generation import Chunk, GenerateRequest, HttpChunk, HttpRequest
 
@@ -205,8 +205,8 @@ def our_sampling(row: Row) -> dict[str, Json] | None:
         RequestOutputKind=SimpleNamespace(DELTA=0, FINAL_ONLY=1),
         VLLMClientError=ValueError,
     )
-    with mock.patch.object(sampling, "names", names):
-        made = sampling.sampling_params(work[0], {}, 1 << 31)
+    with mock.patch.object(requests, "names", names):
+        made = requests.sampling_params(work[0], {}, 1 << 31)
     made.pop("output_kind")
     if made.get("temperature") == 0:
         # vLLM's class does the same: the best token is the best of any share.

@@ -11,8 +11,8 @@ import sys
 from typing import Any
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.vllm.inside import names
-from lmi_backend.engines.vllm.inside.arguments import engine_args
+from lmi_backend.engines.vllm import names
+from lmi_backend.engines.vllm.starting import engine_args
 
 CONNECTOR = names.MediaConnector
 PATCHED = ("__init__", "load_from_url", "load_from_url_async")

@@ -14,10 +14,10 @@ import msgspec
 from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.vllm.inside import arguments, compat, names
+from lmi_backend.engines.vllm import compat, names, starting
 
 # Each plan would patch vLLM's fetching of media once more.
-arguments.guard_media = lambda _: None
+starting.guard_media = lambda _: None
 # To build the parser of all arguments takes longer than to read one with it.
 compat.argument_parser = functools.cache(compat.argument_parser)
 TYPES = {field.name: field.type for field in dataclasses.fields(names.AsyncEngineArgs)}
@@ -25,7 +25,7 @@ TYPES = {field.name: field.type for field in dataclasses.fields(names.AsyncEngin
 
 def outcome(config: EngineConfig) -> str | None:
     try:
-        arguments.engine_args(config)
+        starting.engine_args(config)
     except Exception as error:  # noqa: BLE001  a KeyError is what this looks for
         return f"{type(error).__name__}: {error}"
     if unknown := set(config.arguments) - set(TYPES):

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from vllm.v1.metrics.loggers import PerEngineStatLoggerAdapter
 from vllm.v1.metrics.stats import SchedulerStats
 
-from lmi_backend.engines.vllm.inside import compat
-from lmi_backend.engines.vllm.inside.stats import LastStats
+from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm.processor import LastStats
 
 REPORTS = ((0, 200, 40, 0.97), (1, 7, 0, 0.02), (1, 3, 0, 0.02))
 """Copy, requests that run and wait, share of its KV cache."""

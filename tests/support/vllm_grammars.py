@@ -12,8 +12,8 @@ from typing import Any
 from vllm.sampling_params import SamplingParams
 from vllm.v1.structured_output import backend_guidance
 
-from lmi_backend.engines.vllm.inside import grammar_compat, grammars, names
-from lmi_backend.engines.vllm.inside.grammars import GrammarTrials
+from lmi_backend.engines.vllm import grammars, names
+from lmi_backend.engines.vllm.grammars import GrammarTrials
 
 # Trials yield to all other processes, and a test must not depend on how many those are.
 grammars.WAIT_SECONDS = 280
@@ -44,7 +44,7 @@ async def refusal_of(trials: GrammarTrials, params: Any) -> str:
 
 
 def verdict(trials: GrammarTrials, params: Any) -> str:
-    grammar_compat.replace_validation(
+    grammars.replace_validation(
         "validate_guidance_grammar",
         lambda own, *args, **more: trials.validate(validated_again, *args, **more),
     )

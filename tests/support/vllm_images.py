@@ -22,11 +22,10 @@ from vllm.multimodal.media.image import ImageMediaIO
 from vllm.multimodal.media.video import VideoMediaIO
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.vllm import media_budget
-from lmi_backend.engines.vllm.inside import images, names
-from lmi_backend.engines.vllm.inside.answer import BodyAnswer
-from lmi_backend.engines.vllm.inside.arguments import engine_args
-from lmi_backend.engines.vllm.media_budget import Pixels
+from lmi_backend.engines.vllm import images, names
+from lmi_backend.engines.vllm.bodies import BodyAnswer
+from lmi_backend.engines.vllm.images import Pixels
+from lmi_backend.engines.vllm.starting import engine_args
 from lmi_backend.errors import UnavailableError
 from lmi_backend.generation import HttpChunk
 
@@ -164,7 +163,7 @@ async def loaded(reader: Any, given: str) -> str:
 
 async def beside_others() -> list[str]:
     """Return how images ended while others hold all that there is, and once they do not."""
-    full = [Pixels(10_000, images.all_requests, str) for _ in range(media_budget.TIMES - 1)]
+    full = [Pixels(10_000, images.all_requests, str) for _ in range(images.TIMES - 1)]
     for each in full:
         each.take(10_000)
     waiting = [asyncio.create_task(ended(way([HALF]))) for way in (by_tensor, by_body)]
@@ -175,7 +174,7 @@ async def beside_others() -> list[str]:
     outcomes += await asyncio.gather(*waiting)
     for _ in range(2):
         Pixels(10_000, images.all_requests, str).take(10_000)
-    media_budget.WAIT_SECONDS = 0.1
+    images.WAIT_SECONDS = 0.1
     outcomes += [await ended(by_tensor([HALF])), await ended(by_body([HALF]))]
     return [*outcomes, await ended(answered())]
 
@@ -215,7 +214,7 @@ async def main() -> None:
     seen["others"] = await others()
     seen["beside others"] = await beside_others()
     os.environ["VLLM_MAX_IMAGE_PIXELS"] = "100000000"
-    media_budget.WAIT_SECONDS = 10.0
+    images.WAIT_SECONDS = 10.0
     turns = await turns_of_the_loop(by_tensor([file(2000, 2000)]))
     json.dump([seen, turns], sys.stdout)
 

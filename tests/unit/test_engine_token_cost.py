@@ -8,20 +8,19 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.openai.paths import CHATS
-from lmi_backend.engines.vllm.inside import answers, names
-from lmi_backend.engines.vllm.inside.answer import BodyAnswer
-from lmi_backend.engines.vllm.inside.answers import Generation
-from lmi_backend.engines.vllm.inside.chats import Chats
-from lmi_backend.engines.vllm.inside.kinds import Kinds, Known, Rendering
-from lmi_backend.engines.vllm.inside.outputs import OutputReader
-from lmi_backend.engines.vllm.inside.stream_writer import StreamWriter
+from lmi_backend.engines.vllm import answers, names
+from lmi_backend.engines.vllm.answers import Generation
+from lmi_backend.engines.vllm.bodies import BodyAnswer, Kinds, Known, Rendering
+from lmi_backend.engines.vllm.chats import Chats
+from lmi_backend.engines.vllm.requests import OutputReader
+from lmi_backend.engines.vllm.streams import StreamWriter
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.outgoing import Outgoing
-from tests.unit.engines.vllm.inside.vllm_engine import AsyncLLM, client_of, stand_in
-from tests.unit.engines.vllm.inside.vllm_parts import Output, Params, Request, lists
-from tests.unit.engines.vllm.inside.vllm_server import layouts
+from tests.unit.engines.vllm.vllm_engine import AsyncLLM, client_of, stand_in
+from tests.unit.engines.vllm.vllm_parts import Output, Params, Request, lists
+from tests.unit.engines.vllm.vllm_server import layouts
 from tests.unit.test_cost import MARGIN, STEPS, STREAMS, Calls
 
 ENGINE_TOKEN, TOKEN_OF_8 = 26.6, 8.7

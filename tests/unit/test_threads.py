@@ -15,8 +15,8 @@ PACKAGE = Path(__file__).resolve().parents[2] / "lmi_backend"
 OTHERS = {
     "cli/greeting.py": "says once what is served, which nothing waits for",
     "engines/trtllm/engine.py": "the engine library's own loop: a rank that it leaves is dead",
-    "engines/vllm/follower.py": "a rank whose core ends says so, and is started again",
-    "engines/vllm/inside/lockstep.py": "an engine core that ends says so in the same way",
+    "engines/vllm/engine.py": "a rank whose core ends says so, and is started again",
+    "engines/vllm/ranks.py": "an engine core that ends says so in the same way",
     "frontend/http/log.py": "guards each write; there is nowhere to say more",
     "machine_limits.py": "its threads wait, and do nothing",
     "record/files.py": "counts and reports each record that it cannot write",

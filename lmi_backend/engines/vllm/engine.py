@@ -1,12 +1,17 @@
-"""The engine implementation of vLLM."""
+"""What a worker of vLLM runs: the engine, a rank after the first, or a further machine."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
+import socket
+import sys
+import threading
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
@@ -14,41 +19,57 @@ from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.bodies import check_sampling
 from lmi_backend.engines.prompts import encoder, longest_token, prompt_ids
-from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
-from lmi_backend.engines.vllm.chat_ids import chat_ids
-from lmi_backend.engines.vllm.inside import (
+from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine, Rank
+from lmi_backend.engines.vllm import (
     answers,
+    bodies,
     compat,
-    extra_arguments,
+    cpu,
     fast_paths,
-    gate,
     images,
     names,
-    needs,
-    public,
-    seeded_steps,
-    server_compat,
+    requests,
+    starting,
+    vllm_server,
 )
-from lmi_backend.engines.vllm.inside.arguments import engine_args, is_rank
-from lmi_backend.engines.vllm.inside.failures import translated
-from lmi_backend.engines.vllm.inside.grammars import GrammarTrials
-from lmi_backend.engines.vllm.inside.http_app import HttpApp
-from lmi_backend.engines.vllm.inside.outputs import OutputReader
-from lmi_backend.engines.vllm.inside.replay import resume_strategy_of
-from lmi_backend.engines.vllm.inside.starting import attach, before_loading, turns_off_core_paths
-from lmi_backend.engines.vllm.inside.stats import LastStats, capacity, read_stats
+from lmi_backend.engines.vllm.fast_paths import say_if_newer
+from lmi_backend.engines.vllm.grammars import GrammarTrials
+from lmi_backend.engines.vllm.http_app import HttpApp, chat_ids
 from lmi_backend.engines.vllm.lora import LoraAdapters
-from lmi_backend.engines.vllm.newness import say_if_newer
-from lmi_backend.engines.vllm.sampling import check_parameters, sampling_params
+from lmi_backend.engines.vllm.processor import LastStats, capacity, read_stats
+from lmi_backend.engines.vllm.requests import (
+    OutputReader,
+    check_parameters,
+    sampling_params,
+    translated,
+)
+from lmi_backend.engines.vllm.resume import resume_strategy_of
+from lmi_backend.engines.vllm.starting import (
+    attach,
+    before_loading,
+    engine_args,
+    is_rank,
+    turns_off_core_paths,
+)
 from lmi_backend.errors import (
     ConfigurationError,
+    EngineDeadError,
     LmiError,
     RequestError,
 )
 from lmi_backend.generation import GenerateRequest, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
+from lmi_backend.options.signature import installed_version
 from lmi_backend.structures import check_structures
 from lmi_backend.tokenization import TOKEN_PATHS
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+    from lmi_backend.engine_config import EngineConfig
+
+_log = logging.getLogger(__name__)
+
 
 _POLL_SECONDS = 0.1
 
@@ -59,7 +80,7 @@ class VllmEngine(Engine):
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
         self._engine: Any = None
-        self._gate: gate.Gate | None = None
+        self._gate: starting.Gate | None = None
         self._starting: asyncio.Task[Capabilities] | None = None
         """The start of a spare, which waits at its gate."""
         self._tokenizer: Any = None
@@ -78,9 +99,9 @@ class VllmEngine(Engine):
         if is_rank():
             # Its core computes in this process.
             before_loading(self._config)
-            await asyncio.to_thread(server_compat.http_server)
+            await asyncio.to_thread(vllm_server.http_server)
             return
-        self._gate = gate.Gate()
+        self._gate = starting.Gate()
         self._starting = asyncio.create_task(self._start_named())
         while not self._gate.is_reached:
             ended, _ = await asyncio.wait({self._starting}, timeout=_POLL_SECONDS)
@@ -95,7 +116,7 @@ class VllmEngine(Engine):
         return await self._starting
 
     async def _start_named(self) -> Capabilities:
-        with needs.naming():
+        with compat.naming():
             return await self._start()
 
     async def _start(self) -> Capabilities:
@@ -116,7 +137,7 @@ class VllmEngine(Engine):
         self._longest_token = longest_token(self._tokenizer)
         self._max_model_len = self._engine.model_config.max_model_len
         fast_paths.probe("load", "a config that tells the engine's capacity", self._read_capacity)
-        self._vocabulary = needs.vocabulary(self._engine.model_config)
+        self._vocabulary = compat.vocabulary_size(self._engine.model_config)
         self._grammars = GrammarTrials.of(self._engine, self._tokenizer, self._vocabulary)
         self._http = await HttpApp.create(
             self._engine,
@@ -126,7 +147,7 @@ class VllmEngine(Engine):
             longest_token=self._longest_token,
             grammars=self._grammars,
         )
-        if "generate" in await needs.supported_tasks(self._engine):
+        if "generate" in await compat.supported_tasks(self._engine):
             await self._http.self_test(self._tokenizer).run()
         self._model_defaults = compat.default_sampling(self._engine)
         say_if_newer(names.vllm_version, fast_paths.states())
@@ -137,9 +158,9 @@ class VllmEngine(Engine):
         """Return the engine's; None where its user wants none: prompts are ids, then."""
         if getattr(self._engine.model_config, "skip_tokenizer_init", False):
             return None
-        found = await needs.answer(self._engine, "get_tokenizer")
+        found = await compat.answer_of(self._engine, "get_tokenizer")
         compat.keep_end(found)
-        return needs.checked(found, "AsyncLLM.get_tokenizer", "encode")
+        return compat.checked(found, "AsyncLLM.get_tokenizer", "encode")
 
     def _create(self, arguments: Any) -> Any:
         try:
@@ -159,7 +180,7 @@ class VllmEngine(Engine):
             create = partial(create, on_config=self._gate.expect)
         if is_rank():
             # Only under MPI, and it imports torch's collectives.
-            from lmi_backend.engines.vllm.inside.lockstep import LockstepClient  # noqa: PLC0415
+            from lmi_backend.engines.vllm.ranks import LockstepClient  # noqa: PLC0415
 
             with compat.core_client(LockstepClient):
                 return create()
@@ -211,7 +232,7 @@ class VllmEngine(Engine):
                 )
                 adapter = await self._adapters.hold(self._engine, request.adapter)
                 with adapter as arguments["lora_request"]:
-                    await (answers if own else public).generate(
+                    await (answers if own else bodies).generate(
                         self._engine,
                         arguments,
                         reader,
@@ -228,8 +249,8 @@ class VllmEngine(Engine):
         check_sampling(request.sampling, bounds)
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         params = sampling_params(request, self._model_defaults, self._vocabulary)
-        extra_arguments.check(params)
-        seeded_steps.check(params)
+        requests.check_extra_arguments(params)
+        cpu.check_seed(params)
         await self._grammars.check(params)
         return {
             "params": params,
@@ -269,14 +290,14 @@ class VllmEngine(Engine):
 
     async def check_health(self) -> None:
         try:
-            await needs.settled(self._engine.check_health())
+            await compat.settled(self._engine.check_health())
         except names.EngineDeadError as error:
             raise translated(error) from error
 
     async def close(self) -> None:
         engine, self._engine = self._engine, None
         if engine is not None:
-            await needs.settled(await asyncio.to_thread(engine.shutdown))
+            await compat.settled(await asyncio.to_thread(engine.shutdown))
 
 
 async def _import_while(loading: asyncio.Task[Any]) -> None:
@@ -287,6 +308,119 @@ async def _import_while(loading: asyncio.Task[Any]) -> None:
     this = psutil.Process()
     while not loading.done():
         if this.children():
-            await asyncio.to_thread(server_compat.http_server)
+            await asyncio.to_thread(vllm_server.http_server)
             return
         await asyncio.sleep(_POLL_SECONDS)
+
+
+class VllmFollower(Rank):
+    """A rank after the first: one engine core, in a thread, takes the steps that rank 0 takes."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        self._is_dead = False
+
+    async def start(self) -> Capabilities:
+        before_loading(self._config)
+        arguments = engine_args(self._config)
+        ready: Future[None] = Future()
+        thread = threading.Thread(
+            target=self._follow, args=(arguments, ready), name="lmi-lockstep", daemon=True
+        )
+        thread.start()
+        try:
+            await asyncio.wrap_future(ready)
+        except ValueError as error:
+            raise ConfigurationError(f"vLLM refuses to start: {error}") from error
+        return Capabilities("vllm", names.vllm_version, 0)
+
+    def _follow(self, arguments: Any, ready: Future[None]) -> None:
+        # It imports torch's collectives.
+        from lmi_backend.engines.vllm.ranks import follow  # noqa: PLC0415
+
+        try:
+            follow(compat.core_config(arguments), ready)
+        except BaseException as error:  # noqa: BLE001  raised where it is started
+            if not ready.done():
+                ready.set_exception(error)
+            _log.exception("this rank's engine core died")
+            self._is_dead = True
+
+    async def check_health(self) -> None:
+        if self._is_dead:
+            raise EngineDeadError("this rank's engine core died")
+
+
+_RETRY_SECONDS: Final = 0.5
+_END_SECONDS: Final = 5.0
+# A machine that loses its power says no goodbye: silence of 10 s, then three questions.
+_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+
+
+class VllmNode(Rank):
+    """This machine's part of a model that spans several without Ray and MPI.
+
+    The first machine has the engine. vLLM's own headless mode runs in a process of its own, as it
+    wants a main thread. It does not notice when the first machine is gone; here that is seen.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        self._process: BaseProcess | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> Capabilities:
+        import multiprocessing  # noqa: PLC0415  it makes a module of the program's
+
+        # Ready at once: whether all have come together, the first machine knows.
+        process = multiprocessing.get_context("spawn").Process(target=_run, args=(self._config,))
+        process.start()
+        self._process = process
+        arguments = self._config.arguments
+        self._watch = asyncio.create_task(
+            _outlive(str(arguments["master_addr"]), int(arguments["master_port"]))
+        )
+        return Capabilities("vllm", installed_version("vllm", sys.executable), 0)
+
+    async def check_health(self) -> None:
+        if self._process is not None and not self._process.is_alive():
+            raise EngineDeadError(f"vLLM on this machine exited with {self._process.exitcode}")
+        if self._watch is not None and self._watch.done():
+            raise EngineDeadError("the model's first machine is gone; it is joined again")
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if self._watch is not None:
+            self._watch.cancel()
+        if process is not None:
+            process.terminate()
+            await asyncio.to_thread(process.join, _END_SECONDS)
+
+
+async def _outlive(host: str, port: int) -> None:
+    """Return when torch's store, which the first machine's engine keeps, was there and is gone."""
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection(host, port)
+            break
+        except OSError:
+            await asyncio.sleep(_RETRY_SECONDS)
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, seconds in _KEEPALIVE:
+        connection.setsockopt(socket.IPPROTO_TCP, option, seconds)
+    _log.info("joined the model at %s, port %d", host, port)
+    try:
+        # The store says nothing by itself.
+        while await reader.read(1 << 10):
+            pass
+    except OSError as error:
+        _log.info("the first machine cannot be reached: %s", error)
+    finally:
+        writer.close()
+
+
+def _run(config: EngineConfig) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    before_loading(config)
+    compat.run_headless(engine_args(config))

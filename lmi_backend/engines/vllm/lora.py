@@ -12,12 +12,15 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmi_backend.adapter_files import Seen, seen, without_folder
-from lmi_backend.engines.vllm.inside import names, needs
-from lmi_backend.engines.vllm.inside.failures import translated
-from lmi_backend.errors import RequestError
+from lmi_backend.engines.vllm import compat, fast_paths, names
+from lmi_backend.engines.vllm.requests import translated
+from lmi_backend.errors import EngineError, RequestError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 
 class LoraAdapters:
@@ -54,7 +57,7 @@ class LoraAdapters:
         try:
             names.LoRARequest(lora_name="a", lora_int_id=1, lora_path="a")
         except TypeError as error:
-            raise needs.unservable(f"LoRARequest: {error}") from error
+            raise compat.unservable(f"LoRARequest: {error}") from error
 
     async def hold(self, engine: Any, name: str) -> AbstractContextManager[Any]:
         """Return what holds the LoRARequest of a name while a request runs; enter it at once.
@@ -126,7 +129,7 @@ class LoraAdapters:
                 request = await self._loaded_anew(engine, name, folder)
             await self._replace(engine, request)
             if pin and not is_pinned:
-                await needs.settled(engine.pin_lora(request.lora_int_id))
+                await compat.settled(engine.pin_lora(request.lora_int_id))
                 self._pinned.add(request.lora_int_id)
 
     def _check_pin(self, name: str) -> None:
@@ -168,7 +171,7 @@ class LoraAdapters:
         """Have the core load what a folder holds now; outside of a step it may fail."""
         request, files = self._request(name, folder), await asyncio.to_thread(seen, folder)
         try:
-            await needs.settled(engine.add_lora(request))
+            await compat.settled(engine.add_lora(request))
         except names.EngineDeadError as error:
             raise translated(error) from error
         except Exception as error:
@@ -183,7 +186,7 @@ class LoraAdapters:
         self._loaded.pop(request.lora_int_id, None)
         self._pinned.discard(request.lora_int_id)
         del self._users[request.lora_int_id]
-        await needs.settled(engine.remove_lora(request.lora_int_id))
+        await compat.settled(engine.remove_lora(request.lora_int_id))
 
     def _note_removal(self, removal: asyncio.Task[None]) -> None:
         self._removals.discard(removal)
@@ -192,4 +195,67 @@ class LoraAdapters:
             removal.exception()
 
     async def _has(self, engine: Any, request: Any) -> bool:
-        return request.lora_int_id in await needs.settled(engine.list_loras())
+        return request.lora_int_id in await compat.settled(engine.list_loras())
+
+
+if TYPE_CHECKING:
+    pass  # DROPPED
+
+
+class AdapterTable:
+    """The adapters of one server.
+
+    Args:
+        models: vLLM's OpenAIServingModels.
+        engine: vLLM's AsyncLLM.
+        adapters: the engine's.
+    """
+
+    def __init__(self, models: Any, engine: Any, adapters: LoraAdapters) -> None:
+        self._models, self._engine, self._adapters = models, engine, adapters
+        self._known = adapters.known
+        self._loaded: dict[str, Any] = {}
+        self._lock = asyncio.Lock()
+        fast_paths.probe("adapter_table", "a table of adapters by name", self._share)
+
+    def _share(self) -> None:
+        if not isinstance(self._models.lora_requests, dict):
+            raise TypeError(f"lora_requests is of type {type(self._models.lora_requests).__name__}")
+        # What we load or forget is known there at once.
+        self._models.lora_requests = self._known
+        if self._models.lora_requests is not self._known:
+            raise TypeError("lora_requests cannot be replaced")
+
+    def has(self, name: object) -> bool:
+        """Tell whether an adapter is called so."""
+        return isinstance(name, str) and name in self._known
+
+    async def hold(self, model: object) -> AbstractContextManager[Any]:
+        """Have the engine and its server know the adapter that a request names, while it runs.
+
+        Raises as `LoraAdapters.hold` does.
+        """
+        name = model if isinstance(model, str) and self.has(model) else ""
+        held = await self._adapters.hold(self._engine, name)
+        if not fast_paths.is_on("adapter_table"):
+            await self._tell(name)
+        return held
+
+    async def _tell(self, asked: str) -> None:
+        """Report to the server what has changed, and the adapter that a request needs."""
+        async with self._lock:
+            for name in [
+                name for name, each in self._loaded.items() if self._known.get(name) != each
+            ]:
+                request = names.UnloadLoRAAdapterRequest(lora_name=name)
+                await self._models.unload_lora_adapter(request)
+                del self._loaded[name]
+            if asked in self._known and asked not in self._loaded:
+                await self._load(asked, self._known[asked])
+
+    async def _load(self, name: str, adapter: Any) -> None:
+        request = names.LoadLoRAAdapterRequest(lora_name=name, lora_path=adapter.lora_path)
+        answer = await self._models.load_lora_adapter(request)
+        if not isinstance(answer, str):
+            raise EngineError(f"vLLM's server does not take the adapter {name}: {answer}")
+        self._loaded[name] = adapter

@@ -90,8 +90,8 @@ SPEC: Final = EngineSpec(
         name="vllm",
         title="vLLM",
         engine="lmi_backend.engines.vllm.engine:VllmEngine",
-        follower="lmi_backend.engines.vllm.follower:VllmFollower",
-        node="lmi_backend.engines.vllm.node:VllmNode",
+        follower="lmi_backend.engines.vllm.engine:VllmFollower",
+        node="lmi_backend.engines.vllm.engine:VllmNode",
         library="vllm",
         source=ArgumentSource(
             "vllm",

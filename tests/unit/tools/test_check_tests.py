@@ -55,12 +55,13 @@ def test_a_rule_takes_one_snippet_and_refuses_the_other(
     assert _broken(rule, path, rejected)
 
 
-def test_a_test_file_has_its_module() -> None:
+def test_tests_have_the_folder_of_what_they_test() -> None:
     for path in ("unit/cli/test_main.py", "unit/tools/test_check_tests.py", "chaos/test_a.py"):
         assert not _broken("layout", path, "")
-    assert _broken("layout", "unit/cli/test_nothing.py", "") == [
-        "there is no lmi_backend/cli/nothing.py: move the tests to their module's"
-    ]
+    for path, place in (("nothing/test_main.py", "nothing"), ("test_nothing.py", "nothing.py")):
+        assert _broken("layout", f"unit/{path}", "") == [
+            f"there is no lmi_backend/{place}: move the tests to their module's"
+        ]
 
 
 def test_a_reason_that_no_file_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

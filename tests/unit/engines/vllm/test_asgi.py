@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.protocol import ChunkSink, Engine
 from lmi_backend.engines.streams import respond_stream
-from lmi_backend.engines.vllm import asgi
+from lmi_backend.engines.vllm import http_app
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import HttpChunk, HttpRequest
 from tests.support.waiting import turns
@@ -26,7 +26,7 @@ class Calling(Engine):
         self._application = application
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
-        await asgi.respond(self._application, request, sink.take)
+        await http_app.respond(self._application, request, sink.take)
 
 
 def respond(application: Any, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
@@ -196,7 +196,7 @@ async def test_a_reader_that_is_cancelled_is_a_client_that_has_gone() -> None:
 
 
 async def test_an_application_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmi_backend.engines.vllm.asgi._LEAVE_SECONDS", 0.01)
+    monkeypatch.setattr("lmi_backend.engines.vllm.http_app._LEAVE_SECONDS", 0.01)
     ended = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm import media_budget
-from lmi_backend.engines.vllm.media_budget import TIMES, MediaBudget, NoRoomError, Pixels
+from lmi_backend.engines.vllm import images
+from lmi_backend.engines.vllm.images import TIMES, MediaBudget, NoRoomError, Pixels
 from lmi_backend.errors import UnavailableError
 from tests.support.waiting import HANG_SECONDS
 
@@ -106,7 +106,7 @@ async def test_requests_that_all_hold_some_and_want_more_all_complete() -> None:
 
 
 async def test_who_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(media_budget, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(images, "WAIT_SECONDS", 0.05)
     budget = MediaBudget()
     requests, late = _full(budget), _request(budget)
     with pytest.raises(UnavailableError, match="hold the memory for decoded images"):

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from lmi_backend.engines.vllm.newness import say_if_newer
+from lmi_backend.engines.vllm.fast_paths import say_if_newer
 from lmi_backend.options.releases import newest_run
 
 

@@ -6,7 +6,7 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from lmi_backend.engines.vllm import plugins
+from lmi_backend.engines.vllm import starting
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def test_they_are_found_by_vllms_words() -> None:
         ("forced_tokens", "vllm.logits_processors", "lmi-backend"),
     ):
         assert entry not in [each.name for each in entry_points(group=group)]
-        plugins.install(name)
+        starting.install_plugin(name)
         assert [each.name for each in entry_points(group=group)].count(entry) == 1
 
 
@@ -37,6 +37,6 @@ def test_a_users_list_of_plugins_has_ours_too(
 ) -> None:
     if listed is not None:
         monkeypatch.setenv("VLLM_PLUGINS", listed)
-    plugins.install("waits")
-    plugins.install("forced_tokens")
+    starting.install_plugin("waits")
+    starting.install_plugin("forced_tokens")
     assert os.environ.get("VLLM_PLUGINS") == then

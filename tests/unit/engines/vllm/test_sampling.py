@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import names
-from lmi_backend.engines.vllm.sampling import check_parameters, sampling_params
+from lmi_backend.engines.vllm import names
+from lmi_backend.engines.vllm.requests import check_parameters, sampling_params
 from lmi_backend.errors import ConfigurationError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lmi_backend.engines.vllm.structural_tags import bounded
+from lmi_backend.engines.vllm.grammars import bounded
 
 SCHEMA = {"type": "object", "properties": {"type": {"const": "json_schema", "json_schema": {}}}}
 CONTENT = {"type": "json_schema", "json_schema": SCHEMA}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import fast_paths
-from lmi_backend.engines.vllm.inside.table import PATHS
+from lmi_backend.engines.vllm import fast_paths
+from lmi_backend.engines.vllm.fast_paths import PATHS
 from lmi_backend.errors import OptionError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.classification import status_of

@@ -1,0 +1,467 @@
+"""Bodies of vLLM's server: their kinds, their answers, and the engine that it calls for them."""
+
+from __future__ import annotations
+
+import contextvars
+from collections import OrderedDict
+from contextlib import aclosing
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from lmi_backend.clients.anthropic.errors import EVENT, in_known_words
+from lmi_backend.engines.vllm import cpu, images, names, requests
+from lmi_backend.engines.vllm.requests import ids_of, length, unfit
+from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay, resume_strategy_of
+from lmi_backend.engines.vllm.vllm_server import ShownPrompt
+from lmi_backend.errors import RequestError
+from lmi_backend.generation import HttpChunk
+from lmi_backend.structures import StructureBounds, check_structures
+from lmi_backend.token_ids import pack
+from lmi_backend.unreadable import UNREADABLE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+
+    from lmi_backend.engines.protocol import ChunkSink, DeltaSink
+    from lmi_backend.engines.vllm.grammars import GrammarTrials
+    from lmi_backend.engines.vllm.layouts import StreamLayouts
+    from lmi_backend.engines.vllm.lora import LoraAdapters
+    from lmi_backend.engines.vllm.requests import OutputReader
+    from lmi_backend.generation import Continuation, HttpChunk
+
+# Kinds: bodies that differ in their prompt alone, and what vLLM's server makes of all of them.
+
+LIMITS: Final = ("max_completion_tokens", "max_tokens")
+"""Members that limit an answer; the first counts."""
+NULL: Final = b"null"
+members_of: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+"""Reads a body as far as its members."""
+_FREE: Final = frozenset({"messages", "prompt", "user"})
+"""Members that may differ between bodies of one kind."""
+_MOST_KINDS: Final = 256
+"""That are remembered."""
+_MOST_BYTES: Final = 256
+"""Of a member, above which its digest stands for it."""
+
+
+class Rendering(NamedTuple):
+    """What vLLM's server has given its renderer besides messages, and what it got."""
+
+    given: tuple[Any, ...]
+    named: dict[str, Any]
+    prompts: Any
+
+
+class Known(NamedTuple):
+    """What vLLM's server makes of each plain chat of a kind."""
+
+    params: Any
+    rendering: Rendering
+    is_rest: bool
+    """Whether an answer may take all that its prompt leaves."""
+    head: HttpChunk
+    digits: int
+    """Of an answer's id, where the client gives none."""
+    is_short: bool
+    """Whether short chats are rendered without a thread."""
+
+
+class BodyKind:
+    """Bodies of one path that are the same but for their prompt, their limit and their user."""
+
+    def __init__(self) -> None:
+        self.is_laid_out = self.is_checked = False
+        """Whether its events were looked at; whether a body has passed `check_body` as it was."""
+        self.layouts: StreamLayouts | None = None
+        self.known: Known | None = None
+        self.server: Any = None
+        """That of vLLM, which writes the events of errors; only of a kind that is known."""
+
+
+class Kinds(OrderedDict[Any, BodyKind]):
+    """The kinds that came last."""
+
+    def of(self, path: str, members: Mapping[str, msgspec.Raw], *, has_id: bool) -> BodyKind:
+        """Return the kind of a body, which is new if no such body came lately.
+
+        Args:
+            has_id: whether its client has given its answer an id.
+        """
+        key = (
+            path,
+            has_id,
+            *((name, _key(name, bytes(raw))) for name, raw in members.items() if name not in _FREE),
+        )
+        kind = self.get(key)
+        if kind is None:
+            kind = self[key] = BodyKind()
+            if len(self) > _MOST_KINDS:
+                self.popitem(last=False)
+        else:
+            self.move_to_end(key)
+        return kind
+
+    def of_body(self, path: str, text: bytes) -> BodyKind | None:
+        """Return the kind of any body; None of one that cannot be read."""
+        try:
+            return self.of(path, members_of(text), has_id=False)
+        except UNREADABLE:
+            return None
+
+
+def _key(name: str, raw: bytes) -> Any:
+    if name in LIMITS:
+        return raw == NULL
+    return raw if len(raw) <= _MOST_BYTES else blake2b(raw, digest_size=16).digest()
+
+
+# Answers: what vLLM's server writes of a body, what we write, and their tokens.
+
+_FIRST: Final = ("prompt", "sampling_params", "request_id")
+"""Parameters of `AsyncLLM.generate`, in their order."""
+
+
+class BodyAnswer:
+    """One body's answer: hands chunks on, and counts their tokens.
+
+    Args:
+        sink: takes the chunks.
+        engine: the AsyncLLM.
+        sends_ids: whether chunks carry the ids of their tokens, where the answer could resume.
+        continuation: where it resumes.
+        kind: returns the kind of its body, if it can be told.
+    """
+
+    def __init__(
+        self,
+        sink: ChunkSink,
+        engine: Any,
+        *,
+        sends_ids: bool,
+        continuation: Continuation | None = None,
+        kind: Callable[[], BodyKind | None] = lambda: None,
+    ) -> None:
+        self._sink, self.engine, self._may_send_ids = sink, engine, sends_ids
+        self.continuation, self.kind = continuation, kind
+        self.own = _OwnSink(self)
+        """Takes what is written without the server."""
+        self.head = HttpChunk()
+        """Status and headers."""
+        self.call: Call | None = None
+        """Of the engine, by the server; None if there were several."""
+        self.server: Any = None
+        """That of vLLM which writes its events, if a stream of our own stands for it."""
+        self.num_calls = 0
+        self.renderings: list[Rendering] = []
+        """Of chats, by the server."""
+        self.sends_ids = False
+        """Whether chunks carry the ids of their tokens."""
+        self.ids = b""
+        """Of tokens that no chunk has carried yet."""
+        self.is_over = False
+        """Whether its last token has come: what is left of it leaves as one chunk."""
+        self._buffered = HttpChunk()
+        self.buffers_role = False
+        """Whether the next event tells a chat's role, and leaves with the first that tells a token.
+
+        The ids of that token come with the role, so a worker that resumes from there would not send
+        the token itself.
+        """
+        self.shows_prompt = False
+        """Whether its client wants to see the prompt."""
+        self.shows_prompt_only = False
+        """Whether the prompt is all that its client wants."""
+        self.prompt_tokens = self.generated_tokens = 0
+        self.is_cut = False
+        """Whether the engine died, also if the server hid that."""
+        self.is_written = False
+        """Whether all of it was written without the server."""
+        self._given = 0
+
+    def may_send_ids(self, params: Any) -> bool:
+        """Tell whether chunks of a call with these parameters carry the ids of their tokens."""
+        return self._may_send_ids and bool(resume_strategy_of(self.engine, params))
+
+    def begin(self, head: HttpChunk) -> None:
+        """Take status and headers from the server."""
+        self.head = head
+
+    def take(self, chunk: HttpChunk) -> None:
+        """Take a chunk from the server."""
+        if self.engine.errored:
+            # Perhaps the server's own words of that, in the middle of a stream that can resume.
+            self.is_cut = True
+            return
+        if images.is_refused() or self.is_written:
+            # In vLLM's words, as a fault of the server; `HttpApp.respond` raises it.
+            return
+        if chunk.data.startswith(EVENT):
+            chunk.data = in_known_words(chunk.data)
+        chunk.num_tokens, self._given = self.generated_tokens - self._given, self.generated_tokens
+        chunk.num_prompt_tokens = self.prompt_tokens
+        chunk.ids, self.ids = self.ids, b""
+        if self.buffers_role and not chunk.is_last:
+            self.buffers_role, self._buffered = False, chunk
+            return
+        if self.is_over and not chunk.is_last:
+            # A worker that resumes from an answer's last token would generate more.
+            self._buffered.merge(chunk)
+            return
+        if self._buffered.data:
+            self._buffered.merge(chunk)
+            self._buffered.status, self._buffered.headers = chunk.status, chunk.headers
+            chunk, self._buffered = self._buffered, HttpChunk()
+        self._sink.take(chunk)
+
+    def write(self, chunk: HttpChunk) -> None:
+        """Take a chunk that was written without the server."""
+        if chunk.is_last:
+            self.is_written = True
+        self._given += chunk.num_tokens
+        self._sink.take(chunk)
+
+
+class Call:
+    """One call of `AsyncLLM.generate` by vLLM's server, or in its place.
+
+    Args:
+        client: the engine, as the server sees it.
+        answer: that it is for.
+        given: its arguments.
+        named: the others.
+    """
+
+    def __init__(
+        self, client: Any, answer: BodyAnswer, given: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        self.client, self.answer, self.given, self.named = client, answer, given, named
+        self.engine = client.engine
+        self.params = named.get("sampling_params", given[1] if len(given) > 1 else None)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `AsyncLLM.add_request`."""
+        arguments = dict(zip(_FIRST, self.given, strict=False)) | self.named
+        arguments["params"] = arguments.pop("sampling_params")
+        return arguments
+
+
+class _OwnSink:
+    """Takes the chunks of an answer of our own."""
+
+    __slots__ = ("defer", "take")
+
+    def __init__(self, answer: BodyAnswer) -> None:
+        self.take, self.defer = answer.write, answer._sink.defer
+
+
+current_answer: contextvars.ContextVar[BodyAnswer | None] = contextvars.ContextVar(
+    "current_answer", default=None
+)
+"""Of this task."""
+
+
+class Counted:
+    """What vLLM's own requests generate for an answer."""
+
+    def __init__(self, engine: Any, answer: BodyAnswer, params: Any) -> None:
+        self._answer = answer
+        answer.sends_ids = answer.num_calls == 1 and answer.may_send_ids(params)
+        self._is_delta = getattr(params, "output_kind", None) == names.RequestOutputKind.DELTA
+        self._has_prompt = False
+        self._counted: dict[int, int] = {}
+        """Tokens that are counted already of what an output tells, by answer."""
+
+    def count(self, output: Any, *, is_known: bool = False) -> None:
+        """Count the tokens of an output; vLLM gives all so far, or only what is new.
+
+        Args:
+            is_known: whether the stub has their ids.
+        """
+        if not self._has_prompt:
+            self._has_prompt = True
+            images.release()
+            self._answer.prompt_tokens += length(output.prompt_token_ids)
+        for answer in output.outputs:
+            ids = ids_of(answer)
+            given, counted = len(ids), self._counted.get(answer.index, 0)
+            self._answer.generated_tokens += given - counted
+            if self._answer.sends_ids and not is_known:
+                self._answer.ids += pack(ids[counted:])
+            if not self._is_delta:
+                self._counted[answer.index] = given
+        # A method would be true from the first output on, and nothing would leave before the last.
+        if output.finished is True and self._answer.sends_ids:
+            self._answer.is_over = True
+
+
+# The public way, as vLLM's documentation has it: a task waits for the output of each token.
+
+
+async def generate_publicly(
+    engine: Any,
+    arguments: dict[str, Any],
+    reader: OutputReader,
+    sink: DeltaSink,
+    *,
+    continuation: Continuation | None,
+    on_added: Callable[[], Awaitable[None]],
+) -> None:
+    """Generate one request's answers, as `answers.generate` does."""
+    given = {"sampling_params": arguments.pop("params"), **arguments}
+    arguments.pop("prompt", None)
+    resumed = ReplayedAnswer(engine, continuation) if continuation is not None else None
+    current_replay.set(resumed)
+    async with aclosing(engine.generate(**given)) as outputs:
+        del given
+        async for output in outputs:
+            if resumed is not None:
+                resumed.check_begun()
+            await on_added()
+            for delta in reader.deltas(output):
+                sink.take(delta)
+
+
+# The engine as vLLM's server sees it: what it generates is counted, and checked before.
+
+_OWN_SIZE: Final = 4
+_OWN_DEPTH: Final = 16
+"""Of what vLLM writes around a client's schema, or makes of a grammar: times, and levels."""
+
+
+class EngineClient:
+    """The engine, whose generated tokens are counted for the HTTP request they belong to.
+
+    All calls of vLLM's server come through here, so what it compiles is checked too.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        bounds: StructureBounds,
+        grammars: GrammarTrials,
+        adapters: LoraAdapters,
+    ) -> None:
+        self.engine, self._bounds, self._grammars = engine, _wrapped(bounds), grammars
+        self._adapters = adapters
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def _check_adapter(self, adapter: Any) -> None:
+        """Refuse an adapter that nobody has looked at: see `LoraAdapters.hold`."""
+        if adapter is not None and not self._adapters.is_loaded(adapter.lora_name):
+            problem = "the body names its model in a way that cannot be read before"
+            raise names.VLLMClientError(f"{problem}; accepted: JSON without NaN and Infinity")
+
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_adapter(kwargs.get("lora_request"))
+        return self.engine.encode(*args, **kwargs)
+
+    async def check(self, params: Any, named: dict[str, Any]) -> None:
+        """Raise for what the engine must not get.
+
+        Raises:
+            VLLMClientError: a client may be told.
+        """
+        self._check_adapter(named.get("lora_request"))
+        await _check(params, self._bounds, self._grammars)
+
+    def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+        answer = current_answer.get()
+        if answer is not None:
+            answer.num_calls += 1
+            # One of several is no whole answer.
+            is_alone = answer.num_calls == 1
+            answer.call = Call(self, answer, args, kwargs) if is_alone else None
+        return self._generate(answer, args, kwargs)
+
+    async def _generate(
+        self, answer: BodyAnswer | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> AsyncGenerator[Any, None]:
+        params = _params(args, kwargs)
+        await self.check(params, kwargs)
+        counted = Counted(self.engine, answer, params) if answer else None
+        shown = ShownPrompt(
+            params,
+            args[0] if args else kwargs.get("prompt"),
+            is_all=answer is not None and answer.shows_prompt_only,
+            is_shown=answer is not None and answer.shows_prompt,
+        )
+        is_structured, num_tokens = getattr(params, "structured_outputs", None) is not None, 0
+        resumed = None
+        if answer is not None and answer.continuation is not None and answer.num_calls == 1:
+            resumed = ReplayedAnswer(self.engine, answer.continuation)
+            current_replay.set(resumed)
+        # Closed with this one: closing is the abort.
+        async with aclosing(self.engine.generate(*args, **kwargs)) as outputs:
+            async for output in outputs:
+                shown.mend(output)
+                if is_structured:
+                    num_tokens = _fitting(output, num_tokens)
+                for earlier in _replayed(resumed, counted):
+                    yield earlier
+                if counted is not None:
+                    counted.count(output)
+                yield output
+
+
+def _replayed(resumed: ReplayedAnswer | None, counted: Counted | None) -> Iterator[Any]:
+    """Yield the outputs of the tokens that the client of a resumed request has, once.
+
+    Raises:
+        EngineError: it does not resume.
+    """
+    if resumed is None:
+        return
+    resumed.check_begun()
+    while resumed.outputs:
+        output = resumed.outputs.popleft()
+        if counted is not None:
+            counted.count(output, is_known=True)
+        yield output
+
+
+def _fitting(output: Any, num_tokens: int) -> int:
+    """Return how many tokens of an answer with structured outputs fit them by now.
+
+    Raises:
+        VLLMClientError: the next one does not; vLLM's server would call it a fault of its own.
+    """
+    for each in getattr(output, "outputs", ()):
+        num_new = length(each.token_ids)
+        if each.finish_reason == "error":
+            raise names.VLLMClientError(f"structured_outputs {unfit(num_tokens, num_new)}")
+        num_tokens += num_new
+    return num_tokens
+
+
+def _params(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return kwargs.get("sampling_params", args[1] if len(args) > 1 else None)
+
+
+def _wrapped(bounds: StructureBounds) -> StructureBounds:
+    """Return the bounds of what vLLM makes of a client's schemas: it puts them into its own."""
+    return replace(
+        bounds,
+        size=_OWN_SIZE * bounds.size,
+        depth=bounds.depth + _OWN_DEPTH,
+        repeats=_OWN_SIZE * bounds.repeats,
+    )
+
+
+async def _check(params: Any, bounds: StructureBounds, grammars: GrammarTrials) -> None:
+    """Check what may end the core, and what will be compiled, made of any field of a body."""
+    structures = getattr(params, "structured_outputs", None)
+    try:
+        requests.check_extra_arguments(params)
+        cpu.check_seed(params)
+        if structures is None:
+            return
+        given = {name: value for name, value in vars(structures).items() if value is not None}
+        check_structures(given, bounds)
+        await grammars.check(params)
+    except RequestError as error:
+        raise names.VLLMClientError(str(error)) from error

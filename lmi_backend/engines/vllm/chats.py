@@ -1,0 +1,401 @@
+"""Plain chats whose bodies differ in their messages alone, answered past vLLM's server.
+
+Most clients send the same body each time, but for its messages. Of the first one vLLM's server
+makes the parameters, the arguments of its renderer and the layout of its events. The next ones need
+a prompt and nothing else. A body with anything that is not listed here, and each error, is left to
+the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import secrets
+import sys
+import time
+from copy import copy
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from lmi_backend.clients.openai.paths import CHATS
+from lmi_backend.engines.body_texts import MOST_ITEMS
+from lmi_backend.engines.vllm import compat, cpu, fast_paths, names
+from lmi_backend.engines.vllm.bodies import (
+    LIMITS,
+    NULL,
+    BodyKind,
+    Call,
+    Kinds,
+    Known,
+    Rendering,
+    current_answer,
+    members_of,
+)
+from lmi_backend.engines.vllm.streams import StreamWriter, write
+from lmi_backend.generation import HttpChunk
+from lmi_backend.outline import LARGE, Outline
+from lmi_backend.unreadable import UNREADABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lmi_backend.engines.vllm.bodies import BodyAnswer, EngineClient, Rendering
+    from lmi_backend.generation import HttpRequest
+
+# vLLM's renderer makes each prompt in two calls of one thread: the template, then the tokens. Of
+# many chats that come at once, all templates are ahead of the first tokens. So the engine gets no
+# chat before nearly all are done. The thread and the loop also wait for each other. Here a few
+# chats a turn are rendered by vLLM's own function without a thread.
+
+_log = logging.getLogger(__name__)
+
+Messages = list[dict[str, str]]
+
+MOST_CHARACTERS: Final = 2048
+"""Of a chat: its tokens take 1 ms. Those of a longer one take longer than a thread does."""
+MOST_MESSAGES: Final = 64
+_A_TURN: Final = 16
+"""Chats that are rendered before others have their turn."""
+_CHARACTERS_A_TURN: Final = 4096
+_MOST_SECONDS: Final = 0.02
+"""Of CPU that a chat may take: others wait meanwhile. Most take less than 1 ms."""
+_ARRIVAL: Final = "arrival_time"
+"""Member of a prompt that is no other's."""
+
+
+class _Waiting(NamedTuple):
+    messages: Messages
+    rendering: Rendering
+    characters: int
+    prompt: asyncio.Future[Any]
+
+
+class ShortChats:
+    """Renders short chats of one engine.
+
+    Args:
+        renderer: vLLM's.
+    """
+
+    def __init__(self, renderer: Any) -> None:
+        self._render = getattr(renderer, "render_chat", None)
+        if inspect.iscoroutinefunction(self._render):
+            self._render = None
+        self._waiting: list[_Waiting] = []
+
+    def makes_same(self, messages: Messages, rendering: Rendering) -> bool:
+        """Tell whether a chat is rendered here as vLLM's server has it, and soon enough."""
+        if self._render is None or _size_of(messages) is None:
+            return False
+        began = time.thread_time()
+        try:
+            (ours,), (theirs,) = self._prompts([messages], rendering), rendering.prompts
+            is_same = bool(_timeless(ours) == _timeless(theirs))
+        except Exception as error:  # noqa: BLE001  vLLM's thread is there
+            _log.debug("short chats are rendered by vLLM's thread: %s", error)
+            return False
+        return is_same and time.thread_time() - began <= _MOST_SECONDS
+
+    async def prompt(self, messages: Messages, rendering: Rendering) -> Any:
+        """Return the prompt of a chat; None where it is too long.
+
+        Raises:
+            Exception: vLLM's, which refuses the chat.
+        """
+        characters = _size_of(messages)
+        if characters is None:
+            return None
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._turn)
+        prompt: asyncio.Future[Any] = loop.create_future()
+        self._waiting.append(_Waiting(messages, rendering, characters, prompt))
+        found = await prompt
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _turn(self) -> None:
+        """Render the first chats that wait and are rendered alike."""
+        together: list[_Waiting] = []
+        rendering, characters = self._waiting[0].rendering, 0
+        for each in self._waiting[:_A_TURN]:
+            characters += each.characters
+            if each.rendering is not rendering or characters > _CHARACTERS_A_TURN:
+                break
+            together.append(each)
+        del self._waiting[: len(together)]
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._turn)
+        left = [each for each in together if not each.prompt.done()]
+        try:
+            prompts = self._prompts([each.messages for each in left], rendering) if left else []
+        except Exception:  # noqa: BLE001  perhaps one of them is refused
+            prompts = [self._alone(each.messages, rendering) for each in left]
+        for each, prompt in zip(left, prompts, strict=True):
+            each.prompt.set_result(prompt)
+
+    def _alone(self, messages: Messages, rendering: Rendering) -> Any:
+        """Return the prompt of one chat, or the exception that comes instead."""
+        try:
+            (prompt,) = self._prompts([messages], rendering)
+        except Exception as error:  # noqa: BLE001  it is this chat's
+            return error
+        return prompt
+
+    def _prompts(self, chats: list[Messages], rendering: Rendering) -> list[Any]:
+        """Return prompts; raises what vLLM does."""
+        _, prompts = self._render(chats, *rendering.given, **rendering.named)  # type: ignore[misc]
+        if len(prompts) != len(chats):
+            raise ValueError("not a prompt for each chat")
+        return list(prompts)
+
+
+def _size_of(messages: Messages) -> int | None:
+    """Return the characters of a chat that is rendered here; None of another one."""
+    if len(messages) > MOST_MESSAGES:
+        return None
+    characters = sum([len(each["content"]) for each in messages])
+    return characters if characters <= MOST_CHARACTERS else None
+
+
+def _timeless(prompt: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in prompt.items() if name != _ARRIVAL}
+
+
+_MEMBERS: Final = frozenset(
+    {
+        "model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature",
+        "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "ignore_eos", "min_tokens",
+        "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "n",
+        "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output",
+        "logprobs", "tool_choice", "chat_template_kwargs", "user",
+    }
+)  # fmt: skip
+"""Members of a body that change its parameters or its events and nothing else, besides messages."""
+_HEADERS: Final = frozenset({"x-request-id", "content-type"})
+"""Headers whose values change nothing but the id."""
+_TRUE: Final = b"true"
+_PREFIX: Final = "chatcmpl-"
+"""Of the ids of answers."""
+_JSON: Final = "application/json"
+_NO_LIMIT: Final = sys.maxsize
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+_messages: Final = msgspec.json.Decoder(list[_Message])
+_value: Final = msgspec.json.decode
+
+
+class Chat(NamedTuple):
+    """One body that may be answered past the server."""
+
+    kind: BodyKind
+    messages: list[dict[str, str]]
+    request_id: str
+    """Empty if it has none."""
+    limit: int | None
+    model: Any
+    """What the body names as its model."""
+
+
+class Chats:
+    """The plain chats of one engine.
+
+    Args:
+        client: the engine, as vLLM's server sees it.
+        kinds: of all bodies.
+    """
+
+    def __init__(self, client: EngineClient, kinds: Kinds) -> None:
+        self._client = client
+        self._max_model_len = client.engine.model_config.max_model_len
+        self._kinds = kinds
+        self._server: Any = None
+        self._render: Any = None
+        self._short: ShortChats | None = None
+
+    def attach(self, server: Any) -> None:
+        """See from now on what vLLM's server renders.
+
+        Args:
+            server: its part that answers chats; None if there is none.
+        """
+        is_logged = getattr(server, "request_logger", None) is not None
+        if server is None or is_logged or getattr(server, "parser_cls", None) is not None:
+            # Each body is logged there, or a parser changes its parameters.
+            return
+        if fast_paths.probe(
+            "own_streams", "a renderer of chats", lambda: self._attach(server.renderer)
+        ):
+            self._server, self._short = server, ShortChats(server.renderer)
+
+    def _attach(self, renderer: Any) -> None:
+        self._render = renderer.render_chat_async
+        if not inspect.iscoroutinefunction(self._render):
+            raise TypeError("render_chat_async is no coroutine")
+        # Its class is generic, so that the object takes no subclass.
+        renderer.render_chat_async = self._rendering
+
+    async def _rendering(self, conversations: Any, *given: Any, **named: Any) -> Any:
+        rendered = await self._render(conversations, *given, **named)
+        if (answer := current_answer.get()) is not None:
+            answer.renderings.append(Rendering(given, named, rendered[1]))
+        return rendered
+
+    def recall(self, request: HttpRequest, most: int) -> Chat | None:
+        """Return a body of a known kind, whose members were all looked at in another body.
+
+        Args:
+            request: the body.
+            most: bytes that all prompts may have.
+        """
+        if self._server is None or len(request.body) > min(most, LARGE):
+            return None
+        chat = self.read(request, Outline(request.body, "", []))
+        if chat is None or not chat.kind.is_checked or len(chat.messages) > MOST_ITEMS:
+            return None
+        return chat
+
+    def read(self, request: HttpRequest, outlined: Outline) -> Chat | None:
+        """Return a body if it may be answered past the server, else None.
+
+        Args:
+            request: its.
+            outlined: the outline of the body.
+        """
+        if self._server is None or request.path != CHATS or outlined.long:
+            return None
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        if headers.keys() - _HEADERS or not _is_json(headers):
+            return None
+        try:
+            members = members_of(outlined.text)
+            if members.keys() - _MEMBERS != {"messages"} or bytes(members["stream"]) != _TRUE:
+                return None
+            messages, limit = _messages.decode(members["messages"]), _limit(members)
+            is_free = isinstance(_value(members.get("user", b'""')), str)
+            model = _value(members.get("model", NULL))
+        except (*UNREADABLE, KeyError, ValueError):
+            return None
+        if not (messages and is_free):
+            return None
+        asked = [{"role": each.role, "content": each.content} for each in messages]
+        request_id = headers.get("x-request-id", "")
+        kind = self._kinds.of(CHATS, members, has_id=bool(request_id))
+        return Chat(kind, asked, request_id, limit, model)
+
+    def note(self, chat: Chat, answer: BodyAnswer) -> None:
+        """Note what vLLM's server has made of a body, if it was answered by a stream of our own."""
+        call, kind = answer.call, chat.kind
+        if call is None or kind.layouts is None or len(answer.renderings) != 1:
+            return
+        (rendering,) = answer.renderings
+        arguments = call.arguments()
+        prompt, params = arguments.pop("prompt"), arguments.pop("params")
+        request_id = arguments.pop("request_id")
+        is_usual = len(rendering.prompts) == 1 and prompt is rendering.prompts[0]
+        if any(arguments.values()) or not is_usual or not _is_plain(params):
+            return
+        rest = self._max_model_len - len(prompt["prompt_token_ids"])
+        has_default = getattr(self._server, "default_sampling_params", {}).get("max_tokens")
+        is_rest = chat.limit is None and not has_default
+        if params.max_tokens != (rest if is_rest else chat.limit):
+            return
+        own_id = request_id.removeprefix(_PREFIX)
+        if own_id == request_id or own_id != (chat.request_id or own_id):
+            return
+        is_short = self._short is not None and self._short.makes_same(chat.messages, rendering)
+        params = compat.replaced(copy(params), max_tokens=_NO_LIMIT)
+        rendering = rendering._replace(prompts=())
+        # It keeps its body, which is small: that of any other kind may hold images.
+        kind.server = answer.server
+        kind.known = Known(params, rendering, is_rest, answer.head, len(own_id), is_short)
+
+    async def respond(self, chat: Chat, answer: BodyAnswer) -> bool:
+        """Answer a body; False if vLLM's server must: no chunk was made then.
+
+        Raises:
+            Exception: the engine is dead.
+        """
+        kind = chat.kind
+        known, layouts = kind.known, kind.layouts
+        is_on = fast_paths.is_on("own_streams")
+        if known is None or layouts is None or not is_on or known.is_rest != (chat.limit is None):
+            return False
+        prompt, params = await self._prompt(chat, known)
+        if prompt is None or cpu.is_seed_refused(params):
+            return False
+        own_id = chat.request_id or secrets.token_hex(known.digits)[: known.digits]
+        answer_id = _PREFIX + own_id
+        named = {"prompt": prompt, "sampling_params": params, "request_id": answer_id}
+        call = Call(self._client, answer, (), named)
+        writer = StreamWriter(layouts, known.head, answer_id, sends_ids=answer.may_send_ids(params))
+        error = await write(call, writer)
+        if error is None:
+            return True
+        if not writer.is_begun:
+            # vLLM's server says what is wrong with the body.
+            return False
+        async for event in kind.server.failure(call, error):
+            answer.take(HttpChunk(event.encode()))
+        answer.take(HttpChunk(is_last=True))
+        return True
+
+    async def _prompt(self, chat: Chat, known: Known) -> tuple[Any, Any]:
+        """Return vLLM's prompt and parameters; None where its server must see the body."""
+        rendering, prompt = known.rendering, None
+        try:
+            if known.is_short and self._short is not None:
+                prompt = await self._short.prompt(chat.messages, rendering)
+            if prompt is None:
+                _, (prompt,) = await self._render(
+                    [chat.messages], *rendering.given, **rendering.named
+                )
+            num_tokens = len(prompt["prompt_token_ids"])
+        except Exception:  # noqa: BLE001  its server will say why
+            return None, None
+        room = self._max_model_len - num_tokens
+        limit = room if known.is_rest else chat.limit
+        params = known.params
+        if limit is None or not max(1, params.min_tokens) <= limit <= min(room, _most(num_tokens)):
+            return None, None
+        return prompt, compat.replaced(copy(params), max_tokens=limit)
+
+
+def _is_plain(params: Any) -> bool:
+    """Tell whether parameters are those of one answer of text, and of nothing else."""
+    wanted = ("structured_outputs", "guided_decoding", "extra_args")
+    return not any(getattr(params, name, None) for name in wanted)
+
+
+def _most(num_prompt_tokens: int) -> int:
+    """Return the most tokens that vLLM's platform generates after a prompt."""
+    bound = getattr(names.current_platform, "get_max_output_tokens", None)
+    return sys.maxsize if bound is None else bound(num_prompt_tokens)
+
+
+def _limit(members: Mapping[str, msgspec.Raw]) -> int | None:
+    """Return the limit of tokens in a body; None for all there are.
+
+    Raises:
+        ValueError: vLLM may read another number.
+    """
+    for name in LIMITS:
+        value = _value(members.get(name, NULL))
+        if value is None:
+            continue
+        if type(value) is not int:
+            raise ValueError(name)
+        return value
+    return None
+
+
+def _is_json(headers: Mapping[str, str]) -> bool:
+    return headers.get("content-type", _JSON).partition(";")[0].strip().lower() == _JSON

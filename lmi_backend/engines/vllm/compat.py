@@ -1,0 +1,372 @@
+"""What this package does with vLLM's engine, where releases differ; names.py has its names.
+
+What is needed may be something else than it was. Where either can be used, it is. Else the engine
+is refused, by the name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import inspect
+import os
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import msgspec
+
+from lmi_backend.engines.vllm import cpu, fast_paths, names
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.options.releases import releases_run
+
+_SHOWN: Final = 200
+_ANSWER_SECONDS: Final = 60.0
+"""For the first answer of a core after its start, which needs no step of the model."""
+_OURS: Final = str(Path(__file__).parents[3])
+
+
+def checked(found: Any, name: str, *members: str) -> Any:
+    """Return what a function of vLLM's gave, if it is what is needed.
+
+    Raises:
+        ConfigurationError: it lacks one of the members.
+    """
+    if lacking := [each for each in members if not hasattr(found, each)]:
+        problem = f"{name} gives a {type(found).__name__}, which has no {', '.join(lacking)}"
+        raise unservable(problem)
+    return found
+
+
+def checked_engine(found: Any) -> Any:
+    """Return an AsyncLLM, if what is read of it is there and can be read as it is.
+
+    Raises:
+        ConfigurationError: it is not so.
+    """
+    checked(found, "AsyncLLM.from_vllm_config", "generate", "errored")
+    checked(found.model_config, "AsyncLLM.model_config", "max_model_len")
+    if not isinstance(length := found.model_config.max_model_len, int):
+        raise unservable(f"ModelConfig.max_model_len is a {type(length).__name__}")
+    checked(found.vllm_config, "AsyncLLM.vllm_config", "model_config")
+    if not isinstance(found.errored, bool):
+        raise unservable(f"AsyncLLM.errored is a {type(found.errored).__name__}")
+    return found
+
+
+def vocabulary_size(model_config: Any) -> int:
+    """Return how many tokens a model has.
+
+    Raises:
+        ConfigurationError: it is no number.
+    """
+    found = model_config.get_vocab_size()
+    if not isinstance(found, int):
+        raise unservable(f"ModelConfig.get_vocab_size gives a {type(found).__name__}")
+    return found
+
+
+def unservable(problem: str) -> ConfigurationError:
+    """Return the error of a vLLM that lacks what has no public way."""
+    return ConfigurationError(
+        f"vLLM {names.vllm_version} cannot be served: {problem}; "
+        f"releases that were run: {releases_run('vllm')}"
+    )
+
+
+@contextmanager
+def naming() -> Iterator[None]:
+    """Have an error of a start that only another vLLM can explain say where it was.
+
+    Raises:
+        ConfigurationError: a name of vLLM's is gone, or is something else.
+    """
+    try:
+        yield
+    except (AttributeError, ImportError, TypeError) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if frame.filename != names.__file__]
+        # What vLLM raises in its own code may be a model's fault.
+        if isinstance(error, names.MissingNameError):
+            raise unservable(str(error)) from error
+        if own[-1].filename.startswith(_OURS):
+            raise unservable(f"`{own[-1].line}` raises {type(error).__name__}: {error}") from error
+        raise
+
+
+async def settled(found: Any) -> Any:
+    """Return what a function of vLLM's gives, whether it is a coroutine in this release or not."""
+    return await found if inspect.isawaitable(found) else found
+
+
+async def answer_of(engine: Any, name: str) -> Any:
+    """Return what a method of the engine gives that takes nothing.
+
+    Raises:
+        ConfigurationError: it raises something, or gives nothing in time.
+    """
+    try:
+        return await asyncio.wait_for(settled(getattr(engine, name)()), _ANSWER_SECONDS)
+    except asyncio.TimeoutError as error:
+        problem = (
+            "the engine of AsyncLLM.from_vllm_config gives no answer to "
+            f"AsyncLLM.{name} in {_ANSWER_SECONDS:.0f} s"
+        )
+        raise unservable(problem) from error
+    except Exception as error:
+        problem = f"AsyncLLM.{name} raises {type(error).__name__}: {error}"
+        raise unservable(problem) from error
+
+
+async def supported_tasks(engine: Any) -> Any:
+    """Return the names of what an engine can do: the first question to its core.
+
+    Raises:
+        ConfigurationError: they are no names, or the core does not answer.
+    """
+    found = await answer_of(engine, "get_supported_tasks")
+    if isinstance(found, Iterator):  # it could be read only once
+        found = tuple(found)
+    try:
+        are_words = all(isinstance(each, str) for each in found)
+    except TypeError:
+        are_words = False
+    if not are_words:
+        raise unservable(f"AsyncLLM.get_supported_tasks gives {found!r}"[:_SHOWN])
+    return found
+
+
+EXTERNAL_LAUNCHER = "external_launcher"
+"""vLLM's name of an executor whose ranks somebody else starts."""
+_TOGETHER: Final = "512"
+"""Outputs of a step that one turn of the event loop processes, in 3 ms."""
+
+
+def create_engine(
+    arguments: Any, loggers: list[Any], on_config: Callable[[Any], None] = lambda _config: None
+) -> Any:
+    """Start the engine of these arguments; blocks until its core has loaded the model.
+
+    Args:
+        arguments: as vLLM's `AsyncLLM.from_engine_args` takes them.
+        loggers: factories of what gets the engine's stats.
+        on_config: called with the engine's config before any process is started.
+    """
+    config = checked(
+        arguments.create_engine_config(names.UsageContext.ENGINE_CONTEXT),
+        "AsyncEngineArgs.create_engine_config",
+        "parallel_config",
+    )
+    chosen = getattr(arguments, "distributed_executor_backend", None)
+    with cpu.compute_alone(config, chosen=chosen):
+        on_config(config)
+        engine = names.AsyncLLM.from_vllm_config(
+            config,
+            stat_loggers=loggers,
+            enable_log_requests=arguments.enable_log_requests,
+            disable_log_stats=arguments.disable_log_stats,
+        )
+    return checked_engine(engine)
+
+
+def count_less(engine: Any, is_ours: Callable[[Any], bool]) -> None:
+    """Let an AsyncLLM count only what our loggers look at.
+
+    Its further counts are for the metrics page of vLLM's server, and take a quarter of the front
+    end's CPU a token (benchmarks/README.md).
+    """
+    manager = engine.logger_manager
+    if hasattr(manager, "stat_loggers"):  # 0.13
+        ours = [each for each in manager.stat_loggers if is_ours(each)]
+        if not ours:
+            raise LookupError("our logger is not among those that are called")
+        manager.stat_loggers[:] = ours
+    elif manager is not None:
+        _ = manager.per_engine_logger_dict
+    if engine.vllm_config.observability_config.otlp_traces_endpoint is None:
+        # An attribute that nobody reads would change nothing.
+        _ = engine.log_stats, engine.output_processor.log_stats
+        engine.log_stats = engine.output_processor.log_stats = False
+        if engine.log_stats is not False or engine.output_processor.log_stats is not False:
+            raise TypeError("log_stats cannot be turned off")
+
+
+def take_outputs(engine: Any) -> None:
+    """Have an AsyncLLM take the outputs of its core; called on the event loop.
+
+    Its `add_request` does since 0.16, only its `generate` before.
+    """
+    if fast_paths.is_on("own_streams"):
+        # What is sent of a step is one frame, then. vLLM's 128 are for outputs that take it longer.
+        os.environ.setdefault("VLLM_V1_OUTPUT_PROC_CHUNK_SIZE", _TOGETHER)
+    if run := getattr(engine, "_run_output_handler", None):
+        run()
+
+
+def keep_end(tokenizer: Any) -> None:
+    """Have the id of the end token found once; vLLM looks for it at each request.
+
+    Where its class has the id as a property, that stays what is read.
+    """
+    found = getattr(tokenizer, "eos_token_id", None)
+    if found is not None and hasattr(tokenizer, "__dict__"):
+        vars(tokenizer)["eos_token_id"] = found
+
+
+def certain_logprobs(ids: Sequence[int]) -> Any:
+    """Return what a core says of tokens that it was certain of, and names no other for."""
+    import numpy as np  # noqa: PLC0415  vLLM's processes have it
+
+    count = len(ids)
+    tokens = np.array(ids, np.int32).reshape(count, 1)
+    return names.LogprobsLists(tokens, np.zeros((count, 1), np.float32), np.ones(count, np.int32))
+
+
+def logprobs_after(lists: Any, count: int) -> Any:
+    """Return vLLM's log probabilities of one request without those of its first tokens."""
+    members = ("logprob_token_ids", "logprobs", "sampled_token_ranks")
+    return lists._replace(**{name: getattr(lists, name)[count:] for name in members})
+
+
+def requests_of_copies(engine: Any) -> dict[int, int]:
+    """Return how many requests each copy of a data-parallel engine has; none where one copy runs.
+
+    None before 0.32 either, which counts them for its own choice of a copy.
+    """
+    core = engine.engine_core
+    counts = getattr(core, "engine_inflight", None)
+    if counts is None:
+        return {}
+    copies = zip(core.engine_ranks_managed, core.core_engines, strict=False)
+    return {number: counts[identity] for number, identity in copies}
+
+
+def engine_arguments() -> dict[str, bool]:
+    """Return the arguments that AsyncEngineArgs takes, and whether each may be None."""
+    fields = dataclasses.fields(names.AsyncEngineArgs)
+    return {field.name: type(None) in get_args(field.type) for field in fields}
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """Return vLLM's own command-line parser of engine arguments."""
+    add = names.AsyncEngineArgs.add_cli_args
+    # The engine's arguments too, whatever a release adds by itself.
+    whole = {_WHOLE: False} if _WHOLE in inspect.signature(add).parameters else {}
+    own = names.FlexibleArgumentParser(add_help=False, exit_on_error=False)
+    parser: argparse.ArgumentParser = checked(
+        add(own, **whole), "AsyncEngineArgs.add_cli_args", "parse_args"
+    )
+    return parser
+
+
+def import_reasoning_parser(plugin: str) -> None:
+    """Make the parsers of a user's file known, which vLLM does only in its own server."""
+    names.ReasoningParserManager.import_reasoning_parser(plugin)
+
+
+def subclass(found: Any, kind: type, *, may_lack: Collection[str] = ()) -> None:
+    """Have an object of vLLM's do what a class adds to its own, for all that have the object.
+
+    Args:
+        kind: overrides methods, and calls those of `super()`.
+        may_lack: methods that only some releases have.
+
+    Raises:
+        TypeError: its own class lacks one of the others, so nothing would call it.
+    """
+    own = type(found)
+    methods = {name for name, each in vars(kind).items() if callable(each) and name[0] != "_"}
+    if lacking := sorted(methods - {*dir(own)} - {*may_lack}):
+        raise TypeError(f"{own.__name__} has no {', '.join(lacking)}")
+    found.__class__ = type(own.__name__, (kind, own), {"__module__": kind.__module__})
+
+
+def replaced(found: Any, **values: Any) -> Any:
+    """Return an object of vLLM's with other values: the same one, if it can be changed."""
+    try:
+        for name, value in values.items():
+            setattr(found, name, value)
+    except AttributeError:  # a release may freeze it
+        is_struct = isinstance(found, msgspec.Struct)
+        return (msgspec.structs.replace if is_struct else dataclasses.replace)(found, **values)
+    return found
+
+
+def prompt_of(ids: Sequence[int]) -> Any:
+    """Return a prompt of token ids as vLLM takes it."""
+    if names.tokens_input is None:  # as its documentation has it
+        return {"prompt_token_ids": ids}
+    return names.tokens_input(ids)
+
+
+def core_config(arguments: Any) -> Any:
+    """Return the VllmConfig of an engine core."""
+    return arguments.create_engine_config()
+
+
+def rank_executor(vllm_config: Any) -> Any:
+    """Return the class of the executor of a rank that mpirun started.
+
+    On a CPU, 0.11 to 0.16 have put vLLM's own processes in its place when they made the config.
+    """
+    vllm_config.parallel_config.distributed_executor_backend = EXTERNAL_LAUNCHER
+    return names.Executor.get_class(vllm_config)
+
+
+@contextmanager
+def core_client(client: Any) -> Iterator[None]:
+    """Let each AsyncLLM that is made meanwhile speak to its core through another class."""
+    before = names.EngineCoreClient.make_async_mp_client
+    names.EngineCoreClient.make_async_mp_client = staticmethod(client)
+    try:
+        yield
+    finally:
+        names.EngineCoreClient.make_async_mp_client = staticmethod(before)
+
+
+def run_headless(arguments: Any) -> None:
+    """Run the part of a machine after the first one (0.12 and later), until it exits."""
+    fields = {each.name: getattr(arguments, each.name) for each in dataclasses.fields(arguments)}
+    given = {"api_server_count": 0, "reasoning_parser_plugin": ""} | fields
+    names.run_headless(argparse.Namespace(**given))
+
+
+def failed_outputs(request_id: str) -> Any:
+    """Return the output of a request that a core could not take."""
+    reason = getattr(names.FinishReason, "ERROR", names.FinishReason.ABORT)
+    output = names.EngineCoreOutput(request_id=request_id, new_token_ids=[], finish_reason=reason)
+    return names.EngineCoreOutputs(outputs=[output])
+
+
+def default_sampling(engine: Any) -> dict[str, Any]:
+    """Return the sampling values of the model's generation_config.json that differ from vLLM's."""
+    model_config = engine.model_config
+    defaults: dict[str, Any] = {}
+
+    def ask() -> None:
+        values = model_config.get_diff_sampling_param()
+        if not isinstance(values, dict):
+            raise TypeError(f"it is a {type(values).__name__}")
+        defaults.update(values)
+
+    if not fast_paths.probe("defaults", "the model's own sampling values", ask):
+        defaults = _file_sampling(model_config.model)
+    return defaults
+
+
+def _file_sampling(model: str) -> dict[str, Any]:
+    """Return what a model's generation_config.json says, of what vLLM reads there."""
+    from transformers import GenerationConfig  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+
+    try:
+        values: dict[str, Any] = GenerationConfig.from_pretrained(model).to_diff_dict()
+    except (OSError, ValueError):  # it has none
+        return {}
+    return {name: values[name] for name in _READ if name in values}
+
+
+_WHOLE: Final = "async_args_only"
+_READ: Final = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p")

@@ -1,0 +1,457 @@
+"""vLLM's own HTTP application around our engine: OpenAI's bodies are read where they are defined.
+
+Chat templates, tools, reasoning, structured output, log probabilities, usage: all of it is vLLM's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.registry import RESUMED
+from lmi_backend.engines.bodies import BodyBounds, asked_in, check_body
+from lmi_backend.engines.vllm import compat, fast_paths, images, names, streams, vllm_server
+from lmi_backend.engines.vllm.bodies import (
+    BodyAnswer,
+    BodyKind,
+    EngineClient,
+    Kinds,
+    current_answer,
+)
+from lmi_backend.engines.vllm.chats import Chat, Chats
+from lmi_backend.engines.vllm.lora import AdapterTable
+from lmi_backend.engines.vllm.self_test import SelfTest
+from lmi_backend.engines.vllm.vllm_server import AskedName
+from lmi_backend.errors import (
+    HTTP_ERROR,
+    ConfigurationError,
+    EngineDeadError,
+    EngineError,
+    HttpError,
+    OptionError,
+    RequestError,
+)
+from lmi_backend.generation import HttpChunk, HttpRequest, openai_error
+from lmi_backend.names import DEFAULT_MODEL_NAME
+from lmi_backend.outline import LARGE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, MutableMapping
+
+    from lmi_backend.engine_config import EngineConfig
+    from lmi_backend.engines.protocol import ChunkSink
+    from lmi_backend.engines.vllm.grammars import GrammarTrials
+    from lmi_backend.engines.vllm.lora import LoraAdapters
+    from lmi_backend.outline import Outline
+
+if TYPE_CHECKING:
+    Message = MutableMapping[str, Any]
+    Application = Callable[..., Awaitable[None]]
+
+_log = logging.getLogger(__name__)
+
+# Chunks the application may still send when its client has gone.
+_SPARE: Final = 16
+# Time it has to notice that its client has gone.
+_LEAVE_SECONDS: Final = 1.0
+
+
+async def respond(
+    application: Application,
+    request: HttpRequest,
+    take: Callable[[HttpChunk], None],
+    begin: Callable[[HttpChunk], None] = lambda head: None,
+) -> None:
+    """Hand over the answer as it comes; each chunk has status and headers.
+
+    Args:
+        begin: called with status and headers alone, before any chunk.
+
+    Cancelling tells the application that its client has gone, and waits until it returns.
+
+    Raises:
+        EngineError: the application returned without a complete answer.
+        Exception: what the application raised before that.
+    """
+    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    has_gone = asyncio.Event()
+    spare = iter(range(_SPARE))
+    head = HttpChunk()
+
+    async def send(message: Message) -> None:
+        nonlocal head
+        if has_gone.is_set():
+            # Dropped, without a wait. An application streams from a generator: to raise or be
+            # cancelled here would leave that open, and the engine would generate to the end. It
+            # shall be cancelled where it waits for the engine.
+            if next(spare, None) is None:
+                raise OSError("the client has gone")
+            return
+        if message["type"] == "http.response.start":
+            head = HttpChunk(status=message["status"], headers=_headers(message))
+            begin(head)
+            return
+        is_last = not message.get("more_body", False)
+        data = message.get("body", b"")
+        if data or is_last:
+            take(HttpChunk(data, is_last=is_last, status=head.status, headers=head.headers))
+        if is_last and not answered.done():
+            answered.set_result(None)
+        # One that never waits by itself must not keep others from their turn.
+        await asyncio.sleep(0)
+
+    task = asyncio.create_task(_run(application, request, send, has_gone))
+    await _until_answered(task, answered, has_gone)
+
+
+async def _until_answered(
+    task: asyncio.Task[None], answered: asyncio.Future[None], has_gone: asyncio.Event
+) -> None:
+    """Wait for the end of an answer; then the application has to return.
+
+    Raises:
+        Exception: it returned before.
+    """
+    try:
+        await asyncio.wait({task, answered}, return_when=asyncio.FIRST_COMPLETED)
+        if not answered.done():
+            raise _why(task)
+    finally:
+        has_gone.set()
+        await _end(task)
+
+
+async def _run(
+    application: Application,
+    request: HttpRequest,
+    send: Callable[[Message], Awaitable[None]],
+    has_gone: asyncio.Event,
+) -> None:
+    bodies = iter([request.body])
+
+    async def receive() -> Message:
+        for body in bodies:
+            return {"type": "http.request", "body": body, "more_body": False}
+        await has_gone.wait()
+        return {"type": "http.disconnect"}
+
+    await application(scope_of(request), receive, send)
+
+
+def _why(task: asyncio.Task[None]) -> BaseException:
+    """Return why an application returned before its answer was complete."""
+    error = None if task.cancelled() else task.exception()
+    return error or EngineError("the engine's server finished without an answer")
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Let the application come to its end, and make it."""
+    try:
+        await asyncio.wait({task}, timeout=_LEAVE_SECONDS)
+    finally:
+        task.cancel()
+    (error,) = await asyncio.gather(task, return_exceptions=True)
+    if isinstance(error, Exception) and not isinstance(error, OSError):
+        _log.debug("the application raised after its answer: %s", error)
+
+
+def scope_of(request: HttpRequest) -> dict[str, Any]:
+    """Return the scope of a request."""
+    path, _, query = request.path.partition("?")
+    given = {name.lower(): value for name, value in request.headers.items()}
+    headers = {"content-type": "application/json"} | given
+    # HTTP/2's name for the method, which a gateway may pass on.
+    method = headers.pop(":method", "POST" if request.body else "GET")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": None,
+        "server": None,
+    }
+
+
+def _headers(message: Message) -> dict[str, str]:
+    return {name.decode().lower(): value.decode() for name, value in message.get("headers", ())}
+
+
+class HttpApp:
+    """vLLM's application, called without a socket. `create` makes one."""
+
+    def __init__(
+        self,
+        app: Any,
+        engine: Any,
+        config: EngineConfig,
+        longest_token: int,
+        adapters: AdapterTable,
+        client: EngineClient,
+    ) -> None:
+        self._app, self._engine, self._sends_ids = app, engine, config.sends_ids
+        max_model_len = engine.model_config.max_model_len
+        self._bounds = BodyBounds(
+            config.structure_bounds,
+            max_model_len,
+            longest_token,
+            reads=vllm_server.members_read(app),
+            trusts_media=bool(getattr(app.state.args, "trust_request_mm_kwargs", False)),  # 0.32
+            runs_tools=bool(getattr(app.state.args, "tool_server", None)),
+        )
+        self._adapters = adapters
+        vllm_server.attach_tool_answers(app)
+        vllm_server.attach_prefill(app)
+        self._asked = AskedName(vllm_server.models(app), app.state.args.served_model_name)
+        self._kinds = Kinds()
+        self._chats = Chats(client, self._kinds)
+        self._writes_streams = not _is_watched(app, engine.model_config) and fast_paths.probe(
+            "own_streams", "servers of chats and completions", lambda: streams.attach(app)
+        )
+        if self._writes_streams:
+            self._chats.attach(vllm_server.answering(app, CHATS))
+        self.num_answered = 0
+        """Bodies that were answered with tokens."""
+
+    @classmethod
+    async def create(
+        cls,
+        engine: Any,
+        engine_args: Any,
+        adapters: LoraAdapters,
+        config: EngineConfig,
+        *,
+        longest_token: int = 0,
+        grammars: GrammarTrials,
+    ) -> HttpApp:
+        """Build the application.
+
+        Args:
+            longest_token: its characters; 0 if they are not known.
+            grammars: try what is to be compiled.
+
+        Raises:
+            OptionError: an option is not one of vLLM's server.
+            ConfigurationError: vLLM's server refuses an option's value.
+        """
+        server = vllm_server.http_server()
+        fast_paths.probe("short_errors", "code that cleans errors", vllm_server.cut_messages)
+        arguments = _arguments(server, engine_args, config)
+        client = EngineClient(engine, config.structure_bounds, grammars, adapters)
+        tasks = await compat.supported_tasks(engine)
+        with vllm_server.hidden():
+            app = vllm_server.call(
+                server.build_app,
+                args=arguments,
+                supported_tasks=tasks,  # 0.16
+                model_config=engine.model_config,  # 0.20
+            )
+        vllm_server.stop_counting(compat.checked(app, "build_app", "routes", "state"))
+        app.state.args = arguments  # as 0.13 and later do
+        try:
+            filling = vllm_server.call(
+                server.init_app_state,
+                engine_client=client,
+                vllm_config=engine.vllm_config,  # 0.11
+                state=app.state,
+                args=arguments,
+                supported_tasks=tasks,
+            )
+            await compat.settled(filling)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigurationError(f"vLLM's server refuses its options: {error}") from error
+        # In place of uvicorn's: an error handler of vLLM's sets it, and a worker stops itself.
+        app.state.server = SimpleNamespace(should_exit=False)
+        table = AdapterTable(vllm_server.models(app), engine, adapters)
+        return cls(app, engine, config, longest_token, table, client)
+
+    async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
+        """Answer a body.
+
+        Raises:
+            EngineDeadError: the engine died under it.
+            UnavailableError: there was no room for its media.
+        """
+        answer = await self._respond(request, sink)
+        self.num_answered += answer is not None and answer.generated_tokens > 0
+
+    async def _respond(self, request: HttpRequest, sink: ChunkSink) -> BodyAnswer | None:
+        """Answer a body; return what was answered, None if the body is refused."""
+        recalled = self._recalled(request)
+        if recalled is not None:
+            answer = self._answer(request, sink)
+            if await self._respond_past(recalled, answer):
+                return answer
+        try:
+            body, outlined = await check_body(request.body, self._bounds, request.path)
+            asked = asked_in(outlined)
+            adapter = await self._adapters.hold(asked.model)
+        except RequestError as error:
+            sink.take(openai_error(400, str(error), error.field))
+            return None
+        is_changed = body is not request.body
+        if is_changed:
+            request = msgspec.structs.replace(request, body=body)
+        # An adapter may have been given a name under which the model itself has answered.
+        may_know = recalled is None and not self._adapters.has(asked.model)
+        chat = self._chats.read(request, outlined) if may_know else None
+        answer = self._answer(request, sink, outlined, chat)
+        if chat is not None:
+            chat.kind.is_checked |= not is_changed
+            if await self._respond_past(chat, answer):
+                return answer
+            answer = self._answer(request, sink, outlined, chat)
+        answer.shows_prompt = request.path == COMPLETIONS and bool(asked.echo)
+        answer.shows_prompt_only = answer.shows_prompt and asked.shows_prompt_only
+        answer.buffers_role = request.path == CHATS
+        current_answer.set(answer)
+        with adapter, images.charged(), self._asked.asked(asked.model):
+            try:
+                await respond(self._app, request, answer.take, answer.begin)
+            except EngineDeadError:
+                raise
+            except Exception as error:
+                if self._engine.errored:
+                    raise self._death() from error
+                raise
+            if answer.is_cut:
+                raise self._death()
+        if chat is not None:
+            self._chats.note(chat, answer)
+        return answer
+
+    def _answer(
+        self,
+        request: HttpRequest,
+        sink: ChunkSink,
+        outlined: Outline | None = None,
+        chat: Chat | None = None,
+    ) -> BodyAnswer:
+        def kind() -> BodyKind | None:
+            if chat is not None or outlined is None:
+                return chat and chat.kind
+            return self._kinds.of_body(request.path, outlined.text)
+
+        return BodyAnswer(
+            sink,
+            self._engine,
+            sends_ids=self._sends_ids and request.path in RESUMED,
+            continuation=request.continuation,
+            kind=kind,
+        )
+
+    def _recalled(self, request: HttpRequest) -> Chat | None:
+        """Return a body of a known kind; None if it has to be looked at first."""
+        if request.path != CHATS:
+            return None
+        bounds = self._bounds
+        chat = self._chats.recall(request, bounds.max_model_len * bounds.longest or LARGE)
+        return None if chat is None or self._adapters.has(chat.model) else chat
+
+    async def _respond_past(self, chat: Chat, answer: BodyAnswer) -> bool:
+        """Answer a chat past vLLM's server; False if that must."""
+        try:
+            return await self._chats.respond(chat, answer)
+        except Exception as error:
+            if self._engine.errored:
+                raise self._death() from error
+            raise
+
+    def self_test(self, tokenizer: Any) -> SelfTest:
+        """Return the test of the engine and this application.
+
+        Args:
+            tokenizer: the engine's; None if it has none.
+        """
+        name = self._app.state.args.served_model_name[-1]
+        return SelfTest(
+            self._engine, tokenizer, self._respond, name, writes_streams=self._writes_streams
+        )
+
+    def _death(self) -> EngineDeadError:
+        why = getattr(self._engine, "dead_error", "it does not say why")
+        return EngineDeadError(f"vLLM's engine core died: {why}")
+
+
+def _is_watched(app: Any, model_config: Any) -> bool:
+    """Tell whether vLLM's server has to write all streams, because something looks at each."""
+    watching = vllm_server.watchers(app)
+    if getattr(model_config, "is_encoder_decoder", False):
+        watching.append("the tokens of an encoder")
+    if watching:
+        _log.info("vLLM's server writes all streams, for %s", ", ".join(watching))
+    return bool(watching)
+
+
+def _arguments(server: Any, engine_args: Any, config: EngineConfig) -> Any:
+    """Return vLLM's server arguments: its defaults, the engine's, and the user's."""
+    arguments = server.argument_parser().parse_args([])
+    for name, value in vars(engine_args).items():
+        setattr(arguments, name, value)
+    arguments.disable_fastapi_docs = True
+    for name, value in config.front_end.items():
+        if not hasattr(arguments, name):
+            problem = f"is not known to the server of vLLM {names.vllm_version}"
+            key = f"option.{name}"
+            raise OptionError(problem, option=key, value=str(value), origin="vLLM")
+        setattr(arguments, name, value)
+    given = arguments.served_model_name or [DEFAULT_MODEL_NAME]
+    served = [given] if isinstance(given, str) else list(given)
+    # Last: answers carry the first of them.
+    own = () if config.name in ("", *config.adapters) else (config.name,)
+    arguments.served_model_name = list(dict.fromkeys((*served, *own)))
+    if plugin := getattr(arguments, "tool_parser_plugin", ""):
+        server.import_tool_parser(plugin)
+    return arguments
+
+
+if TYPE_CHECKING:
+    pass  # DROPPED
+
+_READ: Final = (
+    "messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message",
+)  # fmt: skip
+"""Members of a chat that make its prompt."""
+
+
+class _Tokenized(msgspec.Struct):
+    tokens: list[int]
+
+
+class _Collected:
+    def __init__(self) -> None:
+        self.chunks: list[HttpChunk] = []
+
+    def take(self, chunk: HttpChunk) -> None:
+        self.chunks.append(chunk)
+
+    def defer(self, flush: Callable[[], None], num_tokens: int) -> bool:
+        return False
+
+    async def drain(self) -> None:
+        pass
+
+
+async def chat_ids(app: HttpApp, body: dict[str, Any]) -> list[int]:
+    """Return the ids of a body's chat.
+
+    Raises:
+        HttpError: the server refuses it.
+    """
+    asked = {name: body[name] for name in _READ if body.get(name) is not None}
+    collected = _Collected()
+    await app.respond(HttpRequest("/tokenize", msgspec.json.encode(asked)), collected)
+    data, status = b"".join(each.data for each in collected.chunks), collected.chunks[0].status
+    if status >= HTTP_ERROR:
+        raise HttpError(status, data.decode("utf-8", "replace"))
+    return msgspec.json.decode(data, type=_Tokenized).tokens

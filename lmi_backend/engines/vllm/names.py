@@ -1,0 +1,181 @@
+"""Every name of vLLM that this package imports: `names.AsyncLLM` is vLLM's, wherever it is.
+
+vLLM moves its modules between releases. The table has the places of each name since 0.11. A class
+that a later release moves is looked for among the modules of vLLM that are loaded. Each name is
+imported when it is first used: one that is gone stops only what needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+
+class MissingNameError(ImportError):
+    """This vLLM lacks a name."""
+
+
+_NO_SHARE: Final = 7.0
+"""Of all tokens, which no release takes as `top_p`."""
+_WITH_BASE: Final = 2
+"""Classes that an error is at least of: its own, and the base of all."""
+
+
+class NeverRaised(Exception):
+    """Stands in for an exception that this vLLM does not have."""
+
+
+def shown_by_vllm(key: str) -> type[Exception]:
+    """Return the class of the errors by which vLLM refuses a value; it may have any name.
+
+    Args:
+        key: `VLLMClientError` for the one that those of all refusals have in common.
+    """
+    try:
+        _find("SamplingParams")(top_p=_NO_SHARE)
+    except Exception as error:  # noqa: BLE001  it is what is looked for
+        kinds = [each for each in type(error).__mro__ if each.__module__.startswith("vllm.")]
+        # The last is the base of all errors of vLLM's, its own faults among them.
+        has_base = key == "VLLMClientError" and len(kinds) > _WITH_BASE
+        return kinds[1 if has_base else 0] if kinds else ValueError
+    return ValueError
+
+
+class Name(NamedTuple):
+    """One name."""
+
+    places: tuple[str, ...]
+    """The modules that have had it, the newest first; a colon is before another name there."""
+    instead: Any = ...
+    """What serves where there is none, or a function that finds it; an ellipsis if nothing does."""
+
+
+def _of(*places: str, instead: Any = ...) -> Name:
+    return Name(places, instead)
+
+
+_V1: Final = "vllm.v1.engine"
+_OPENAI: Final = "vllm.entrypoints.openai"
+_LAUNCHERS: Final = "vllm.entrypoints.launchers"
+_COMMUNICATORS: Final = "vllm.distributed.device_communicators"
+NAMES: Final = {
+    "vllm_version": _of("vllm:__version__"),
+    # The engine.
+    "AsyncEngineArgs": _of("vllm.engine.arg_utils"),
+    "AsyncLLM": _of(f"{_V1}.async_llm"),
+    "UsageContext": _of("vllm.usage.usage_lib"),
+    "FlexibleArgumentParser": _of("vllm.utils.argparse_utils", "vllm.utils"),
+    "EngineDeadError": _of(f"{_V1}.exceptions", instead=NeverRaised),
+    "EngineGenerateError": _of(f"{_V1}.exceptions", instead=NeverRaised),
+    "VLLMClientError": _of("vllm.exceptions", instead=shown_by_vllm),  # 0.27
+    "VLLMValidationError": _of("vllm.exceptions", instead=shown_by_vllm),  # 0.14
+    # Requests.
+    "SamplingParams": _of("vllm.sampling_params"),
+    "RequestOutputKind": _of("vllm.sampling_params"),
+    "StructuredOutputsParams": _of(
+        "vllm.sampling_params", "vllm.sampling_params:GuidedDecodingParams"
+    ),
+    "tokens_input": _of("vllm.inputs", "vllm.inputs:token_inputs", instead=None),
+    "LoRARequest": _of("vllm.lora.request"),
+    # Structured outputs.
+    "get_structured_output_key": _of("vllm.v1.structured_output.request"),
+    "has_guidance_unsupported_json_features": _of("vllm.v1.structured_output.backend_guidance"),
+    "GuidanceBackend": _of("vllm.v1.structured_output.backend_guidance", instead=None),
+    "validate_guidance_grammar": _of("vllm.v1.structured_output.backend_guidance"),
+    "validate_xgrammar_grammar": _of("vllm.v1.structured_output.backend_xgrammar"),
+    # Outputs.
+    "RequestOutput": _of("vllm.outputs"),
+    "CompletionOutput": _of("vllm.outputs"),
+    "EngineCoreOutput": _of(_V1),
+    "EngineCoreRequest": _of(_V1),
+    "LogprobsLists": _of("vllm.v1.outputs"),
+    "RequestOutputCollector": _of(f"{_V1}.output_processor"),
+    "LogprobsProcessor": _of(f"{_V1}.logprobs"),
+    "logprobs": _of(f"{_V1}.logprobs:*"),
+    "IncrementalDetokenizer": _of(f"{_V1}.detokenizer"),
+    "StatLoggerBase": _of("vllm.v1.metrics.loggers"),
+    "AdapterLogitsProcessor": _of("vllm.v1.sample.logits_processor"),
+    # 0.31: its second model runner takes no other.
+    "LogitsProcessor": _of("vllm.v1.worker.gpu.sample.logits_processor", instead=None),
+    "envs": _of("vllm.envs:*"),
+    # A core on a CPU.
+    "current_platform": _of("vllm.platforms"),
+    "shm_broadcast": _of(f"{_COMMUNICATORS}.shm_broadcast:*"),
+    "cpu_communicator": _of(f"{_COMMUNICATORS}.cpu_communicator:*"),
+    "UniProcExecutor": _of("vllm.v1.executor.uniproc_executor", "vllm.v1.executor.abstract"),
+    "OMPProcessManager": _of("vllm.utils.ompmultiprocessing"),  # 0.20
+    "PunicaWrapperCPU": _of("vllm.lora.punica_wrapper.punica_cpu"),
+    "async_tensor_h2d": _of("vllm.utils.torch_utils", "vllm.utils", instead=None),
+    # Ranks.
+    "InprocClient": _of(f"{_V1}.core_client"),
+    "EngineCoreClient": _of(f"{_V1}.core_client"),
+    "EngineCoreOutputs": _of(_V1),
+    "Executor": _of("vllm.v1.executor.abstract"),
+    "FinishReason": _of(_V1),
+    "MsgpackDecoder": _of("vllm.v1.serial_utils"),
+    "MsgpackEncoder": _of("vllm.v1.serial_utils"),
+    "run_headless": _of("vllm.entrypoints.cli.serve"),
+    # The server.
+    "build_app": _of(f"{_LAUNCHERS}.app", f"{_OPENAI}.api_server"),
+    "init_app_state": _of(f"{_LAUNCHERS}.api_server.app_state", f"{_OPENAI}.api_server"),
+    "make_arg_parser": _of(
+        "vllm.entrypoints.common.cli_args", f"{_LAUNCHERS}.cli_args", f"{_OPENAI}.cli_args"
+    ),
+    "ToolParserManager": _of("vllm.tool_parsers", f"{_OPENAI}.tool_parsers.abstract_tool_parser"),
+    "ReasoningParserManager": _of("vllm.reasoning"),
+    "DeltaMessage": _of(
+        "vllm.entrypoints.generate.base.protocol",
+        f"{_OPENAI}.engine.protocol",
+        f"{_OPENAI}.protocol",
+    ),
+    "LoadLoRAAdapterRequest": _of("vllm.entrypoints.serve.lora.protocol", f"{_OPENAI}.protocol"),
+    "UnloadLoRAAdapterRequest": _of("vllm.entrypoints.serve.lora.protocol", f"{_OPENAI}.protocol"),
+    # Media.
+    "HTTPConnection": _of("vllm.connections"),
+    "MediaConnector": _of("vllm.multimodal.media", "vllm.multimodal.utils"),
+    "OpenCVVideoBackendMixin": _of(
+        "vllm.multimodal.video_decoders.opencv", "vllm.multimodal.video", instead=None
+    ),
+    "ALLOWED_IMAGE_FORMATS": _of("vllm.multimodal.image", instead=None),  # 0.32
+}
+"""By what this package calls them. The name `*` is the module itself."""
+
+
+def __getattr__(key: str) -> Any:
+    """Import a name of the table; it is a member of this module from then on.
+
+    Raises:
+        MissingNameError: this vLLM lacks it.
+    """
+    if key not in NAMES:
+        raise AttributeError(key)
+    globals()[key] = value = _find(key)
+    return value
+
+
+def _find(key: str) -> Any:
+    entry, failed = NAMES[key], None
+    for place in entry.places:
+        module, _, name = place.partition(":")
+        try:
+            found = import_module(module)
+            return found if name == "*" else getattr(found, name or key)
+        except Exception as error:  # noqa: BLE001  a module may raise anything for a name it had
+            failed = failed or error
+    if entry.instead is shown_by_vllm:
+        return shown_by_vllm(key)
+    if entry.instead is not ...:
+        return entry.instead
+    if (moved := _loaded(key)) is not None:
+        return moved
+    raise MissingNameError(f"vLLM's {key} cannot be imported: {failed}") from failed
+
+
+def _loaded(key: str) -> Any:
+    """Return a class or function of this name that a loaded module of vLLM defines."""
+    for module in [name for name in sys.modules if name.startswith("vllm.")]:
+        found = vars(sys.modules[module]).get(key)
+        if getattr(found, "__module__", "") == module:
+            return found
+    return None

@@ -1,0 +1,322 @@
+"""vLLM's output processor, with answers of our own next to its requests, and its counts.
+
+An AsyncLLM hands each request to its output processor before its core gets it, and each step's
+outputs after. A subclass keeps the requests that `answers.generate` sends; their outputs go to an
+`OwnAnswer`. All others are vLLM's: its handler, aborts, statistics and errors stay what they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from copy import copy
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lmi_backend.engines.vllm import compat, fast_paths, names, resume
+from lmi_backend.engines.vllm.answers import current_generation, requests_of
+from lmi_backend.engines.vllm.resume import current_replay
+from lmi_backend.ipc.engine import EngineStats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lmi_backend.engines.vllm.answers import OwnAnswer
+    from lmi_backend.engines.vllm.resume import ReplayedAnswer
+
+
+class OwnAnswers:
+    """What a processor does besides vLLM's own work; `attach` makes the class of both."""
+
+    answers: dict[str, OwnAnswer]
+    """Those that are open, by the engine's id of a request."""
+    replays: dict[str, ReplayedAnswer]
+    """Of requests of vLLM's whose core repeats tokens, by the same ids."""
+    recorded: tuple[list[Any], list[Any]] | None
+    """Requests and outputs of vLLM's that pass, while `self_test` looks at them."""
+
+    def add_request(self, request: Any, *more: Any, **named: Any) -> None:
+        """Take a request, which the core gets next; both may be changed here."""
+        # A client could name ids that no vocabulary has, and its core would die.
+        resume.remove_forced_ids(request.sampling_params)
+        ours, resumed = current_generation.get(), current_replay.get()
+        if ours is not None:
+            self.answers[request.request_id] = ours.answer(request, self)
+            return
+        if self.recorded is not None:
+            self.recorded[0].append(copy(request))
+        super().add_request(request, *more, **named)  # type: ignore[misc]
+        if resumed is not None and not resumed.is_begun and resumed.begin(request, self):
+            self.replays[request.request_id] = resumed
+
+    def process_outputs(self, engine_core_outputs: Iterable[Any], *more: Any, **named: Any) -> Any:
+        """Give the outputs of a step to those that they are for."""
+        answers, theirs, stopped = self.answers, [], []
+        # Each token passes here, so that nothing is called that can be said in a line.
+        for output in engine_core_outputs:
+            answer = answers.get(output.request_id)
+            if answer is None:
+                theirs.append(output)
+            elif answer.take(output):
+                del answers[output.request_id]
+                if output.finish_reason is None:
+                    # The core does not know of a stop string, nor of a failure of ours.
+                    stopped.append(output.request_id)
+        if self.replays:
+            theirs = [new for each in theirs if (new := self._new_alone(each)) is not None]
+        if self.recorded is not None:
+            self.recorded[1].extend(map(_kept, theirs))
+        processed = super().process_outputs(theirs, *more, **named)  # type: ignore[misc]
+        processed.reqs_to_abort.extend(stopped)
+        return processed
+
+    def _new_alone(self, output: Any) -> Any:
+        """Return an output without what it repeats; None if nothing is left."""
+        resumed = self.replays.get(output.request_id)
+        if resumed is None:
+            return output
+        try:
+            return resumed.new_of(output)
+        except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
+            resumed.fail(error)
+            return None
+        finally:
+            if resumed.is_over:
+                del self.replays[output.request_id]
+
+    def propagate_error(self, error: Exception) -> None:
+        """Fail all requests: the core is dead."""
+        super().propagate_error(error)  # type: ignore[misc]
+        for answer in list(self.answers.values()):
+            answer.fail(error)
+        self.answers.clear()
+
+    def get_num_unfinished_requests(self) -> int:
+        """Return how many requests are open."""
+        theirs: int = super().get_num_unfinished_requests()  # type: ignore[misc]
+        return theirs + len(self.answers)
+
+    def has_unfinished_requests(self) -> bool:
+        """Tell whether any request is open."""
+        return self.get_num_unfinished_requests() > 0
+
+    def get_num_queued_tokens(self) -> int:
+        """Return how many tokens the prompts have that no output came for (since 0.32)."""
+        theirs: int = super().get_num_queued_tokens()  # type: ignore[misc]
+        return theirs + sum(each.prompt_len for each in self.answers.values() if each.is_prefilling)
+
+
+def _kept(output: Any) -> Any:
+    """Return a copy of an output, whose list of ids vLLM extends when it merges outputs."""
+    kept = copy(output)
+    kept.new_token_ids = list(output.new_token_ids)
+    return kept
+
+
+def attach(engine: Any) -> None:
+    """Have the processor of an AsyncLLM keep our answers, before its first request.
+
+    Raises:
+        Exception: this vLLM's is of another kind.
+    """
+    theirs = engine.output_processor
+    if theirs.request_states:
+        raise RuntimeError("it has requests already")
+    theirs.answers, theirs.replays, theirs.recorded = {}, {}, None
+    compat.subclass(theirs, OwnAnswers, may_lack={"get_num_queued_tokens"})
+
+
+_SUMS: Final = (
+    "running", "waiting", "steps", "prompt_tokens_looked_up", "prompt_tokens_cached",
+    "tokens_drafted", "tokens_accepted",
+)  # fmt: skip
+
+
+class LastStats:
+    """Holds what was reported; `logger` is the factory vLLM wants.
+
+    With data parallelism each copy of the model reports by itself: requests are added up, of shares
+    of KV-cache blocks the largest counts.
+    """
+
+    def __init__(self) -> None:
+        self._copies: dict[int, EngineStats] = {}
+        """Of each copy, by vLLM's number."""
+
+    @property
+    def value(self) -> EngineStats:
+        """Of all copies together."""
+        copies = list(self._copies.values())
+        if len(copies) < 2:
+            return copies[0] if copies else EngineStats()
+        sums: dict[str, Any] = {
+            name: sum(getattr(each, name) or 0 for each in copies) for name in _SUMS
+        }
+        return EngineStats(kv_cache_usage=max(each.kv_cache_usage for each in copies), **sums)
+
+    def copies(self, requests: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+        """Return the steps and the requests of each copy.
+
+        Args:
+            requests: that each copy has, by its number; one that has reported nothing is left out.
+        """
+        return tuple(
+            (self._copies[number].steps or 0, count)
+            for number, count in requests.items()
+            if number in self._copies
+        )
+
+    def loggers(self) -> list[Any]:
+        """Return the factories that vLLM is to be given; none if it cannot report here."""
+        is_on = fast_paths.probe(
+            "load", "loggers that are given a scheduler's stats", _logger_class
+        )
+        return [self.logger] if is_on else []
+
+    def logger(self, *given: Any, **named: Any) -> Any:
+        """Return a stat logger that reports here, of a copy that vLLM names by its number."""
+        numbers = [each for each in (*given, *named.values()) if isinstance(each, int)]
+        return _logger_class()(self._copies, *numbers[:1] or [0])
+
+
+def is_ours(logger: Any) -> bool:
+    """Tell whether one of vLLM's loggers hands on to one of `LastStats.logger`."""
+    inner = [each.values() if isinstance(each, dict) else [each] for each in vars(logger).values()]
+    return any(isinstance(each, _Logger) for some in [[logger], *inner] for each in some)
+
+
+def capacity(vllm_config: Any) -> dict[str, int]:
+    """Return the fields of `EngineStats` that do not change, of an engine that has started."""
+    cache, lora = vllm_config.cache_config, vllm_config.lora_config
+    return {
+        "kv_block_size": cache.block_size or 0,
+        "kv_blocks": cache.num_gpu_blocks or 0,
+        "max_adapters": lora.max_loras if lora is not None else 0,
+    }
+
+
+def read_stats(
+    engine: Any,
+    last_stats: LastStats,
+    fixed: Mapping[str, int],
+    num_requests: int,
+    num_answered: int,
+) -> EngineStats:
+    """Return the stats of an AsyncLLM.
+
+    Args:
+        last_stats: what it has reported.
+        fixed: its `capacity`.
+        num_requests: that the worker has given it.
+        num_answered: of these, answered with tokens since the start.
+    """
+    if fast_paths.is_on("load"):
+        try:
+            stats = _read(engine, last_stats, fixed, is_answering=num_answered > 0)
+            # What a heartbeat could not carry would end the worker.
+            return msgspec.msgpack.decode(msgspec.msgpack.encode(stats), type=EngineStats)
+        except Exception as error:  # noqa: BLE001  heartbeats continue
+            came = f"{type(error).__name__}: {error}"
+            fast_paths.turn_off("load", "an output processor that tells its requests", came)
+    return EngineStats(running=num_requests, fast_paths=fast_paths.report())
+
+
+def _read(
+    engine: Any, last_stats: LastStats, fixed: Mapping[str, int], *, is_answering: bool
+) -> EngineStats:
+    processor, last = engine.output_processor, last_stats.value
+    if is_answering and last.steps is None and engine.logger_manager is not None:
+        raise LookupError("no step was reported, and tokens came")
+    # vLLM reports with each step; an idle engine makes none, so its last report is stale.
+    unfinished = processor.get_num_unfinished_requests()
+    waiting = min(last.waiting, unfinished)
+    adapters: dict[str, tuple[str, ...]] = {}
+    if unfinished and fixed["max_adapters"]:
+        adapters = adapters_in_use(requests_of(engine), has_waiting=waiting > 0)
+    return msgspec.structs.replace(
+        last,
+        # With those that its core has not got yet; if it never does, it hangs.
+        running=unfinished - waiting,
+        waiting=waiting,
+        kv_cache_usage=last.kv_cache_usage if unfinished else 0.0,
+        copies=last_stats.copies(compat.requests_of_copies(engine)),
+        fast_paths=fast_paths.report(),
+        **fixed,
+        **adapters,
+    )
+
+
+def adapters_in_use(states: Iterable[Any], *, has_waiting: bool) -> dict[str, tuple[str, ...]]:
+    """Return the fields of `EngineStats` about adapters.
+
+    vLLM counts this by itself only together with what `compat.count_less` turns off.
+
+    Args:
+        states: what vLLM keeps of each request that runs or waits.
+        has_waiting: whether any waits; which of those without a token it is, vLLM does not say.
+    """
+    running: set[str] = set()
+    waiting: set[str] = set()
+    for state in states:
+        if state.lora_name is not None:
+            among = waiting if has_waiting and state.is_prefilling else running
+            among.add(state.lora_name)
+    return {
+        "running_adapters": tuple(sorted(running)),
+        "waiting_adapters": tuple(sorted(waiting)),
+    }
+
+
+class _Logger:
+    """What vLLM calls; `_logger_class` makes it one of vLLM's own kind."""
+
+    def __init__(self, copies: dict[int, EngineStats], engine_index: int) -> None:
+        self._copies, self._index = copies, engine_index
+
+    def record(self, scheduler_stats: Any = None, *_: Any, **__: Any) -> None:
+        """Take vLLM's report of one step. Its further arguments have grown twice."""
+        if scheduler_stats is None or not fast_paths.is_on("load"):
+            return
+        try:
+            self._record(scheduler_stats)
+        except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
+            came = f"{type(error).__name__}: {error}"
+            fast_paths.turn_off("load", "a scheduler's report that can be read", came)
+            self._copies.clear()
+
+    def _record(self, scheduler_stats: Any) -> None:
+        # No steps before vLLM reports one, which option.disable_log_stats keeps it from.
+        before = self._copies.get(self._index, EngineStats())
+        sums: dict[str, int] = {"steps": (before.steps or 0) + 1}
+        if (cache := scheduler_stats.prefix_cache_stats) is not None and cache.queries:
+            sums["prompt_tokens_looked_up"] = before.prompt_tokens_looked_up + cache.queries
+            sums["prompt_tokens_cached"] = before.prompt_tokens_cached + cache.hits
+        if (drafts := scheduler_stats.spec_decoding_stats) is not None:
+            sums["tokens_drafted"] = before.tokens_drafted + drafts.num_draft_tokens
+            sums["tokens_accepted"] = before.tokens_accepted + drafts.num_accepted_tokens
+        self._copies[self._index] = msgspec.structs.replace(
+            before,
+            running=scheduler_stats.num_running_reqs,
+            waiting=scheduler_stats.num_waiting_reqs,
+            kv_cache_usage=scheduler_stats.kv_cache_usage,
+            **sums,
+        )
+
+    def log_engine_initialized(self) -> None:
+        """Log nothing; the worker logs that it is ready."""
+
+    def log(self) -> None:
+        """Log nothing; the stats go to Triton's metrics."""
+
+
+@cache
+def _logger_class() -> type:
+    parameters = inspect.signature(names.StatLoggerBase.record).parameters
+    if list(parameters)[1:2] != ["scheduler_stats"]:
+        raise TypeError(f"its loggers record ({', '.join(parameters)})")
+    made = type("_VllmsLogger", (_Logger, names.StatLoggerBase), {})
+    if wanted := getattr(made, "__abstractmethods__", ()):
+        raise TypeError(f"its loggers must have {', '.join(sorted(wanted))}")
+    return made

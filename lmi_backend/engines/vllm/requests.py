@@ -1,0 +1,423 @@
+"""Requests as vLLM takes them, and its outputs and errors as this package has them."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from lmi_backend.engines.vllm import compat, names
+from lmi_backend.errors import EngineDeadError, EngineError, HttpError, LmiError, RequestError
+from lmi_backend.generation import Delta, FinishReason, GenerateRequest, Token
+from lmi_backend.token_ids import pack
+
+if TYPE_CHECKING:
+    from lmi_backend.engines.vllm.answers import Piece, Position
+
+_log = logging.getLogger(__name__)
+
+
+# Where one of these is None, the model's generation_config.json decides, then vLLM.
+_OPTIONAL = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+)
+_NEUTRAL: Final[dict[str, Any]] = {
+    "n": 1,
+    "min_tokens": 0,
+    "include_stop_str_in_output": False,
+    "ignore_eos": False,
+    "skip_special_tokens": True,
+    "spaces_between_special_tokens": True,
+}
+"""Values that change nothing, besides None and an empty list."""
+_NEEDED: Final = frozenset(
+    {"max_tokens", "output_kind", "seed", "stop", "temperature", "top_k", "top_p"}
+)
+"""What requests are made with: no engine starts without."""
+_FRESH: Final = "skip_clone"
+"""Parameter by which vLLM's own server says that nobody else has its parameters: a copy of all that
+is in them takes longer than they take to make. Older releases do not have it."""
+
+
+def sampling_params(
+    request: GenerateRequest, model_defaults: dict[str, Any], vocabulary: int
+) -> Any:
+    """Return the SamplingParams of a request.
+
+    Args:
+        request: what is wanted.
+        model_defaults: what the model's generation_config.json says.
+        vocabulary: ids of tokens are below it.
+
+    Raises:
+        RequestError: vLLM refuses a value.
+    """
+    sampling = request.sampling
+    given = {name: value for name in _OPTIONAL if (value := getattr(sampling, name)) is not None}
+    defaults = {name: model_defaults[name] for name in _OPTIONAL if name in model_defaults}
+    kind = names.RequestOutputKind
+    wanted = {
+        "n": request.n,
+        "logprobs": request.logprobs,
+        "prompt_logprobs": request.prompt_logprobs,
+        "max_tokens": sampling.max_tokens,
+        "min_tokens": sampling.min_tokens,
+        "stop": list(sampling.stop),
+        # Clients of TensorRT-LLM's backend send an end_id that no model has, so that
+        # nothing ends the answer, or another model's; vLLM refuses it.
+        "stop_token_ids": [i for i in sampling.stop_token_ids if 0 <= i < vocabulary],
+        "include_stop_str_in_output": sampling.include_stop,
+        "ignore_eos": sampling.ignore_eos,
+        "skip_special_tokens": sampling.skip_special_tokens,
+        "spaces_between_special_tokens": sampling.spaces_between_special_tokens,
+        "bad_words": list(sampling.bad_words) or None,
+        "output_kind": kind.DELTA if request.stream else kind.FINAL_ONLY,
+    }
+    fresh = {_FRESH: True} if _FRESH in _parameters(names.SamplingParams) else {}
+    try:
+        return names.SamplingParams(
+            **defaults | given | _without_neutral(wanted) | fresh | _extra(sampling.extra)
+        )
+    except (TypeError, ValueError, names.VLLMClientError) as error:
+        raise RequestError(f"are refused by vLLM: {error}", field="sampling parameters") from error
+
+
+def check_parameters() -> None:
+    """Look whether this vLLM's parameters have the names that requests are made with.
+
+    Raises:
+        ConfigurationError: they have others.
+    """
+    taken = _parameters(names.SamplingParams)
+    if taken and (lacking := _NEEDED - taken):
+        raise compat.unservable(f"SamplingParams takes no {', '.join(sorted(lacking))}")
+
+
+def _without_neutral(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what a release no longer takes, where it would change nothing."""
+    unknown = wanted.keys() - (_parameters(names.SamplingParams) or wanted.keys())
+    neutral = {name for name in unknown if wanted[name] in (None, [], _NEUTRAL.get(name))}
+    return {name: value for name, value in wanted.items() if name not in neutral}
+
+
+@lru_cache(maxsize=1)
+def _parameters(kind: Any) -> frozenset[str]:
+    """Return the names of what a class or function takes; none if it takes any, or tells none."""
+    try:
+        found = inspect.signature(kind).parameters.values()
+    except ValueError:
+        # Compiled ones may have no signature.
+        return frozenset()
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in found)
+    return frozenset() if takes_any else frozenset(each.name for each in found)
+
+
+def _extra(extra: dict[str, Any]) -> dict[str, Any]:
+    """Return the engine's own parameters, with structured outputs as vLLM's object."""
+    structure = extra.get("structured_outputs")
+    if structure is None:
+        return extra
+    return extra | {"structured_outputs": names.StructuredOutputsParams(**structure)}
+
+
+# A client names extra arguments as it likes in `vllm_xargs`. The core takes some for its own, and
+# does not look at their kinds: it exits, with all its requests, where a connector or a diffusion
+# model meets text.
+
+_OBJECTS: Final = ("kv_transfer_params", "ec_transfer_params")
+_NUMBERS: Final = ("diffusion_canvas_length", "diffusion_max_steps")
+_MOST: Final = 1 << 20
+"""Far more than a canvas has tokens, or takes steps."""
+
+
+def check_extra_arguments(params: Any) -> None:
+    """Refuse extra arguments that the core takes for its own, of another kind.
+
+    Args:
+        params: the SamplingParams of a request.
+
+    Raises:
+        RequestError: one is of another kind.
+    """
+    extra = getattr(params, "extra_args", None)
+    for name, value in extra.items() if isinstance(extra, dict) else ():
+        if value is None:
+            continue
+        if name in _OBJECTS and not isinstance(value, dict):
+            problem, accepted = "is not an object", "an object"
+        elif name in _NUMBERS and not (type(value) is int and 0 <= value <= _MOST):
+            problem, accepted = "is no such number", f"a whole number, 0 to {_MOST}"
+        else:
+            continue
+        raise RequestError(problem, field=f"vllm_xargs.{name}", value=value, accepted=accepted)
+
+
+_PATH: Final = re.compile(r"(?<!\S)/[^\s:]*\.\w+")
+"""A file of a library, which says nothing to a client."""
+
+
+def translated(error: Exception) -> LmiError:
+    """Return our error for vLLM's, most specific first."""
+    if isinstance(error, LmiError):
+        return error
+    if isinstance(error, names.EngineDeadError):
+        return EngineDeadError(f"vLLM's engine core died: {error}")
+    is_wrapped = isinstance(error, names.EngineGenerateError) or type(error) is RuntimeError
+    if is_wrapped and isinstance(error.__cause__, Exception):
+        # Starlette wraps what an application raises after its response has begun.
+        return translated(error.__cause__)
+    text = _PATH.sub("<path>", str(error))
+    if isinstance(error, names.VLLMClientError | ValueError):
+        return RequestError(f"is refused by vLLM: {text}", field="request")
+    if isinstance(status := getattr(error, "status_code", None), int):
+        return HttpError(status, text)
+    return EngineError(f"vLLM failed on this request: {type(error).__name__}: {text}")
+
+
+_NO_LOGPROBS: Final = "vLLM gives no log probabilities with its tokens"
+_REASONS: Final[dict[str, FinishReason]] = {
+    "stop": "stop",
+    "length": "length",
+    "abort": "abort",
+    "error": "error",
+    # vLLM also ends answers it finds repetitive; clients know that as a stop.
+    "repetition": "stop",
+}
+"""The reasons of vLLM, as clients know them; an unknown one is added when it is first seen."""
+
+
+class OutputReader:
+    """Makes the deltas of one request, of vLLM's outputs or of an answer of our own."""
+
+    writes_known = False
+
+    def __init__(self, tokenizer: Any, request: GenerateRequest) -> None:
+        self.is_whole = not request.stream
+        """Whether each answer comes as one delta."""
+        self.sends_ids = False
+        """Whether deltas carry ids."""
+        self._is_structured = bool(request.sampling.extra.get("structured_outputs"))
+        self.wants_tokens = request.logprobs is not None
+        """Whether deltas carry tokens with their log probabilities."""
+        self._num_prompt_tokens = self._num_tokens = 0
+        self._prompt_ids: Sequence[int] | None = None
+        self._sums: defaultdict[int, float] = defaultdict(float)
+        """Of each answer's log probabilities."""
+        self._alternatives = request.logprobs or 0
+        self._prompt_alternatives = request.prompt_logprobs
+        self._tokenizer = tokenizer
+        self._special = (
+            frozenset(getattr(tokenizer, "all_special_ids", ()))
+            if self.wants_tokens or request.prompt_logprobs is not None
+            else frozenset()
+        )
+
+    def begin(self, prompt_ids: Sequence[int] | None, num_prompt_tokens: int) -> None:
+        """Note the prompt of an answer of our own."""
+        self._prompt_ids, self._num_prompt_tokens = prompt_ids, num_prompt_tokens
+
+    def chunk(self, piece: Piece) -> Delta:
+        """Return the delta of tokens of our own answer.
+
+        Raises:
+            EngineError: vLLM gives no log probabilities with them.
+        """
+        ids = piece.token_ids
+        delta = Delta(
+            piece.text,
+            len(ids),
+            _reason(piece.finish_reason),
+            piece.stop_reason,
+            self._num_prompt_tokens,
+            piece.index,
+            ids=pack(ids) if self.sends_ids else b"",
+        )
+        if self.wants_tokens:
+            if piece.logprobs is None or len(piece.logprobs) < len(ids):
+                raise EngineError(_NO_LOGPROBS)
+            delta.tokens = tuple(map(self._chosen, ids, piece.logprobs))
+            if piece.texts is not None:
+                delta.tokens = tuple(map(_adding, delta.tokens, piece.texts))
+            delta.cumulative_logprob = piece.cumulative_logprob
+        return delta
+
+    def add_prompt(self, chunk: Delta, logprobs: Any) -> None:
+        """Add the prompt's tokens to a delta."""
+        if self._prompt_alternatives is not None:
+            chunk.prompt_tokens = self._prompt_tokens(self._prompt_ids or (), logprobs)
+
+    def failure(self, num_tokens: int, num_last: int = 0) -> LmiError:
+        """Return why vLLM has failed on the request; the arguments are those of `unfit`."""
+        if not self._is_structured:
+            return EngineError("vLLM failed on the request; its log says why")
+        return RequestError(unfit(num_tokens, num_last), field="structured_outputs")
+
+    def deltas(self, output: Any) -> Iterator[Delta]:
+        """Yield what one output of vLLM adds, a delta for each answer in it.
+
+        Raises:
+            EngineError: vLLM has failed on the request, as its own server reports it.
+            RequestError: it has no token that fits the request's structured outputs.
+        """
+        num_prompt_tokens = prompt_length(output, self._num_prompt_tokens)
+        self._num_prompt_tokens = num_prompt_tokens
+        for answer in output.outputs:
+            reason, ids = _reason(answer.finish_reason), ids_of(answer)
+            if reason == "error":
+                raise self.failure(self._num_tokens, len(ids))
+            self._num_tokens += len(ids)
+            delta = Delta(
+                text=answer.text or "",
+                num_tokens=len(ids),
+                finish_reason=reason,
+                stop_reason=answer.stop_reason,
+                num_prompt_tokens=num_prompt_tokens,
+                index=int(answer.index),
+            )
+            if self.sends_ids:
+                delta.ids = pack(ids)
+            if self.wants_tokens:
+                self._add_tokens(delta, answer, ids)
+            if self._prompt_alternatives is not None and output.prompt_logprobs:
+                delta.prompt_tokens = self._prompt_tokens(
+                    output.prompt_token_ids, output.prompt_logprobs
+                )
+            yield delta
+
+    def _chosen(self, token_id: int, position: Position) -> Token:
+        """Return a new token."""
+        if not isinstance(position, tuple):
+            return self._token(token_id, position, self._alternatives)
+        logprob, rank, own = position
+        return Token(token_id, own, logprob, rank, token_id in self._special)
+
+    def _add_tokens(self, delta: Delta, answer: Any, ids: Sequence[int]) -> None:
+        if answer.logprobs is None and ids:
+            raise EngineError(_NO_LOGPROBS)
+        delta.tokens = tuple(
+            self._token(token_id, logprobs, self._alternatives)
+            for token_id, logprobs in zip(ids, _plain(answer.logprobs or ()), strict=False)
+        )
+        # A release that leaves it out leaves its sum to us.
+        self._sums[answer.index] += sum(each.logprob or 0.0 for each in delta.tokens)
+        delta.cumulative_logprob = getattr(answer, "cumulative_logprob", self._sums[answer.index])
+
+    def _prompt_tokens(self, ids: Sequence[int], found: Sequence[Any]) -> tuple[Token, ...]:
+        alternatives = self._prompt_alternatives or 0
+        return tuple(
+            self._token(token_id, logprobs, alternatives) if logprobs else self._plain(token_id)
+            for token_id, logprobs in zip(ids, found, strict=False)
+        )
+
+    def _plain(self, token_id: int) -> Token:
+        """Return the first token of a prompt: vLLM gives its id alone."""
+        text = self._tokenizer.decode([token_id]) if self._tokenizer is not None else ""
+        return Token(token_id, text, is_special=token_id in self._special)
+
+    def _token(self, token_id: int, logprobs: Mapping[int, Any], alternatives: int) -> Token:
+        """Return the token at a position, for which vLLM gives the likeliest and the chosen one."""
+        chosen = logprobs.get(token_id)
+        best: Sequence[tuple[int, Any]] = ()
+        if alternatives:
+            best = sorted(logprobs.items(), key=lambda item: item[1].rank or 0)[:alternatives]
+        return Token(
+            token_id,
+            (chosen.decoded_token or "") if chosen else "",
+            chosen.logprob if chosen else None,
+            chosen.rank if chosen else None,
+            is_special=token_id in self._special,
+            top=tuple(
+                Token(
+                    other,
+                    logprob.decoded_token or "",
+                    logprob.logprob,
+                    logprob.rank,
+                    is_special=other in self._special,
+                )
+                for other, logprob in best
+            ),
+        )
+
+
+def ids_of(answer: Any) -> list[int]:
+    """Return the ids of an answer's tokens; a release may have arrays there."""
+    ids = answer.token_ids
+    is_plain = type(ids) is list and (not ids or type(ids[0]) is int)
+    return ids if is_plain else [int(each) for each in ids]
+
+
+def unfit(num_tokens: int, num_last: int = 0) -> str:
+    """Return what is wrong with structured outputs on which vLLM fails.
+
+    Args:
+        num_tokens: that fit, before the output that fails.
+        num_last: in that output. vLLM hands on the token that it has refused.
+    """
+    if num_tokens := num_tokens + max(0, num_last - 1):
+        return f"stopped fitting any text of this model after {num_tokens} tokens"
+    return "fit no text of this model, or could not be compiled"
+
+
+def length(ids: Any) -> int:
+    """Return how many ids there are; vLLM has none, a list, or what a later release has."""
+    return 0 if ids is None else len(ids)
+
+
+def prompt_length(output: Any, known: int) -> int:
+    """Return how many tokens a prompt has; a release may tell it with the first output alone.
+
+    Args:
+        output: of the request.
+        known: what the outputs before have told.
+    """
+    return known if output.prompt_token_ids is None else len(output.prompt_token_ids)
+
+
+def _adding(token: Token, text: str) -> Token:
+    return replace(token, added=text)
+
+
+def _reason(found: Any) -> FinishReason | None:
+    """Return why an answer is finished.
+
+    Raises:
+        EngineError: what vLLM gives is no name of a reason.
+    """
+    if found is None:
+        return None
+    word = str(found)
+    if word not in _REASONS:
+        if not word.isidentifier():
+            raise EngineError(f"vLLM gives no reason why an answer is finished: {found!r}")
+        _log.warning("vLLM finishes answers for a reason that is not known: %s", word)
+        _REASONS[word] = "stop"
+    return _REASONS[word]
+
+
+def _plain(positions: Any) -> Any:
+    """Return candidates whose numbers are of Python's own kinds."""
+    first = next(iter(positions), None) or {}
+    if all(type(each.logprob) is float for each in first.values()):
+        return positions
+    return [{key: _plain_candidate(each) for key, each in found.items()} for found in positions]
+
+
+def _plain_candidate(found: Any) -> Any:
+    rank = None if found.rank is None else int(found.rank)
+    return SimpleNamespace(
+        logprob=float(found.logprob), rank=rank, decoded_token=found.decoded_token
+    )

@@ -1,0 +1,421 @@
+"""Let a request resume from tokens that another engine generated.
+
+The core gets the prompt and these tokens as a prompt. If more depends on which of them were
+generated, it gets the original request, and a plugin has it choose them again (`ForcedTokens`).
+What it repeats is checked, and dropped.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections import deque
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, lru_cache, partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from lmi_backend.engines.vllm import compat, fast_paths, names
+from lmi_backend.errors import EngineError
+from lmi_backend.token_ids import unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lmi_backend.generation import Continuation
+
+_IDS: Final = "lmi_backend.forced_ids"
+"""Key of `SamplingParams.extra_args`."""
+
+
+def takes_forced_ids(engine: Any) -> bool:
+    """Tell whether an engine's cores apply the plugin."""
+    return fast_paths.is_on("forced_tokens") and engine.vllm_config.speculative_config is None
+
+
+def check_runner(engine: Any) -> None:
+    """Look for the class that the model runner of an engine's cores takes.
+
+    Raises:
+        LookupError: it is the second runner, and vLLM has no class for it.
+    """
+    is_second = getattr(engine.vllm_config, "use_v2_model_runner", None)  # between 0.20 and 0.32
+    if is_second is None:
+        is_second = getattr(names.envs, "VLLM_USE_V2_MODEL_RUNNER", False)  # 0.13
+    if is_second and names.LogitsProcessor is None:
+        (place,) = names.NAMES["LogitsProcessor"].places
+        raise LookupError(f"vLLM's second model runner has no LogitsProcessor in {place}")
+
+
+def force_ids(params: Any, ids: Sequence[int]) -> None:
+    """Have a request generate these tokens first; they must be in the vocabulary."""
+    params.extra_args = forced_args(params, ids)
+
+
+def forced_args(params: Any, ids: Sequence[int]) -> dict[str, Any]:
+    """Return what `add` sets."""
+    return {**(params.extra_args or {}), _IDS: list(ids)}
+
+
+def remove_forced_ids(params: Any) -> None:
+    """Drop from parameters, where a request has any, what `add` would have added."""
+    if given := getattr(params, "extra_args", None):
+        given.pop(_IDS, None)
+
+
+def forced_ids_of(params: Any) -> list[int]:
+    """Return what `add` has put into parameters."""
+    return (params.extra_args or {}).get(_IDS) or []
+
+
+ResumeStrategy = Literal["from the prompt", "from the start", ""]
+
+_GREEDY: Final = 1e-5
+"""Temperature below which vLLM takes the likeliest token."""
+_STATEFUL: Final = (
+    "structured_outputs", "guided_decoding", "presence_penalty", "frequency_penalty", "bad_words",
+    "thinking_token_budget", "repetition_detection",
+)  # fmt: skip
+"""Parameters for which vLLM tells tokens that were generated from those of the prompt."""
+_STATELESS: Final = frozenset(
+    {
+        "n", "temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty", "watermarking",
+        "stop", "stop_token_ids", "ignore_eos", "max_tokens", "min_tokens", "logit_bias",
+        "allowed_token_ids", "logprobs", "prompt_logprobs", "prompt_logprob_token_ids",
+        "prompt_logprob_start", "logprob_token_ids", "flat_logprobs", "detokenize", "skip_clone",
+        "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output",
+        "output_kind", "output_text_buffer_length", "stream_interval", "extra_args", "best_of",
+        "truncate_prompt_tokens", "skip_reading_prefix_cache", "routed_experts_prompt_start",
+    }
+)  # fmt: skip
+"""Parameters of the releases that were run for which it does not, or that are looked at here."""
+
+
+def resume_strategy_of(engine: Any, params: Any) -> ResumeStrategy:
+    """Return how a request could resume: with its tokens as a prompt, repeated, or not at all."""
+    if not fast_paths.is_on("resumption"):
+        return ""
+    if getattr(params, "n", 0) != 1 or params.output_kind != names.RequestOutputKind.DELTA:
+        return ""
+    is_greedy = params.temperature < _GREEDY
+    is_seeded = params.seed is not None and not is_greedy
+    is_stateful = any(getattr(params, name, None) for name in _STATEFUL) or any(
+        getattr(params, name) != default for name, default in _unknown(params.__class__)
+    )
+    is_custom = getattr(engine.model_config, "logits_processors", None)
+    if not (is_seeded or is_stateful or is_custom or _is_watermarked(engine, params)):
+        return "from the prompt"
+    may_repeat = is_greedy or is_seeded or takes_forced_ids(engine)
+    return "from the start" if may_repeat else ""
+
+
+def _is_watermarked(engine: Any, params: Any) -> bool:
+    """Tell whether vLLM marks an answer: where it is configured to, if the request does not say."""
+    config = getattr(getattr(engine, "vllm_config", None), "watermark_config", None)
+    return config is not None and getattr(params, "watermarking", None) is not False
+
+
+@lru_cache(maxsize=1)
+def _unknown(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """Return vLLM's newer parameters, each with its default: nothing is known of them."""
+    fields: Iterable[str] = getattr(kind, "__struct_fields__", ())
+    fields = fields or getattr(kind, "__dataclass_fields__", ())
+    known = _STATELESS.union(_STATEFUL)
+    found = [name for name in fields if name not in known and not name.startswith("_")]
+    usual = kind() if found else None
+    return tuple((name, getattr(usual, name)) for name in found)
+
+
+class Repeated:
+    """Tokens that a core will generate again.
+
+    Args:
+        ids: of the tokens.
+        are_forced: whether the core has no choice.
+    """
+
+    def __init__(self, ids: Sequence[int] = (), *, are_forced: bool = False) -> None:
+        self._ids, self._are_forced = list(ids), are_forced
+
+    def __bool__(self) -> bool:
+        return bool(self._ids)
+
+    def new_of(self, output: Any) -> Any:
+        """Return an output without what it repeats; None if nothing is left.
+
+        Raises:
+            EngineError: it has other tokens.
+        """
+        ids, expected = list(output.new_token_ids), self._ids
+        is_last, count = output.finish_reason is not None, min(len(ids), len(expected))
+        is_same = ids[:count] == expected[:count]
+        if not is_same or (is_last and count < len(expected)):
+            if not is_same and self._are_forced:
+                # A core that does not look at what is forced says nothing.
+                came = f"{ids[:count]} instead of {expected[:count]}"
+                fast_paths.turn_off("forced_tokens", "the tokens that a core is to generate", came)
+            raise EngineError("the answer cannot resume: it comes out otherwise on this worker")
+        del expected[:count]
+        if not is_last and count == len(ids):
+            return None
+        lists = output.new_logprobs
+        return compat.replaced(
+            output,
+            new_token_ids=ids[count:],
+            new_prompt_logprobs_tensors=None,
+            new_logprobs=None if lists is None else compat.logprobs_after(lists, count),
+        )
+
+
+def send_from(engine: Any, request: Any, ids: Sequence[int]) -> Repeated:
+    """Have a core begin after tokens; return those that it generates once more.
+
+    Args:
+        engine: the AsyncLLM.
+        request: an EngineCoreRequest on its way to the core, which is changed.
+        ids: of the tokens.
+    """
+    params = compat.replaced(request.sampling_params.clone(), prompt_logprobs=None)
+    has_prompt = request.prompt_token_ids and request.prompt_embeds is None
+    if resume_strategy_of(engine, params) == "from the prompt" and has_prompt:
+        request.prompt_token_ids = [*request.prompt_token_ids, *ids]
+        request.sampling_params = compat.replaced(
+            params,
+            max_tokens=params.max_tokens - len(ids),
+            min_tokens=max(0, params.min_tokens - len(ids)),
+        )
+        return Repeated()
+    # Without the plugin a greedy or seeded request repeats them by itself.
+    are_forced = bool(ids) and takes_forced_ids(engine)
+    if are_forced:
+        params = compat.replaced(params, extra_args=forced_args(params, ids))
+    request.sampling_params = params
+    return Repeated(ids, are_forced=are_forced)
+
+
+def finished_elsewhere() -> EngineError:
+    """Return the error of an answer that is over with the tokens that its client has."""
+    return EngineError("the answer cannot resume: it has finished on this worker")
+
+
+class ReplayedAnswer:
+    """An answer that one of vLLM's own requests resumes.
+
+    The tokens pass vLLM's output processor as if they had just been generated, in their original
+    groups. So its detokeniser, its stop strings and its server are where those of the other engine
+    were.
+
+    Args:
+        engine: the AsyncLLM.
+        continuation: where it resumes.
+    """
+
+    def __init__(self, engine: Any, continuation: Continuation) -> None:
+        if not fast_paths.is_on("resumption"):
+            raise EngineError("the answer cannot be resumed: this vLLM's inside is not as expected")
+        self._engine, self._groups = engine, unpack(continuation.ids)
+        self._cumulative_logprob = continuation.cumulative_logprob
+        self._state: Any = None
+        self._repeated = Repeated()
+        self.is_begun = False
+        self.outputs: deque[Any] = deque()
+        """What vLLM made of the tokens so far, in its order."""
+
+    def begin(self, request: Any, kept_by: Any) -> bool:
+        """Bring vLLM's processor to where the answer is; tell whether its core repeats tokens.
+
+        Args:
+            request: its EngineCoreRequest, which is changed before the core gets it.
+            kept_by: vLLM's output processor.
+
+        Raises:
+            EngineError: the answer is another here.
+        """
+        self.is_begun = True
+        with fast_paths.watched(
+            "resumption", "an output processor that can be brought to any token"
+        ):
+            self._state = kept_by.request_states[request.request_id]
+            self._replay_all(kept_by, request)
+            if self._cumulative_logprob is not None:
+                self._state.logprobs_processor.cumulative_logprob = self._cumulative_logprob
+            ids = list(chain.from_iterable(self._groups))
+            self._repeated = send_from(self._engine, request, ids)
+        return bool(self._repeated)
+
+    def check_begun(self) -> None:
+        """Look whether its request was seen on its way to the core.
+
+        Raises:
+            EngineError: it was not, and its answer starts again.
+        """
+        if not self.is_begun:
+            expected = "each request to be seen on its way to the core"
+            fast_paths.turn_off("resumption", expected, "one was not")
+            raise EngineError("the answer cannot resume: this vLLM's inside is not as expected")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is repeated."""
+        return not self._repeated
+
+    def new_of(self, output: Any) -> Any:
+        """Return an output without what it repeats, as `Repeated.new_of` does."""
+        return self._repeated.new_of(output)
+
+    def fail(self, error: Exception) -> None:
+        """Fail the request."""
+        self._repeated = Repeated()
+        self._state.queue.put(error)
+
+    def _replay_all(self, kept_by: Any, request: Any) -> None:
+        state, prompt = self._state, {}
+        if getattr(state.logprobs_processor, "prompt_logprobs", None) is not None:
+            # The client has these too, and vLLM's server counts on them where it repeats a prompt.
+            certain = compat.certain_logprobs((request.prompt_token_ids or [])[1:])
+            prompt = {"new_prompt_logprobs_tensors": certain[:3]}
+        interval = getattr(state, "stream_interval", 1)  # since 0.13
+        if interval != 1:
+            # Else the last tokens would come again, with the first new ones.
+            state.stream_interval = 1
+        for group in self._groups:
+            own = {"request_id": request.request_id, "new_token_ids": list(group)}
+            self._replay(kept_by, names.EngineCoreOutput(**own, **prompt))
+            prompt = {}
+        if interval != 1:
+            state.stream_interval = interval
+            state.sent_tokens_offset = sum(map(len, self._groups))
+
+    def _replay(self, kept_by: Any, output: Any) -> None:
+        if getattr(self._state.logprobs_processor, "num_logprobs", None) is not None:
+            # The client has the true ones. vLLM resumes from the texts of these tokens.
+            certain = compat.certain_logprobs(output.new_token_ids)
+            output = compat.replaced(output, new_logprobs=certain)
+        kept_by.process_outputs([output])
+        made = self._state.queue.get_nowait()
+        if output.request_id not in kept_by.request_states:
+            raise finished_elsewhere()
+        if made is not None:
+            self.outputs.append(made)
+
+
+current_replay: ContextVar[ReplayedAnswer | None] = ContextVar("current_replay", default=None)
+"""Of the answer that this task resumes by one of vLLM's own requests."""
+
+
+# A plugin in vLLM's cores has a request generate the tokens that it has elsewhere. So all that a
+# core keeps of generated tokens (a grammar's state, counts for penalties, a generator) gets to
+# where it was. vLLM loads the class by its entry point (plugin/). With the `logits_processors`
+# argument vLLM would keep the ids of all requests at hand in each step.
+#
+# No error here may stop the core. After an error no request is forced any more: the worker sees
+# that a resumed answer has other tokens, and fails it.
+
+_NAME: Final = "forced_tokens"
+_EXPECTED: Final = "requests and logits as vLLM's runners give them"
+
+
+@cache
+def forced_tokens() -> type:
+    """Return the class of the plugin, which both of vLLM's model runners take.
+
+    Raises:
+        TypeError: they want methods that it does not have.
+    """
+    bases = filter(None, (_ForcedTokens, names.AdapterLogitsProcessor, names.LogitsProcessor))
+    made: Any = type("ForcedTokens", tuple(bases), {})
+    if inspect.isabstract(made):
+        raise TypeError(f"it wants {', '.join(sorted(made.__abstractmethods__))}")
+    return made  # type: ignore[no-any-return]
+
+
+def __getattr__(name: str) -> type:
+    """Return the class for vLLM's look-up by the entry point's name."""
+    if name != "ForcedTokens":
+        raise AttributeError(name)
+    return forced_tokens()
+
+
+class _ForcedTokens:
+    """Leaves a request one token to choose, until it has all of its forced tokens.
+
+    Requests without them cost a look at an empty dictionary a step.
+    """
+
+    def __init__(self, vllm_config: Any, *runner: Any) -> None:
+        self._slots: dict[int, list[int]] = {}
+        """The second runner's slots with such a request."""
+        with _kept_alive():
+            # The second runner gives its state, the first one a device and a bool.
+            if len(runner) > 1:
+                super().__init__(vllm_config, *runner)  # type: ignore[call-arg]
+            self._runner = runner[0]
+
+    def is_argmax_invariant(self) -> bool:
+        """Return False: greedy requests are forced too."""
+        return False
+
+    def new_req_logits_processor(self, params: Any) -> Any:
+        """Return what the first runner calls for a request with its output so far and logits."""
+        ids = _ids(params)
+        return partial(_force_next, ids) if ids else None
+
+    def update_state(self, batch_update: Any) -> None:
+        """Take what the first runner says of its requests."""
+        with _kept_alive():
+            super().update_state(batch_update)  # type: ignore[misc]
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        """Take a request of the second runner; return whether its logits will be changed."""
+        ids = _ids(sampling_params)
+        self._slots.pop(req_idx, None)
+        if ids:
+            self._slots[req_idx] = ids
+        return bool(ids)
+
+    def apply(self, logits: Any, ctx: Any = None) -> Any:
+        """Change logits: [rows, vocabulary]; a row a request."""
+        with _kept_alive():
+            if ctx is not None:
+                self._force_rows(logits, ctx)
+            elif fast_paths.is_on(_NAME):
+                return super().apply(logits)  # type: ignore[misc]
+        return logits
+
+    def _force_rows(self, logits: Any, ctx: Any) -> None:
+        for row, slot in enumerate(ctx.idx_mapping_np if self._slots else ()):
+            if ids := self._slots.get(int(slot)):
+                length = int(ctx.seq_lens_upper_bound_np[row])
+                _force(ids, length - int(self._runner.prompt_len.np[slot]), logits[row])
+
+
+@contextmanager
+def _kept_alive() -> Iterator[None]:
+    """Turn the path off if what is done here fails, and continue without it."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  the core would end with all requests
+        fast_paths.turn_off(_NAME, _EXPECTED, f"{type(error).__name__}: {error}")
+
+
+def _ids(params: Any) -> list[int]:
+    ids: list[int] = []
+    with _kept_alive():
+        ids += forced_ids_of(params)
+    return ids
+
+
+def _force_next(ids: Sequence[int], output: Sequence[int], logits: Any) -> Any:
+    # What the output has may be placeholders; its length is right.
+    with _kept_alive():
+        _force(ids, len(output), logits)
+    return logits
+
+
+def _force(ids: Sequence[int], step: int, logits: Any) -> None:
+    """Leave the token of a step alone in its logits: [vocabulary]."""
+    # Below 0 a part of the prompt is computed, and nothing is chosen.
+    if 0 <= step < len(ids) and fast_paths.is_on(_NAME):
+        logits.fill_(-math.inf)
+        logits[ids[step]] = 0.0

@@ -1,0 +1,316 @@
+"""How vLLM is started: its arguments, what its processes load of this package, when they wait."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import importlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.vllm import compat, fast_paths, images, names, processor, resume
+from lmi_backend.engines.vllm.fast_paths import is_newer
+from lmi_backend.engines.vllm.processor import is_ours
+from lmi_backend.errors import ConfigurationError, OptionError
+from lmi_backend.options.hints import closest
+
+if TYPE_CHECKING:
+    from lmi_backend.engine_config import EngineConfig
+
+_FOLDER: Final = Path(__file__).parent / "plugin"
+_NAME: Final = "lmi-backend"
+"""Of each entry point but those of `_OWN`."""
+_OWN: Final = {
+    "closed_groups": "lmi-backend-closed-groups",
+    "gate": "lmi-backend-gate",
+    "lora_rows": "lmi-backend-lora-rows",
+    "seeded_steps": "lmi-backend-seeded-steps",
+}
+"""Names of plugins whose group has one already: vLLM loads one of each name."""
+
+
+def install_plugin(name: str) -> None:
+    """Let this process and those it starts find a plugin, also if a user lists others.
+
+    Args:
+        name: of its folder.
+    """
+    folder = str(_FOLDER / name)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    listed, entry = os.environ.get("VLLM_PLUGINS"), _OWN.get(name, _NAME)
+    if listed is not None and entry not in listed.split(","):
+        os.environ["VLLM_PLUGINS"] = f"{listed},{entry}"
+
+
+def remove_plugins() -> None:
+    """Let processes that this one starts find none of these plugins any more."""
+    sys.path[:] = [each for each in sys.path if Path(each).parent != _FOLDER]
+    if listed := os.environ.get("VLLM_PLUGINS"):
+        others = [each for each in listed.split(",") if each not in (_NAME, *_OWN.values())]
+        os.environ["VLLM_PLUGINS"] = ",".join(others)
+
+
+# The processes of a spare wait before they load a model. vLLM loads its general plugins in each of
+# its processes, after the imports and before a process takes memory of a device. The plugin `gate`
+# waits there for a lock, which the worker holds until it is needed. The lock goes with the worker:
+# nobody waits for one that has died.
+
+_VARIABLE: Final = "LMI_BACKEND_GATE"
+
+
+class Gate:
+    """Holds the processes that an engine in this process starts."""
+
+    def __init__(self) -> None:
+        self._path = Path(tempfile.mkdtemp(prefix="gate-"), "lock")
+        self._lock = self._path.open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        install_plugin("gate")
+        os.environ[_VARIABLE] = str(self._path)
+
+    def expect(self, config: Any) -> None:
+        """Choose who waits.
+
+        The process that loads the model does: the core, or each rank, where these are processes
+        that the core starts.
+
+        Args:
+            config: vLLM's, of the engine that is started now.
+        """
+        parallel = config.parallel_config
+        has_ranks = parallel.distributed_executor_backend == "mp"
+        ranks = parallel.world_size if has_ranks else 1
+        what = {
+            "front": os.getpid(),
+            "has_ranks": has_ranks,
+            "number": ranks * getattr(parallel, "data_parallel_size_local", 1),
+            "modules": [str(parallel.worker_cls).rpartition(".")[0]],
+        }
+        # Others look at it meanwhile.
+        draft = self._path.with_name("draft")
+        draft.write_text(json.dumps(what), encoding="utf-8")
+        draft.rename(self._path.with_name("what"))
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether all processes wait."""
+        what = self._path.with_name("what")
+        if not what.exists():
+            return False
+        number: int = json.loads(what.read_text(encoding="utf-8"))["number"]
+        return len(list(self._path.parent.glob("*.waits"))) >= number
+
+    def open(self) -> None:
+        """Let all of them load the model, now and later."""
+        os.environ.pop(_VARIABLE, None)
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        self._lock.close()
+
+
+def wait_at_gate() -> None:
+    """Wait at the gate, if there is one and this process is to."""
+    if (path := os.environ.get(_VARIABLE)) is None:
+        return
+    # Only processes of vLLM come here, which have it.
+    import multiprocessing  # noqa: PLC0415
+
+    if (parent := multiprocessing.parent_process()) is None:
+        return
+    lock = Path(path)
+    what = json.loads(lock.with_name("what").read_text(encoding="utf-8"))
+    if (parent.pid == what["front"]) == what["has_ranks"]:
+        return
+    for module in filter(None, what["modules"]):
+        importlib.import_module(module)
+    lock.with_name(f"{os.getpid()}.waits").touch()
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+
+_NONE: Final = ("", "None")
+"""What vLLM's command line reads as None, but not everywhere where it is one."""
+
+
+def engine_args(config: EngineConfig) -> Any:
+    """Return the AsyncEngineArgs of a plan; keep vLLM to the hosts it lists for media.
+
+    Raises:
+        OptionError: vLLM has no such argument, or cannot read its text.
+    """
+    known = compat.engine_arguments()
+    for name, text in config.passthrough.items():
+        if name not in known:
+            hint = closest(name, known)
+            problem = f"is neither an option of LMI nor an argument of vLLM {names.vllm_version}"
+            raise _error(name, text, problem + hint)
+    typed = _read_texts(config.passthrough, known) | config.arguments | _rank_arguments()
+    fast_paths.probe(
+        "media",
+        "a connector whose fetches can be looked at",
+        lambda: guard_media(typed.get("allowed_media_domains", ())),
+    )
+    # The guard has the user's list; vLLM by itself shall fetch nothing.
+    typed["allowed_media_domains"] = list(images.NO_HOSTS)
+    if plugin := typed.get("reasoning_parser_plugin"):
+        compat.import_reasoning_parser(plugin)
+    try:
+        return names.AsyncEngineArgs(
+            model=config.model, **{"disable_log_stats": False, "enable_log_requests": False} | typed
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"vLLM refuses its arguments: {error}") from error
+
+
+def guard_media(hosts: Sequence[str]) -> None:
+    """See `media.guard_media`."""
+    from lmi_backend.engines.vllm import media  # noqa: PLC0415  it subclasses one of vLLM's
+
+    media.guard_media(hosts)
+
+
+def is_rank() -> bool:
+    """Tell whether mpirun started this process as one of a group of ranks."""
+    return "RANK" in os.environ
+
+
+def _rank_arguments() -> dict[str, Any]:
+    """Return vLLM's arguments of a rank, and set what it reads nowhere else; none outside a group.
+
+    vLLM must not have been used yet.
+    """
+    if not is_rank():
+        return {}
+    # Each rank has its core in this process.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    return {"distributed_executor_backend": compat.EXTERNAL_LAUNCHER}
+
+
+def _read_texts(passthrough: dict[str, str], known: dict[str, bool]) -> dict[str, Any]:
+    if not passthrough:
+        return {}
+    parser = compat.argument_parser()
+    # It prints its usage and leaves the process, although it was told to raise.
+    parser.error = _refuse  # type: ignore[method-assign]
+    actions = {action.dest: action for action in parser._actions}
+    for name, text in passthrough.items():
+        if name not in actions:
+            raise _error(name, text, "is set by vLLM itself, which has no flag for it")
+    return {
+        name: None if known[name] and text in _NONE else _read(parser, actions[name], text)
+        for name, text in passthrough.items()
+    }
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ValueError(message)
+
+
+def _read(parser: argparse.ArgumentParser, action: argparse.Action, text: str) -> Any:
+    try:
+        if action.nargs == 0:
+            return _read_boolean(parser, action, text)
+        namespace = parser.parse_args(_argv(action, text))
+    # Some of its types look a word up.
+    except (argparse.ArgumentError, LookupError, TypeError, ValueError) as error:
+        raise _error(action.dest, text, f"is refused by vLLM: {error}") from error
+    return getattr(namespace, action.dest)
+
+
+def _read_boolean(parser: argparse.ArgumentParser, action: argparse.Action, text: str) -> bool:
+    """Return the value of a flag, if one of its spellings has it, or its absence.
+
+    Releases spell "no" in several ways, so each spelling is read.
+    """
+    wanted = {"true": True, "false": False}.get(text.lower())
+    if wanted is None:
+        raise ValueError("accepted: true or false")
+    for words in (*([each] for each in action.option_strings), []):
+        if getattr(parser.parse_args(words), action.dest) is wanted:
+            return text.lower() == "true"
+    raise ValueError(f"its command line has no flag for {text}")
+
+
+def _argv(action: argparse.Action, text: str) -> list[str]:
+    """Write an option that takes a value as command-line arguments, as LMI does."""
+    flag = action.option_strings[0]
+    if action.nargs not in (None, "?"):
+        values = json.loads(text) if text.lstrip().startswith("[") else text.split(",")
+        return [flag, *(str(value).strip() for value in values)]
+    return [f"{flag}={text}"]
+
+
+def _error(name: str, text: str, problem: str) -> OptionError:
+    # The reader of the file knows the line; the load error gets it there.
+    return OptionError(problem, option=f"option.{name}", value=text, origin="vLLM")
+
+
+_IN_THE_CORE: Final = ("forced_tokens", "waits", "lora_rows", "seeded_steps", "single_process")
+"""Fast paths in the process of vLLM's engine core."""
+
+
+def before_loading(config: EngineConfig) -> None:
+    """Choose what vLLM's processes load of this package, before any of them starts.
+
+    Args:
+        config: whose user may turn fast paths off.
+    """
+    fast_paths.share()
+    fast_paths.choose(config.fast_paths)
+    install_plugin("closed_groups")
+    if fast_paths.probe("forced_tokens", "a class of logits processors", resume.forced_tokens):
+        install_plugin("forced_tokens")
+    for name in ("waits", "lora_rows", "seeded_steps"):
+        if fast_paths.is_on(name):
+            install_plugin(name)
+
+
+def turns_off_core_paths(error: Exception) -> bool:
+    """Turn off the fast paths in the core's own process, after its start has failed.
+
+    A core that fails while it starts does not say why. On a release that was run these are
+    not the reason, and another start would only take its time.
+
+    Returns:
+        Whether there is a reason to start once more.
+    """
+    in_use = [name for name in _IN_THE_CORE if fast_paths.is_on(name)]
+    if not in_use or not is_newer(names.vllm_version):
+        return False
+    for name in in_use:
+        fast_paths.turn_off(name, "a core that starts with it", f"{type(error).__name__}: {error}")
+    remove_plugins()
+    return True
+
+
+def _counts(engine: Any) -> str:
+    """Return which option of the user's has vLLM count each output; empty if none has."""
+    config = getattr(engine.vllm_config, "observability_config", None)
+    has_traces = getattr(config, "otlp_traces_endpoint", None)
+    return "otlp_traces_endpoint has vLLM count each output" if has_traces else ""
+
+
+def attach(engine: Any) -> None:
+    """Put the fast paths into an AsyncLLM, or its double, whose core has started."""
+    fast_paths.probe(
+        "fewer_counts",
+        "loggers that can be left out, and log_stats of engine and processor",
+        lambda: compat.count_less(engine, is_ours),
+    )
+    fast_paths.probe(
+        "forced_tokens",
+        "a class of logits processors for the model runner",
+        lambda: resume.check_runner(engine),
+    )
+    if not fast_paths.probe(
+        "resumption", "an output processor to subclass", lambda: processor.attach(engine)
+    ):
+        fast_paths.turn_off("own_streams", "an output processor to subclass", "it is off")
+    if why := _counts(engine):
+        fast_paths.leave_out("own_streams", why)

@@ -1,0 +1,475 @@
+"""The streams of vLLM's server, written from answers of our own.
+
+vLLM's server reads a body, makes its prompt and parameters, and calls the engine. What it then does
+for each output, an object of pydantic and its JSON, is what costs. A subclass has the answer
+generated and written here. Where the events of a stream tell more than its text, or what a parser
+makes of that, vLLM's own method writes them.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.engines.vllm import answers, compat, fast_paths, images, names, vllm_server
+from lmi_backend.engines.vllm.bodies import current_answer
+from lmi_backend.engines.vllm.layouts import (
+    CHAT_DELTA,
+    CHAT_TEXT,
+    COMPLETION_TEXT,
+    DONE,
+    USAGE,
+    Place,
+    Played,
+    StreamLayouts,
+)
+from lmi_backend.engines.vllm.requests import unfit
+from lmi_backend.generation import HttpChunk, reports_error
+from lmi_backend.token_ids import pack
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+
+    from lmi_backend.engines.vllm.answers import Piece
+    from lmi_backend.engines.vllm.bodies import BodyAnswer, Call
+    from lmi_backend.engines.vllm.layouts import EventLayout, StreamLayouts
+
+_encode = msgspec.json.encode
+_CONTENT_ALONE: Final = {"content"}
+
+
+class FailedOutputError(Exception):
+    """vLLM's core has failed on a request, and an output says so."""
+
+
+class TextParser:
+    """A parser of vLLM, of tools or of reasoning, that reads the text of one answer.
+
+    Args:
+        theirs: vLLM's.
+        request: the body, as vLLM has read it.
+    """
+
+    def __init__(self, theirs: Any, request: Any) -> None:
+        self._theirs, self._request = theirs, request
+        self._prompt_ids: Sequence[int] | None = None
+        self._ids: list[int] = []
+        choice = getattr(request, "tool_choice", None)
+        self._is_named = choice is not None and not isinstance(choice, str)
+        self._has_calls = False
+
+    def begin(self, prompt_ids: Sequence[int] | None) -> None:
+        """Note the prompt."""
+        self._prompt_ids = prompt_ids
+
+    def read(self, text: str, ids: Sequence[int], *, is_last: bool) -> Any:
+        """Return vLLM's DeltaMessage of new text; None if the parser waits for more."""
+        self._ids += ids
+        delta = self._theirs.parse_delta(
+            delta_text=text,
+            delta_token_ids=list(ids),
+            request=self._request,
+            prompt_token_ids=self._prompt_ids,
+            finished=is_last,
+        )
+        if delta is not None and delta.tool_calls:
+            self._has_calls = True
+        return names.DeltaMessage() if delta is None and is_last else delta
+
+    def reason(self, found: str | None) -> str | None:
+        """Return why an answer is finished, as clients of tools want it."""
+        is_call = found == "stop" and self._has_calls and not self._is_named
+        return "tool_calls" if is_call else found
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """How many tokens of the answer are reasoning."""
+        count: int = self._theirs.count_reasoning_tokens(tuple(self._ids))
+        return count
+
+
+class StreamWriter:
+    """Makes the chunks of one answer; `answers.generate` gives it the pieces.
+
+    Args:
+        layouts: of the events.
+        head: of the answer: status and headers.
+        answer_id: the member `id` of all events.
+        sends_ids: whether chunks carry the ids of their tokens.
+        parser: reads the text, where the model has one.
+        is_structured: whether the answer has to fit a grammar.
+    """
+
+    is_whole = False
+    writes_known = True
+
+    def __init__(
+        self,
+        layouts: StreamLayouts,
+        head: HttpChunk,
+        answer_id: str,
+        *,
+        sends_ids: bool,
+        parser: TextParser | None = None,
+        is_structured: bool = False,
+    ) -> None:
+        self._layouts, self._head, self._sends_ids = layouts, head, sends_ids
+        self._parser, self._is_structured = parser, is_structured
+        self._stream = {"id": answer_id, "created": int(time.time())}
+        self._before, self._after = layouts.middle.filled(self._stream).parts
+        self._waiting: list[int] = []
+        """Tokens that the parser has made nothing of yet."""
+        self.num_tokens = self.num_prompt_tokens = 0
+        self.is_begun = False
+        """Whether any chunk was made."""
+
+    def begin(self, prompt_ids: Sequence[int] | None, num_prompt_tokens: int) -> None:
+        """Note the prompt."""
+        self.num_prompt_tokens = num_prompt_tokens
+        if self._parser is not None:
+            self._parser.begin(prompt_ids)
+
+    def chunk(self, piece: Piece) -> HttpChunk | None:
+        """Return the chunk of a piece; None if the parser waits for more."""
+        ids: Sequence[int] = piece.token_ids
+        self.num_tokens += len(ids)
+        if self._parser is not None:
+            is_last = piece.finish_reason is not None
+            delta = self._parser.read(piece.text, ids, is_last=is_last)
+            ids = self._waiting = [*self._waiting, *ids]
+            if delta is None:
+                return None
+            new, self._waiting = _json(delta), []
+        else:
+            new = _encode(piece.text)
+        # Most chunks are made here, so nothing is called that can be said in a line.
+        if piece.finish_reason is None:
+            data = self._before + new + self._after
+        else:
+            data = self._last(new, piece)
+        chunk = HttpChunk(
+            data,
+            piece.finish_reason is not None,
+            num_tokens=len(ids),
+            num_prompt_tokens=self.num_prompt_tokens,
+            ids=pack(ids) if self._sends_ids else b"",
+        )
+        if not self.is_begun:
+            self.is_begun = True
+            # The ids of the first token come with the role.
+            role = self._layouts.role
+            chunk.data = (role.event(self._stream) if role else b"") + data
+            chunk.status, chunk.headers = self._head.status, self._head.headers
+        return chunk
+
+    def add_prompt(self, chunk: HttpChunk, logprobs: Any) -> None:
+        """Add nothing: vLLM writes such streams."""
+
+    def failure(self, num_tokens: int) -> Exception:
+        """Return why vLLM has failed on the request."""
+        if self._is_structured:
+            error: Exception = names.VLLMClientError(f"structured_outputs {unfit(num_tokens)}")
+            return error
+        return FailedOutputError()
+
+    def _last(self, new: bytes, piece: Piece) -> bytes:
+        """Return the last events."""
+        reason = piece.finish_reason
+        if self._parser is not None:
+            reason = self._parser.reason(reason)
+        ends = {"finish_reason": reason, "stop_reason": piece.stop_reason}
+        event = _filled(self._layouts.last, self._stream | ends, new)
+        usage = self._layouts.usage
+        return event + (usage.event(self._stream | self._counts(usage)) if usage else b"") + DONE
+
+    def _counts(self, usage: EventLayout) -> dict[str, int]:
+        prompt, completion = self.num_prompt_tokens, self.num_tokens
+        counts = dict(zip(USAGE, (prompt, completion, prompt + completion), strict=True))
+        if "reasoning_tokens" in usage.gaps:
+            counts["reasoning_tokens"] = self._parser.reasoning_tokens if self._parser else 0
+        return counts
+
+
+def _filled(layout: EventLayout, values: dict[str, Any], new: bytes) -> bytes:
+    """Return an event with its gaps filled; what is new is JSON already."""
+    left = layout.filled(values)
+    before, after = left.parts
+    return before + new + after
+
+
+def _json(delta: Any) -> bytes:
+    """Return a DeltaMessage as vLLM's server writes it."""
+    if delta.model_fields_set == _CONTENT_ALONE and type(delta.content) is str:
+        return b'{"content":' + _encode(delta.content) + b"}"
+    made: str = delta.model_dump_json(exclude_unset=True)
+    return made.encode()
+
+
+if TYPE_CHECKING:
+    Events = AsyncGenerator[str, None]
+    Write = Callable[[Any, AsyncIterator[Any]], Events]
+    """vLLM's method that writes the events of outputs, of a server."""
+
+_log = logging.getLogger(__name__)
+
+_PLAYED: Final = (Played("a", None), Played("b", None), Played("c", "stop"))
+"""Outputs that vLLM's server writes the events of, so that their layouts are known."""
+_PROMPT: Final = list(range(101, 112))
+_PLAIN: Final = {"n": 1, "logprobs": None, "prompt_logprobs": None, "logprob_token_ids": None}
+"""Parameters of streams that tell nothing but text."""
+
+
+class ChatStreams:
+    """What an OpenAIServingChat does besides vLLM's own work."""
+
+    def chat_completion_stream_generator(
+        self, request: Any, result_generator: Any, request_id: str, *more: Any, **named: Any
+    ) -> Events:
+        """Return the events of a chat."""
+        given = (request_id, *more)
+
+        def write(server: Any, outputs: Any) -> Any:
+            theirs: Any = super()
+            return theirs.chat_completion_stream_generator(request, outputs, *given, **named)
+
+        call = _call_of_own(request)
+        if call is None:
+            return write(self, result_generator)  # type: ignore[no-any-return]
+        if getattr(self, "parser_cls", None) is None:
+            server = _Server(self, write)
+            return _events(call, server, request_id, CHAT_TEXT, None, result_generator)
+        try:
+            parser = TextParser(_parser_of(self, request, named), request)
+        except Exception as error:  # noqa: BLE001  vLLM's server says it in its own words
+            _log.debug("no parser: %s: %s", type(error).__name__, error)
+            return write(self, result_generator)  # type: ignore[no-any-return]
+        server = _Server(self, write)
+        return _events(call, server, request_id, CHAT_DELTA, parser, result_generator)
+
+
+def _parser_of(server: Any, request: Any, named: dict[str, Any]) -> Any:
+    """Return a new parser of a chat server; raises what vLLM does."""
+    return server._make_parser(request, server.renderer.tokenizer, named["chat_template_kwargs"])
+
+
+class CompletionStreams:
+    """The same of an OpenAIServingCompletion."""
+
+    def completion_stream_generator(
+        self,
+        request: Any,
+        engine_inputs: Any,
+        result_generator: Any,
+        request_id: str,
+        *more: Any,
+        **named: Any,
+    ) -> Events:
+        """Return the events of a completion."""
+        given = (request_id, *more)
+
+        def write(server: Any, outputs: Any) -> Any:
+            theirs: Any = super()
+            numbered = outputs if outputs is result_generator else _numbered(outputs)
+            return theirs.completion_stream_generator(
+                request, engine_inputs, numbered, *given, **named
+            )
+
+        call = _call_of_own(request)
+        if call is None:
+            return write(self, result_generator)  # type: ignore[no-any-return]
+        server = _Server(self, write)
+        return _events(call, server, request_id, COMPLETION_TEXT, None, result_generator)
+
+
+class _Server:
+    """One of vLLM's servers, with its method that writes events.
+
+    Args:
+        own: the server.
+        write: writes the events of outputs.
+    """
+
+    def __init__(self, own: Any, write: Write) -> None:
+        self._own, self._write = own, write
+
+    def events(self, outputs: AsyncIterator[Any]) -> Events:
+        """Return vLLM's events of outputs."""
+        return self._write(self._own, outputs)
+
+    async def layouts(self, gap: Place) -> StreamLayouts | None:
+        """Return the layouts of its events; None if they tell more than what is new."""
+        plain = self._own
+        if gap == CHAT_DELTA:
+            # A parser would wait for more of a text that is made up.
+            plain = copy.copy(plain)
+            plain.parser_cls = None
+        events = [each.encode() async for each in self._write(plain, _played())]
+        return StreamLayouts.of(events, _PLAYED, (len(_PROMPT), len(_PLAYED)), gap)
+
+    async def failure(self, call: Call, error: Exception) -> AsyncGenerator[str, None]:
+        """Yield vLLM's events of an error in the middle of a stream."""
+        is_error = False
+        async for event in self.events(_failed(call, error)):
+            is_error = is_error or reports_error(event.encode())
+            if is_error:
+                yield event
+
+
+def _call_of_own(request: Any) -> Call | None:
+    """Return the call of the engine that a stream of our own is for; None if vLLM writes it."""
+    answer = current_answer.get()
+    call = answer.call if answer is not None else None
+    if call is None or not fast_paths.is_on("own_streams"):
+        return None
+    params = call.params
+    tells_text = all(getattr(params, name, None) == value for name, value in _PLAIN.items())
+    # The last of these are values of other engines, which come with the last output.
+    wanted = ("echo", "return_token_ids", "kv_transfer_params", "ec_transfer_params")
+    is_more = any(getattr(request, name, None) for name in wanted)
+    # vLLM drops calls from what its parser makes.
+    is_filtered = getattr(request, "tools", None) and not request.parallel_tool_calls
+    is_stream = getattr(params, "output_kind", None) == names.RequestOutputKind.DELTA
+    return call if tells_text and is_stream and not (is_more or is_filtered) else None
+
+
+async def _events(
+    call: Call,
+    server: _Server,
+    answer_id: str,
+    gap: Place,
+    parser: TextParser | None,
+    theirs: AsyncIterator[Any],
+) -> AsyncGenerator[str, None]:
+    """Write the events of a call to its answer; yield those that vLLM writes."""
+    answer: BodyAnswer = call.answer
+    answer.server = server
+    if (layouts := await _layouts(answer, server, gap)) is None:
+        async for event in server.events(theirs):
+            yield event
+        return
+    writer = StreamWriter(
+        layouts,
+        answer.head,
+        answer_id,
+        sends_ids=answer.may_send_ids(call.params),
+        parser=parser,
+        is_structured=getattr(call.params, "structured_outputs", None) is not None,
+    )
+    error = await write(call, writer)
+    if error is not None:
+        async for event in server.failure(call, error):
+            yield event
+
+
+async def write(call: Call, writer: StreamWriter) -> Exception | None:
+    """Have a call generated and written to its answer; return what the client is to be told of.
+
+    Raises:
+        Exception: the engine is dead.
+    """
+    answer = call.answer
+
+    async def release() -> None:
+        images.release()
+
+    try:
+        await call.client.check(call.params, call.named)
+        await answers.generate(
+            call.engine,
+            call.arguments(),
+            writer,
+            answer.own,
+            continuation=answer.continuation,
+            on_added=release,
+        )
+    except Exception as error:
+        if call.engine.errored:
+            raise
+        return error
+    finally:
+        answer.prompt_tokens += writer.num_prompt_tokens
+        answer.generated_tokens += writer.num_tokens
+    return None
+
+
+async def _layouts(answer: BodyAnswer, server: _Server, gap: Place) -> StreamLayouts | None:
+    kind = answer.kind()
+    if kind is None or not kind.is_laid_out:
+        try:
+            found = await server.layouts(gap)
+        except Exception as error:  # noqa: BLE001  vLLM's server writes them
+            fast_paths.turn_off("own_streams", _EXPECTED, f"{type(error).__name__}: {error}")
+            found = None
+        if kind is None:
+            return found
+        kind.layouts, kind.is_laid_out = found, True
+    return kind.layouts
+
+
+_EXPECTED: Final = "a server that writes the events of made-up outputs"
+
+
+async def _played() -> AsyncGenerator[Any, None]:
+    """Yield made-up outputs; what a request may want besides its text is in them, too."""
+    for place, each in enumerate(_PLAYED):
+        yield names.RequestOutput(
+            request_id="played",
+            prompt="played",
+            prompt_token_ids=_PROMPT,
+            prompt_logprobs=None,
+            outputs=[
+                names.CompletionOutput(
+                    index=0,
+                    text=each.text,
+                    token_ids=[place + 1],
+                    cumulative_logprob=None,
+                    logprobs=None,
+                    finish_reason=each.finish_reason,
+                )
+            ],
+            finished=each.finish_reason is not None,
+            num_cached_tokens=1,
+        )
+
+
+async def _numbered(outputs: AsyncIterator[Any]) -> AsyncGenerator[tuple[int, Any], None]:
+    async for output in outputs:
+        yield 0, output
+
+
+class _FailedEngine:
+    """An engine whose next request fails."""
+
+    def __init__(self, engine: Any, error: Exception) -> None:
+        self._engine, self._error = engine, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def add_request(self, *_: Any, **__: Any) -> Any:
+        """Fail."""
+        raise self._error
+
+
+async def _failed(call: Call, error: Exception) -> AsyncGenerator[Any, None]:
+    """Fail as vLLM's `generate` does, which raises other errors than it gets."""
+    if isinstance(error, FailedOutputError):
+        async for output in _played():
+            output.outputs[0].finish_reason = "error"
+            yield output
+    failed = _FailedEngine(call.engine, error)
+    async for output in type(call.engine).generate(failed, *call.given, **call.named):
+        yield output
+
+
+def attach(app: Any) -> None:
+    """Have the streams of vLLM's application written here."""
+    for path, kind in ((CHATS, ChatStreams), (COMPLETIONS, CompletionStreams)):
+        server = vllm_server.answering(app, path)
+        if server is not None:
+            compat.subclass(server, kind)

@@ -1,0 +1,141 @@
+"""How the chunks of one body's answer leave, and how their tokens are counted."""
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.vllm import images
+from lmi_backend.engines.vllm.bodies import BodyAnswer, Call, Counted
+from lmi_backend.generation import HttpChunk
+from lmi_backend.token_ids import pack, unpack
+from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink
+from tests.unit.engines.vllm.vllm_parts import (
+    PROMPT,
+    CompletionOutput,
+    Kind,
+    Params,
+    RequestOutput,
+)
+
+pytestmark = pytest.mark.usefixtures("vllm")
+
+
+def output(*answers: Iterable[int], is_over: bool = False) -> RequestOutput:
+    made = [CompletionOutput(index, "", [*ids]) for index, ids in enumerate(answers)]
+    return RequestOutput("a", None, PROMPT, None, made, is_over)
+
+
+def answered(params: Params | None = None, **more: Any) -> tuple[BodyAnswer, Counted, Sink]:
+    """Return the answer to a body, with one call of the engine."""
+    sink, engine = Sink(), AsyncLLM()
+    answer = BodyAnswer(sink, engine, sends_ids=True, **more)
+    answer.num_calls = 1
+    return answer, Counted(engine, answer, params or Params()), sink
+
+
+def test_each_chunk_has_the_tokens_that_came_since_the_one_before() -> None:
+    answer, counted, sink = answered()
+    answer.take(HttpChunk(b"role"))
+    for ids in ([65], [66, 67]):
+        counted.count(output(ids))
+        answer.take(HttpChunk(b"x"))
+    answer.take(HttpChunk(is_last=True))
+    assert [each.num_tokens for each in sink.taken] == [0, 1, 2, 0]
+    assert [unpack(each.ids) for each in sink.taken] == [[], [[65]], [[66, 67]], []]
+    assert {each.num_prompt_tokens for each in sink.taken[1:]} == {len(PROMPT)}
+
+
+@pytest.mark.parametrize("kind", [Kind.CUMULATIVE, Kind.DELTA])
+def test_outputs_that_tell_all_so_far_are_counted_once(kind: Kind) -> None:
+    answer, counted, _ = answered(Params(n=2, output_kind=kind))
+    counted.count(output([65], [65]))
+    counted.count(output([65, 66], [65]))
+    assert answer.generated_tokens == (3 if kind == Kind.CUMULATIVE else 5)
+    # An answer that could not resume sends no ids.
+    assert answer.ids == b""
+
+
+def test_the_role_leaves_with_the_first_token() -> None:
+    answer, counted, sink = answered()
+    answer.buffers_role = True
+    answer.take(HttpChunk(b"role ", status=201))
+    assert sink.taken == []
+    counted.count(output([65]))
+    answer.take(HttpChunk(b"a", status=202))
+    (chunk,) = sink.taken
+    assert (chunk.data, chunk.status, unpack(chunk.ids)) == (b"role a", 202, [[65]])
+
+
+def test_all_that_follows_the_last_token_leaves_together() -> None:
+    answer, counted, sink = answered()
+    counted.count(output([65], is_over=True))
+    for data in (b"a", b" usage", b" done"):
+        answer.take(HttpChunk(data))
+    assert sink.taken == []
+    answer.take(HttpChunk(is_last=True))
+    assert [(each.data, each.is_last) for each in sink.taken] == [(b"a usage done", True)]
+
+
+def test_tokens_that_the_stub_has_are_counted_and_not_sent() -> None:
+    answer, counted, _ = answered()
+    counted.count(output([65]), is_known=True)
+    counted.count(output([66]))
+    assert (answer.generated_tokens, answer.ids) == (2, pack([66]))
+
+
+def test_what_is_written_here_ends_the_answer() -> None:
+    answer, _, sink = answered()
+    answer.own.take(HttpChunk(b"a", num_tokens=1))
+    answer.own.take(HttpChunk(b"b", is_last=True, num_tokens=1))
+    # The server says that it has no more to say.
+    answer.take(HttpChunk(is_last=True))
+    assert [each.data for each in sink.taken] == [b"a", b"b"]
+
+
+def test_the_servers_words_after_what_was_written_here_count_no_token_twice() -> None:
+    answer, _, sink = answered()
+    answer.own.take(HttpChunk(b"a", num_tokens=2))
+    # One more token was generated, of which no chunk has told.
+    answer.generated_tokens = 3
+    answer.take(HttpChunk(b"error"))
+    answer.take(HttpChunk(is_last=True))
+    assert [each.num_tokens for each in sink.taken] == [2, 1, 0]
+
+
+def test_nothing_is_sent_of_what_a_dead_engine_or_refused_media_have_the_server_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer, _, sink = answered()
+    with monkeypatch.context() as patch:
+        patch.setattr(images, "is_refused", lambda: True)
+        answer.take(HttpChunk(b"no room"))
+    assert not answer.is_cut
+    answer.engine.errored = True
+    answer.take(HttpChunk(b"error"))
+    assert answer.is_cut
+    assert sink.taken == []
+
+
+@pytest.mark.parametrize(
+    ("n", "sends", "may"), [(1, True, True), (2, True, False), (1, False, False)]
+)
+def test_ids_are_sent_where_an_answer_could_resume(n: int, *, sends: bool, may: bool) -> None:
+    answer = BodyAnswer(Sink(), AsyncLLM(), sends_ids=sends)
+    assert answer.may_send_ids(Params(n=n)) is may
+
+
+def test_the_arguments_of_a_call_are_those_of_the_engines_other_method() -> None:
+    answer, _, _ = answered()
+    params = Params()
+    client = SimpleNamespace(engine=answer.engine)
+    for given, named in (
+        (("prompt", params, "a"), {"priority": 2}),
+        (("prompt",), {"sampling_params": params, "request_id": "a", "priority": 2}),
+    ):
+        call = Call(client, answer, given, named)
+        assert call.params is params
+        assert call.arguments() == {
+            "prompt": "prompt", "params": params, "request_id": "a", "priority": 2
+        }  # fmt: skip

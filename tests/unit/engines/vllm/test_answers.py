@@ -1,0 +1,280 @@
+"""Which chunks an answer of our own has; however tokens come together, it is the same."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.vllm import fast_paths, names
+from lmi_backend.engines.vllm.answers import generate, requests_of
+from lmi_backend.engines.vllm.requests import OutputReader
+from lmi_backend.errors import EngineError, RequestError
+from lmi_backend.generation import GenerateRequest, Sampling
+from tests.support.waiting import turns
+from tests.unit.engines.vllm.vllm_answers import ANSWERS, SUBSETS, deltas, events, steps
+from tests.unit.engines.vllm.vllm_engine import AsyncLLM, OutputProcessor, Sink, answered
+from tests.unit.engines.vllm.vllm_parts import (
+    PROMPT,
+    ClientError,
+    FinishReason,
+    Output,
+    Params,
+    Tokenizer,
+    lists,
+)
+from tests.unit.engines.vllm.vllm_server import Parser
+
+pytestmark = pytest.mark.usefixtures("vllm")
+
+
+def reader(**asked: Any) -> OutputReader:
+    return OutputReader(Tokenizer(), GenerateRequest("", **asked))
+
+
+async def test_each_of_several_answers_has_an_index_and_an_end() -> None:
+    sink, engine = Sink(), AsyncLLM()
+    both = [Output(name, [65]) for name in ("0_a", "1_a")]
+    both += [Output(name, [66], finish_reason=FinishReason.LENGTH) for name in ("0_a", "1_a")]
+    assert await answered(engine, reader(), both, sink, n=2) is None
+    assert [(each.index, each.text, each.finish_reason) for each in sink.taken] == [
+        (0, "A", None), (1, "A", None), (0, "B", "length"), (1, "B", "length"),
+    ]  # fmt: skip
+    assert {each.num_prompt_tokens for each in sink.taken} == {len(PROMPT)}
+
+
+async def test_one_of_several_answers_that_fails_ends_the_others() -> None:
+    engine, sink = AsyncLLM(), Sink()
+    bad = Output("0_a", [65], finish_reason=FinishReason.ERROR)
+    error = await answered(engine, reader(), [Output("1_a", [66]), bad], sink, n=2)
+    assert isinstance(error, EngineError)
+    assert "1_a" in engine.engine_core.aborted
+    assert engine.output_processor.answers == {}
+
+
+async def test_a_whole_answer_is_one_chunk_with_the_time_that_it_took() -> None:
+    sink = Sink()
+    outputs = steps([65], [2], [3], [66])
+    assert await answered(AsyncLLM(), reader(stream=False), outputs, sink) is None
+    (chunk,) = sink.taken
+    assert (chunk.text, chunk.num_tokens, chunk.finish_reason) == ("AéB", 4, "length")
+    assert chunk.decode_seconds >= 0
+    assert sink.asked == []
+    streamed = Sink()
+    await answered(AsyncLLM(), reader(), outputs, streamed)
+    assert {each.decode_seconds for each in streamed.taken} == {None}
+
+
+@pytest.mark.parametrize("stop", [[], ["never"]])
+@pytest.mark.parametrize(("engines", "own"), [(3, None), (1, 3), (2, 3), (3, 1)])
+async def test_a_chunk_of_the_middle_has_as_many_tokens_as_are_asked_for(
+    stop: list[str], engines: int, own: int | None
+) -> None:
+    sink = Sink()
+    engine = AsyncLLM(stream_interval=engines)
+    outputs = steps(*([65 + number] for number in range(9)))
+    await answered(engine, reader(), outputs, sink, stop=stop, stream_interval=own)
+    assert [each.num_tokens for each in sink.taken] == [1, 3, 3, 2]
+    # Nobody is asked whether fewer may wait.
+    assert sink.asked == [1, 3, 3]
+
+
+async def test_a_tick_hands_over_what_stays_and_once() -> None:
+    sink, engine = Sink(range(99)), AsyncLLM()
+    arguments = {"request_id": "a", "prompt": {"prompt_token_ids": PROMPT}, "params": Params()}
+    task = asyncio.ensure_future(generate(engine, arguments, reader(), sink))
+    await turns()
+    engine.step(Output("a", [65]))
+    engine.step(Output("a", [66]))
+    assert sink.taken == []
+    sink.flush()
+    assert [(each.text, each.num_tokens) for each in sink.taken] == [("AB", 2)]
+    engine.step(Output("a", [67], finish_reason=FinishReason.STOP))
+    await task
+    sink.flush()
+    # The text of a stop token is not the answer's.
+    assert [each.text for each in sink.taken] == ["AB", ""]
+    # It may hold images.
+    assert "prompt" not in arguments
+
+
+async def test_a_cancelled_request_is_aborted_and_forgotten() -> None:
+    sink, engine = Sink(), AsyncLLM()
+    arguments = {
+        "request_id": "a", "prompt": {"prompt_token_ids": PROMPT}, "params": Params(n=2),
+    }  # fmt: skip
+    task = asyncio.ensure_future(generate(engine, arguments, reader(), sink))
+    await turns()
+    assert len(requests_of(engine)) == 2
+    engine.step(Output("0_a", [65], finish_reason=FinishReason.STOP))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    assert engine.engine_core.aborted == ["1_a"]
+    assert requests_of(engine) == []
+    engine.step(Output("1_a", [66]))
+    assert len(sink.taken) == 1
+
+
+async def test_nothing_is_sent_to_a_core_that_is_dead() -> None:
+    sink, engine = Sink(), AsyncLLM()
+    arguments = {"request_id": "a", "prompt": {"prompt_token_ids": PROMPT}, "params": Params()}
+    task = asyncio.ensure_future(generate(engine, arguments, reader(), sink))
+    await turns()
+    engine.errored = True
+    engine.output_processor.propagate_error(RuntimeError("dead"))
+    with pytest.raises(RuntimeError, match="dead"):
+        await task
+    assert engine.engine_core.aborted == []
+
+
+async def test_what_vllm_refuses_is_raised_as_it_is() -> None:
+    engine, seen = AsyncLLM(), list[str]()
+
+    async def note() -> None:
+        seen.append("added")
+
+    arguments = {"request_id": "a", "prompt": {"prompt_token_ids": []}, "params": Params()}
+    with pytest.raises(ValueError, match="cannot be empty"):
+        await generate(engine, arguments, reader(), Sink(), on_added=note)
+    assert seen == []
+    assert engine.engine_core.added == []
+
+
+async def test_a_vllm_that_takes_requests_otherwise_is_seen() -> None:
+    engine = AsyncLLM()
+    engine.output_processor.__class__ = OutputProcessor
+    error = await answered(engine, reader(), [], Sink())
+    assert "past its output processor" in str(error)
+
+
+async def test_log_probabilities_that_do_not_come_fail_the_request() -> None:
+    """An answer without them would look whole, and one with those of other tokens too."""
+    outputs = steps([65], [66])
+    error = await answered(AsyncLLM(), reader(logprobs=0), outputs, Sink(), logprobs=0)
+    assert "vLLM gives no log probabilities" in str(error)
+    outputs[0].new_logprobs = lists([65])
+    error = await answered(AsyncLLM(), reader(logprobs=0), outputs, Sink(), logprobs=0)
+    assert "vLLM gives no log probabilities" in str(error)
+
+
+async def test_those_of_the_prompt_come_with_the_first_chunk() -> None:
+    outputs, sink = steps([65], [66]), Sink()
+    outputs[0].new_prompt_logprobs_tensors = [[102], [103]], [[-1.0], [-2.0]], [1, 2]
+    asked = reader(prompt_logprobs=0)
+    assert await answered(AsyncLLM(), asked, outputs, sink, prompt_logprobs=0) is None
+    first, last = sink.taken
+    # No log probability of the first one is known.
+    assert [(each.text, each.logprob) for each in first.prompt_tokens] == [
+        ("e", None), ("f", -1.0), ("g", -2.0),
+    ]  # fmt: skip
+    assert last.prompt_tokens == ()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_grammar_that_fails_says_after_how_many_tokens(*, stream: bool) -> None:
+    sampling = Sampling(extra={"structured_outputs": {"json": {}}})
+    outputs = steps([65], [66], [67])
+    outputs[-1].finish_reason = FinishReason.ERROR
+    for given, text in ((outputs, "after 2 tokens"), (outputs[-1:], "fit no text of this model")):
+        asked = reader(sampling=sampling, stream=stream)
+        error = await answered(AsyncLLM(), asked, given, Sink())
+        assert isinstance(error, RequestError)
+        assert text in str(error)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_deltas_are_the_same_together(answer: str) -> None:
+    outputs, params = ANSWERS[answer]
+    whole = await deltas(outputs, params, ())
+    assert whole[1]
+    for subset in SUBSETS:
+        assert await deltas(outputs, params, subset) == whole, subset
+
+
+@pytest.mark.parametrize("answer", [each for each in ANSWERS if "log" not in each])
+async def test_events_are_the_same_together(answer: str) -> None:
+    outputs, params = ANSWERS[answer]
+    whole = await events(outputs, params, ())
+    assert whole[0]
+    for subset in SUBSETS:
+        assert await events(outputs, params, subset) == whole, subset
+
+
+@pytest.mark.parametrize("text", ["ab<c~d", "a<b<cd", "ab<$cd"])
+async def test_what_a_parser_holds_is_told_once(text: str) -> None:
+    """It may tell other kinds of deltas of other pieces, so that only what is read is the same."""
+    outputs = steps(*([ord(each)] for each in text), reason="length")
+    for subset in SUBSETS:
+        _, _, _, ends, ids, counts, error, _ = await events(outputs, {}, subset, Parser())
+        assert ids == [*map(ord, text)]
+        assert counts == (len(text), 1)
+        assert error == (type(None), "None")
+        assert ends[0] == ("length", None)
+        assert ends[1]["usage"]["completion_tokens_details"] == {
+            "reasoning_tokens": text.count("~")
+        }
+
+
+async def test_what_each_answer_ends_in() -> None:
+    """The tests above compare answers with each other; here is what they are."""
+    found = {name: await deltas(*answer, ()) for name, answer in ANSWERS.items()}
+    assert {
+        name: (each[0], each[3][:2], each[6]) for name, each in found.items() if each[3][0]
+    } == {
+        "words": ('Aword éBC"\nD', ("length", None), []),
+        "a stop string that is held back": ("ABSTOST", ("stop", "STOP"), ["a"]),
+        "no stop string after all": ("ASTOBSTOBSTO", ("length", None), []),
+        "a stop string that is shown": ("ABCDSTOP", ("stop", "STOP"), ["a"]),
+        "a stop token": ("ABCword D", ("stop", None), []),
+        "log probabilities": ("AéBéword A", ("length", None), []),
+        "candidates": ("ABéBCword A", ("length", None), []),
+        "log probabilities and a stop string": ("ABC", ("stop", "STOP"), ["a"]),
+        "an abort": ("ABCD", ("abort", None), []),
+    }
+    # Tokens behind the one that completes a stop string are not the answer's.
+    assert found["a stop string that is held back"][1] == [65, 66, 4, 83, 84, 4, 5]
+    texts = [each.text for each in found["log probabilities"][2]]
+    assert texts == ["A", "", "é", "B", "", "é", "word ", "A"]
+    stopped = found["log probabilities and a stop string"]
+    assert [each.text for each in stopped[2]] == ["A", "B", "C", "STO", "P!"]
+    assert stopped[3][2] == sum(each.logprob for each in stopped[2])
+    assert "after 4 tokens" in found["a grammar that nothing fits after four"][5][1]
+    assert "vLLM failed on the request" in found["a failure"][5][1]
+
+
+class _Newer(Output):
+    """An output of a later release."""
+
+    error: Any = None
+    added: str | None = None
+
+
+async def test_a_member_that_no_release_had_fails_its_answer_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(vars(names), "EngineCoreOutput", _Newer)
+    usual = [_Newer("a", [65]), _Newer("a", [66], finish_reason=FinishReason.LENGTH)]
+    assert await answered(AsyncLLM(), reader(), usual, Sink()) is None
+    assert fast_paths.is_on("own_streams")
+    sink = Sink()
+    outputs = [_Newer("a", [65]), _Newer("a", [66]), _Newer("a", [67], added="more")]
+    error = await answered(AsyncLLM(), reader(), outputs, sink)
+    assert isinstance(error, EngineError)
+    assert "added: 'more'" in str(error)
+    assert [each.text for each in sink.taken] == ["A", "B"]
+    # vLLM makes the answers that come next.
+    assert "added: 'more'" in fast_paths.states()["own_streams"]
+
+
+async def test_vllms_own_reason_of_a_failure_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since 0.33 an output may have one."""
+    monkeypatch.setitem(vars(names), "EngineCoreOutput", _Newer)
+    given = SimpleNamespace(to_exception=lambda: ClientError("paused"))
+    outputs = [
+        _Newer("a", [65]), _Newer("a", [], finish_reason=FinishReason.ERROR, error=given),
+    ]  # fmt: skip
+    sink = Sink()
+    error = await answered(AsyncLLM(), reader(), outputs, sink)
+    assert (type(error), str(error)) == (ClientError, "paused")
+    assert [each.text for each in sink.taken] == ["A"]

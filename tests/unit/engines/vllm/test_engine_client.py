@@ -1,0 +1,132 @@
+"""What is looked at before the engine gets a request of vLLM's server, and what is counted."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.vllm.bodies import BodyAnswer, current_answer
+from lmi_backend.engines.vllm.requests import ids_of
+from lmi_backend.generation import Continuation
+from lmi_backend.token_ids import pack
+from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, client_of
+from tests.unit.engines.vllm.vllm_parts import (
+    PROMPT,
+    ClientError,
+    CompletionOutput,
+    Params,
+    RequestOutput,
+)
+
+pytestmark = pytest.mark.usefixtures("vllm")
+
+PROMPT_OF: Any = {"prompt_token_ids": PROMPT}
+
+
+def answering(engine: AsyncLLM, **more: Any) -> BodyAnswer:
+    answer = BodyAnswer(Sink(), engine, sends_ids=True, **more)
+    current_answer.set(answer)
+    return answer
+
+
+async def ids(outputs: Any) -> list[int]:
+    return [token async for output in outputs for token in ids_of(output.outputs[0])]
+
+
+@pytest.mark.parametrize("is_answer", [True, False])
+async def test_what_is_generated_is_counted_for_its_answer(*, is_answer: bool) -> None:
+    engine = AsyncLLM(b"abc")
+    answer = answering(engine) if is_answer else None
+    if answer is None:
+        current_answer.set(None)
+    outputs = client_of(engine).generate(PROMPT_OF, Params(), "a")
+    assert await ids(outputs) == [*b"abc"]
+    if answer is not None:
+        assert (answer.prompt_tokens, answer.generated_tokens) == (len(PROMPT), 3)
+        assert (answer.ids, answer.is_over) == (b"".join(pack([each]) for each in b"abc"), True)
+
+
+async def test_one_call_of_several_is_no_whole_answer() -> None:
+    engine = AsyncLLM(b"abc")
+    answer = answering(engine)
+    client = client_of(engine)
+    first = client.generate(PROMPT_OF, Params(), "a")
+    assert answer.call is not None
+    second = client.generate(prompt=PROMPT_OF, sampling_params=Params(), request_id="b")
+    assert answer.call is None
+    await ids(first)
+    await ids(second)
+    assert (answer.generated_tokens, answer.ids) == (6, b"")
+
+
+async def test_a_call_that_is_closed_is_aborted() -> None:
+    engine = AsyncLLM(b"abc")
+    outputs = client_of(engine).generate(PROMPT_OF, Params(), "a")
+    await anext(outputs)
+    await outputs.aclose()
+    assert engine.engine_core.aborted == ["a"]
+
+
+async def test_a_resumed_answer_begins_with_what_its_client_has() -> None:
+    engine = AsyncLLM(b"abcd")
+    known = Continuation(pack([97]) + pack([98]))
+    answer = answering(engine, continuation=known)
+    assert await ids(client_of(engine).generate(PROMPT_OF, Params(), "a")) == [*b"abcd"]
+    assert (answer.generated_tokens, answer.ids) == (4, pack([99]) + pack([100]))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"extra_args": {"kv_transfer_params": "text"}},
+        {"structured_outputs": SimpleNamespace(json={"type": "object"}, regex="(" * 100_000)},
+    ],
+)
+async def test_what_may_end_the_core_is_refused_before(params: dict[str, Any]) -> None:
+    engine = AsyncLLM(b"abc")
+    with pytest.raises(ClientError):
+        await ids(client_of(engine).generate(PROMPT_OF, Params(**params), "a"))
+    assert engine.engine_core.added == []
+
+
+async def test_an_adapter_that_nobody_has_looked_at_is_refused() -> None:
+    engine = AsyncLLM(b"abc")
+    named = {"lora_request": SimpleNamespace(lora_name="red")}
+    client = client_of(engine)
+    with pytest.raises(ClientError, match="cannot be read before"):
+        await ids(client.generate(PROMPT_OF, Params(), "a", **named))
+    with pytest.raises(ClientError, match="cannot be read before"):
+        client.encode(PROMPT_OF, **named)
+    assert engine.engine_core.added == []
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "text"),
+    [
+        ([[97], [98, 99]], [100], "after 3"),
+        # However many tokens vLLM merges, and in whole answers it merges all.
+        ([[97]], [98, 99, 100], "after 3"),
+        ([], [97, 98, 99, 100], "after 3"),
+        ([], [100], "fit no text"),
+        ([], [], "fit no text"),
+    ],
+)
+async def test_a_grammar_that_fails_is_the_clients_fault(
+    before: list[list[int]], last: list[int], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def generate(*_: Any) -> Any:
+        for each, reason in [*((each, None) for each in before), (last, "error")]:
+            made = CompletionOutput(0, "", each, finish_reason=reason)
+            yield RequestOutput("a", None, PROMPT, None, [made], reason is not None)
+
+    engine = AsyncLLM()
+    monkeypatch.setattr(engine, "generate", generate)
+    params = Params(structured_outputs=SimpleNamespace(json=None))
+    with pytest.raises(ClientError, match=text):
+        await ids(client_of(engine).generate(PROMPT_OF, params, "a"))
+    assert await ids(client_of(engine).generate(PROMPT_OF, Params(), "a")) is not None
+
+
+def test_the_rest_of_the_engine_is_the_engines() -> None:
+    engine = AsyncLLM()
+    assert client_of(engine).model_config is engine.model_config

@@ -1,0 +1,91 @@
+"""Names of vLLM are found wherever a release has them."""
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.vllm import names
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
+    """Load a module of a vLLM that has these names."""
+    monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
+
+    def load(name: str, **members: Any) -> ModuleType:
+        module = ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+        return module
+
+    return load
+
+
+def test_the_newest_place_that_has_a_name_is_taken(loaded: Callable[..., ModuleType]) -> None:
+    older, newest = "vllm.entrypoints.openai.cli_args", "vllm.entrypoints.launchers.cli_args"
+    loaded("vllm.entrypoints"), loaded("vllm.entrypoints.openai")
+    loaded(older, make_arg_parser="older")
+    assert names._find("make_arg_parser") == "older"
+    loaded("vllm.entrypoints.launchers"), loaded(newest, make_arg_parser="newest")
+    assert names._find("make_arg_parser") == "newest"
+
+
+def test_a_class_that_has_moved_is_found_where_it_is_defined(
+    loaded: Callable[..., ModuleType],
+) -> None:
+    class EngineCoreOutputs:
+        __module__ = "vllm.moved"
+
+    loaded("vllm.using", EngineCoreOutputs=EngineCoreOutputs)
+    with pytest.raises(
+        names.MissingNameError, match="vLLM's EngineCoreOutputs cannot be imported: "
+    ):
+        names._find("EngineCoreOutputs")
+    loaded("vllm.moved", EngineCoreOutputs=EngineCoreOutputs)
+    assert names._find("EngineCoreOutputs") is EngineCoreOutputs
+
+
+def test_what_another_thing_stands_in_for_is_not_looked_for(
+    loaded: Callable[..., ModuleType],
+) -> None:
+    """Without a second model runner, the first one's class is not the second one's."""
+
+    class LogitsProcessor:
+        __module__ = "vllm.v1.sample.logits_processor"
+
+    loaded(LogitsProcessor.__module__, LogitsProcessor=LogitsProcessor)
+    assert names._find("LogitsProcessor") is None
+
+
+class _Fault(Exception):
+    __module__ = "vllm.faults"
+
+
+class _Refusal(_Fault):
+    __module__ = "vllm.faults"
+
+
+class _Invalid(_Refusal):
+    __module__ = "vllm.faults"
+
+
+@pytest.mark.parametrize(
+    ("raised", "base"), [(_Invalid, _Refusal), (_Refusal, _Refusal), (ValueError, ValueError)]
+)
+def test_errors_by_another_name_are_found_by_what_vllm_raises(
+    raised: type[Exception], base: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a client's mistake would be a fault of the server, which clients repeat."""
+
+    def refuse(**values: float) -> None:
+        raise raised(values)
+
+    module = ModuleType("vllm.sampling_params")
+    module.SamplingParams = refuse  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
+    monkeypatch.setitem(sys.modules, "vllm.sampling_params", module)
+    assert names.shown_by_vllm("VLLMValidationError") is raised
+    assert names.shown_by_vllm("VLLMClientError") is base

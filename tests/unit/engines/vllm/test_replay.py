@@ -1,0 +1,236 @@
+"""Answers that resume from tokens of another engine are what they would have been."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from lmi_backend.engines.vllm import fast_paths
+from lmi_backend.engines.vllm.answers import generate
+from lmi_backend.engines.vllm.bodies import generate_publicly
+from lmi_backend.engines.vllm.requests import OutputReader
+from lmi_backend.engines.vllm.resume import Repeated, ReplayedAnswer, resume_strategy_of
+from lmi_backend.engines.vllm.streams import StreamWriter
+from lmi_backend.errors import EngineError
+from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpChunk
+from lmi_backend.token_ids import pack, unpack
+from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink
+from tests.unit.engines.vllm.vllm_parts import (
+    PROMPT,
+    FinishReason,
+    Kind,
+    Output,
+    Params,
+    Tokenizer,
+    lists,
+)
+from tests.unit.engines.vllm.vllm_server import layouts, read_events
+
+pytestmark = pytest.mark.usefixtures("vllm")
+
+TEXT = [65, 2, 3, 4, 66, 1, 67, 4, 5, 68]
+KNOWN = [[65], [2, 3], [4]]
+"""Groups that the client has: half a stop string is in the last one."""
+PARAMS = {"max_tokens": len(TEXT), "min_tokens": 5}
+WAYS: list[dict[str, Any]] = [PARAMS, PARAMS | {"frequency_penalty": 0.5}]
+
+
+def continuation(*groups: list[int], total: float | None = None) -> Continuation:
+    return Continuation(b"".join(map(pack, groups or KNOWN)), cumulative_logprob=total)
+
+
+def reader(params: dict[str, Any]) -> OutputReader:
+    found = OutputReader(Tokenizer(), GenerateRequest("", logprobs=params.get("logprobs")))
+    found.sends_ids = True
+    return found
+
+
+async def nothing() -> None:
+    """Do nothing."""
+
+
+async def deltas(
+    engine: AsyncLLM, params: dict[str, Any], known: Continuation | None, *, by_own: bool = True
+) -> list[Delta]:
+    sink = Sink()
+    arguments = {
+        "request_id": "a", "prompt": {"prompt_token_ids": PROMPT}, "params": Params(**params),
+    }  # fmt: skip
+    way: Any = generate if by_own else generate_publicly
+    given = engine, arguments, reader(params), sink
+    await way(*given, continuation=known, on_added=nothing)
+    return sink.taken
+
+
+def whole(found: list[Delta]) -> tuple[Any, ...]:
+    last = found[-1]
+    ids = [each for delta in found for group in unpack(delta.ids) for each in group]
+    tokens = [each for delta in found for each in delta.tokens]
+    total = last.cumulative_logprob and round(last.cumulative_logprob, 6)
+    text = "".join(each.text for each in found)
+    return text, ids, tokens, last.finish_reason, last.stop_reason, total
+
+
+@pytest.mark.parametrize("by_own", [True, False])
+@pytest.mark.parametrize("more", [{}, {"stop": ["STOP"]}, {"logprobs": 0}, {"logprobs": 2}])
+@pytest.mark.parametrize("params", WAYS)
+async def test_what_follows_is_the_rest_of_the_answer(
+    params: dict[str, Any], more: dict[str, Any], *, by_own: bool
+) -> None:
+    params = params | more
+    complete = await deltas(AsyncLLM(TEXT), params, None)
+    text, ids, tokens, *ends = whole(complete)
+    count = sum(map(len, KNOWN))
+    # As the client has it: text in which a stop string may begin was kept back.
+    total = sum(each.logprob for each in tokens[:count]) if tokens else None
+    engine = AsyncLLM(TEXT)
+    found = await deltas(engine, params, continuation(total=total), by_own=by_own)
+    rest = whole(found)
+    known = "Aé" if "stop" in more else "AéSTO"
+    assert rest[:3] == (text.removeprefix(known), ids[count:], tokens[count:])
+    assert list(rest[3:]) == ends
+    (sent,) = engine.engine_core.added
+    is_repeated = "frequency_penalty" in params
+    assert sent.prompt_token_ids == [*PROMPT, *(() if is_repeated else TEXT[:count])]
+    assert (sent.sampling_params.max_tokens, sent.sampling_params.min_tokens) == (
+        (len(TEXT), 5) if is_repeated else (len(TEXT) - count, 1)
+    )
+
+
+@pytest.mark.parametrize("params", WAYS)
+async def test_a_chat_that_resumes_is_written_from_its_beginning(params: dict[str, Any]) -> None:
+    """Its client's events are counted, and those that it has are dropped."""
+
+    async def events(known: Continuation | None) -> tuple[list[Any], list[HttpChunk]]:
+        sink = Sink()
+        writer = StreamWriter(layouts(), HttpChunk(), "chatcmpl-1", sends_ids=True)
+        arguments = {
+            "request_id": "a", "prompt": {"prompt_token_ids": PROMPT}, "params": Params(**params),
+        }  # fmt: skip
+        await generate(AsyncLLM(TEXT), arguments, writer, sink, continuation=known)
+        return read_events(b"".join(each.data for each in sink.taken)), sink.taken
+
+    before, _ = await events(None)
+    after, chunks = await events(continuation([65], [2], [3], [4]))
+    assert after == before
+    assert [unpack(each.ids) for each in chunks] == [[]] * 4 + [[[each]] for each in TEXT[4:]]
+
+
+@pytest.mark.parametrize("by_own", [True, False])
+async def test_a_core_that_comes_out_otherwise_fails_the_request(*, by_own: bool) -> None:
+    engine = AsyncLLM(TEXT)
+    engine.engine_core.others[2] = 70
+    with pytest.raises(EngineError, match="comes out otherwise"):
+        await deltas(engine, WAYS[1], continuation(), by_own=by_own)
+    assert {*engine.engine_core.aborted} == {"a"}
+    assert engine.output_processor.answers == engine.output_processor.replays == {}
+
+
+@pytest.mark.parametrize("by_own", [True, False])
+async def test_an_answer_that_has_finished_here_fails(*, by_own: bool) -> None:
+    engine = AsyncLLM(TEXT)
+    known = continuation([4], [5])
+    with pytest.raises(EngineError, match="has finished"):
+        await deltas(engine, PARAMS | {"stop": ["STOP"]}, known, by_own=by_own)
+
+
+async def test_a_request_that_was_not_seen_on_its_way_fails() -> None:
+    engine = AsyncLLM(TEXT, is_attached=False)
+    with pytest.raises(EngineError, match="cannot resume"):
+        await deltas(engine, PARAMS, continuation(), by_own=False)
+    assert not fast_paths.is_on("resumption")
+    with pytest.raises(EngineError, match="cannot be resumed"):
+        ReplayedAnswer(engine, continuation())
+
+
+async def test_what_is_known_is_not_sent_again_with_an_interval() -> None:
+    engine = AsyncLLM(TEXT, stream_interval=4)
+    found = await deltas(engine, PARAMS, continuation(), by_own=False)
+    assert [unpack(each.ids) for each in found] == [
+        [[66, 1, 67, 4]], [[5, 68]],
+    ]  # fmt: skip
+
+
+def test_repeated_tokens_are_taken_from_outputs_with_theirs() -> None:
+    repeated = Repeated([1, 2, 3])
+    assert repeated.new_of(Output("a", [1])) is None
+    assert repeated
+    output = repeated.new_of(Output("a", [2, 3, 4, 5], lists([2, 3, 4, 5])))
+    assert output.new_token_ids == [4, 5]
+    assert output.new_logprobs.logprob_token_ids.tolist() == [[4], [5]]
+    assert not repeated
+
+
+@pytest.mark.parametrize("ids", [[1, 9], [1]])
+def test_an_end_before_all_is_repeated_is_another_answer(ids: list[int]) -> None:
+    output = Output("a", ids, finish_reason=FinishReason.STOP)
+    with pytest.raises(EngineError, match="comes out otherwise"):
+        Repeated([1, 2, 3]).new_of(output)
+    assert "forced_tokens" in dict(fast_paths._off)
+
+
+def test_a_core_that_does_not_generate_what_is_forced_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+    with pytest.raises(EngineError, match="comes out otherwise"):
+        Repeated([1, 2, 3], are_forced=True).new_of(Output("a", [1, 5]))
+    assert "[1, 5] instead of [1, 2]" in fast_paths.states()["forced_tokens"]
+
+
+SAMPLED: dict[str, Any] = {"n": 1, "output_kind": Kind.DELTA, "temperature": 1.0, "seed": None}
+
+
+def way(*, is_marking: bool = False, **params: Any) -> str:
+    config = SimpleNamespace(watermark_config=object() if is_marking else None)
+    engine = SimpleNamespace(vllm_config=config, model_config=SimpleNamespace())
+    return resume_strategy_of(engine, SimpleNamespace(**SAMPLED | params))
+
+
+@pytest.mark.parametrize(
+    ("params", "resumes"),
+    [
+        ({}, "from the prompt"),
+        ({"n": 2}, ""),
+        ({"output_kind": Kind.FINAL_ONLY}, ""),
+        ({"seed": 7}, "from the start"),
+        ({"frequency_penalty": 0.5}, ""),
+        ({"frequency_penalty": 0.5, "seed": 7}, "from the start"),
+        # vLLM 0.30 and 0.31 have this in each request, 0.32 has None there.
+        ({"watermarking": True}, "from the prompt"),
+        ({"watermarking": False, "is_marking": True}, "from the prompt"),
+        ({"watermarking": True, "is_marking": True}, ""),
+        ({"watermarking": None, "is_marking": True}, ""),
+        ({"watermarking": None, "is_marking": True, "temperature": 0.0}, "from the start"),
+    ],
+)
+def test_the_way_of_a_request(params: dict[str, Any], resumes: str) -> None:
+    assert way(**params) == resumes
+
+
+class NewerParams(msgspec.Struct):
+    """Has what vLLM's have, and what no release had that was run."""
+
+    n: int = 1
+    output_kind: Kind = Kind.DELTA
+    temperature: float = 1.0
+    seed: int | None = None
+    dry_multiplier: float = 0.0
+    _eos_token_id: int | None = None
+
+
+@pytest.mark.parametrize(
+    ("params", "resumes"),
+    [
+        (NewerParams(), "from the prompt"),
+        (NewerParams(_eos_token_id=2), "from the prompt"),
+        (NewerParams(dry_multiplier=0.8), ""),
+        (NewerParams(dry_multiplier=0.8, seed=7), "from the start"),
+    ],
+)
+def test_an_unknown_parameter_may_tell_generated_tokens_from_a_prompt(
+    params: NewerParams, resumes: str
+) -> None:
+    engine = SimpleNamespace(vllm_config=None, model_config=SimpleNamespace())
+    assert resume_strategy_of(engine, params) == resumes

@@ -1,0 +1,100 @@
+"""What of vLLM's server is called, and how errors are cut before it."""
+
+import sys
+from argparse import ArgumentParser
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.datastructures import State
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.routing import Route
+
+from lmi_backend.engines.vllm import names, vllm_server
+from lmi_backend.engines.vllm.http_app import respond
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.generation import HttpChunk, HttpRequest
+
+LONG = "x" * 200_000
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    made = ModuleType("vllm.made_up")
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    return made
+
+
+def test_a_message_is_cut_whatever_its_parameter_is_called(module: Any) -> None:
+    module.sanitize_message = lambda text, **_: text
+    vllm_server.cut_messages()
+    assert len(module.sanitize_message(LONG)) < len(LONG)
+    assert len(module.sanitize_message(text=LONG)) < len(LONG)
+    assert module.sanitize_message(None) is None
+
+
+def test_a_server_that_cleans_no_error_where_it_is_looked_for_is_said(module: Any) -> None:
+    module.clean_message = lambda text: text
+    with pytest.raises(LookupError, match="no module of it has sanitize_message"):
+        vllm_server.cut_messages()
+
+
+def test_what_makes_no_parser_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(names), "vllm_version", "0.99")
+    monkeypatch.setitem(vars(names), "FlexibleArgumentParser", ArgumentParser)
+    monkeypatch.setitem(vars(names), "make_arg_parser", lambda own: (own, None))
+    for name in ("build_app", "init_app_state"):
+        monkeypatch.setitem(vars(names), name, None)
+    server = vllm_server.http_server()
+    with pytest.raises(ConfigurationError, match="make_arg_parser gives a tuple"):
+        server.argument_parser()
+    monkeypatch.setitem(vars(names), "make_arg_parser", lambda own: own)
+    assert vllm_server.http_server().argument_parser().parse_args([]) is not None
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+async def test_an_application_answers_though_nothing_can_count_its_requests(
+    is_built: bool,
+) -> None:
+    """Of FastAPI 0.138 a route may have no path, which prometheus-fastapi-instrumentator reads."""
+
+    class PrometheusInstrumentatorMiddleware:
+        def __init__(self, app: Any) -> None: ...
+
+        async def __call__(self, *_: Any) -> None:
+            raise AttributeError("'_IncludedRouter' object has no attribute 'path'")
+
+    async def answer(_: Any) -> Response:
+        return Response(b"yes")
+
+    app = Starlette(
+        routes=[Route("/", answer, methods=["POST"])],
+        middleware=[Middleware(PrometheusInstrumentatorMiddleware), Middleware(CORSMiddleware)],
+    )
+    if is_built:
+        app.middleware_stack = app.build_middleware_stack()
+    vllm_server.stop_counting(app)
+    assert [each.cls for each in app.user_middleware] == [CORSMiddleware]
+    chunks: list[HttpChunk] = []
+    await respond(app, HttpRequest("/", b"{}"), chunks.append)
+    assert [(each.status, each.data) for each in chunks] == [(200, b"yes")]
+
+
+class OpenAIServingModels:
+    """A part of the application's state, which vLLM has by this class."""
+
+
+@pytest.mark.parametrize("name", ["openai_serving_models", "model_registry"])
+def test_a_part_of_the_server_is_found_by_its_name_or_its_class(name: str) -> None:
+    part = OpenAIServingModels()
+    app = SimpleNamespace(state=State({"args": None, name: part}))
+    assert vllm_server.models(app) is part
+
+
+def test_a_server_without_a_part_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(names), "vllm_version", "0.99")
+    with pytest.raises(ConfigurationError, match="no openai_serving_models"):
+        vllm_server.models(SimpleNamespace(state=State({"args": None})))

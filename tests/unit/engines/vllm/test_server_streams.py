@@ -1,0 +1,288 @@
+"""Streams that are written here are those of vLLM's server, and what tells more is left to it."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.engines.vllm import fast_paths, streams
+from lmi_backend.engines.vllm.bodies import BodyAnswer, BodyKind, current_answer
+from lmi_backend.generation import Continuation, HttpChunk
+from lmi_backend.token_ids import pack, unpack
+from tests.support.waiting import HANG_SECONDS, turns
+from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, client_of
+from tests.unit.engines.vllm.vllm_parts import PROMPT, FinishReason, Output, Params
+from tests.unit.engines.vllm.vllm_parts import Kind as OutputKind
+from tests.unit.engines.vllm.vllm_server import (
+    OpenAIServingChat,
+    OpenAIServingCompletion,
+    Parser,
+    read_events,
+)
+
+pytestmark = pytest.mark.usefixtures("vllm")
+
+HEAD = HttpChunk(headers={"content-type": "text/event-stream"})
+
+
+class SlowParser(Parser):
+    """Tells nothing before the end, so that no layout is in what it tells."""
+
+    def parse_delta(self, delta_text: str, *given: Any, finished: bool, **named: Any) -> Any:
+        return super().parse_delta(delta_text, *given, finished=True, **named) if finished else None
+
+
+class Served:
+    """An application of vLLM's around an engine."""
+
+    def __init__(self, text: str = "", **engine: Any) -> None:
+        self.engine = AsyncLLM([ord(each) for each in text], **engine)
+        self.client = client_of(self.engine)
+        self.chat, self.completion = OpenAIServingChat(), OpenAIServingCompletion()
+        state = SimpleNamespace(
+            openai_serving_chat=self.chat, openai_serving_completion=self.completion
+        )
+        self.app = SimpleNamespace(state=state, routes=[])
+        self.kinds: dict[str, BodyKind] = {}
+
+    def body(self, **asked: Any) -> Any:
+        """Return a body as vLLM has read it."""
+        usual = {
+            "include_usage": True, "tools": None, "parallel_tool_calls": True, "tool_choice": None,
+            "tells_reasoning": False, "echo": False, "return_token_ids": False,
+        }  # fmt: skip
+        return SimpleNamespace(**usual | asked)
+
+    async def respond(
+        self, path: str, params: Params, *, prompt: Any = PROMPT,
+        continuation: Continuation | None = None, sink: Sink | None = None, **asked: Any,
+    ) -> tuple[list[HttpChunk], BodyAnswer]:  # fmt: skip
+        """Answer a body, as the endpoint of vLLM's server does."""
+        sink = sink or Sink()
+        kind = self.kinds.setdefault(path, BodyKind())
+        answer = BodyAnswer(
+            sink, self.engine, sends_ids=True, continuation=continuation, kind=lambda: kind
+        )
+        answer.begin(HEAD)
+        answer.buffers_role = path == CHATS
+        current_answer.set(answer)
+        outputs = self.client.generate({"prompt_token_ids": prompt}, params, "chatcmpl-1")
+        body = self.body(**asked)
+        if path == CHATS:
+            stream: Any = self.chat.chat_completion_stream_generator(
+                body, outputs, "chatcmpl-1", "lmi", [], None, None, chat_template_kwargs={}
+            )
+        else:
+            numbered = streams._numbered(outputs)
+            stream = self.completion.completion_stream_generator(
+                body, [], numbered, "chatcmpl-1", 1, "lmi", 1, None, request_metadata=None
+            )
+        async for event in stream:
+            answer.take(HttpChunk(event.encode()))
+        answer.take(HttpChunk(is_last=True))
+        return sink.taken, answer
+
+
+def joined(chunks: list[HttpChunk]) -> tuple[Any, ...]:
+    ids = [each for chunk in chunks for group in unpack(chunk.ids) for each in group]
+    counts = sum(each.num_tokens for each in chunks), [each.is_last for each in chunks].count(True)
+    return read_events(b"".join(each.data for each in chunks)), ids, counts
+
+
+async def both(
+    path: str, text: str, params: Params, parser: Any = None, **asked: Any
+) -> tuple[Any, Any, Any]:
+    """Return what the server writes, what is written here, and who has written that."""
+    found = []
+    for is_attached in (False, True):
+        served = Served(text)
+        served.chat.parser_cls = parser
+        if is_attached:
+            streams.attach(served.app)
+        responding = served.respond(path, params.clone(), **asked)
+        chunks, answer = await asyncio.wait_for(responding, HANG_SECONDS)
+        found.append((*joined(chunks), answer.prompt_tokens, answer.generated_tokens))
+    # What writes events has its body, which may hold images: no kind keeps it.
+    assert [each.server for each in served.kinds.values()] == [None]
+    num_written = served.chat.num_written + served.completion.num_written
+    return found[0], found[1], num_written
+
+
+@pytest.mark.parametrize("include_usage", [True, False])
+@pytest.mark.parametrize(
+    ("path", "parser", "text", "more"),
+    [
+        (CHATS, None, 'a"\n', {}),
+        (CHATS, None, "aSTOPb", {"stop": ["STOP"]}),
+        (COMPLETIONS, None, 'a"\n', {}),
+        (COMPLETIONS, None, "aSTOPb", {"stop": ["STOP"]}),
+        (CHATS, Parser, "a<b~c", {}),
+        (CHATS, Parser, "a<$.b", {"stop": ["."]}),
+        (CHATS, SlowParser, "abc", {}),
+    ],
+)
+async def test_events_are_those_of_the_server(
+    path: str, parser: Any, text: str, more: Any, *, include_usage: bool
+) -> None:
+    asked = {"include_usage": include_usage, "tells_reasoning": parser is not None}
+    theirs, ours, num_written = await both(path, text, Params(**more), parser, **asked)
+    assert ours == theirs
+    assert ours[-2:] == (len(PROMPT), ours[2][0])
+    assert num_written == 0
+    assert fast_paths.is_on("own_streams")
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "asked"),
+    [
+        (CHATS, {}, {"echo": True}),
+        (COMPLETIONS, {}, {"echo": True}),
+        (CHATS, {}, {"return_token_ids": True}),
+        (CHATS, {"logprobs": 0}, {}),
+        (COMPLETIONS, {"prompt_logprobs": 0}, {}),
+        (CHATS, {}, {"tools": [1], "parallel_tool_calls": False}),
+        (CHATS, {"output_kind": OutputKind.CUMULATIVE}, {}),
+    ],
+)
+async def test_what_tells_more_than_text_is_written_by_the_server(
+    path: str, params: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    theirs, ours, num_written = await both(path, "abc", Params(**params), **asked)
+    assert ours == theirs
+    assert num_written == len("abc")
+
+
+async def test_several_answers_and_several_calls_are_the_servers() -> None:
+    served = Served()
+    params = Params(n=2)
+    answer = BodyAnswer(Sink(), served.engine, sends_ids=True)
+    current_answer.set(answer)
+    served.client.generate({"prompt_token_ids": PROMPT}, params, "a")
+    assert streams._call_of_own(served.body()) is None
+    params.n = 1
+    assert streams._call_of_own(served.body()) is answer.call
+    with fast_paths.without(["own_streams"]):
+        assert streams._call_of_own(served.body()) is None
+    served.client.generate({"prompt_token_ids": PROMPT}, params, "b")
+    assert streams._call_of_own(served.body()) is None
+    current_answer.set(None)
+    assert streams._call_of_own(served.body()) is None
+
+
+async def test_events_that_tell_more_are_the_servers_for_all_of_their_kind() -> None:
+    served = Served("abc")
+    served.chat.tells = {"seconds": 0.5}
+    streams.attach(served.app)
+    for count in (1, 2):
+        chunks, _ = await served.respond(CHATS, Params())
+        assert b'"seconds":0.5' in chunks[0].data
+        assert served.chat.num_written == count * len("abc")
+    assert served.kinds[CHATS].is_laid_out
+    assert fast_paths.is_on("own_streams")
+
+
+async def test_a_server_that_cannot_write_made_up_outputs_writes_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> Any:
+        raise TypeError("no such output")
+
+    served = Served("abc")
+    streams.attach(served.app)
+    monkeypatch.setattr(streams, "_played", fail)
+    chunks, _ = await served.respond(CHATS, Params())
+    assert joined(chunks)[1] == [*b"abc"]
+    assert served.chat.num_written == len("abc")
+    assert "no such output" in fast_paths.states()["own_streams"]
+
+
+async def test_what_vllm_refuses_is_told_in_its_words() -> None:
+    for path in (CHATS, COMPLETIONS):
+        found = []
+        for is_attached in (False, True):
+            served = Served("abc")
+            if is_attached:
+                streams.attach(served.app)
+            chunks, _ = await served.respond(path, Params(), prompt=[])
+            found.append(joined(chunks))
+        assert found[0] == found[1]
+        assert "cannot be empty" in found[1][0][0]["error"]["message"]
+
+
+async def test_what_the_engine_must_not_get_is_refused_here_too() -> None:
+    served = Served("abc")
+    streams.attach(served.app)
+    params = Params(extra_args={"kv_transfer_params": "text"})
+    chunks, _ = await served.respond(CHATS, params)
+    assert "is not an object" in joined(chunks)[0][0]["error"]["message"]
+    assert served.engine.engine_core.added == []
+
+
+@pytest.mark.parametrize("structured", [None, object()])
+@pytest.mark.parametrize("count", [0, 2])
+async def test_a_failure_in_mid_stream_is_told_after_what_came(
+    count: int, structured: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check(*_: Any) -> None:
+        """Refuse no grammar."""
+
+    found = []
+    for is_attached in (False, True):
+        served = Served()
+        monkeypatch.setattr(served.client, "check", check)
+        if is_attached:
+            streams.attach(served.app)
+        params = Params(structured_outputs=structured)
+        task = asyncio.ensure_future(served.respond(CHATS, params))
+        await turns(30)
+        for _ in range(count):
+            served.engine.step(Output("chatcmpl-1", [97]))
+            await turns()
+        served.engine.step(Output("chatcmpl-1", [98], finish_reason=FinishReason.ERROR))
+        chunks, _ = await asyncio.wait_for(task, HANG_SECONDS)
+        events, *_ = joined(chunks)
+        found.append([each for each in events if type(each) is bytes or each.get("error")])
+        assert sum(each.data.count(b'"role"') for each in chunks) <= 1
+        assert sum(b'"content":"a"' in each.data for each in chunks) == (count and 2)
+    assert found[0] == found[1]
+    (error, done) = found[1]
+    assert done == b"data: [DONE]"
+    expected = f"after {count} tokens" if count else "fit no text"
+    assert (expected if structured else "Internal server error") in error["error"]["message"]
+
+
+async def test_a_dead_engine_is_raised() -> None:
+    served = Served()
+    streams.attach(served.app)
+    task = asyncio.ensure_future(served.respond(CHATS, Params()))
+    await turns(30)
+    served.engine.errored = True
+    served.engine.output_processor.propagate_error(RuntimeError("the core is dead"))
+    with pytest.raises(RuntimeError, match="the core is dead"):
+        await asyncio.wait_for(task, HANG_SECONDS)
+
+
+async def test_a_stream_that_resumes_is_written_from_its_beginning() -> None:
+    whole = Served("abcd")
+    streams.attach(whole.app)
+    before, _ = await whole.respond(CHATS, Params())
+    resumed = Served("abcd")
+    streams.attach(resumed.app)
+    known = Continuation(pack([97]) + pack([98]))
+    after, answer = await resumed.respond(CHATS, Params(), continuation=known)
+    assert joined(after)[0] == joined(before)[0]
+    # The stub has the first two, and counts all.
+    assert joined(after)[1:] == ([99, 100], (4, 1))
+    assert answer.generated_tokens == 4
+
+
+def test_only_the_servers_that_are_there_are_changed() -> None:
+    served = Served()
+    del served.app.state.openai_serving_completion
+    before = type(served.chat)
+    streams.attach(served.app)
+    assert isinstance(served.chat, before)
+    assert type(served.chat).__name__ == "OpenAIServingChat"
+    assert type(served.completion) is OpenAIServingCompletion

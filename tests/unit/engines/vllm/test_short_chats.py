@@ -1,0 +1,178 @@
+"""Chats that come together are rendered together, as vLLM renders each."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.vllm import chats
+from lmi_backend.engines.vllm.bodies import Rendering
+from lmi_backend.engines.vllm.chats import (
+    _A_TURN,
+    _CHARACTERS_A_TURN,
+    MOST_CHARACTERS,
+    MOST_MESSAGES,
+    Messages,
+    ShortChats,
+)
+
+GIVEN: Any = ("template",)
+NAMED: Any = {"extras": None}
+
+
+def rendering(*prompts: Any, given: Any = GIVEN) -> Rendering:
+    """Return what vLLM's server has given and got."""
+    return Rendering(given, NAMED, [*prompts])
+
+
+RENDERING = rendering()
+
+
+class Renderer:
+    """Has what vLLM's has; its prompts tell what they were made of."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def render_chat(self, chats: list[Messages], *given: Any, **named: Any) -> Any:
+        """Return chats and prompts."""
+        self.calls.append(len(chats))
+        if any(each[0]["content"] == "refused" for each in chats):
+            raise ValueError(chats)
+        return chats, [_prompt(each, given, named) for each in chats]
+
+
+def _prompt(chat: Messages, given: Any, named: Any, arrival: float = 1.0) -> dict[str, Any]:
+    texts = [each["content"] for each in chat]
+    return {"texts": texts, "given": given, "named": named, "arrival_time": arrival}
+
+
+def chat(content: str) -> Messages:
+    return [{"role": "user", "content": content}]
+
+
+@pytest.fixture
+def renderer() -> Renderer:
+    return Renderer()
+
+
+@pytest.fixture
+def short(renderer: Renderer) -> ShortChats:
+    return ShortChats(renderer)
+
+
+async def test_those_that_come_together_are_rendered_together(
+    short: ShortChats, renderer: Renderer
+) -> None:
+    count = 2 * _A_TURN + 3
+    asked = [short.prompt(chat(f"{number}"), RENDERING) for number in range(count)]
+    prompts = await asyncio.gather(*asked)
+    assert [each["texts"] for each in prompts] == [[f"{number}"] for number in range(count)]
+    assert renderer.calls == [_A_TURN, _A_TURN, 3]
+
+
+async def test_long_ones_take_more_turns(short: ShortChats, renderer: Renderer) -> None:
+    long = chat("a" * MOST_CHARACTERS)
+    await asyncio.gather(*[short.prompt(long, RENDERING) for _ in range(3)])
+    assert renderer.calls == [_CHARACTERS_A_TURN // MOST_CHARACTERS, 1]
+
+
+async def test_others_have_their_turn_between(short: ShortChats, renderer: Renderer) -> None:
+    count = 8 * _A_TURN
+    asked = [asyncio.ensure_future(short.prompt(chat("a"), RENDERING)) for _ in range(count)]
+    await asked[0]
+    assert not asked[-1].done()
+    await asyncio.gather(*asked)
+
+
+async def test_kinds_are_rendered_apart(short: ShortChats, renderer: Renderer) -> None:
+    other = rendering(given=("another",))
+    asked = [short.prompt(chat("a"), each) for each in (RENDERING, RENDERING, other)]
+    prompts = await asyncio.gather(*asked)
+    assert [each["given"] for each in prompts] == [("template",), ("template",), ("another",)]
+    assert renderer.calls == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        pytest.param(chat("a" * (MOST_CHARACTERS + 1)), id="long"),
+        pytest.param(chat("a") * (MOST_MESSAGES + 1), id="of many messages"),
+    ],
+)
+async def test_what_takes_long_is_left_to_vllms_thread(
+    short: ShortChats, renderer: Renderer, messages: Messages
+) -> None:
+    assert await short.prompt(messages, RENDERING) is None
+    assert not short.makes_same(messages, rendering({}))
+    assert not renderer.calls
+
+
+async def test_one_that_vllm_refuses_is_told_from_the_others_of_its_turn(
+    short: ShortChats,
+) -> None:
+    asked = [short.prompt(chat(each), RENDERING) for each in ("a", "refused", "b")]
+    first, refused, last = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(refused, ValueError)
+    assert [first["texts"], last["texts"]] == [["a"], ["b"]]  # type: ignore[index]
+    assert await short.prompt(chat("a"), RENDERING) is not None
+
+
+async def test_one_whose_client_has_left_is_not_rendered(
+    short: ShortChats, renderer: Renderer
+) -> None:
+    asked = [asyncio.ensure_future(short.prompt(chat(each), RENDERING)) for each in ("a", "b")]
+    await asyncio.sleep(0)
+    asked[0].cancel()
+    assert (await asked[1])["texts"] == ["b"]
+    assert renderer.calls == [1]
+
+
+async def test_all_may_have_left(short: ShortChats, renderer: Renderer) -> None:
+    asked = asyncio.ensure_future(short.prompt(chat("a"), RENDERING))
+    await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    assert (await short.prompt(chat("b"), RENDERING))["texts"] == ["b"]
+    assert renderer.calls == [1]
+
+
+def test_a_prompt_is_the_same_but_for_its_time(short: ShortChats) -> None:
+    theirs = _prompt(chat("a"), GIVEN, NAMED, 2.0)
+    assert short.makes_same(chat("a"), rendering(theirs))
+    assert not short.makes_same(chat("b"), rendering(theirs))
+
+
+@pytest.mark.parametrize(("text", "prompts"), [("a", []), ("refused", [{}])])
+def test_what_fails_here_is_left_to_vllms_thread(
+    short: ShortChats, text: str, prompts: Any
+) -> None:
+    assert not short.makes_same(chat(text), rendering(*prompts))
+
+
+def test_a_template_that_takes_long_is_left_to_vllms_thread(
+    short: ShortChats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = rendering(_prompt(chat("a"), GIVEN, NAMED))
+    assert short.makes_same(chat("a"), theirs)
+    monkeypatch.setattr(chats, "_MOST_SECONDS", -1.0)
+    assert not short.makes_same(chat("a"), theirs)
+
+
+async def _coroutine(*_: Any, **__: Any) -> Any:
+    """Return what is awaited."""
+
+
+@pytest.mark.parametrize("made", [{}, {"render_chat": _coroutine}])
+def test_a_vllm_without_such_a_function_has_its_thread(made: dict[str, Any]) -> None:
+    short = ShortChats(SimpleNamespace(**made))
+    assert not short.makes_same(chat("a"), rendering(_prompt(chat("a"), GIVEN, NAMED)))
+
+
+@pytest.mark.parametrize("made", [None, (), ([], []), 5])
+async def test_what_gives_something_else_is_left(made: Any) -> None:
+    short = ShortChats(SimpleNamespace(render_chat=lambda *_, **__: made))
+    with pytest.raises((TypeError, ValueError)):
+        await short.prompt(chat("a"), RENDERING)
+    assert not short.makes_same(chat("a"), rendering({}))

@@ -1,0 +1,55 @@
+"""What is put into an engine, and left out for an option of its user's."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.vllm import fast_paths
+from lmi_backend.engines.vllm.processor import OwnAnswers
+from lmi_backend.engines.vllm.starting import attach
+from lmi_backend.ipc.engine import fast_path_state
+from tests.unit.engines.vllm.vllm_engine import AsyncLLM
+
+
+def engine(endpoint: str | None) -> Any:
+    """An engine that counts each output."""
+    found: Any = AsyncLLM(is_attached=False)
+    observability = SimpleNamespace(otlp_traces_endpoint=endpoint)
+    found.vllm_config = SimpleNamespace(observability_config=observability)
+    found.log_stats = found.output_processor.log_stats = True
+    return found
+
+
+@pytest.mark.parametrize(
+    ("chosen", "endpoint", "reason"),
+    [
+        ("own_streams", None, fast_paths.CHOSEN),
+        ("", "http://collector", "otlp_traces_endpoint has vLLM count each output"),
+        ("", None, ""),
+    ],
+)
+def test_what_goes_with_an_option_is_said_without_a_warning(
+    chosen: str, endpoint: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+    fast_paths.choose(chosen)
+    found = engine(endpoint)
+    attach(found)
+    # Requests resume by it too.
+    assert isinstance(found.output_processor, OwnAnswers)
+    came = fast_paths.states()["own_streams"]
+    assert fast_path_state(came) == ("chosen" if reason else "private")
+    assert reason in came
+
+
+def test_without_an_output_processor_of_ours_vllm_answers_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fast_paths, "_off", {})
+    found = engine(None)
+    found.output_processor.request_states["a"] = None
+    attach(found)
+    assert not isinstance(found.output_processor, OwnAnswers)
+    assert not fast_paths.is_on("resumption")
+    assert fast_path_state(fast_paths.states()["own_streams"]) == "public"
