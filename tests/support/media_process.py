@@ -14,9 +14,8 @@ from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.vllm import names
 from lmi_backend.engines.vllm.starting import engine_args
 
-CONNECTOR = names.MediaConnector
-PATCHED = ("__init__", "load_from_url", "load_from_url_async")
-ORIGINALS = {name: getattr(CONNECTOR, name) for name in PATCHED}
+REGISTRY = names.MEDIA_CONNECTOR_REGISTRY
+OWN = REGISTRY.register("http")
 RESOLVE = socket.getaddrinfo
 
 
@@ -31,16 +30,16 @@ def resolve_with(names: dict[str, list[str]]) -> None:
 
 
 async def fetch(case: dict[str, Any]) -> dict[str, str]:
-    for name, original in ORIGINALS.items():
-        setattr(CONNECTOR, name, original)
+    OWN(names.MediaConnector)
     hosts = case["vllm_hosts"]
     if case["hosts"] is not None:
         listed = {"allowed_media_domains": case["hosts"]} if case["hosts"] else {}
         hosts = engine_args(EngineConfig(model=sys.argv[1], arguments=listed)).allowed_media_domains
     if case["is_unhooked"]:
-        for name, original in ORIGINALS.items():
-            setattr(CONNECTOR, name, original)
-    connector = CONNECTOR(allowed_local_media_path=case["folder"], allowed_media_domains=hosts)
+        OWN(names.MediaConnector)
+    connector = REGISTRY.load(
+        "http", allowed_local_media_path=case["folder"], allowed_media_domains=hosts
+    )
     resolve_with(case["names"])
     try:
         if case["is_async"]:

@@ -90,7 +90,8 @@ async def by_body(files: list[bytes]) -> list[Any]:
 
 
 async def image(file: bytes) -> Any:
-    return (await names.MediaConnector().fetch_image_async(url("image/png", file))).media
+    connector = names.MEDIA_CONNECTOR_REGISTRY.load("http")
+    return (await connector.fetch_image_async(url("image/png", file))).media
 
 
 class Header:
@@ -155,7 +156,7 @@ async def others() -> dict[str, str]:
 async def loaded(reader: Any, given: str) -> str:
     try:
         with images.charged():
-            await names.MediaConnector().load_from_url_async(given, reader)
+            await names.MEDIA_CONNECTOR_REGISTRY.load("http").load_from_url_async(given, reader)
             return str(images.all_requests.taken)
     except Exception as error:  # noqa: BLE001
         return f"{type(error).__name__}: {error}"

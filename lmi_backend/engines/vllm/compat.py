@@ -270,18 +270,26 @@ def import_reasoning_parser(plugin: str) -> None:
 def subclass(found: Any, kind: type, *, may_lack: Collection[str] = ()) -> None:
     """Have an object of vLLM's do what a class adds to its own, for all that have the object.
 
+    Raises:
+        TypeError: see `subclass_of`.
+    """
+    found.__class__ = subclass_of(type(found), kind, may_lack=may_lack)
+
+
+def subclass_of(own: type, kind: type, *, may_lack: Collection[str] = ()) -> Any:
+    """Return a class of vLLM's with what another one adds to it.
+
     Args:
         kind: overrides methods, and calls those of `super()`.
         may_lack: methods that only some releases have.
 
     Raises:
-        TypeError: its own class lacks one of the others, so nothing would call it.
+        TypeError: vLLM's class lacks one of the others, so nothing would call it.
     """
-    own = type(found)
     methods = {name for name, each in vars(kind).items() if callable(each) and name[0] != "_"}
     if lacking := sorted(methods - {*dir(own)} - {*may_lack}):
         raise TypeError(f"{own.__name__} has no {', '.join(lacking)}")
-    found.__class__ = type(own.__name__, (kind, own), {"__module__": kind.__module__})
+    return type(own.__name__, (kind, own), {"__module__": kind.__module__})
 
 
 def replaced(found: Any, **values: Any) -> Any:

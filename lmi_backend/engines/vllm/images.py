@@ -6,18 +6,14 @@ the pixels of an image, and takes 999 images a request.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextvars
-import inspect
 import io
-import textwrap
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any, Final, TypeVar
 
 from lmi_backend.engines.vllm import names
@@ -25,13 +21,6 @@ from lmi_backend.errors import LmiError, RequestError, UnavailableError
 
 NO_HOSTS = ("nowhere.invalid",)
 """For `allowed_media_domains`, which opens all hosts when it is empty; .invalid has no names."""
-_CONNECTION: Final = ("connection", "self.connection")
-_FETCHES: Final = (
-    ("MediaConnector.load_from_url", _CONNECTION, "get_bytes"),
-    ("MediaConnector.load_from_url_async", _CONNECTION, "async_get_bytes"),
-    ("HTTPConnection.async_get_bytes", ("self",), "get_async_response"),
-)
-"""Functions of vLLM's, what they fetch with, and the one method of it that they may call."""
 _OF_HEADER: Final = (3, 4, 7)
 """OpenCV's CAP_PROP_FRAME_WIDTH, CAP_PROP_FRAME_HEIGHT and CAP_PROP_FRAME_COUNT."""
 _MOST_PIXELS = 178_956_970
@@ -70,82 +59,6 @@ def decoded_bytes(loaded: Any) -> int:
         return int(size)
     parts = getattr(loaded, "media", loaded)
     return sum(map(decoded_bytes, parts)) if isinstance(parts, tuple | list) else 0
-
-
-def replace_connector(
-    check: Callable[[str, Any], None],
-    connection: Any,
-    bound: Callable[[Any], None],
-    load_bounded: Callable[[Any, Callable[[], Awaitable[Any]]], Awaitable[Any]],
-) -> None:
-    """Look at the URLs that vLLM is to load media from, and fetch them through a connection.
-
-    Args:
-        check: gets a URL and the folder that files may come from; raises if it is refused.
-        connection: an HTTPConnection that refuses by itself too.
-        bound: bounds what a reader of media decodes; called in the request's context.
-        load_bounded: does that too, and calls the function that loads by it.
-    """
-    _check_fetches()
-    MediaConnector = names.MediaConnector
-    made = MediaConnector.__init__
-    load, load_async = MediaConnector.load_from_url, MediaConnector.load_from_url_async
-    _check_calls(load, load_async)
-
-    @wraps(made)
-    def make(self: Any, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
-        if hasattr(self, "connection"):  # else NO_HOSTS stays
-            self.connection, self.allowed_media_domains = connection, []
-
-    @wraps(load)
-    def guarded(self: Any, url: str, media_io: Any, *args: Any, **kwargs: Any) -> Any:
-        check(url, self.allowed_local_media_path)
-        bound(media_io)
-        return load(self, url, media_io, *args, **kwargs)
-
-    @wraps(load_async)
-    async def guarded_async(self: Any, url: str, media_io: Any, *args: Any, **kwargs: Any) -> Any:
-        check(url, self.allowed_local_media_path)
-        return await load_bounded(
-            media_io, lambda: load_async(self, url, media_io, *args, **kwargs)
-        )
-
-    MediaConnector.__init__ = make
-    MediaConnector.load_from_url, MediaConnector.load_from_url_async = guarded, guarded_async
-
-
-def _check_calls(load: Any, load_async: Any) -> None:
-    """Check that the functions which load media take what ours are given in their place.
-
-    Raises:
-        TypeError: one does not.
-    """
-    for function in (load, load_async):
-        taken = list(inspect.signature(function).parameters)[:3]
-        if taken != ["self", "url", "media_io"]:
-            raise TypeError(f"{function.__name__} takes ({', '.join(taken)}, …)")
-    kinds = [inspect.iscoroutinefunction(each) for each in (load, load_async)]
-    if kinds != [False, True]:
-        raise TypeError("load_from_url is a coroutine, or load_from_url_async is none")
-
-
-def _check_fetches() -> None:
-    """Check in vLLM's source that each fetch passes what our connection replaces.
-
-    Raises:
-        LookupError: one does not, or may not.
-    """
-    for path, owner, expected in _FETCHES:
-        key, _, method = path.partition(".")
-        source = inspect.getsource(inspect.getattr_static(getattr(names, key), method))
-        used = {
-            each.attr
-            for each in ast.walk(ast.parse(textwrap.dedent(source)))
-            if isinstance(each, ast.Attribute) and ast.unparse(each.value) in owner
-        }
-        if used != {expected}:
-            raise LookupError(f"{path} fetches by {', '.join(sorted(used)) or 'other means'}")
 
 
 # What all requests of a worker hold decoded has one bound: many requests bring such a file at once.

@@ -23,7 +23,7 @@ import aiohttp
 import psutil
 from yarl import URL
 
-from lmi_backend.engines.vllm import images, names
+from lmi_backend.engines.vllm import compat, images, names
 from lmi_backend.options.media_hosts import ANY_HOST, HOST_NAME, NEVER, read_network
 
 _log = logging.getLogger(__name__)
@@ -107,37 +107,54 @@ _SHOWN: Final = 100
 def guard_media(hosts: Collection[str]) -> None:
     """Let vLLM fetch media from listed hosts only, and from none if that is not possible.
 
-    vLLM gets a list that refuses every host (`images.NO_HOSTS`). It is removed only once our
-    own connection is in place.
+    vLLM gets a list that refuses every host (`images.NO_HOSTS`). Only the class of connectors that
+    is registered here in place of its own opens that.
     """
     if hosts and "socket_factory" not in inspect.signature(aiohttp.TCPConnector).parameters:
         _log.warning("%s is not in force: aiohttp 3.12 or later is needed to fetch media", OPTION)
         hosts = ()
     if os.environ.get("VLLM_MEDIA_CONNECTOR", "http") != "http":
         _log.warning("VLLM_MEDIA_CONNECTOR names other code, which keeps to %s as it likes", OPTION)
-    rules = MediaRules(hosts, _own_addresses())
-    images.replace_connector(
-        lambda url, folder: _check(rules, url, folder),
-        _connection(rules),
-        images.bound_reader,
-        images.load_bounded,
-    )
+    connector = compat.subclass_of(names.MediaConnector, _Connector)
+    connector.rules = MediaRules(hosts, _own_addresses())
+    connector.fetcher = compat.subclass_of(names.HTTPConnection, _Connection)()
+    connector.fetcher.rules = connector.rules
+    names.MEDIA_CONNECTOR_REGISTRY.register("http")(connector)
 
 
-def _connection(rules: MediaRules) -> Any:
-    """Return a MediaConnection that is one of vLLM's, too."""
-    made: Any = type("MediaConnection", (MediaConnection, names.HTTPConnection), {})()
-    made._rules = rules
-    return made
+class _Connector:
+    """What a MediaConnector does besides vLLM's own work; the rules of hosts are ours."""
+
+    rules: MediaRules
+    fetcher: Any
+    allowed_local_media_path: object
+    allowed_media_domains: list[str]
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        if hasattr(self, "connection"):  # else NO_HOSTS stays
+            self.connection, self.allowed_media_domains = self.fetcher, []
+
+    def load_from_url(self, url: str, media_io: Any, *given: Any, **named: Any) -> Any:
+        """Return what a reader makes of a URL."""
+        _check(self.rules, url, self.allowed_local_media_path)
+        images.bound_reader(media_io)
+        return super().load_from_url(url, media_io, *given, **named)  # type: ignore[misc]
+
+    async def load_from_url_async(self, url: str, media_io: Any, *given: Any, **named: Any) -> Any:
+        """Return the same, without waiting for it."""
+        _check(self.rules, url, self.allowed_local_media_path)
+        load = super().load_from_url_async  # type: ignore[misc]
+        return await images.load_bounded(media_io, lambda: load(url, media_io, *given, **named))
 
 
-class MediaConnection:
-    """What a connection of vLLM's does here; the number of tries and the size limit stay vLLM's.
+class _Connection:
+    """What an HTTPConnection does here; the number of tries and the size limit stay vLLM's.
 
     Each fetch has a session of its own: no cookie of one client's host is there for another.
     """
 
-    _rules: MediaRules
+    rules: MediaRules
     _headers: Callable[..., dict[str, str]]
     async_get_bytes: Callable[..., Any]
 
@@ -186,21 +203,21 @@ class MediaConnection:
         url: str,
         redirects: int,
     ) -> aiohttp.ClientResponse:
-        address = _read_url(self._rules, url)
+        address = _read_url(self.rules, url)
         for _ in range(redirects + 1):
             response = await ask(address)
             target = response.headers.get("Location") if redirects else None
             if target is None or response.status not in _REDIRECTS:
                 return response
             response.close()
-            address = _read_url(self._rules, target, address)
+            address = _read_url(self.rules, target, address)
         raise _error(url, f"it redirects more than {redirects} times")
 
     def _connector(self, refused: list[str]) -> aiohttp.TCPConnector:
         def make(info: Any) -> socket.socket:
             """Make the socket for one address, as the last thing before it is connected to."""
             family, kind, protocol, _, (address, *_) = info
-            if not self._rules.may_connect(address):
+            if not self.rules.may_connect(address):
                 refused.append(address)
                 raise PermissionError(address)
             return socket.socket(family, kind, protocol)

@@ -134,6 +134,7 @@ NAMES: Final = {
     # Media.
     "HTTPConnection": _of("vllm.connections"),
     "MediaConnector": _of("vllm.multimodal.media", "vllm.multimodal.utils"),
+    "MEDIA_CONNECTOR_REGISTRY": _of("vllm.multimodal.media", "vllm.multimodal.utils"),  # 0.11.1
     "OpenCVVideoBackendMixin": _of(
         "vllm.multimodal.video_decoders.opencv", "vllm.multimodal.video", instead=None
     ),
