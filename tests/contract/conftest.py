@@ -99,6 +99,8 @@ SPLIT = {
     "option.fully_sharded_loras": "true",
 }
 """vLLM that starts a worker process for each of two ranks by itself; its tests name it too."""
+PUBLIC = {"option.vllm_fast_paths": "false", "option.env": "VLLM_CPU_KVCACHE_SPACE=1"}
+"""vLLM whose streams are made by its public ways alone."""
 NO_RANKS = "neuronx mpi"
 """One process drives all cores."""
 CELLS = [f"{name}{mode}" for name in ENGINES for mode in ("", " mpi") if name + mode != NO_RANKS]
@@ -176,6 +178,8 @@ def engine(
         return _kept.take(request.param, start(tiny_properties | CLASSES))
     if request.param == "vllm split":
         return _kept.take(request.param, start(tiny_properties | SPLIT))
+    if request.param == "vllm public":
+        return _kept.take(request.param, start(tiny_properties | PUBLIC | TOOLS))
     name, _, mode = request.param.partition(" ")
     base: dict[str, Any] = {}
     if name in ("trtllm", "neuronx"):

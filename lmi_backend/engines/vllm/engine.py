@@ -232,7 +232,7 @@ class VllmEngine(Engine):
                 )
                 adapter = await self._adapters.hold(self._engine, request.adapter)
                 with adapter as arguments["lora_request"]:
-                    await (answers if own else bodies).generate(
+                    await (answers.generate if own else bodies.generate_publicly)(
                         self._engine,
                         arguments,
                         reader,

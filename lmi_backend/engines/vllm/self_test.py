@@ -170,7 +170,9 @@ class SelfTest:
         await asyncio.wait({generating, begun}, return_when=asyncio.FIRST_COMPLETED)
         begun.cancel()
         generating.cancel()
-        await asyncio.gather(generating, return_exceptions=True)
+        (ended,) = await asyncio.gather(generating, return_exceptions=True)
+        if isinstance(ended, Exception):
+            raise ended
         if not sink.pieces or self._engine.output_processor.answers:
             raise _Difference("an answer that is left does not end")
 

@@ -63,6 +63,12 @@ async def test_answers_that_are_the_same_stay_on() -> None:
     assert "self-test-abort" in engine.engine_core.aborted
 
 
+async def test_an_abort_that_fails_is_seen() -> None:
+    engine = AsyncLLM(TEXT)
+    engine.engine_core.abort_requests_async = None  # type: ignore[assignment, method-assign]
+    assert "'NoneType' object is not callable" in await run(engine)
+
+
 async def test_vllm_may_merge_all_tokens_into_one_event() -> None:
     """It does if its core is ahead of its server, as on a busy machine."""
     server = Server()
