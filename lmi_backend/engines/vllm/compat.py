@@ -15,11 +15,12 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Final, get_args
 
 import msgspec
 
-from lmi_backend.engines.vllm import cpu, fast_paths, names
+from lmi_backend.engines.vllm import fast_paths, names
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.releases import releases_run
 
@@ -145,33 +146,6 @@ _TOGETHER: Final = "512"
 """Outputs of a step that one turn of the event loop processes, in 3 ms."""
 
 
-def create_engine(
-    arguments: Any, loggers: list[Any], on_config: Callable[[Any], None] = lambda _config: None
-) -> Any:
-    """Start the engine of these arguments; blocks until its core has loaded the model.
-
-    Args:
-        arguments: as vLLM's `AsyncLLM.from_engine_args` takes them.
-        loggers: factories of what gets the engine's stats.
-        on_config: called with the engine's config before any process is started.
-    """
-    config = checked(
-        arguments.create_engine_config(names.UsageContext.ENGINE_CONTEXT),
-        "AsyncEngineArgs.create_engine_config",
-        "parallel_config",
-    )
-    chosen = getattr(arguments, "distributed_executor_backend", None)
-    with cpu.compute_alone(config, chosen=chosen):
-        on_config(config)
-        engine = names.AsyncLLM.from_vllm_config(
-            config,
-            stat_loggers=loggers,
-            enable_log_requests=arguments.enable_log_requests,
-            disable_log_stats=arguments.disable_log_stats,
-        )
-    return checked_engine(engine)
-
-
 def count_less(engine: Any, is_ours: Callable[[Any], bool]) -> None:
     """Let an AsyncLLM count only what our loggers look at.
 
@@ -286,7 +260,9 @@ def subclass_of(own: type, kind: type, *, may_lack: Collection[str] = ()) -> Any
     Raises:
         TypeError: vLLM's class lacks one of the others, so nothing would call it.
     """
-    methods = {name for name, each in vars(kind).items() if callable(each) and name[0] != "_"}
+    kinds = property, FunctionType, classmethod
+    methods = {name for name, each in vars(kind).items() if isinstance(each, kinds)}
+    methods = {name for name in methods if not name.startswith("_")}
     if lacking := sorted(methods - {*dir(own)} - {*may_lack}):
         raise TypeError(f"{own.__name__} has no {', '.join(lacking)}")
     return type(own.__name__, (kind, own), {"__module__": kind.__module__})

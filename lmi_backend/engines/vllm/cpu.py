@@ -1,28 +1,26 @@
-"""What vLLM needs on a CPU alone; its processes load it by the plugins of `starting`."""
+"""What vLLM needs on a CPU alone.
+
+Its processes load this module by the plugins of `starting`, and find classes in it by their names.
+"""
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
 import itertools
 import os
-import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import wraps
-from importlib.abc import MetaPathFinder
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.vllm import fast_paths, names
+from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.errors import ConfigurationError, RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
+    pass
 
 # How vLLM's processes wait for each other: those that compute on the CPU sleep now and then.
 #
@@ -149,120 +147,81 @@ def note_other_processes() -> None:
 # 0.22 and 0.23 pin the memory of the adapters' indices, for which torch wants a GPU: no engine with
 # LoRA starts on a CPU. Here nothing is pinned.
 
-_ROWS: Final = "_lmi_backend_rows"
-"""Member of a wrapper with the adapters of the tokens whose logits are computed."""
 _PINS: Final = "pin_memory"
-_COPIED_BYTES: Final = 64 << 20
-"""Most logits that are copied before they are changed in place: 20 ms, where a prompt has taken
-seconds."""
 
 
 def install_lora_rows() -> None:
-    """Have this process look them up so, if its model is on the CPU."""
+    """Have this process apply LoRA so, if its model is on the CPU."""
     fast_paths.probe("lora_rows", "a class that applies LoRA on a CPU", _install_lora_rows)
 
 
 def _install_lora_rows() -> None:
     if not names.current_platform.is_cpu():
         return
-    wrapper = names.PunicaWrapperCPU
-    _keep_rows(wrapper)
-    own, indices = _parts(wrapper)
-    signature = inspect.signature(own)
+    _subclass("PunicaWrapper")
+    compat.subclass(names.current_platform, _Platform)
     if names.async_tensor_h2d is not None:
         _pin_nothing(names.async_tensor_h2d)
 
-    def turn_off(error: Exception) -> None:
-        wrapper.add_lora_logits, wrapper.sampler_indices = own, indices
-        came = f"{type(error).__name__}: {error}"
-        fast_paths.turn_off("lora_rows", "adapters of tokens that can be looked up", came)
 
-    def add(self: Any, *args: Any, **kwargs: Any) -> Any:
+class _Platform:
+    """What a CpuPlatform does besides vLLM's own work."""
+
+    @classmethod
+    def get_punica_wrapper(cls) -> str:
+        """Return the name of the class that applies LoRA."""
+        return f"{__name__}.PunicaWrapper"
+
+
+class _Rows:
+    """What a PunicaWrapperCPU does besides vLLM's own work."""
+
+    token_lora_indices: Any
+    _of_prompt: Any = None
+    """The adapters of the tokens whose logits are computed, where they are one prompt's."""
+
+    @property
+    def sampler_indices(self) -> Any:
+        """The adapters of the tokens whose logits are computed."""
+        theirs: Any = super()
+        return theirs.sampler_indices if self._of_prompt is None else self._of_prompt
+
+    # Layers call it by add_lora_linear, or alone where they are sharded.
+    def add_expand(self, y: Any, *given: Any, **named: Any) -> Any:
+        """Add the second product of a layer to `y`."""
+        with _others_kept(y, self.token_lora_indices):
+            return super().add_expand(y, *given, **named)  # type: ignore[misc]
+
+    def add_lora_embedding(self, y: Any, *given: Any, **named: Any) -> Any:
+        """Add that of an embedding to `y`."""
+        with _others_kept(y, self.token_lora_indices):
+            return super().add_lora_embedding(y, *given, **named)  # type: ignore[misc]
+
+    def add_lora_logits(self, y: Any, x: Any, *given: Any, **named: Any) -> Any:
+        """Add those of the logits of states `x` to `y`."""
         try:
-            given = signature.bind(self, *args, **kwargs).arguments
-            logits = given["y"]
-            setattr(self, _ROWS, _rows(self, given["x"]))
+            self._of_prompt = _rows(self, x)
         except Exception as error:  # noqa: BLE001  the step of all requests goes on without
-            turn_off(error)
-            return own(self, *args, **kwargs)
-        if getattr(self, _ROWS) is None:
-            return own(self, *args, **kwargs)
-        before = logits.clone() if logits.nbytes <= _COPIED_BYTES else None
+            came = f"{type(error).__name__}: {error}"
+            fast_paths.turn_off("lora_rows", "adapters of tokens that can be looked up", came)
         try:
-            return own(self, *args, **kwargs)
-        except Exception as error:
-            # Nothing continues from rows that may be half written.
-            if before is None:
-                raise
-            setattr(self, _ROWS, None)
-            turn_off(error)
-            logits.copy_(before)
-            return own(self, *args, **kwargs)
+            with _others_kept(y, self.sampler_indices):
+                return super().add_lora_logits(y, x, *given, **named)  # type: ignore[misc]
         finally:
-            setattr(self, _ROWS, None)
-
-    def chosen(self: Any) -> Any:
-        rows = getattr(self, _ROWS, None)
-        if rows is not None:
-            return rows
-        try:
-            return indices.__get__(self)
-        except Exception as error:  # noqa: BLE001  as above
-            turn_off(error)
-            return indices.__get__(self)
-
-    wrapper.add_lora_logits, wrapper.sampler_indices = add, property(chosen)
+            self._of_prompt = None
 
 
-def _keep_rows(wrapper: Any) -> None:
-    """Have the rows of tokens without an adapter stay as they are."""
-    slots: dict[str, Callable[[Any], Any]] = {
-        # Layers call it by add_lora_linear, or alone where they are sharded.
-        "add_expand": lambda self: self.token_lora_indices,
-        "add_lora_embedding": lambda self: self.token_lora_indices,
-        "add_lora_logits": lambda self: self.sampler_indices,
-    }
-    for name, slots_of in slots.items():
-        if (function := getattr(wrapper, name, None)) is not None:
-            setattr(wrapper, name, _keeping(function, slots_of))
-
-
-def _keeping(function: Callable[..., Any], slots_of: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return a function that adds an adapter's part to rows, and leaves those without one alone.
-
-    Args:
-        function: of vLLM, with the rows as its first argument.
-        slots_of: returns the slot of each row; it is below 0 where there is no adapter.
-    """
-
-    @wraps(function)
-    def add(self: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
-        slots = slots_of(self)
-        rows: Any = y.view(-1, y.shape[-1]) if hasattr(y, "view") else ()
-        if len(rows) != len(slots):
-            return function(self, y, *args, **kwargs)
-        without = (slots < 0).nonzero().flatten()
-        before = rows[without].clone()
-        added = function(self, y, *args, **kwargs)
-        rows[without] = before
-        return added
-
-    return add
-
-
-def _parts(wrapper: Any) -> tuple[Any, Any]:
-    """Return what is replaced in a class of vLLM's: a function and a property.
-
-    Raises:
-        TypeError: it, or what these stand on, is of another kind.
-    """
-    members = ("add_lora_logits", "sampler_indices", "token_lora_indices")
-    own, indices, tokens = (getattr(wrapper, name) for name in members)
-    if not (callable(own) and isinstance(indices, property) and isinstance(tokens, property)):
-        raise TypeError("its add_lora_logits and its indices are of another kind")
-    if lacking := {"x", "y"} - inspect.signature(own).parameters.keys():
-        raise TypeError(f"add_lora_logits takes no {', '.join(sorted(lacking))}")
-    return own, indices
+@contextmanager
+def _others_kept(y: Any, slots: Any) -> Iterator[None]:
+    """Keep the rows of tokens without an adapter, whose slot is below 0."""
+    rows: Any = y.view(-1, y.shape[-1]) if hasattr(y, "view") else ()
+    if len(rows) != len(slots):
+        yield
+        return
+    others = (slots < 0).nonzero().flatten()
+    before = rows[others].clone()
+    yield
+    rows[others] = before
 
 
 def _pin_nothing(function: Any) -> None:
@@ -298,8 +257,6 @@ def _rows(wrapper: Any, states: Any) -> Any:
 # Off, such requests are refused: any prompt may be cut where others are computed with it.
 
 SEEDED_STEPS: Final = "seeded_steps"
-_RUNNER: Final = "vllm.v1.worker.gpu_model_runner"
-"""vLLM's runner on a CPU is a subclass."""
 _EXPECTED: Final = "a model runner with its requests' generators"
 _GREEDY: Final = 1e-5
 """Temperature below which vLLM draws nothing by a seed."""
@@ -307,79 +264,58 @@ _KEPT: Final = 1024
 """Generators whose state is kept: of requests that run, and of those that vLLM has put off."""
 
 
-def install_seeded_steps() -> None:
-    """Have this process go back so, if it computes on a CPU.
-
-    The runner's module is waited for: vLLM prepares torch before it imports it.
-    """
-    if _RUNNER in sys.modules:
-        _replace(sys.modules[_RUNNER])
-    else:
-        sys.meta_path.insert(0, _Waiting(_RUNNER, _replace))
+def worker_class() -> str:
+    """Return the name of the class of workers, as vLLM's argument `worker_cls` takes it."""
+    is_on = fast_paths.is_on(SEEDED_STEPS) and names.current_platform.is_cpu()
+    return f"{__name__}.Worker" if is_on else "auto"
 
 
-class _Waiting(MetaPathFinder):
-    """Does something with a module as soon as it has been imported."""
+class _Worker:
+    """What a CPUWorker does besides vLLM's own work."""
 
-    def __init__(self, name: str, does: Callable[[ModuleType], None]) -> None:
-        self._name, self._does = name, does
+    model_runner: Any
 
-    def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
-        if fullname != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        loader: Any = spec and spec.loader
-        if loader is not None:
-            own = loader.exec_module
+    def init_device(self, *given: Any, **named: Any) -> None:
+        """Make the model's runner."""
+        super().init_device(*given, **named)  # type: ignore[misc]
+        fast_paths.probe(SEEDED_STEPS, _EXPECTED, self._attach)
 
-            def execute(module: ModuleType) -> None:
-                own(module)
-                self._does(module)
-
-            loader.exec_module = execute
-        return spec
+    def _attach(self) -> None:
+        if not callable(getattr(self.model_runner, "_bookkeeping_sync", None)):
+            raise TypeError("_bookkeeping_sync is no function")
+        self.model_runner.seeded_states = _States()
+        compat.subclass(self.model_runner, _Runner)
 
 
-def _replace(module: ModuleType) -> None:
-    def replace() -> None:
-        if names.current_platform.is_cpu():
-            _replace_in(vars(module)["GPUModelRunner"])
+class _Runner:
+    """What a model runner does besides vLLM's own work."""
 
-    fast_paths.probe(SEEDED_STEPS, _EXPECTED, replace)
+    input_batch: Any
+    seeded_states: _States
 
-
-def _replace_in(runner: Any) -> None:
-    own, states = runner._bookkeeping_sync, _States()
-    if not callable(own):
-        raise TypeError("_bookkeeping_sync is no function")
-
-    def turn_off(error: Exception) -> None:
-        runner._bookkeeping_sync = own
-        fast_paths.turn_off(SEEDED_STEPS, _EXPECTED, f"{type(error).__name__}: {error}")
-
-    def keep(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def _bookkeeping_sync(self, *given: Any, **named: Any) -> Any:
+        own, drawn = super()._bookkeeping_sync, {}  # type: ignore[misc]
         try:
-            batch = self.input_batch
-            drawn = batch.generators
-            if drawn:
-                batch.generators = states.stand_ins(drawn)
+            if fast_paths.is_on(SEEDED_STEPS) and (drawn := self.input_batch.generators):
+                self.input_batch.generators = self.seeded_states.stand_ins(drawn)
         except Exception as error:  # noqa: BLE001  vLLM continues as it would
-            turn_off(error)
-            return own(self, *args, **kwargs)
+            _turn_off(error)
+            drawn = {}
         if not drawn:
-            return own(self, *args, **kwargs)
+            return own(*given, **named)
         try:
-            found = own(self, *args, **kwargs)
+            found = own(*given, **named)
         finally:
-            batch.generators = drawn
+            self.input_batch.generators = drawn
         try:
-            states.keep(drawn)
+            self.seeded_states.keep(drawn)
         except Exception as error:  # noqa: BLE001  as above
-            turn_off(error)
+            _turn_off(error)
         return found
 
-    runner._bookkeeping_sync = keep
+
+def _turn_off(error: Exception) -> None:
+    fast_paths.turn_off(SEEDED_STEPS, _EXPECTED, f"{type(error).__name__}: {error}")
 
 
 class _States:
@@ -490,3 +426,17 @@ def rename(cls: Any, name: str) -> None:
         return join(self)
 
     cls._init_cpu_shm = join_renamed
+
+
+@cache
+def _subclass(name: str) -> Any:
+    if name == "Worker":
+        return compat.subclass_of(names.CPUWorker, _Worker)
+    return compat.subclass_of(names.PunicaWrapperCPU, _Rows)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a class that vLLM finds by its name in this module."""
+    if name not in ("PunicaWrapper", "Worker"):
+        raise AttributeError(name)
+    return _subclass(name)

@@ -170,12 +170,12 @@ class VllmEngine(Engine):
         except Exception as error:
             if not turns_off_core_paths(error):
                 raise
-            engine = self._create_once(arguments)
+            engine = self._create_once(engine_args(self._config))
         attach(engine)
         return engine
 
     def _create_once(self, arguments: Any) -> Any:
-        create = partial(compat.create_engine, arguments, self._last_stats.loggers())
+        create = partial(starting.create_engine, arguments, self._last_stats.loggers())
         if self._gate is not None:
             create = partial(create, on_config=self._gate.expect)
         if is_rank():

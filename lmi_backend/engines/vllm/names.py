@@ -105,6 +105,7 @@ NAMES: Final = {
     "cpu_communicator": _of(f"{_COMMUNICATORS}.cpu_communicator:*"),
     "UniProcExecutor": _of("vllm.v1.executor.uniproc_executor", "vllm.v1.executor.abstract"),
     "OMPProcessManager": _of("vllm.utils.ompmultiprocessing"),  # 0.20
+    "CPUWorker": _of("vllm.v1.worker.cpu_worker"),
     "PunicaWrapperCPU": _of("vllm.lora.punica_wrapper.punica_cpu"),
     "async_tensor_h2d": _of("vllm.utils.torch_utils", "vllm.utils", instead=None),
     # Ranks.

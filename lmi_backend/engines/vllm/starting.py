@@ -9,12 +9,12 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.vllm import compat, fast_paths, images, names, processor, resume
+from lmi_backend.engines.vllm import compat, cpu, fast_paths, images, names, processor, resume
 from lmi_backend.engines.vllm.fast_paths import is_newer
 from lmi_backend.engines.vllm.processor import is_ours
 from lmi_backend.errors import ConfigurationError, OptionError
@@ -30,7 +30,6 @@ _OWN: Final = {
     "closed_groups": "lmi-backend-closed-groups",
     "gate": "lmi-backend-gate",
     "lora_rows": "lmi-backend-lora-rows",
-    "seeded_steps": "lmi-backend-seeded-steps",
 }
 """Names of plugins whose group has one already: vLLM loads one of each name."""
 
@@ -91,7 +90,7 @@ class Gate:
             "front": os.getpid(),
             "has_ranks": has_ranks,
             "number": ranks * getattr(parallel, "data_parallel_size_local", 1),
-            "modules": [str(parallel.worker_cls).rpartition(".")[0]],
+            "worker": str(parallel.worker_cls),
         }
         # Others look at it meanwhile.
         draft = self._path.with_name("draft")
@@ -127,8 +126,9 @@ def wait_at_gate() -> None:
     what = json.loads(lock.with_name("what").read_text(encoding="utf-8"))
     if (parent.pid == what["front"]) == what["has_ranks"]:
         return
-    for module in filter(None, what["modules"]):
-        importlib.import_module(module)
+    module, _, name = what["worker"].rpartition(".")
+    if module:
+        getattr(importlib.import_module(module), name)
     lock.with_name(f"{os.getpid()}.waits").touch()
     with lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)
@@ -151,6 +151,7 @@ def engine_args(config: EngineConfig) -> Any:
             problem = f"is neither an option of LMI nor an argument of vLLM {names.vllm_version}"
             raise _error(name, text, problem + hint)
     typed = _read_texts(config.passthrough, known) | config.arguments | _rank_arguments()
+    typed.setdefault("worker_cls", cpu.worker_class())
     fast_paths.probe(
         "media",
         "a connector whose fetches can be looked at",
@@ -266,7 +267,7 @@ def before_loading(config: EngineConfig) -> None:
     install_plugin("closed_groups")
     if fast_paths.probe("forced_tokens", "a class of logits processors", resume.forced_tokens):
         install_plugin("forced_tokens")
-    for name in ("waits", "lora_rows", "seeded_steps"):
+    for name in ("waits", "lora_rows"):
         if fast_paths.is_on(name):
             install_plugin(name)
 
@@ -287,6 +288,33 @@ def turns_off_core_paths(error: Exception) -> bool:
         fast_paths.turn_off(name, "a core that starts with it", f"{type(error).__name__}: {error}")
     remove_plugins()
     return True
+
+
+def create_engine(
+    arguments: Any, loggers: list[Any], on_config: Callable[[Any], None] = lambda _config: None
+) -> Any:
+    """Start the engine of these arguments; blocks until its core has loaded the model.
+
+    Args:
+        arguments: as vLLM's `AsyncLLM.from_engine_args` takes them.
+        loggers: factories of what gets the engine's stats.
+        on_config: called with the engine's config before any process is started.
+    """
+    config = compat.checked(
+        arguments.create_engine_config(names.UsageContext.ENGINE_CONTEXT),
+        "AsyncEngineArgs.create_engine_config",
+        "parallel_config",
+    )
+    chosen = getattr(arguments, "distributed_executor_backend", None)
+    with cpu.compute_alone(config, chosen=chosen):
+        on_config(config)
+        engine = names.AsyncLLM.from_vllm_config(
+            config,
+            stat_loggers=loggers,
+            enable_log_requests=arguments.enable_log_requests,
+            disable_log_stats=arguments.disable_log_stats,
+        )
+    return compat.checked_engine(engine)
 
 
 def _counts(engine: Any) -> str:

@@ -20,7 +20,6 @@ def test_they_are_found_by_vllms_words() -> None:
         ("waits", "vllm.general_plugins", "lmi-backend"),
         ("closed_groups", "vllm.general_plugins", "lmi-backend-closed-groups"),
         ("lora_rows", "vllm.general_plugins", "lmi-backend-lora-rows"),
-        ("seeded_steps", "vllm.general_plugins", "lmi-backend-seeded-steps"),
         ("forced_tokens", "vllm.logits_processors", "lmi-backend"),
     ):
         assert entry not in [each.name for each in entry_points(group=group)]

@@ -1,17 +1,12 @@
 """A seed gives the same draws however many steps a prompt takes; what may end a core is refused."""
 
-import sys
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lmi_backend.engines.vllm import cpu, fast_paths, names
 from lmi_backend.errors import RequestError
-
-RUNNER = "vllm.v1.worker.gpu_model_runner"
 
 
 class Generator:
@@ -62,17 +57,29 @@ class Runner:
                 generator.set_offset(generator.get_offset() - 4)
 
 
+class CPUWorker:
+    """vLLM's worker, as far as it goes."""
+
+    made: Any = Runner
+    """The class of its runner."""
+
+    def init_device(self) -> None:
+        self.model_runner = self.made()
+
+
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The class of a runner, with what is put into it, on a CPU."""
+    """Make the runner of a worker on a CPU, with these generators."""
     monkeypatch.setattr(fast_paths, "_off", {})
-    platform = SimpleNamespace(is_cpu=lambda: True)
-    monkeypatch.setitem(vars(names), "current_platform", platform)
-    module: Any = ModuleType(RUNNER)
-    module.GPUModelRunner = type("Runner", (Runner,), dict(vars(Runner)))
-    monkeypatch.setitem(sys.modules, RUNNER, module)
-    cpu.install_seeded_steps()
-    return module.GPUModelRunner
+    monkeypatch.setitem(vars(names), "CPUWorker", CPUWorker)
+
+    def make(*generators: Generator) -> Any:
+        worker = cpu._subclass.__wrapped__("Worker")()
+        worker.init_device()
+        worker.model_runner.input_batch.generators = dict(enumerate(generators))
+        return worker.model_runner
+
+    return make
 
 
 def test_a_prompt_of_several_steps_draws_as_one_of_a_single_step(runner: Any) -> None:
@@ -137,41 +144,25 @@ def test_a_generator_whose_state_cannot_be_kept_is_let_go(runner: Any) -> None:
     assert "get_state" in fast_paths.states()["seeded_steps"]
 
 
-class _Finder(MetaPathFinder, Loader):
-    """Has the runner's module, which nothing has imported yet."""
+def test_a_runner_of_another_kind_stays_and_says_so(
+    runner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = type("Second", (), {"input_batch": SimpleNamespace()})
+    monkeypatch.setattr(CPUWorker, "made", other)
+    assert type(runner()) is other
+    assert "_bookkeeping_sync is no function" in fast_paths.states()["seeded_steps"]
 
-    def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self) if fullname == RUNNER else None
 
-    def exec_module(self, module: Any) -> None:
-        module.GPUModelRunner = type("Runner", (Runner,), dict(vars(Runner)))
-
-
-@pytest.mark.parametrize(("is_cpu", "drawn"), [(True, []), (False, None)])
-def test_the_module_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, is_cpu: bool, drawn: list[int] | None
+@pytest.mark.parametrize("is_cpu", [True, False])
+def test_vllm_is_given_the_class_of_workers_on_a_cpu_alone(
+    monkeypatch: pytest.MonkeyPatch, is_cpu: bool
 ) -> None:
     monkeypatch.setattr(fast_paths, "_off", {})
     platform = SimpleNamespace(is_cpu=lambda: is_cpu)
     monkeypatch.setitem(vars(names), "current_platform", platform)
-    monkeypatch.setattr(sys, "meta_path", [_Finder(), *sys.meta_path])
-    parents = [RUNNER.rsplit(".", count)[0] for count in range(1, RUNNER.count(".") + 1)]
-    for parent in parents:
-        package = ModuleType(parent)
-        package.__path__ = []
-        monkeypatch.setitem(sys.modules, parent, package)
-    monkeypatch.delitem(sys.modules, RUNNER, raising=False)
-    cpu.install_seeded_steps()
-    waiting = list(sys.meta_path)
-    module: Any = __import__(RUNNER, fromlist=["x"])
-    monkeypatch.delitem(sys.modules, RUNNER)
-    assert len(sys.meta_path) == len(waiting) - 1
-    served = module.GPUModelRunner(Generator(10))
-    if drawn is None:
-        with pytest.raises(RuntimeError, match="does not use offset"):
-            served.step(0)
-    else:
-        assert [served.step(0), served.step()] == [drawn, [11]]
+    assert cpu.worker_class() == ("lmi_backend.engines.vllm.cpu.Worker" if is_cpu else "auto")
+    fast_paths.choose("seeded_steps")
+    assert cpu.worker_class() == "auto"
 
 
 @pytest.mark.parametrize(
