@@ -171,7 +171,7 @@ _MEMBERS: Final = frozenset(
         "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "ignore_eos", "min_tokens",
         "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "n",
         "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output",
-        "logprobs", "tool_choice", "chat_template_kwargs", "user",
+        "logprobs", "tools", "tool_choice", "chat_template_kwargs", "user",
     }
 )  # fmt: skip
 """Members of a body that change its parameters or its events and nothing else, besides messages."""
@@ -228,8 +228,7 @@ class Chats:
             server: its part that answers chats; None if there is none.
         """
         is_logged = getattr(server, "request_logger", None) is not None
-        if server is None or is_logged or getattr(server, "parser_cls", None) is not None:
-            # Each body is logged there, or a parser changes its parameters.
+        if server is None or is_logged:  # each body is logged there
             return
         if fast_paths.probe(
             "own_streams", "a renderer of chats", lambda: self._attach(server.renderer)
@@ -332,11 +331,21 @@ class Chats:
         prompt, params = await self._prompt(chat, known)
         if prompt is None or cpu.is_seed_refused(params):
             return False
+        try:
+            parser = kind.server.parsers and kind.server.parsers(chat.messages)
+        except Exception:  # noqa: BLE001  its server will say why
+            return False
         own_id = chat.request_id or secrets.token_hex(known.digits)[: known.digits]
         answer_id = _PREFIX + own_id
         named = {"prompt": prompt, "sampling_params": params, "request_id": answer_id}
         call = Call(self._client, answer, (), named)
-        writer = StreamWriter(layouts, known.head, answer_id, sends_ids=answer.may_send_ids(params))
+        writer = StreamWriter(
+            layouts,
+            known.head,
+            answer_id,
+            sends_ids=answer.may_send_ids(params),
+            parser=parser,
+        )
         error = await write(call, writer)
         if error is None:
             return True

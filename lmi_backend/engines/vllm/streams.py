@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -243,18 +244,26 @@ class ChatStreams:
         if getattr(self, "parser_cls", None) is None:
             server = _Server(self, write)
             return _events(call, server, request_id, CHAT_TEXT, None, result_generator)
+        parsers = partial(_parser_of, self, request, named)
         try:
-            parser = TextParser(_parser_of(self, request, named), request)
+            parser = parsers(request.messages)
         except Exception as error:  # noqa: BLE001  vLLM's server says it in its own words
             _log.debug("no parser: %s: %s", type(error).__name__, error)
             return write(self, result_generator)  # type: ignore[no-any-return]
-        server = _Server(self, write)
+        server = _Server(self, write, parsers)
         return _events(call, server, request_id, CHAT_DELTA, parser, result_generator)
 
 
-def _parser_of(server: Any, request: Any, named: dict[str, Any]) -> Any:
-    """Return a new parser of a chat server; raises what vLLM does."""
-    return server._make_parser(request, server.renderer.tokenizer, named["chat_template_kwargs"])
+def _parser_of(server: Any, request: Any, named: dict[str, Any], messages: Any) -> TextParser:
+    """Return a new parser of a chat server, for a request with these messages.
+
+    Raises:
+        Exception: vLLM's.
+    """
+    if messages is not request.messages:
+        request = request.model_copy(update={"messages": messages})
+    kwargs = named["chat_template_kwargs"]
+    return TextParser(server._make_parser(request, server.renderer.tokenizer, kwargs), request)
 
 
 class CompletionStreams:
@@ -292,10 +301,13 @@ class _Server:
     Args:
         own: the server.
         write: writes the events of outputs.
+        parsers: makes the parser of a chat with these messages; None if none reads its text.
     """
 
-    def __init__(self, own: Any, write: Write) -> None:
-        self._own, self._write = own, write
+    def __init__(
+        self, own: Any, write: Write, parsers: Callable[[Any], TextParser] | None = None
+    ) -> None:
+        self._own, self._write, self.parsers = own, write, parsers
 
     def events(self, outputs: AsyncIterator[Any]) -> Events:
         """Return vLLM's events of outputs."""

@@ -17,7 +17,7 @@ from lmi_backend.outline import LARGE, at_once, outline
 from tests.support.waiting import HANG_SECONDS, turns
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, client_of
 from tests.unit.engines.vllm.vllm_parts import FinishReason, Output, Params
-from tests.unit.engines.vllm.vllm_server import OpenAIServingChat, read_events
+from tests.unit.engines.vllm.vllm_server import OpenAIServingChat, Parser, read_events
 
 pytestmark = pytest.mark.usefixtures("vllm")
 
@@ -30,11 +30,20 @@ HEAD = HttpChunk(headers={"content-type": "text/event-stream"})
 class Renderer:
     """Has what vLLM's has; its prompts have three tokens a message."""
 
+    tokenizer = None
+
     async def render_chat_async(self, chats: list[Any], *given: Any, **named: Any) -> Any:
         """Return chats and prompts."""
         if "refused" in str(chats):
             raise ValueError("no template for it")
         return chats, [{"prompt_token_ids": [101, 102, 103] * len(each)} for each in chats]
+
+
+class Asked(SimpleNamespace):
+    """A body as vLLM has read it."""
+
+    def model_copy(self, update: dict[str, Any]) -> "Asked":
+        return Asked(**vars(self) | update)
 
 
 class Server:
@@ -73,9 +82,12 @@ class Server:
         wanted: dict[str, Any] = {"max_tokens": limit} | changed
         params = Params(**wanted)
         outputs = self.client.generate(prompt, params, answer_id, lora_request=lora)
-        asked = SimpleNamespace(tools=None, include_usage=False, tool_choice=None)
+        asked = Asked(
+            tools=None, include_usage=False, tool_choice=None, parallel_tool_calls=True,
+            tells_reasoning=True, messages=chat.messages,
+        )  # fmt: skip
         stream = self.serving.chat_completion_stream_generator(
-            asked, outputs, answer_id, "lmi", [], None, None
+            asked, outputs, answer_id, "lmi", [], None, None, chat_template_kwargs={}
         )
         async for event in stream:
             answer.take(HttpChunk(event.encode()))
@@ -99,7 +111,7 @@ def read(server: Server, body: Any, headers: dict[str, str] | None = None) -> An
     [
         BODY | {"stream": False},
         {name: each for name, each in BODY.items() if name != "stream"},
-        BODY | {"tools": []},
+        BODY | {"parallel_tool_calls": False},
         BODY | {"nobody_knows": None},
         BODY | {"max_tokens": "5"},
         BODY | {"user": 5},
@@ -290,9 +302,29 @@ def test_a_renderer_that_is_another_turns_it_off(server: Server) -> None:
     assert "is no coroutine" in fast_paths.states()["own_streams"]
 
 
-@pytest.mark.parametrize("more", [{"request_logger": object()}, {"parser_cls": object}])
-def test_a_server_that_looks_at_each_body_sees_all(server: Server, more: Any) -> None:
-    vars(server.serving).update(more)
+async def test_a_parser_reads_the_text_of_a_known_chat_with_its_own_messages(
+    server: Server,
+) -> None:
+    seen: list[Any] = []
+
+    class Reader(Parser):
+        def parse_delta(self, *given: Any, request: Any, **named: Any) -> Any:
+            seen.append(request.messages)
+            return super().parse_delta(*given, request=request, **named)
+
+    server.serving.parser_cls = Reader
+    await server.teach()
+    chat, sink = read(server, BODY | {"messages": HELLO * 2}), Sink()
+    assert await server.chats.respond(chat, server.answer(chat, sink))
+    assert seen[0] == HELLO
+    assert seen[-1] == HELLO * 2
+    server.serving.parser_cls = None
+    chat = read(server, BODY)
+    assert not await server.chats.respond(chat, server.answer(chat, sink))
+
+
+def test_a_server_that_looks_at_each_body_sees_all(server: Server) -> None:
+    server.serving.request_logger = object()
     server.chats = Chats(server.client, Kinds())
     server.chats.attach(server.serving)
     assert read(server, BODY) is None

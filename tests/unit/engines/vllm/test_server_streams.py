@@ -51,7 +51,7 @@ class Served:
         """Return a body as vLLM has read it."""
         usual = {
             "include_usage": True, "tools": None, "parallel_tool_calls": True, "tool_choice": None,
-            "tells_reasoning": False, "echo": False, "return_token_ids": False,
+            "tells_reasoning": False, "echo": False, "return_token_ids": False, "messages": [],
         }  # fmt: skip
         return SimpleNamespace(**usual | asked)
 
