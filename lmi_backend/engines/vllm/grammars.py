@@ -144,6 +144,8 @@ def structure_of(params: Any) -> tuple[str, str]:
         return "", ""
     try:
         kind, text = names.get_structured_output_key(structures)
+    except AttributeError:  # 0.11.0 takes all parameters
+        kind, text = names.get_structured_output_key(params)
     except (TypeError, ValueError):
         return "", ""
     return kind.name.lower(), str(text)

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from lmi_backend.engines.vllm.lora import LoraAdapters
     from lmi_backend.outline import Outline
 
-if TYPE_CHECKING:
     Message = MutableMapping[str, Any]
     Application = Callable[..., Awaitable[None]]
 
@@ -414,9 +413,6 @@ def _arguments(server: Any, engine_args: Any, config: EngineConfig) -> Any:
         server.import_tool_parser(plugin)
     return arguments
 
-
-if TYPE_CHECKING:
-    pass  # DROPPED
 
 _READ: Final = (
     "messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message",

@@ -1,6 +1,6 @@
 """The bytes of the events of a stream, around what differs from one stream to the next.
 
-vLLM's server writes them once, of made-up outputs (`server_streams`), so they are those of this
+vLLM's server writes them once, of made-up outputs (`streams`), so they are those of this
 release. An event has a layout only if nothing in it could change but what is named here.
 """
 

@@ -12,15 +12,12 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmi_backend.adapter_files import Seen, seen, without_folder
 from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.engines.vllm.requests import translated
 from lmi_backend.errors import EngineError, RequestError
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
 
 
 class LoraAdapters:
@@ -196,10 +193,6 @@ class LoraAdapters:
 
     async def _has(self, engine: Any, request: Any) -> bool:
         return request.lora_int_id in await compat.settled(engine.list_loras())
-
-
-if TYPE_CHECKING:
-    pass  # DROPPED
 
 
 class AdapterTable:

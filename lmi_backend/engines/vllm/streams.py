@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from lmi_backend.engines.vllm.bodies import BodyAnswer, Call
     from lmi_backend.engines.vllm.layouts import EventLayout, StreamLayouts
 
+    Events = AsyncGenerator[str, None]
+    Write = Callable[[Any, AsyncIterator[Any]], Events]
+    """vLLM's method that writes the events of outputs, of a server."""
+
+_log = logging.getLogger(__name__)
+
 _encode = msgspec.json.encode
 _CONTENT_ALONE: Final = {"content"}
 
@@ -210,13 +216,6 @@ def _json(delta: Any) -> bytes:
     made: str = delta.model_dump_json(exclude_unset=True)
     return made.encode()
 
-
-if TYPE_CHECKING:
-    Events = AsyncGenerator[str, None]
-    Write = Callable[[Any, AsyncIterator[Any]], Events]
-    """vLLM's method that writes the events of outputs, of a server."""
-
-_log = logging.getLogger(__name__)
 
 _PLAYED: Final = (Played("a", None), Played("b", None), Played("c", "stop"))
 """Outputs that vLLM's server writes the events of, so that their layouts are known."""

@@ -65,3 +65,13 @@ def test_a_vllm_that_cannot_be_held_to_one_keeps_its_own_way_and_it_is_logged(
         chosen = grammars.choose_backend(SimpleNamespace(vllm_config=config), None)
     assert chosen == grammars.AUTO
     assert "vLLM keeps its own choice for structured outputs" in caplog.text
+
+
+def test_a_release_may_read_a_structure_out_of_all_parameters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kind = SimpleNamespace(name="REGEX")
+    read = lambda params: (kind, params.structured_outputs.regex)  # noqa: E731  0.11.0's
+    monkeypatch.setitem(vars(names), "get_structured_output_key", read)
+    params = SimpleNamespace(structured_outputs=SimpleNamespace(regex="a+"))
+    assert grammars.structure_of(params) == ("regex", "a+")
