@@ -93,6 +93,7 @@ lint: install-server ## style, sizes, stale documents, their language
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/python tools/check_size.py
+	@$(BIN)/python tools/budget.py
 	@$(BIN)/python tools/check_tests.py
 	@$(BIN)/hadolint Dockerfile
 	@$(BIN)/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
