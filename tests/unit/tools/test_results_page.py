@@ -46,9 +46,9 @@ def test_events_come_more_evenly_than_from_both_servers_and_earlier_than_from_on
     assert ours < python
 
 
-def test_a_format_with_log_probabilities_costs_a_fifth_more() -> None:
+def test_a_format_with_log_probabilities_costs_a_third_more() -> None:
     ours, lmi = medians("chats", 256, (OURS, "lmi-backend, LMI, each token"), beside)
-    assert 1.1 < lmi / ours < 1.3
+    assert 1.2 < lmi / ours < 1.45
 
 
 def test_tokens_that_share_events_cost_half() -> None:
@@ -62,10 +62,10 @@ def test_the_rust_front_end_costs_less() -> None:
         assert theirs < mine
 
 
-def test_embeddings_cost_less() -> None:
+def test_embeddings_cost_more() -> None:
     targets = "lmi-backend, embeddings", "vLLM's server, embeddings"
     ours, theirs = medians("embeddings", 64, targets, beside)
-    assert ours < theirs
+    assert 1.3 < ours / theirs < 1.5
 
 
 def whole(sample: dict[str, Any]) -> float:
@@ -99,10 +99,10 @@ def test_answers_of_one_token_are_twice_as_many_as_of_one_server() -> None:
 
 
 @pytest.mark.parametrize("at_once", [64, 256])
-def test_chats_with_tools_cost_less(at_once: int) -> None:
+def test_chats_with_tools_cost_half(at_once: int) -> None:
     targets = "lmi-backend, chat with tools, each token", "vLLM's server, chat with tools"
     ours, theirs = medians("tools", at_once, targets, beside)
-    assert ours < theirs
+    assert 0.4 < ours / theirs < 0.6
 
 
 def test_the_page_has_each_target_of_the_newest_run_of_each_kind(
