@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from named_tests import TESTS
 
-from lmi_backend.engines.vllm.fast_paths import PATHS
+from lmi_backend.engines.vllm.fast_paths import COSTS
 
 RESULTS: Final = TESTS / "data" / "compat.json"
 _COLUMNS: Final = {
@@ -29,7 +29,6 @@ _SERVERS: Final = {
     "one-interpreter": "Triton 24.10 (2.51), stub and vLLM {version} in one interpreter, as in "
     "NVIDIA's images",
 }
-_PATHS: Final = frozenset(path.name for path in PATHS)
 _INSTALLED_SERVER: Final = "Triton {release} ({version}), all tests that start a server"
 
 _ABOUT: Final = """\
@@ -150,7 +149,7 @@ def _fast_paths(states: Mapping[str, str] | None) -> str:
 
     The record also has paths that are no more.
     """
-    known = {name: reason for name, reason in (states or {}).items() if name in _PATHS}
+    known = {name: reason for name, reason in (states or {}).items() if name in COSTS}
     if not known:
         return "-"
     off = [name for name, reason in known.items() if reason]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from lmi_backend.engines.vllm.fast_paths import PATHS
 from lmi_backend.engines.vllm.names import NAMES
 
 _HEAD: Final = """# Inside other programs
@@ -17,15 +16,10 @@ used, and has a slower public way or a clear error. A new one needs a row here."
 _VLLM: Final = """
 ## vLLM
 
-All of these are in `lmi_backend/engines/vllm/`, and no other folder imports vLLM. `fast_paths.py`
-is the source of this table. When an engine starts, `self_test.py` compares our own answers with
-those of vLLM's public way.
-
-| what | public way | without it |
-| --- | --- | --- |"""
-_NEEDED: Final = """
-These are the names of vLLM that are imported, with the modules that have had them since 0.11. A
-model that needs one which its vLLM lacks does not start, and the error has the name.
+All of this is in `lmi_backend/engines/vllm/`, and no other folder imports vLLM.
+[What is added inside it](engines.md#fast-paths-inside-vllm) has a table of its own. These are the
+names of vLLM that are imported, with the modules that have had them since 0.11. A model that needs
+one which its vLLM lacks does not start, and the error has the name.
 
 | name | modules, the newest first |
 | --- | --- |"""
@@ -125,10 +119,6 @@ def foreign_objects_page() -> Iterator[str]:
     """Yield the lines of the page."""
     yield _HEAD
     yield _VLLM
-    for path in PATHS:
-        public_way = path.public_way or "none"
-        yield f"| {path.purpose} | {public_way} | {path.cost} |"
-    yield _NEEDED
     for name, entry in NAMES.items():
         places = "<br>".join(f"`{place.removesuffix(':*')}`" for place in entry.places)
         yield f"| `{name}` | {places} |"

@@ -23,7 +23,7 @@ from lmi_backend.ipc.frames import LARGEST_FRAME
 from lmi_backend.ipc.rejoining import ForKept, Keep, OfKept
 from lmi_backend.token_ids import ID_BYTES
 
-PROTOCOL: Final = 19
+PROTOCOL: Final = 20
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[

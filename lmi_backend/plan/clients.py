@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engine_config import ClientSettings, Dialect, EngineConfig
 from lmi_backend.options import OPTIONS, LmiOptions
-from lmi_backend.options.table import chat, fast_paths
+from lmi_backend.options.table import chat, vllm
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.custom import CODE_FILE, handler_properties
 from lmi_backend.plan.model_source import Sources, find_adapters
@@ -63,7 +63,7 @@ def engine_config(
         properties=handler_properties(options) if runs_code else {},
         front_end={**served, **_front_end(options)},
         adapters=adapters,
-        fast_paths=_fast_paths(options, report),
+        fast_paths=options[vllm.FAST_PATHS],
         structure_bounds=StructureBounds(
             size=options[opt.MAX_STRUCTURE_SIZE],
             choices=options[opt.MAX_STRUCTURE_CHOICES],
@@ -71,14 +71,6 @@ def engine_config(
             repeats=options[opt.MAX_STRUCTURE_REPEATS],
         ),
     )
-
-
-def _fast_paths(options: LmiOptions, report: Explanation) -> str:
-    off = options[fast_paths.FAST_PATHS]
-    if off:
-        some = off.replace(",", ", ")
-        report.reasons.append(f"fast paths that are off: {some} ({fast_paths.FAST_PATHS.name})")
-    return off
 
 
 def _front_end(options: LmiOptions) -> dict[str, Any]:

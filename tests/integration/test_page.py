@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.fast_paths import PATHS
+from lmi_backend.engines.vllm.fast_paths import COSTS
 from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from tests.support.browser import Browser, Page, browser, find_chromium
@@ -603,7 +603,7 @@ def test_a_real_model_answers(chromium: Browser, served: Served, questions: dict
         page.click("#to-live")
         page.wait("document.querySelectorAll('.card').length === 2")
         assert "vllm" in page.text("#models")
-        assert f"Fast paths: {len(PATHS)} of {len(PATHS)} hold" in page.text("#models")
+        assert f"Fast paths: {len(COSTS)} of {len(COSTS)} hold" in page.text("#models")
         assert page.errors == []
 
 

@@ -387,7 +387,7 @@ def is_seed_refused(params: Any) -> bool:
     """Tell whether a request may end the core."""
     if getattr(params, "seed", None) is None or params.temperature < _GREEDY:
         return False
-    return bool(names.current_platform.is_cpu() and fast_paths.states()[SEEDED_STEPS])
+    return bool(names.current_platform.is_cpu() and fast_paths.reason_of(SEEDED_STEPS))
 
 
 # vLLM makes the name of the shared memory of ranks on a CPU of an address that they lack.

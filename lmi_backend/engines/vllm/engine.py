@@ -150,7 +150,7 @@ class VllmEngine(Engine):
         if "generate" in await compat.supported_tasks(self._engine):
             await self._http.self_test(self._tokenizer).run()
         self._model_defaults = compat.default_sampling(self._engine)
-        say_if_newer(names.vllm_version, fast_paths.states())
+        say_if_newer(names.vllm_version)
         version, longest = names.vllm_version, self._longest_token
         return Capabilities("vllm", version, self._max_model_len, longest)
 

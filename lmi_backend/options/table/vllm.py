@@ -28,7 +28,7 @@ from lmi_backend.options.kinds import (
 )
 from lmi_backend.options.media_hosts import MEDIA_HOSTS
 from lmi_backend.options.option import NOTHING, ArgumentRows, Option, rows_in
-from lmi_backend.options.table import chat, common, fast_paths, lora, speculative
+from lmi_backend.options.table import chat, common, lora, speculative
 
 if TYPE_CHECKING:
     from lmi_backend.options.engine_spec import Ignore
@@ -306,10 +306,17 @@ LMCACHE_FILE: Final = Option(
     plan_field="environment LMCACHE_CONFIG_FILE",
     help="LMCache's own configuration, relative to the model.",
 )
+FAST_PATHS: Final = Option(
+    name="option.vllm_fast_paths",
+    kind=BOOL,
+    default=True,
+    scope="vllm",
+    plan_field="fast_paths",
+    help="Make answers cheaper than vLLM's public ways do; they are the same (docs/engines.md).",
+)
 
 FURTHER: Final = (
     *rows_in(lora),
     *rows_in(chat),
     *rows_in(speculative),
-    *rows_in(fast_paths),
 )

@@ -264,7 +264,7 @@ async def test_a_member_that_no_release_had_fails_its_answer_by_name(
     assert "added: 'more'" in str(error)
     assert [each.text for each in sink.taken] == ["A", "B"]
     # vLLM makes the answers that come next.
-    assert "added: 'more'" in fast_paths.states()["own_streams"]
+    assert "added: 'more'" in fast_paths.reason_of("own_streams")
 
 
 async def test_vllms_own_reason_of_a_failure_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,7 +299,7 @@ def test_a_renderer_that_is_another_turns_it_off(server: Server) -> None:
     server.serving.renderer = SimpleNamespace(render_chat_async=lambda: None)
     chats = Chats(server.client, Kinds())
     chats.attach(server.serving)
-    assert "is no coroutine" in fast_paths.states()["own_streams"]
+    assert "is no coroutine" in fast_paths.reason_of("own_streams")
 
 
 async def test_a_parser_reads_the_text_of_a_known_chat_with_its_own_messages(

@@ -80,7 +80,7 @@ def test_what_fails_is_let_go_and_forces_nothing_from_then_on(
 ) -> None:
     plugin = first(module)
     fails(plugin)
-    assert "Error" in fast_paths.states()["forced_tokens"]
+    assert "Error" in fast_paths.reason_of("forced_tokens")
     assert plugin.apply(Row([3.0, 2.0])) == [3.0, 2.0]
 
 

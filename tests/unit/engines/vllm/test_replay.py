@@ -176,7 +176,7 @@ def test_a_core_that_does_not_generate_what_is_forced_is_found(
     monkeypatch.setattr(fast_paths, "_off", {})
     with pytest.raises(EngineError, match="comes out otherwise"):
         Repeated([1, 2, 3], are_forced=True).new_of(Output("a", [1, 5]))
-    assert "[1, 5] instead of [1, 2]" in fast_paths.states()["forced_tokens"]
+    assert "[1, 5] instead of [1, 2]" in fast_paths.reason_of("forced_tokens")
 
 
 SAMPLED: dict[str, Any] = {"n": 1, "output_kind": Kind.DELTA, "temperature": 1.0, "seed": None}

@@ -130,7 +130,7 @@ def test_what_fails_is_let_go(runner: Any) -> None:
     served = runner()
     served.input_batch = _Unreadable()
     served._bookkeeping_sync(())
-    assert "AttributeError: generators" in fast_paths.states()["seeded_steps"]
+    assert "AttributeError: generators" in fast_paths.reason_of("seeded_steps")
     stateless: Any = SimpleNamespace(draw=lambda: 1)
     other = runner(stateless)
     assert other.step() == [1]
@@ -141,7 +141,7 @@ def test_a_generator_whose_state_cannot_be_kept_is_let_go(runner: Any) -> None:
     served = runner(stateless)
     assert [served.step(), served.step()] == [[1], [1]]
     assert served.input_batch.generators == {0: stateless}
-    assert "get_state" in fast_paths.states()["seeded_steps"]
+    assert "get_state" in fast_paths.reason_of("seeded_steps")
 
 
 def test_a_runner_of_another_kind_stays_and_says_so(
@@ -150,7 +150,7 @@ def test_a_runner_of_another_kind_stays_and_says_so(
     other = type("Second", (), {"input_batch": SimpleNamespace()})
     monkeypatch.setattr(CPUWorker, "made", other)
     assert type(runner()) is other
-    assert "_bookkeeping_sync is no function" in fast_paths.states()["seeded_steps"]
+    assert "_bookkeeping_sync is no function" in fast_paths.reason_of("seeded_steps")
 
 
 @pytest.mark.parametrize("is_cpu", [True, False])
@@ -161,7 +161,7 @@ def test_vllm_is_given_the_class_of_workers_on_a_cpu_alone(
     platform = SimpleNamespace(is_cpu=lambda: is_cpu)
     monkeypatch.setitem(vars(names), "current_platform", platform)
     assert cpu.worker_class() == ("lmi_backend.engines.vllm.cpu.Worker" if is_cpu else "auto")
-    fast_paths.choose("seeded_steps")
+    fast_paths.leave_out("seeded_steps", "a test does without")
     assert cpu.worker_class() == "auto"
 
 
@@ -185,7 +185,7 @@ def test_without_it_a_seed_is_refused_where_it_may_end_the_core(
     monkeypatch.setitem(vars(names), "current_platform", platform)
     params = SimpleNamespace(**sampling)
     cpu.check_seed(params)
-    fast_paths.choose("seeded_steps")
+    fast_paths.leave_out("seeded_steps", "a test does without")
     if is_refused:
         with pytest.raises(RequestError, match="seed may end the engine of all"):
             cpu.check_seed(params)

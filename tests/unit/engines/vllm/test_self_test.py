@@ -52,7 +52,7 @@ async def run(engine: AsyncLLM, server: Server | None = None, tokenizer: Any = N
     await SelfTest(engine, tokenizer or Words(), server.respond, "m").run()
     assert engine.output_processor.recorded is None
     assert engine.output_processor.answers == engine.output_processor.request_states == {}
-    return fast_paths.states()["own_streams"]
+    return fast_paths.reason_of("own_streams")
 
 
 async def test_answers_that_are_the_same_stay_on() -> None:
@@ -115,7 +115,7 @@ async def test_another_answer_turns_our_own_off(
     monkeypatch.setattr(OwnAnswer, "take", take)
     engine = AsyncLLM(TEXT)
     await SelfTest(engine, Words(), Server().respond, "m").run()
-    assert why in fast_paths.states()["own_streams"]
+    assert why in fast_paths.reason_of("own_streams")
 
 
 async def test_a_text_that_comes_out_otherwise_turns_it_off(
@@ -158,7 +158,7 @@ async def test_an_answer_that_stays_when_it_is_left_turns_it_off(
     engine = AsyncLLM(TEXT)
     engine.output_processor.answers = Sticky()
     await SelfTest(engine, Words(), Server().respond, "m").run()
-    assert "an answer that is left does not end" in fast_paths.states()["own_streams"]
+    assert "an answer that is left does not end" in fast_paths.reason_of("own_streams")
 
 
 async def test_only_the_public_way_is_tried_where_it_is_off() -> None:

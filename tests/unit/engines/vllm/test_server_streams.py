@@ -163,7 +163,7 @@ async def test_several_answers_and_several_calls_are_the_servers() -> None:
     assert streams._call_of_own(served.body()) is None
     params.n = 1
     assert streams._call_of_own(served.body()) is answer.call
-    with fast_paths.without(["own_streams"]):
+    with fast_paths.without("own_streams"):
         assert streams._call_of_own(served.body()) is None
     served.client.generate({"prompt_token_ids": PROMPT}, params, "b")
     assert streams._call_of_own(served.body()) is None
@@ -195,7 +195,7 @@ async def test_a_server_that_cannot_write_made_up_outputs_writes_all(
     chunks, _ = await served.respond(CHATS, Params())
     assert joined(chunks)[1] == [*b"abc"]
     assert served.chat.num_written == len("abc")
-    assert "no such output" in fast_paths.states()["own_streams"]
+    assert "no such output" in fast_paths.reason_of("own_streams")
 
 
 async def test_what_vllm_refuses_is_told_in_its_words() -> None:

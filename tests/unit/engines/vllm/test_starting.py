@@ -22,23 +22,23 @@ def engine(endpoint: str | None) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "endpoint", "reason"),
+    ("is_fast", "endpoint", "reason"),
     [
-        ("own_streams", None, fast_paths.CHOSEN),
-        ("", "http://collector", "otlp_traces_endpoint has vLLM count each output"),
-        ("", None, ""),
+        (False, None, fast_paths.CHOSEN),
+        (True, "http://collector", "otlp_traces_endpoint has vLLM count each output"),
+        (True, None, ""),
     ],
 )
 def test_what_goes_with_an_option_is_said_without_a_warning(
-    chosen: str, endpoint: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
+    is_fast: bool, endpoint: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fast_paths, "_off", {})
-    fast_paths.choose(chosen)
+    fast_paths.choose(is_fast)
     found = engine(endpoint)
     attach(found)
     # Requests resume by it too.
     assert isinstance(found.output_processor, OwnAnswers)
-    came = fast_paths.states()["own_streams"]
+    came = fast_paths.reason_of("own_streams")
     assert fast_path_state(came) == ("chosen" if reason else "private")
     assert reason in came
 
@@ -52,4 +52,4 @@ def test_without_an_output_processor_of_ours_vllm_answers_all(
     attach(found)
     assert not isinstance(found.output_processor, OwnAnswers)
     assert not fast_paths.is_on("resumption")
-    assert fast_path_state(fast_paths.states()["own_streams"]) == "public"
+    assert fast_path_state(fast_paths.reason_of("own_streams")) == "public"
