@@ -261,6 +261,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_left = max(0, self._body_left - len(body))
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        """Read on, although a long last part has paused that: it tells when the client leaves."""
+        super().on_message_complete()
+        self.flow.resume_reading()
+
     def shutdown(self) -> None:
         """End after what is being answered, as the server does."""
         self._is_ending = True

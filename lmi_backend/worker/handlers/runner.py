@@ -56,7 +56,7 @@ class HandlerRunner:
         inputs = Input()
         inputs.properties.update(self._properties)
         try:
-            async for output in self._outputs(inputs):
+            async for output, _ in self._outputs(inputs):
                 _check_loaded(output)
         except ConfigurationError:
             raise
@@ -67,14 +67,13 @@ class HandlerRunner:
 
     async def run(self, request: HttpRequest) -> AsyncGenerator[HttpChunk | None, None]:
         """Answer; a single None means that the handler leaves the request to the engine."""
-        has_answered = False
+        chunk: HttpChunk | None = None
         output: Any = None
         try:
-            async for output in self._outputs(make_inputs(request)):
+            async for output, is_only in self._outputs(make_inputs(request)):
                 if output is None:
                     continue
-                async for chunk in self._chunks(output):
-                    has_answered = True
+                async for chunk in self._chunks(output, is_last=is_only):
                     yield chunk
         except Exception as error:  # noqa: BLE001  it is the user's code
             _log.exception("the handler failed")
@@ -82,16 +81,16 @@ class HandlerRunner:
             return
         finally:
             _finalize(output)
-        if not has_answered and output is None and inspect.iscoroutinefunction(self._handler):
+        if chunk is None and output is None and inspect.iscoroutinefunction(self._handler):
             yield None
-        else:
-            yield HttpChunk(is_last=True, status=HTTPStatus.OK if has_answered else 204)
+        elif chunk is None or not chunk.is_last:
+            yield HttpChunk(is_last=True, status=204 if chunk is None else HTTPStatus.OK)
 
-    async def _outputs(self, inputs: Any) -> AsyncIterator[Any]:
-        """Yield what the handler returns or yields."""
+    async def _outputs(self, inputs: Any) -> AsyncIterator[tuple[Any, bool]]:
+        """Yield what the handler returns or yields, and whether nothing else can come."""
         if inspect.isasyncgenfunction(self._handler):
             async for output in self._handler(inputs):
-                yield output
+                yield output, False
             return
         if inspect.iscoroutinefunction(self._handler):
             result = await self._handler(inputs)
@@ -99,16 +98,21 @@ class HandlerRunner:
             result = await self._in_thread(self._handler, inputs)
         if inspect.isasyncgen(result):
             async for output in result:
-                yield output
+                yield output, False
         else:
-            yield result
+            yield result, True
 
-    async def _chunks(self, output: Any) -> AsyncIterator[HttpChunk]:
-        """Yield an output's contents, or its stream as it comes."""
+    async def _chunks(self, output: Any, *, is_last: bool) -> AsyncIterator[HttpChunk]:
+        """Yield an output's contents, or its stream as it comes.
+
+        Args:
+            is_last: no other output comes. Contents are one chunk then: Triton's `generate` takes
+                no second response.
+        """
         status, headers = _status(output.code), _headers(output.properties)
         if output.stream_content is None:
             data = b"".join(_bytes(data) for _, data in output.content)
-            yield HttpChunk(data, status=status, headers=headers)
+            yield HttpChunk(data, is_last=is_last, status=status, headers=headers)
             return
         write = output.stream_formatter or _line
         async for item in self._items(output.stream_content):

@@ -388,6 +388,19 @@ async def test_too_many_headers_are_refused(
     assert not application.asked
 
 
+async def test_who_leaves_after_a_large_body_is_gone(
+    connection: Connection, application: Application
+) -> None:
+    application.may.clear()
+    size = 20_000_000
+    connection[1].write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % size)
+    connection[1].write(bytes(size))
+    await until(lambda: application.bodies)
+    connection[1].close()
+    await until(lambda: application.gone)
+    assert application.gone == [0]
+
+
 async def test_large_bodies_are_one_body(connection: Connection, application: Application) -> None:
     body = bytes(range(256)) * 10_000
     head = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body)
