@@ -5,10 +5,10 @@
 pip-audit asks OSV, which has PyPI's and GitHub's advisories, for each package by the name under
 which they are filed. npm asks its registry about the lock of tests/clients/node. What wheels hold
 of others is not filed under the wheel's name: that is said.
-NVIDIA's bulletins about Triton are a table of our own, which needs no network
-(supervisor/triton_vulnerabilities.json). Exit status 1: something is known to be vulnerable, other
-than the server inside a wheel; SECURITY.md says what that is for. Exit status 2: something could
-not be looked up.
+Of Triton it says, without a network, whether a release is older than the first to which no known
+bulletin of NVIDIA's applies (supervisor/triton_release.py). Exit status 1: something is known to be
+vulnerable, other than the server inside a wheel; SECURITY.md says what that is for. Exit status 2:
+something could not be looked up.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.supervisor.installation import find_server
 from lmi_backend.supervisor.triton_release import (
     IN_WHEELS,
-    KNOWN_UNTIL,
     describe,
     installed_version,
-    known_vulnerabilities,
+    is_vulnerable,
 )
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -107,13 +106,12 @@ def unseen(pins: dict[str, str]) -> Iterator[str]:
 
 
 def embedded(pins: dict[str, str]) -> Iterator[str]:
-    """Yield lines on the servers inside locked wheels, with each vulnerability open in them."""
+    """Yield a line on each server inside a locked wheel."""
     for wheel in sorted(set(pins) & set(IN_WHEELS)):
         yield f"{wheel}: {describe(IN_WHEELS[wheel])}"
-        yield from _vulnerabilities(IN_WHEELS[wheel])
     for pin in pins:
         if pin.startswith("nvidia-pytriton==") and pin not in IN_WHEELS:
-            yield f"{pin}: which Triton it holds is not in triton_vulnerabilities.json"
+            yield f"{pin}: which Triton it holds is not in triton_release.py"
 
 
 def found_server() -> tuple[list[str], bool]:
@@ -128,8 +126,7 @@ def found_server() -> tuple[list[str], bool]:
         return [f"{binary}: it does not say its version"], True
     if "pytriton" in binary.parts:
         return [f"{binary}: the wheel's"], False
-    lines = [f"{binary}: {describe(version)}", *_vulnerabilities(version)]
-    return lines, bool(known_vulnerabilities(version))
+    return [f"{binary}: {describe(version)}"], is_vulnerable(version)
 
 
 def _of_npm(pins: list[str], npm: list[str]) -> Answer:
@@ -190,15 +187,6 @@ def read_answer(output: str, pins: list[str]) -> Answer:
             fixed = ", ".join(each.get("fix_versions", ())) or "no version"
             advisories.append(f"{pin}: {ids}, fixed in {fixed}")
     return Answer(advisories, unasked)
-
-
-def _vulnerabilities(version: str) -> Iterator[str]:
-    for each in known_vulnerabilities(version):
-        where = f" ({each.part})" if each.part else ""
-        yield f"  {each.cve}{where}, fixed in {each.fixed}, {each.score}: {each.effect}"
-    for source in sorted({each.source for each in known_vulnerabilities(version)}):
-        yield f"  {source}"
-    yield f"  NVIDIA's bulletins until {KNOWN_UNTIL} are known here; later ones are not asked for"
 
 
 def _install(client: Path) -> None:

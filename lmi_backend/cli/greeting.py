@@ -22,7 +22,7 @@ from lmi_backend.printable import printable, say
 from lmi_backend.supervisor.log_lines import JSON
 from lmi_backend.supervisor.ports import Ports, wait_until_well
 from lmi_backend.supervisor.triton_http import TritonHttp
-from lmi_backend.supervisor.triton_release import describe, known_vulnerabilities
+from lmi_backend.supervisor.triton_release import describe, is_vulnerable
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Greeter:
         except LmiError as error:
             say(str(error), "WARNING")
         else:
-            say(describe(version), "WARNING" if known_vulnerabilities(version) else "INFO")
+            say(describe(version), "WARNING" if is_vulnerable(version) else "INFO")
 
     def _show_example(self) -> None:
         prompt = self.arguments.example

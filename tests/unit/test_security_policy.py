@@ -1,4 +1,4 @@
-"""What SECURITY.md says of Triton is what the lock and the table of vulnerabilities say."""
+"""What SECURITY.md says of Triton is what the lock and the package say."""
 
 from pathlib import Path
 
@@ -6,7 +6,6 @@ from lmi_backend.supervisor.triton_release import (
     IN_WHEELS,
     KNOWN_UNTIL,
     OLDEST_FOR_FLEETS,
-    known_vulnerabilities,
     release_name,
 )
 
@@ -18,15 +17,11 @@ def test_it_says_what_the_embedded_server_is_and_is_for() -> None:
     locked = (ROOT / "requirements" / "server.txt").read_text("utf-8").split()
     (wheel,) = (pin for pin in locked if pin in IN_WHEELS)
     version = IN_WHEELS[wheel]
-    found = known_vulnerabilities(version)
     assert "is for trying and for tests on a trusted network: nvidia-pytriton" in POLICY
     assert (
         f"{wheel.replace('==', ' ')}, the newest, holds Triton {release_name(version)} " in POLICY
     )
-    assert (
-        f"({version}), which is open to {len(found)} published vulnerabilities, fixed in "
-        f"{found[0].fixed} to {found[-1].fixed}."
-    ) in POLICY
+    assert f"({version}), which is open to" in POLICY
 
 
 def test_it_says_which_release_a_fleet_needs() -> None:
@@ -34,8 +29,3 @@ def test_it_says_which_release_a_fleet_needs() -> None:
         f"A fleet needs Triton {OLDEST_FOR_FLEETS} or later, the first release to which none of "
         f"NVIDIA's bulletins until {KNOWN_UNTIL} applies."
     ) in POLICY
-
-
-def test_the_table_it_names_is_there() -> None:
-    (path,) = (word for word in POLICY.split("](") if word.startswith("lmi_backend/"))
-    assert (ROOT / path.partition(")")[0]).is_file()
