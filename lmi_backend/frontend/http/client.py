@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-    from lmi_backend.frontend.http.half_closed import HalfClosed
-
 CLIENT: Final = "lmi_backend.client"
 """Key of an ASGI scope: its `Client`."""
 
@@ -54,11 +52,6 @@ class Client:
         has_no_length = cycle.chunked_encoding or self._ends_at_close
         return bool(has_no_length) and not cycle.flow.write_paused
 
-    @property
-    def is_between_chunks(self) -> bool:
-        """Whether a chunk of the response comes next."""
-        return bool(self._cycle.chunked_encoding) and not self._cycle.response_complete
-
     def unsent(self) -> int:
         """Return the bytes of the response that wait for the client to read."""
         return self._cycle.transport.get_write_buffer_size()
@@ -67,10 +60,6 @@ class Client:
         """Let what the connection has not sent count for an owner."""
         protocol: Any = self._cycle.transport.get_protocol()
         protocol.owner = owner
-
-    def write_to(self, transport: HalfClosed) -> None:
-        """Have the response written to another transport."""
-        self._cycle.transport = transport  # type: ignore[assignment]
 
     def pass_on(self, data: bytes) -> bool:
         """Write a part of one byte or more if `is_free`; return whether that was so."""

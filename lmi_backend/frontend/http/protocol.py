@@ -13,7 +13,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lmi_backend.frontend.http.client import CLIENT, Client
 from lmi_backend.frontend.http.deadline import Deadline
-from lmi_backend.frontend.http.half_closed import HalfClosed
 from lmi_backend.frontend.http.target import names_one_host, target_of
 
 HEAD_BYTES: Final = 1 << 16
@@ -89,8 +88,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """Bytes that wait for the response to an earlier request, or for the next turn."""
         self._clients: deque[Client] = deque()
         """Of requests without a whole response: the one that is answered, and what follows it."""
-        self._half_closed: HalfClosed | None = None
-        """Writes where the client sends nothing more."""
         self.idle[self] = None
         self._deadline = Deadline(self.loop, self._expire)
         """Of the next request, or of its head."""
@@ -103,27 +100,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline.stop()
         self.idle.pop(self, None)
         self._waiting = b""
-        if self._half_closed is not None:
-            self._half_closed.stop()
         super().connection_lost(exc)
         # uvicorn tells the newest request only.
         while self._clients:
             self._clients.popleft().leave()
-
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection while requests are to be answered; with TLS, the client has left."""
-        if self.scheme == "https" or not self._has_requests:
-            return False
-        if self._half_closed is None:
-            self._half_closed = HalfClosed(self.transport, self._clients)
-            self.transport = self._half_closed  # type: ignore[assignment]
-        return True
-
-    @property
-    def _has_requests(self) -> bool:
-        """Whether a whole request is not yet answered, or may be among what waits."""
-        waits = bool(self._has_turn or self._waiting)
-        return waits or any(client.has_sent_all for client in self._clients)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; what follows a whole request waits until that is answered."""
@@ -146,11 +126,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._has_turn:
             self.loop.call_soon(self._feed)
         self._hold(rest)
-        self._end_if_answered()
-
-    def _end_if_answered(self) -> None:
-        if self._half_closed is not None and not self._has_requests:
-            self.transport.close()
 
     @property
     def _must_wait(self) -> bool:
@@ -291,7 +266,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline.begin(self.head_seconds if self._is_in_head else self.idle_seconds)
         if self._waiting:
             self.loop.call_soon(self._feed)
-        self._end_if_answered()
 
     def _expire(self) -> None:
         # A head that comes slowly behind a request does not end the response to that.

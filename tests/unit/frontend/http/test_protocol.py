@@ -133,36 +133,6 @@ async def test_the_request_that_runs_hears_that_its_client_left(
     assert len(application.asked) == 1
 
 
-@pytest.mark.parametrize("behind", [b"", GET * 2, GET * 20, GET + b"GET / HT", CHUNKED + b"1\r\nx"])
-async def test_a_client_that_sends_nothing_more_gets_its_answers(
-    connection: Connection, application: Application, behind: bytes
-) -> None:
-    """Byte by byte as others do, though the first ones come early; a part of a request is none."""
-    application.may.clear()
-    connection[1].write(GET + behind)
-    connection[1].write_eof()
-    received = await connection[0].readexactly(2)
-    application.may.set()
-    received += await asyncio.wait_for(connection[0].read(), HANG_SECONDS)
-    heads = [each.partition(b"\r\n")[0] for each in received.split(b"HTTP/1.1 ")]
-    assert heads == [b"", *[b"200 OK"] * (GET + behind).count(GET)]
-
-
-async def test_a_stream_goes_on_to_a_client_that_sends_nothing_more(
-    connection: Connection, application: Application
-) -> None:
-    application.may.clear()
-    connection[1].write(b"GET /stream HTTP/1.1\r\nhost: a\r\n\r\n")
-    await connection[0].readuntil(b"5\r\nbegun\r\n")
-    connection[1].write_eof()
-    # The next chunk's size begins with zeros.
-    received = await connection[0].readexactly(2)
-    application.may.set()
-    received += await asyncio.wait_for(connection[0].read(), HANG_SECONDS)
-    assert received.lstrip(b"0") == b"\r\n\r\n"
-    assert not application.gone
-
-
 @pytest.mark.parametrize("request_", [CHUNKED + b"1\r\nx", CHUNKED[:-2], b"G"])
 async def test_what_ends_in_the_middle_of_a_request_is_closed(
     connection: Connection, request_: bytes
@@ -172,16 +142,20 @@ async def test_what_ends_in_the_middle_of_a_request_is_closed(
     assert await asyncio.wait_for(connection[0].read(), HANG_SECONDS) == b""
 
 
-async def test_who_leaves_before_the_response_begins_is_gone(
-    connection: Connection, application: Application
+@pytest.mark.parametrize("path", [b"/", b"/stream"])
+@pytest.mark.parametrize("behind", [b"", GET * 20, CHUNKED + b"1\r\nx"])
+async def test_who_sends_nothing_more_is_gone(
+    connection: Connection, application: Application, path: bytes, behind: bytes
 ) -> None:
+    """Nothing tells whether it only has no more to say; servers for HTTP take it for gone."""
     application.may.clear()
-    connection[1].write(GET)
+    connection[1].write(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % path + behind)
     await until(lambda: application.bodies)
     assert application.gone == []
-    connection[1].close()
-    await until(lambda: application.gone)
-    assert application.gone == [0]
+    connection[1].write_eof()
+    await until(lambda: application.gone == [0])
+    application.may.set()
+    assert not (await asyncio.wait_for(connection[0].read(), HANG_SECONDS)).endswith(b"0\r\n\r\n")
 
 
 async def test_what_is_pipelined_is_answered_in_order(
