@@ -107,8 +107,6 @@ class ModelInfo(Identity):
     """How often a request may do so."""
     capacity: int = 0
     """Answers that run or wait at once."""
-    triton_version: str = ""
-    """Its version there, if the front end may answer Triton's `generate` for it."""
     longest_token: int = 0
     """Characters of the longest token; 0 if it is not known."""
     is_resumable: bool = False

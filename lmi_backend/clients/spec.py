@@ -40,8 +40,6 @@ class Read(NamedTuple):
     """Makes a response of the answer."""
     tenant: str = ""
     """On whose behalf, as the request says."""
-    trace: dict[str, str] | None = None
-    """Headers of the trace that the body names; else the request's headers name it."""
     failure: Callable[[LmiError], ErrorResponse] | None = None
     """Returns the response of an error that comes before anything else; else the client's does."""
     dropped: tuple[str, ...] = ()

@@ -25,8 +25,6 @@ from lmi_backend.ipc.rejoining import Keep
 
 if TYPE_CHECKING:
     from lmi_backend.clients.spec import Path, Read
-    from lmi_backend.clients.triton.body import Body
-    from lmi_backend.clients.triton.paths import TritonPath
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
     from lmi_backend.frontend.kept_answer import KeptAnswer
@@ -108,24 +106,6 @@ class Answering:
             await self._rejoining(path, exchange, data)
         return True
 
-    async def generate(self, exchange: Exchange, path: TritonPath, body: Body, size: int) -> bool:
-        """Answer a body of Triton's `generate`; return False where Triton is to answer it.
-
-        Args:
-            exchange: the request.
-            path: its path.
-            body: its members.
-            size: bytes of the body.
-
-        Raises:
-            UnavailableError: the model has gone, or as for `Models.reach`.
-            ClientGoneError: the client left while it waited for the model.
-        """
-        found = await self._reading.generate(exchange, path, body, size)
-        if found is not None:
-            await self._send(exchange, *found)
-        return found is not None
-
     async def _send(
         self,
         exchange: Exchange,
@@ -138,9 +118,7 @@ class Answering:
         if isinstance(asked.work, AdapterChange):
             answer = manage(exchange, model, asked.work.body)
         else:
-            trace = asked.trace or {}
-            if not trace and PARENT in exchange.headers:
-                trace = take_trace(dict(exchange.headers))
+            trace = take_trace(dict(exchange.headers)) if PARENT in exchange.headers else {}
             work = with_trace(asked.work, trace)
             tenant = exchange.tenant or asked.tenant
             answer = model.connection.submit(work, tenant, keep, exchange.request_id)

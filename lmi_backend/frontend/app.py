@@ -68,7 +68,7 @@ class FrontEnd:
         limits = settings.max_body, settings.client_seconds
         self._reading = Reading(self.models)
         self._answering = Answering(self._reading, self._keeping, *limits)
-        self._triton = TritonProxy(settings.triton_url, *limits, self._answering)
+        self._triton = TritonProxy(settings.triton_url, *limits)
         parts = settings.processes, settings.place
         keys = ApiKeys(settings.api_keys, settings.api_key, *parts)
         names = OwnNames(settings.hosts, settings.host)

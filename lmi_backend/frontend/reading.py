@@ -11,7 +11,6 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from lmi_backend.clients.form import answers_of
 from lmi_backend.clients.lmi.body import (
     ADAPTER,
     is_adapter_request,
@@ -23,26 +22,19 @@ from lmi_backend.clients.lmi.handler_form import form_of, streamed
 from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.clients.registry import SHARED
 from lmi_backend.clients.reply import AdapterChange
-from lmi_backend.clients.request import read_request
 from lmi_backend.clients.responses import background
 from lmi_backend.clients.sagemaker.headers import target_of
 from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, TARGET, Path, Read
-from lmi_backend.clients.tracing import take_trace
-from lmi_backend.clients.triton.form import TritonForm
-from lmi_backend.clients.triton.reading import read_generate
-from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.errors import HttpError
 from lmi_backend.frontend.adapters import asked_of, load_of, unload_of
 from lmi_backend.frontend.http.bodies import aside, model_of, read_object
 from lmi_backend.generation import HttpRequest
-from lmi_backend.names import check_headers, check_name
+from lmi_backend.names import check_headers
 from lmi_backend.outline import LARGE
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from lmi_backend.clients.reply import ParsedRequest
-    from lmi_backend.clients.triton.body import Body
-    from lmi_backend.clients.triton.paths import TritonPath
-    from lmi_backend.clients.triton.reading import Asked
     from lmi_backend.engine_config import Context
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.model import Model
@@ -173,28 +165,6 @@ class Reading:
             raise HttpError(HTTPStatus.NOT_FOUND, text)
         return owner or await self.models.of_body(exchange, named), asked
 
-    async def generate(
-        self, exchange: Exchange, path: TritonPath, body: Body, size: int
-    ) -> tuple[Model, Read] | None:
-        """Read a body of Triton's `generate`; return None where Triton is to answer it."""
-        model = await self.models.reach(exchange, path.model)
-        if model is None or model.name != path.model:
-            return None
-        version = model.info.triton_version
-        if not version or (path.version or version) != version:
-            return None
-        if (asked := await aside(size, read_generate, body)) is None:
-            return None
-        trace = take_trace(asked.parameters)
-        parsed = await aside(size, _parsed, asked, model)
-        if parsed is None or not isinstance(parsed.work, HttpRequest | tuple):
-            return None
-        named = {"model_name": model.name, "model_version": version}
-        if asked.request_id:
-            named["id"] = asked.request_id
-        form = TritonForm(parsed.reply, answers_of(parsed.work), named, is_stream=path.is_stream)
-        return model, Read(parsed.work, form, parsed.tenant, trace, form.refusal, parsed.dropped)
-
     async def _invoked_model(self, exchange: Exchange, data: bytes) -> tuple[Model, str]:
         """Return the model, and its name in a path or a header."""
         if named := exchange.parameters.get("model") or target_of(exchange.headers):
@@ -240,15 +210,6 @@ def _asked(parsed: ParsedRequest, exchange: Exchange) -> Read:
             work.path, work.body, {**work.headers, "content-type": "application/json"}
         )
     return Read(work, form, parsed.tenant, dropped=parsed.dropped)
-
-
-def _parsed(asked: Asked, model: Model) -> ParsedRequest | None:
-    try:
-        check_name("id", asked.request_id)
-        return read_request([asked.inputs], asked.parameters, model.context)
-    except LmiError:
-        # The stub says the same in an answer of Triton's, and counts it.
-        return None
 
 
 async def _parsed_in_turns(data: bytes, headers: dict[str, str], context: Context) -> ParsedRequest:

@@ -1,4 +1,4 @@
-"""Triton's V2 paths, passed to its own HTTP port; but `generate` goes to the model directly.
+"""Triton's V2 paths, passed to its own HTTP port.
 
 Path, body and headers are read here and written again: nothing reaches Triton as a client wrote it.
 """
@@ -39,7 +39,6 @@ from lmi_backend.printable import printable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from lmi_backend.frontend.answering import Answering
     from lmi_backend.frontend.http.exchange import Exchange
 
 _JSON_LENGTH: Final = "inference-header-content-length"
@@ -81,12 +80,10 @@ class TritonProxy:
         url: of Triton's HTTP port.
         limit: bytes of a body.
         seconds: time a body may take to come.
-        answering: answers what needs no passing on.
     """
 
-    def __init__(self, url: str, limit: int, seconds: float, answering: Answering) -> None:
+    def __init__(self, url: str, limit: int, seconds: float) -> None:
         self._url, self._limit, self._seconds = url, limit, seconds
-        self._answering = answering
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -98,22 +95,18 @@ class TritonProxy:
         """Answer a request; only those for clients are passed on."""
         path = _path_of(exchange)
         if path.method == "GET":
-            sent: _Sent | None = _Sent(path, _headers(exchange))
+            sent = _Sent(path, _headers(exchange))
         elif path.word == "infer":
             sent = await self._inference(exchange, path)
         else:
             sent = await self._generation(exchange, path)
-        if sent is not None:
-            await exchange.unless_gone(self._pass_on(exchange, sent))
+        await exchange.unless_gone(self._pass_on(exchange, sent))
 
-    async def _generation(self, exchange: Exchange, path: TritonPath) -> _Sent | None:
-        """Return what Triton is sent; None where the model has answered."""
+    async def _generation(self, exchange: Exchange, path: TritonPath) -> _Sent:
         data = await exchange.text(self._limit, self._seconds)
         body = check_members(await read_json(data, read_members))
-        await _check_texts(exchange, texts_of(body))
-        if await self._answering.generate(exchange, path, body, len(data)):
-            return None
         _check_size(len(data))
+        await _check_texts(exchange, texts_of(body))
         written = await aside(len(data), write_generate_body, body, exchange.tenant)
         return _Sent(path, _headers(exchange) | _kind("json"), (written,))
 

@@ -25,7 +25,6 @@ KEY_VARIABLES: Final = ("LMI_BACKEND_HTTP_KEY", "LMI_BACKEND_GRPC_KEY")
 """Environment of a server that `serve` starts: its arguments of `Restriction.arguments`."""
 HEADER: Final = "lmi-backend-key"
 _HTTP: Final = "--http-restricted-api"
-_MORE: Final = ("--http-header-forward-pattern", "--trace-")
 _GRPC: Final = "--grpc-restricted-protocol"
 # Triton compares the APIs' names as they stand, and takes what follows the first "=" for the key.
 _VALUE: Final = re.compile(r"(?P<apis>[a-z,-]+):(?P<header>[^=]+)=(?P<key>.*)", re.DOTALL)
@@ -64,15 +63,6 @@ def headers_for(api: str, arguments: Sequence[str]) -> dict[str, str]:
         if api in match["apis"].split(","):
             return {match["header"]: match["key"]}
     return {}
-
-
-def hands_on(arguments: Sequence[str]) -> bool:
-    """Tell whether a server's HTTP port hands clients' requests to its models, and no more.
-
-    It may want a key of them, make their headers parameters, or write traces.
-    """
-    is_more = any(argument.startswith(_MORE) for argument in arguments)
-    return not is_more and not headers_for("inference", arguments)
 
 
 def exposures(arguments: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from lmi_backend.ipc.shared_memory import SHARED_MEMORY
-from lmi_backend.repository.restricted_apis import exposures, hands_on
+from lmi_backend.repository.restricted_apis import exposures
 
 _log = logging.getLogger(__name__)
 
@@ -28,14 +28,6 @@ def shared_memory() -> list[Path]:
     """Return the files of the memory that this stub shares with its server."""
     names = (name for name in _argv(Path("/proc/self")) if name and "/" not in name)
     return [region for name in names if (region := SHARED_MEMORY / name).is_file()]
-
-
-def http_hands_on() -> bool:
-    """Tell whether the server's HTTP port hands requests of clients to its models, and no more."""
-    try:
-        return hands_on(_server_argv())
-    except OSError:
-        return False
 
 
 def warn_of_exposures(model: str) -> None:

@@ -30,7 +30,6 @@ from lmi_backend.pool.pool import Pool
 from lmi_backend.pool.survivors import end_left_behind, memory_left_behind
 from lmi_backend.redaction import Redactor
 from lmi_backend.repository.record import Record, base_folder, option_changes
-from lmi_backend.repository.variants import CLIENTS, MAIN
 from lmi_backend.resume.resumption import longest_wait
 from lmi_backend.serving.identity import identify, model_digest
 from lmi_backend.serving.limits import Limits
@@ -39,7 +38,6 @@ from lmi_backend.serving.renewal import Renewal
 from lmi_backend.serving.service import Service
 from lmi_backend.serving.stats import RequestStats
 from lmi_backend.triton.recent_log import RECENT
-from lmi_backend.triton.server_process import http_hands_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -133,7 +131,7 @@ def start_workers(
             on_line(worker, line)
 
         with devices.loading(lambda: _log.info("%s: waits while another model loads", name)):
-            return _start(plan, name, _version(args, parameters), hear, devices)
+            return _start(plan, name, hear, devices)
     except BaseException as error:
         end_left_behind(name)
         devices.close()
@@ -197,16 +195,9 @@ def _planned(
     return made, devices
 
 
-def _version(args: Mapping[str, str], parameters: Mapping[str, str]) -> str:
-    """Return the model's version, if its endpoint's clients get what Triton's clients would."""
-    is_main = parameters.get(CLIENTS, MAIN.clients) == MAIN.clients
-    return args["model_version"] if is_main and http_hands_on() else ""
-
-
 def _start(
     plan: EnginePlan,
     name: str,
-    version: str,
     on_line: Callable[[str, str], None],
     devices: Reservation,
 ) -> LoadedModel:
@@ -232,7 +223,7 @@ def _start(
         capabilities.max_model_len,
     )
     context = Context(config.clients, adapters, config.runs_code, has_lora=bool(roots))
-    model = _model_info(plan, name, version, capabilities, pool.start_seconds)
+    model = _model_info(plan, name, capabilities, pool.start_seconds)
     state = StateView(
         model,
         service,
@@ -249,7 +240,7 @@ def _start(
 
 
 def _model_info(
-    plan: EnginePlan, name: str, version: str, capabilities: Capabilities, start_seconds: float
+    plan: EnginePlan, name: str, capabilities: Capabilities, start_seconds: float
 ) -> ModelInfo:
     limits = plan.limits
     served = plan.config.arguments.get("served_model_name") or DEFAULT_MODEL_NAME
@@ -266,6 +257,5 @@ def _model_info(
         is_resumable=limits.resumable,
         resume_window=limits.resume_window,
         capacity=plan.max_requests + limits.queue_size,
-        triton_version=version,
         digest=model_digest(plan.config, {**os.environ, **plan.launch.environment}),
     )

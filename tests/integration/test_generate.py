@@ -137,12 +137,11 @@ def test_an_adapter_changes_the_answer(served: Served) -> None:
     ],
 )
 def test_the_front_end_answers_as_triton_does(served: Served, more: dict[str, Any]) -> None:
-    """tests/integration/test_generate_port.py compares what needs no real model."""
     body = {"text_input": "The capital of France is", "max_tokens": 8, "temperature": 0} | more
     expected = served.generate("tiny", body)
     request_id = f"own-{hash(str(more))}"
     status, _, data = served.ask("/v2/models/tiny/generate", body, {"x-request-id": request_id})
     # Not byte by byte: one in a hundred numbers is written with another last digit.
     assert (status, json.loads(data)) == expected
-    # It does not know the tokens of what it passes on.
+    # An estimate: Triton's answer has no count.
     served.logged(rf" status=200 .* tokens=[1-9]\d* id={request_id} ")

@@ -24,7 +24,7 @@ from tests.support.waiting import HANG_SECONDS, wait_for
 def test_a_client_that_pipelines_and_leaves_ends_its_own_requests(
     attacked: Served, behind: bytes
 ) -> None:
-    beside = FrontStreams(attacked, "echo", 8, 60, ("LMI", "TGI", "Triton"))
+    beside = FrontStreams(attacked, "echo", 8, 60, ("LMI", "TGI"))
     cancelled = attacked.metric("lmi_requests_total", "echo", outcome="cancelled")
     for _ in range(3):
         with ask_and_wait(attacked, "LMI", 400) as connection:

@@ -186,7 +186,6 @@ EVENT = b'data: {"choices":[]}\n\n'
 MESSAGE = b'event: content_block_delta\ndata: {"type":"content_block_delta"}\n\n'
 AT_ENDPOINT = f"/endpoints/{NAME}/invocations"
 IN_EVENTS = f"{AT_ENDPOINT}-response-stream"
-TRITON = f"/v2/models/{NAME}/generate_stream"
 CASES = {
     **{
         path: Case(path, CHAT, http_parts(EVENTS, EVENT, EVENT), of_openai)
@@ -227,9 +226,6 @@ CASES = {
     "sagemaker's own": Case(IN_EVENTS, QUESTION, http_parts("audio/x", b"a", b"b"), of_sagemaker),
     "tgi": Case("/generate_stream", LMI_STREAM, tokens, of_event_in("tgi")),
     "tgi's other": Case("/", LMI_STREAM, tokens, of_event_in("tgi")),
-    "triton": Case(
-        TRITON, {"text_input": "a", "stream": True, "max_tokens": 9}, tokens, of_event_in("triton")
-    ),
 }  # fmt: skip
 
 

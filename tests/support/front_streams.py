@@ -15,7 +15,7 @@ from typing import Any
 from tests.support.serving import Served
 from tests.support.waiting import HANG_SECONDS, wait_for
 
-KINDS = ("OpenAI", "LMI", "TGI", "Triton")
+KINDS = ("OpenAI", "LMI", "TGI")
 # From asm-generic/socket.h; Python does not have it.
 _SO_ATTACH_FILTER = 26
 # What the echo engine says again: an answer has as many words as tokens.
@@ -27,9 +27,6 @@ def body_of(kind: str, model: str, tokens: int, prompt: str = PROMPT) -> tuple[s
     if kind == "OpenAI":
         body: dict[str, Any] = {"model": model, "prompt": prompt, "max_tokens": tokens}
         return "/v1/completions", json.dumps(body | {"stream": True}).encode()
-    if kind == "Triton":
-        body = {"text_input": prompt, "max_tokens": tokens, "stream": True}
-        return f"/v2/models/{model}/generate_stream", json.dumps(body).encode()
     body = {"inputs": prompt, "parameters": {"max_new_tokens": tokens}}
     if kind == "TGI":
         return "/generate_stream", json.dumps(body).encode()
@@ -91,11 +88,9 @@ class FrontStream:
         if event.get("generated_text") is not None:
             self._end("whole")
 
-    def close(self, why: str, wanted: int) -> None:
-        """Note the connection's end, which is that of an answer of Triton's."""
-        if not self.endings and not why and self.kind == "Triton" and self.tokens == wanted:
-            self._end("whole")
-        elif not self.endings:
+    def close(self, why: str) -> None:
+        """Note that the connection has ended."""
+        if not self.endings:
             self.error = why
             self._end("cut")
 
@@ -108,7 +103,7 @@ def text_of(event: dict[str, Any]) -> str:
     """Return the text that an event brings."""
     if "choices" in event:
         return str(event["choices"][0]["text"])
-    return str(event["token"]["text"] if "token" in event else event["text_output"])
+    return str(event["token"]["text"])
 
 
 class FrontStreams:
@@ -170,4 +165,4 @@ class FrontStreams:
             why = repr(error)
         finally:
             connection.close()
-        stream.close(why, self._tokens)
+        stream.close(why)

@@ -66,7 +66,7 @@ class ScriptedModel:
         self.num_greeted = self.num_deaths = 0
         self.welcome = msg.Welcome(
             Context(is_custom=name == OWN, has_lora=True),
-            ModelInfo(name=name, engine="vllm", version="1", max_model_len=100, triton_version="1"),
+            ModelInfo(name=name, engine="vllm", version="1", max_model_len=100),
         )
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -22,7 +22,6 @@ from lmi_backend.clients.lmi.handler_form import form_of
 from lmi_backend.clients.lmi.reading import read_lmi
 from lmi_backend.clients.openai.errors import openai_failure
 from lmi_backend.clients.openai.form import HttpForm
-from lmi_backend.clients.triton.form import TritonForm
 from lmi_backend.clients.vllm.reading import VllmReply
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.engine_config import Context, ModelInfo
@@ -50,7 +49,7 @@ STREAMS = 64
 STEPS = 60
 MARGIN = 1.1
 PROMPT = (GenerateRequest("x"),)
-EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT, LMI_EVENT = 10.9, 11.4, 28.3, 20.4
+EVENT_IN_STUB, EVENT_IN_FRONT_END, LMI_EVENT = 10.9, 11.4, 20.4
 """Calls of functions that an event of a chat costs."""
 BODY_CHECK = 270
 """Calls that a look at the members of a plain chat costs, however many members there may be."""
@@ -275,17 +274,8 @@ def test_what_an_event_costs_the_stub_on_its_way_to_the_front_end(
     assert calls.count / (STREAMS * STEPS) <= EVENT_IN_STUB * MARGIN
 
 
-def _deltas(step: int) -> bytes:
-    return encode([msg.Output(number + 1, _delta(step)) for number in range(STREAMS)])
-
-
 def _lmi_form() -> Form:
     return form_of(PROMPT, read_lmi("x", {"stream": True}, Context(), is_body=True).reply)
-
-
-def _triton_form() -> TritonForm:
-    reply = VllmReply(1, stream=True, prefix="", outputs=frozenset())
-    return TritonForm(reply, 1, {"model_name": "m", "model_version": "1"}, is_stream=True)
 
 
 def _exchange(transport: Transport) -> Exchange:
@@ -313,7 +303,6 @@ def _exchange(transport: Transport) -> Exchange:
     ("work", "frame", "make", "most"),
     [
         pytest.param(BODY, _frame, HttpForm, EVENT_IN_FRONT_END, id="a chat"),
-        pytest.param(PROMPT, _deltas, _triton_form, TRITON_EVENT, id="Triton's form"),
         pytest.param(PROMPT, TOKENS, _lmi_form, LMI_EVENT, id="LMI's lines"),
     ],
 )

@@ -19,6 +19,6 @@ SPEC: Final = ClientSpec(
     paths=(
         Path("/v2", "triton", "GET POST"),
         Path(_REST, "triton", "GET"),
-        Path(_REST, "triton", takes_place=True, counts_n=True, can_resume=True),
+        Path(_REST, "triton", takes_place=True, counts_n=True),
     ),
 )

@@ -12,13 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from lmi_backend.clients.triton.paths import read_path
 from lmi_backend.endpoint import server
 from lmi_backend.endpoint.address import endpoint_folder
 from lmi_backend.endpoint.loading import Loading
 from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import LoadingError, RequestError, UnavailableError, UnknownModelError
-from lmi_backend.frontend.answering import Answering
 from lmi_backend.frontend.http.bodies import ClientGoneError
 from lmi_backend.frontend.http.client import CLIENT
 from lmi_backend.frontend.http.exchange import Exchange
@@ -26,7 +24,6 @@ from lmi_backend.frontend.keeping import Keeping
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.operators.health import HealthChecks
 from lmi_backend.frontend.operators.state import StateCollector
-from lmi_backend.frontend.reading import Reading
 from lmi_backend.frontend.starting import Starting, find_models
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc import messages as msg
@@ -145,22 +142,6 @@ async def test_requests_wait_for_a_model_that_died_as_many_as_it_takes(
         await endpoint.open()
         for each in (await first, await second):
             assert each is models.find("m")
-
-
-async def test_a_request_of_tritons_form_waits_too(folder: Path) -> None:
-    endpoint = Endpoint(folder, "m")
-    async with found(folder, endpoint) as models:
-        await dead(models, endpoint)
-        path = read_path("/v2/models/m/generate_stream")
-        assert path is not None
-        asked = exchange(Client(), path.text)
-        answering = Answering(Reading(models), Keeping(), 1, 1)
-        task = asyncio.create_task(answering.generate(asked, path, {"text_input": "a"}, 0))
-        await until(lambda: models.outage_counts()["m"]["waiting"])
-        assert not task.done()
-        await endpoint.open()
-        # This one does not say which version it is: Triton is to answer.
-        assert await task is False
 
 
 @pytest.mark.parametrize(("end", "awaited"), [("abort", ["m"]), ("close", [])])

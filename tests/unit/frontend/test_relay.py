@@ -9,10 +9,7 @@ import pytest
 
 from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.clients.registry import CLIENTS
-from lmi_backend.clients.request import read_request
 from lmi_backend.clients.responses.background import BackgroundForm
-from lmi_backend.clients.triton.form import TritonForm
-from lmi_backend.engine_config import Context
 from lmi_backend.errors import EngineDeadError, EngineError
 from lmi_backend.frontend.relay import _Forward
 from lmi_backend.generation import Delta, HttpChunk, Token
@@ -97,10 +94,6 @@ def _written_by_us() -> Iterator[tuple[str, bytes]]:
         yield client.name, data + form.failure(error).data
     background = BackgroundForm(is_stream=True)
     yield "background", background.write([HttpChunk(b"data: %s\n\n" % event, headers=HEADERS)])
-    inputs = {"text_input": ["a"], "stream": [True]}
-    reply = read_request([inputs], {}, Context()).reply
-    triton = TritonForm(reply, 1, {"model_name": "a", "model_version": "1"}, is_stream=True)
-    yield "triton's generate", triton.write([Delta(SPLITTING, 1)])
 
 
 @pytest.mark.parametrize(("name", "data"), [*_written_by_us()])

@@ -54,13 +54,6 @@ class Triton:
         return web.Response(text=text, headers=answer_headers, status=self.status)
 
 
-class NoModels:
-    """Answers nothing itself."""
-
-    async def generate(self, *_: object) -> bool:
-        return False
-
-
 class NoClient:
     is_gone = False
     has_begun = True
@@ -77,7 +70,7 @@ async def proxy(triton: Triton) -> AsyncIterator[TritonProxy]:
     application = web.Application()
     application.router.add_route("*", "/{rest:.*}", triton.answer)
     async with TestServer(application) as server:
-        proxy = TritonProxy(f"http://{server.host}:{server.port}", 1 << 20, 10, NoModels())  # type: ignore[arg-type]
+        proxy = TritonProxy(f"http://{server.host}:{server.port}", 1 << 20, 10)
         yield proxy
         await proxy.close()
 
@@ -273,7 +266,7 @@ async def test_an_error_event_of_triton_is_an_error_of_the_log(
 
 
 async def test_a_triton_that_is_not_there_is_said() -> None:
-    proxy = TritonProxy("http://127.0.0.1:9", 1 << 20, 10, NoModels())  # type: ignore[arg-type]
+    proxy = TritonProxy("http://127.0.0.1:9", 1 << 20, 10)
     for headers in ({}, {LENGTH: "0"}):
         with pytest.raises(UnavailableError, match="HTTP port"):
             await sent(proxy, INFER, BODY, "mine", **headers)

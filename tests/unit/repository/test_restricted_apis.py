@@ -7,7 +7,6 @@ from lmi_backend.repository.restricted_apis import (
     NOT_FOR_CLIENTS,
     Restriction,
     exposures,
-    hands_on,
     headers_for,
 )
 
@@ -36,20 +35,6 @@ def test_two_restrictions_have_a_key_each_and_words_may_be_apart() -> None:
     arguments = ["--http-restricted-api", "trace,logging:a=1", "--http-restricted-api=health:b=2"]
     assert headers_for("logging", arguments) == {"a": "1"}
     assert headers_for("health", arguments) == {"b": "2"}
-
-
-@pytest.mark.parametrize(
-    "argument",
-    [
-        "--http-restricted-api=health,inference:a=1",
-        "--http-header-forward-pattern=x-.*",
-        "--trace-config=level=TIMESTAMPS",
-    ],
-)
-def test_a_port_may_do_more_than_hand_requests_on(argument: str) -> None:
-    assert hands_on(CLOSED.arguments())
-    assert not hands_on([*CLOSED.arguments(), argument])
-    assert not hands_on(argument.split("=", 1))
 
 
 @pytest.mark.parametrize(
