@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import traceback
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import psutil
 from lmi_backend.endpoint.control import find_endpoints, is_endpoint_of, request_health
 from lmi_backend.errors import UnavailableError
 from lmi_backend.printable import log, say
-from lmi_backend.supervisor.processes import has_dead_stub, lives, stubs_of, wait_for_an_end
+from lmi_backend.supervisor.processes import has_dead_stub, lives, stubs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,9 +87,12 @@ class HealthMonitor(threading.Thread):
 
     def _rest(self) -> bool:
         """Wait until the next look; tell whether none is wanted."""
-        if any(name in self._misses for name in self._names):
-            return self._stopped.wait(_SOON_SECONDS)
-        wait_for_an_end(filter(lives, self._stubs.values()), _LOOK_SECONDS)
+        is_soon = any(name in self._misses for name in self._names)
+        end = time.monotonic() + (_SOON_SECONDS if is_soon else _LOOK_SECONDS)
+        alive = list(filter(lives, self._stubs.values()))
+        while all(map(lives, alive)) and time.monotonic() < end:
+            if self._stopped.wait(_SOON_SECONDS):
+                return True
         return self._stopped.is_set()
 
     def _check(self) -> str:

@@ -1,19 +1,37 @@
-"""Find the processes of a server; any of them may end at any time."""
+"""A server's processes, shared memory and files: found after its death, and removed after ours."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
-import select
+import shutil
+import signal
 import time
-from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
+from lmi_backend.ipc.survivor import places
+from lmi_backend.supervisor.beating_process import PROGRAM
 from lmi_backend.supervisor.installation import STUB
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lmi_backend.supervisor.shared_names import SharedNames
+
+GUARD: Final = "lmi-guard"
+"""Name of the process that removes what `serve` leaves; at most 15 bytes (proc(5), comm)."""
+_WORKER_MODULE: Final = "lmi_backend.worker.main"
+_PROGRAMS: Final = ("/tritonserver", f"/{STUB}")
 _POLL_SECONDS: Final = 0.02
+_KILL_SECONDS: Final = 5
+_SET_DEATH_SIGNAL: Final = 1
+_libc = ctypes.CDLL(None)
+_libc.prctl.argtypes = [ctypes.c_int, ctypes.c_ulong]
 
 
 def stubs_of(server: int) -> dict[str, psutil.Process]:
@@ -60,22 +78,6 @@ def wait_for_ends(processes: Iterable[psutil.Process], seconds: float) -> list[p
     return alive
 
 
-def wait_for_an_end(processes: Iterable[psutil.Process], seconds: float) -> None:
-    """Wait until one of some living processes exits, or until the time is over."""
-    ended = select.poll()
-    with contextlib.ExitStack() as stack:
-        for process in processes:
-            try:
-                descriptor = os.pidfd_open(process.pid)
-            except ProcessLookupError:
-                return
-            except OSError:
-                continue  # The time will do.
-            stack.callback(os.close, descriptor)
-            ended.register(descriptor, select.POLLIN)
-        ended.poll(seconds * 1000)
-
-
 def running(programs: tuple[str, ...], mark: str) -> list[psutil.Process]:
     """Return the processes of this user that run a program and have a mark in their arguments.
 
@@ -120,3 +122,105 @@ def argv_of(process: psutil.Process) -> list[str]:
     except psutil.Error:
         return []
     return argv
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Processes, shared memory and files of one `lmi-backend serve`.
+
+    Args:
+        run: its private folder, which its workers have in their command lines.
+        names: of its shared memory; server and stubs have their prefix in their command lines.
+    """
+
+    run: Path
+    names: SharedNames
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the server and all below it, also what a dead server or stub left behind."""
+        return with_children(running(_PROGRAMS, self.names.prefix) + self.workers())
+
+    def stubs(self) -> list[psutil.Process]:
+        """Return the stubs of all models."""
+        return running((f"/{STUB}",), self.names.prefix)
+
+    def workers(self) -> list[psutil.Process]:
+        """Return the workers of all models."""
+        return running((_WORKER_MODULE,), str(self.run))
+
+    def survivors(self) -> list[psutil.Process]:
+        """Return the workers that the next stub may take over, and all below them."""
+        records = [place.read() for place in places(self.run)]
+        left = {each.worker.pid for each in records if each is not None and each.worker.lives}
+        return with_children(each for each in self.workers() if each.pid in left)
+
+    def remove_shared_memory(self) -> None:
+        """Remove what a killed stub or server left in /dev/shm."""
+        self.names.remove()
+
+    def end(self) -> None:
+        """Kill every process and remove every file."""
+        kill(self.processes() + with_children(running((PROGRAM,), str(self.run))))
+        self.names.give_back()
+        shutil.rmtree(self.run, ignore_errors=True)
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """Kill processes and wait for their end, until they are no zombies either."""
+    found = list(processes)
+    send_kill(found)
+    psutil.wait_procs(found, timeout=_KILL_SECONDS)
+
+
+def send_kill(processes: Iterable[psutil.Process]) -> None:
+    """Kill processes."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def end_with(parent: int) -> None:
+    """Let the kernel kill this process with the thread that has made it.
+
+    For a child, before it loads a program.
+
+    Args:
+        parent: the process id of the parent, which may have died meanwhile.
+    """
+    _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def guarded(traces: Traces) -> Iterator[None]:
+    """Remove all traces when the block or this process stops, however it stops.
+
+    A process waits for that. If it is killed too, the kernel kills the server, whose stubs and
+    workers end by themselves. Forks: call it while this process has one thread.
+    """
+    guard_end, own_end = os.pipe()
+    guard = os.fork()
+    if guard == 0:
+        _guard(guard_end, own_end, traces)
+    os.close(guard_end)
+    try:
+        yield
+    finally:
+        os.close(own_end)
+        os.waitpid(guard, 0)
+
+
+def _guard(own: int, other: int, traces: Traces) -> None:
+    """Wait until nobody holds the other end of the pipe; then end everything."""
+    try:
+        # Out of reach of a terminal's Ctrl-C and of a signal to the process group.
+        os.setsid()
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(each, signal.SIG_IGN)
+        Path("/proc/self/comm").write_text(GUARD, encoding="ascii")
+        os.close(other)
+        os.read(own, 1)
+        traces.end()
+    finally:
+        os._exit(0)

@@ -22,15 +22,20 @@ from lmi_backend.pool.process import describe_exit
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 from lmi_backend.supervisor.enforced_umask import enforce_umask
-from lmi_backend.supervisor.guard import end_with
 from lmi_backend.supervisor.health import HealthMonitor
 from lmi_backend.supervisor.log_relay import log_options
 from lmi_backend.supervisor.private_arguments import SHOWN, start_privately
-from lmi_backend.supervisor.processes import has_dead_stub, stubs_of, wait_for_ends
+from lmi_backend.supervisor.processes import (
+    end_with,
+    has_dead_stub,
+    kill,
+    send_kill,
+    stubs_of,
+    wait_for_ends,
+)
 from lmi_backend.supervisor.reloading import ModelReloads
 from lmi_backend.supervisor.send_buffers import ADVICE, widen_send_buffers
 from lmi_backend.supervisor.server_setup import EXIT_SECONDS
-from lmi_backend.supervisor.traces import kill, send_kill
 from lmi_backend.supervisor.triton_http import TritonHttp
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from lmi_backend.repository.restricted_apis import Restriction
     from lmi_backend.supervisor.installation import TritonServer
     from lmi_backend.supervisor.ports import Ports
+    from lmi_backend.supervisor.processes import Traces
     from lmi_backend.supervisor.run_folder import RunFolder
-    from lmi_backend.supervisor.traces import Traces
 
 # After draining the server has nothing to wait for but idle connections.
 EXIT_SECONDS: Final = 5

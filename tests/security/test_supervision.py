@@ -17,7 +17,7 @@ import psutil
 import pytest
 from tritonclient import grpc
 
-from lmi_backend.supervisor.guard import NAME as GUARD
+from lmi_backend.supervisor.processes import GUARD
 from tests.support.attackers import ECHO
 from tests.support.ports import listens
 from tests.support.processes import is_alive, memory_of_server

@@ -14,9 +14,8 @@ from tests.support.waiting import wait_for
 # A shell in the place of a worker, which is found by its command line.
 TEXT = """
 import os, pathlib, subprocess, sys, threading, time
-from lmi_backend.supervisor.guard import guarded
+from lmi_backend.supervisor.processes import Traces, guarded
 from lmi_backend.supervisor.shared_names import SharedNames
-from lmi_backend.supervisor.traces import Traces
 run, prefix = pathlib.Path(sys.argv[1]), sys.argv[2]
 with guarded(Traces(run, SharedNames(prefix, -1))):
     argv = ["lmi_backend.worker.main", "-c", "sleep 600; :", str(run)]

@@ -2,7 +2,6 @@
 
 import subprocess
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ import pytest
 from lmi_backend.endpoint.address import endpoint_folder, endpoint_name
 from lmi_backend.errors import UnavailableError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.supervisor import health
+from lmi_backend.supervisor import health, processes
 from lmi_backend.supervisor.health import HealthMonitor
-from lmi_backend.supervisor.processes import wait_for_an_end
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 
@@ -60,12 +58,12 @@ def test_a_stub_that_ends_is_noticed_before_the_next_look(
         monitor._stubs = stubs
         waits = threading.Event()
 
-        def wait(processes: Iterable[psutil.Process], seconds: float) -> object:
-            waited_for = list(processes)
+        def lives(process: psutil.Process | None) -> bool:
+            is_alive = processes.lives(process)
             waits.set()
-            return wait_for_an_end(waited_for, seconds)
+            return is_alive
 
-        monkeypatch.setattr(health, "wait_for_an_end", wait)
+        monkeypatch.setattr(health, "lives", lives)
         monitor.start()
         assert waits.wait(HANG_SECONDS)
         stub.kill()
