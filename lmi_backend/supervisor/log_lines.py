@@ -1,8 +1,4 @@
-"""One format for the lines of all programs that `serve` starts, and which of them a screen shows.
-
-tritonserver, the front end and the engines each have a format of their own. A line of any of them
-becomes time, level, who wrote it, and text.
-"""
+"""One format for the lines of all programs that `serve` starts, and those that a screen shows."""
 
 from __future__ import annotations
 
@@ -16,31 +12,30 @@ TEXT: Final = "text"
 JSON: Final = "json"
 FORMATS: Final = (TEXT, JSON)
 
-# I1126 12:01:50.430551 25647 model_lifecycle.cc:472] "loading: echo:1"
-_TRITON: Final = re.compile(r"([IWEF])\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ ([\w.-]+):\d+\] ?(.*)")
-_LEVELS: Final = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
-# 2026-11-26 12:01:50,722 INFO GET /ping status=503
-_FRONT_END: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) (DEBUG|INFO|WARNING|ERROR|CRITICAL) (.*)"
+_HEAD: Final = re.compile(
+    # I1126 12:01:50.430551 25647 model_lifecycle.cc:472] "loading: echo:1"
+    r"(?P<letter>[IWEF])\d{4} [\d:.]{15} +\d+ (?P<file>[\w.-]+):\d+\] ?"
+    # 2026-11-26 12:01:50,722 INFO GET /ping status=503
+    r"|[\d-]{10} [\d:]{8},\d{3} (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) "
+    r"|lmi-backend: "
 )
-_SERVED_MODEL: Final = re.compile(r" model=([\w.-]+)")
-_COMMAND: Final = "lmi-backend: "
+"""The beginning of a line of Triton, of the front end and of `lmi-backend`."""
+_LEVELS: Final = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
 _STUB: Final = "logs.py"
 """Whose helper hands the stub's lines to Triton (`triton/logs.py`)."""
-_ENGINE_LINE: Final = re.compile(r"\[([\w.-]+)/\d+\] ")
-_MODEL: Final = re.compile(r"(?:worker |request model=)?([\w.-]+)[/: ]")
-_REQUEST: Final = "request model="
-_ADOPTION: Final = re.compile(r"worker \S+ is (not )?adopted")
-"""What a stub says of a worker that has outlived the stub before it."""
-_NO_GPU: Final = re.compile(
+_NAME: Final = re.compile(r"\[?(?:worker |request model=)?([\w.-]+)[/: ]")
+"""Of a model, in a line of its stub or its engine."""
+_SERVED_MODEL: Final = re.compile(r" model=([\w.-]+)")
+_ALWAYS: Final = re.compile(r"request model=|worker \S+ is (not )?adopted")
+"""Lines of a model that a screen shows at every level."""
+_NEVER: Final = re.compile(
+    # On each machine without a GPU, at the levels of warnings and errors.
     r"Unable to allocate pinned system memory|CudaDriverHelper has not been initialized"
     r"|DCGM unable to start|Failed to initialize NVML"
+    # Three times of a model that cannot be loaded; `serve` says it once.
+    r"|ERROR: Failed to create instance|failed to load '|Invalid argument: load failed for model"
 )
-"""What Triton says on each machine without a GPU, at the levels of warnings and errors."""
-_FAILED_LOAD: Final = re.compile(
-    r"ERROR: Failed to create instance|failed to load '|Invalid argument: load failed for model"
-)
-"""What Triton says three times of a model that cannot be loaded; `serve` says it once."""
+"""Lines of Triton that a screen never shows."""
 
 TRITON: Final = "triton"
 FRONT_END: Final = "frontend"
@@ -63,25 +58,18 @@ class Line(NamedTuple):
     @property
     def is_for_screens(self) -> bool:
         """Whether the line is shown without `--verbose`."""
-        if self.part == FRONT_END or self.text.startswith(_REQUEST):
+        if self.part == FRONT_END or (self.part == MODEL and _ALWAYS.match(self.text)):
             return True
-        if self.part == MODEL and _ADOPTION.match(self.text):
-            return True
-        if self.part == TRITON and (_NO_GPU.search(self.text) or _FAILED_LOAD.match(self.text)):
-            return False
-        return self.part != ENGINE and self.level != "INFO"
-
-    @property
-    def source(self) -> str:
-        """The model, or the program, that a reader of text looks for."""
-        return self.model if self.model and self.part in (MODEL, ENGINE) else self.part
+        is_hidden = self.part == ENGINE or (self.part == TRITON and _NEVER.search(self.text))
+        return not is_hidden and self.level != "INFO"
 
     def written(self, style: str) -> str:
         """Return it as text or as a JSON object, with the end of the line."""
         if style == JSON:
             return f"{json.dumps(self._asdict() | {'time': self.time.isoformat()})}\n"
         moment = self.time.isoformat(" ", "milliseconds")[:23]
-        return f"{moment} {self.level:<7} {self.source}: {self.text}\n"
+        source = self.model if self.model and self.part in (MODEL, ENGINE) else self.part
+        return f"{moment} {self.level:<7} {source}: {self.text}\n"
 
 
 class LogFormat:
@@ -112,35 +100,28 @@ class LogFormat:
 
     def _line(self, raw: str) -> Line:
         """Return a line; one without a head of its own belongs to the line before it."""
-        if found := _TRITON.fullmatch(raw):
-            line = self._of_triton(*found.groups())
-        elif found := _FRONT_END.fullmatch(raw):
-            day, milliseconds, level, text = found.groups()
-            time = datetime.fromisoformat(f"{day}.{milliseconds}").astimezone()
-            served = _SERVED_MODEL.search(text)
-            line = Line(time, level, FRONT_END, served[1] if served else "", text)
-        elif raw.startswith(_COMMAND):
-            line = Line(_now(), "INFO", FRONT_END, "", raw.removeprefix(_COMMAND))
-        elif model := self._model_of(raw):
-            # A stub whose messages Triton no longer reads.
-            line = Line(_now(), "INFO", ENGINE if raw[0] == "[" else MODEL, model, raw)
+        head = _HEAD.match(raw)
+        text = raw[head.end() :] if head else raw
+        level, part, model = "INFO", FRONT_END, ""
+        if head and head["letter"]:
+            level, text = _LEVELS[head["letter"]], _unquoted(text)
+        if head is None or head["file"] == _STUB:
+            # Without a head: a stub whose messages Triton no longer reads.
+            part, model = ENGINE if text.startswith("[") else MODEL, self._model_of(text)
+            text = text.removeprefix(f"{model}: ") if model else text
+        elif head["file"]:
+            part = TRITON
         else:
+            level, found = head["level"] or level, _SERVED_MODEL.search(text)
+            model = found[1] if found else ""
+        if head is None and not model:
             return self._before._replace(time=_now(), text=raw.rstrip())
-        self._before = line
+        self._before = line = Line(_now(), level, part, model, text)
         self._is_shown = self._shows_all or line.is_for_screens
         return line
 
-    def _of_triton(self, letter: str, file: str, text: str) -> Line:
-        text = _unquoted(text)
-        part = TRITON if file != _STUB else ENGINE if _ENGINE_LINE.match(text) else MODEL
-        model = "" if part == TRITON else self._model_of(text)
-        if part == MODEL and model:
-            text = text.removeprefix(f"{model}: ")
-        # Its own time names neither a year nor a zone.
-        return Line(_now(), _LEVELS[letter], part, model, text)
-
     def _model_of(self, text: str) -> str:
-        found = _ENGINE_LINE.match(text) or _MODEL.match(text)
+        found = _NAME.match(text)
         return found[1] if found and found[1] in self.models else ""
 
 
