@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import Final, Literal
 
 from lmi_backend.cli.arguments import add_ports, ports_of
-from lmi_backend.cli.doctor_machine import CheckResult, machine_checks
-from lmi_backend.cli.doctor_models import engine_checks, model_checks
-from lmi_backend.printable import log
+from lmi_backend.cli.folders import model_folder
+from lmi_backend.cli.planning import held_devices, served_beside
+from lmi_backend.errors import ConfigurationError, LmiError
+from lmi_backend.ipc.shared_memory import SHARED_MEMORY
+from lmi_backend.machine_limits import check_limits
+from lmi_backend.options import LmiOptions, load_options
+from lmi_backend.options.engine_spec import Implementation, implementations
+from lmi_backend.options.releases import newer_than_run
+from lmi_backend.plan import EnginePlan
+from lmi_backend.plan.hardware import MASK, Hardware, detect_hardware
+from lmi_backend.plan.refusals import age_problem
+from lmi_backend.plan.together import plan_together
 from lmi_backend.redaction import Redactor
+from lmi_backend.supervisor.installation import STUB, TritonServer, usable_server
+from lmi_backend.supervisor.ports import Ports
+from lmi_backend.supervisor.run_folder import check_folder
+from lmi_backend.supervisor.triton_release import describe, installed_version
+from lmi_backend.units import GIB
 
-_MARKS = {"ok": "ok", "warning": "!!", "error": "XX"}
-_COLOURS = {"ok": 32, "warning": 33, "error": 31}
+_MARKS: Final = {"ok": "ok", "warning": "!!", "error": "XX"}
+_LITTLE_SHARED: Final = GIB
+_LITTLE_DISK: Final = 20 * GIB
+# torch and an engine over a cold disk.
+_IMPORT_SECONDS: Final = 180
+_CODE: Final = (
+    "import sys\n"
+    "module = __import__(sys.argv[1], fromlist=['__version__'])\n"
+    # On a line of its own: what a library prints when it is imported may have no end.
+    "print('\\nversion', getattr(module, '__version__', 'unknown'))\n"
+)
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,7 +55,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "doctor",
         help="look at this machine, and say what to do",
         description="Look whether this machine can serve: tritonserver and its Python, the "
-        "engines, MPI, GPUs and their driver, shared memory, ports, disk; and each PATH's model. "
+        "engines, GPUs and their driver, shared memory, ports, disk; and each PATH's model. "
         "Exit status 1 if something would fail.",
     )
     parser.add_argument(
@@ -39,19 +66,23 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(run=_doctor)
 
 
+@dataclass(frozen=True)
+class CheckResult:
+    """One thing that was looked at."""
+
+    what: str
+    status: Literal["ok", "warning", "error"]
+    """An error keeps models from being served; a warning may, or costs something."""
+    found: str
+    advice: str = ""
+    """What to do; empty if nothing."""
+
+
 def _doctor(arguments: argparse.Namespace) -> int:
-    ports = ports_of(arguments)
     redact = Redactor(os.environ)
-    results: list[CheckResult] = []
-    models = model_checks(arguments.paths) if arguments.paths else engine_checks()
-    checks = (*machine_checks(ports), *models)
-    for number, check in enumerate(checks, 1):
-        with _progress(f"check {number} of {len(checks)}…"):
-            found = check()
-        if found is None:
-            continue
-        result = CheckResult(**redact.each(asdict(found)))
-        results.append(result)
+    results = []
+    for found in _checks(arguments):
+        results.append(result := CheckResult(**redact.each(asdict(found))))
         if not arguments.json:
             _show(result)
     if arguments.json:
@@ -59,45 +90,200 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return int(any(result.status == "error" for result in results))
 
 
-@contextlib.contextmanager
-def _progress(text: str) -> Iterator[None]:
-    """Show a text while something is done, on a terminal only."""
-    is_seen = sys.stderr.isatty() and sys.stdout.isatty()
-    if is_seen:
-        log(text)
-    try:
-        yield
-    finally:
-        if is_seen:
-            log(f"\r{' ' * len(text)}\r")
-
-
-def _marked(result: CheckResult) -> str:
-    """Return a result's mark, in colour where that is seen and wanted."""
-    mark = _MARKS[result.status]
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return mark
-    return f"\x1b[{_COLOURS[result.status]}m{mark}\x1b[0m"
-
-
 def _show(result: CheckResult) -> None:
     """Write a result as it is made: to load an engine takes its time."""
-    width = max(40, min(100, _columns()))
-    texts = [result.found, *([f"→ {result.advice}"] if result.advice else [])]
-    what = f"  {result.what:<15} "
-    indent = len(_MARKS[result.status]) + len(what)
-    head = f"{_marked(result)}{what}"
-    for text in texts:
+    width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
+    head = f"{_MARKS[result.status]}  {result.what:<15} "
+    for text in filter(None, (result.found, result.advice and f"→ {result.advice}")):
         # Commands and paths have hyphens, and are copied.
-        lines = textwrap.wrap(text, width - indent, break_on_hyphens=False)
-        for line in lines or [""]:
+        lines = textwrap.wrap(text, width - len(head), break_on_hyphens=False)
+        for line in lines:
             sys.stdout.write(f"{head}{line}\n")
-            head = " " * indent
+            head = " " * len(head)
     sys.stdout.flush()
 
 
-def _columns() -> int:
+def _checks(arguments: argparse.Namespace) -> Iterator[CheckResult]:
+    yield _server()
+    yield _machine(ports_of(arguments))
+    hardware = detect_hardware(os.environ)
+    yield _gpus(hardware)
+    yield _shared_memory()
+    yield _disk(Path(os.environ.get("HF_HOME") or Path.home()))
+    yield from _models(arguments.paths, hardware) if arguments.paths else [_engines()]
+
+
+def _server() -> CheckResult:
+    """Look for the server that `serve` would start, and whether it starts."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            server = usable_server(Path(folder))
+        except ConfigurationError as error:
+            return CheckResult("tritonserver", "error", str(error))
+        found = f"{server.binary}: {describe(installed_version(server.binary))}"
+        return _started(server, found)
+
+
+def _started(server: TritonServer, found: str) -> CheckResult:
+    parts = (server.backends / "python" / name for name in (STUB, "libtriton_python.so"))
+    if missing := [str(path) for path in parts if not path.is_file()]:
+        advice = "install the Python backend: its image names end in -py3 or -vllm-python-py3"
+        return CheckResult("tritonserver", "error", f"no {' and no '.join(missing)}", advice)
+    # It has no --version; its help needs all its libraries.
+    if not server.takes("--model-repository"):
+        advice = f"run `{server.binary} --help`: it names the libraries that are missing"
+        return CheckResult("tritonserver", "error", f"{found}; it does not start", advice)
+    return CheckResult("tritonserver", "ok", found)
+
+
+def _machine(ports: Ports) -> CheckResult:
+    """Look for what `serve` refuses to start without."""
     try:
-        return os.get_terminal_size().columns
-    except OSError:
-        return 100
+        check_limits()
+        check_folder()
+        ports.check({})
+    except ConfigurationError as error:
+        return CheckResult("limits, ports", "error", str(error))
+    found = f"{ports.http}, {ports.grpc} and {ports.metrics} are free"
+    return CheckResult("limits, ports", "ok", found)
+
+
+def _gpus(hardware: Hardware) -> CheckResult:
+    if hardware.mask_problem:
+        return CheckResult("GPUs", "error", hardware.mask_problem, f"unset {MASK}, or correct it")
+    if not hardware.devices:
+        memory = hardware.host_memory / GIB
+        found = f"none; models run on {os.cpu_count()} cores with {memory:.0f} GiB of memory free"
+        return CheckResult("GPUs", "ok", found)
+    found = f"{len(hardware.devices)} ({', '.join(hardware.devices)})"
+    if not hardware.device_memory:
+        advice = (
+            "neither nvidia-smi nor libnvidia-ml.so.1 tells their memory: install the driver, or "
+            "give the container its GPUs with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        )
+        return CheckResult("GPUs", "error", found, advice)
+    first = hardware.gpus[0]
+    whose = ", which is the host's" if any(gpu.is_unified for gpu in hardware.gpus) else ""
+    found += f" of at least {hardware.device_memory / GIB:.0f} GiB{whose}; {first.product}"
+    found += f", driver {first.driver or 'unknown'}"
+    found += f", joined by {hardware.interconnect}" if hardware.interconnect else ""
+    return CheckResult("GPUs", "ok", found)
+
+
+def _shared_memory() -> CheckResult:
+    if not SHARED_MEMORY.is_dir():
+        return CheckResult("shared memory", "error", f"{SHARED_MEMORY} is missing", "mount a tmpfs")
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    found = f"{free / GIB:.1f} GiB free in {SHARED_MEMORY}"
+    if free >= _LITTLE_SHARED:
+        return CheckResult("shared memory", "ok", found)
+    advice = "start the container with --shm-size=2g or --ipc=host, or stubs and ranks fail"
+    return CheckResult("shared memory", "warning", found, advice)
+
+
+def _disk(folder: Path) -> CheckResult:
+    there = next(each for each in (folder, *folder.parents) if each.is_dir())
+    free = shutil.disk_usage(there).free
+    found = f"{free / GIB:.0f} GiB free at {there}, where models from the hub go"
+    if free >= _LITTLE_DISK:
+        return CheckResult("disk", "ok", found)
+    return CheckResult("disk", "warning", found, "make room, or set HF_HOME to a larger disk")
+
+
+def _models(paths: Sequence[Path], hardware: Hardware) -> Iterator[CheckResult]:
+    """Yield what models need that are served side by side."""
+    found: dict[str, LmiOptions | LmiError | OSError] = {}
+    for path in paths:
+        name = path.resolve().name
+        try:
+            folder = model_folder(path)
+            name = str(folder) if name in found else folder.resolve().name
+            found[name] = load_options(folder, os.environ)
+        except (LmiError, OSError) as error:
+            found[name] = error
+    hardware = replace(hardware, allocations=held_devices(hardware))
+    readable = {name: each for name, each in found.items() if isinstance(each, LmiOptions)}
+    plans = plan_together(readable, hardware, served_beside)
+    for name, options in found.items():
+        plan = plans.get(name, options)
+        if isinstance(plan, EnginePlan):
+            yield _plan(name, plan)
+            yield _engine(name, plan)
+        else:
+            yield CheckResult(name, "error", str(plan))
+
+
+def _plan(name: str, plan: EnginePlan) -> CheckResult:
+    devices = "; ".join(",".join(group) or "CPU" for group in plan.parallel.device_groups)
+    found = f"{plan.what}, {plan.num_workers} worker(s) on {devices}"
+    if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
+        return CheckResult(name, "error", f"{found}: no mpirun", "install Open MPI")
+    folder = Path(plan.config.model)
+    inside = folder.glob("*") if folder.is_absolute() else ()
+    closed = [path for path in inside if not os.access(path, os.R_OK)]
+    if closed or (folder.is_absolute() and not folder.is_dir()):
+        shown = ", ".join(map(str, closed[:3])) or folder
+        return CheckResult(name, "error", f"{shown} cannot be read", "as the server's user: chmod")
+    notes = "; ".join(plan.notes)
+    return CheckResult(name, "warning" if notes else "ok", found, notes)
+
+
+def _engine(name: str, plan: EnginePlan) -> CheckResult:
+    what, python = f"{name}: engine", plan.launch.python
+    implementation = implementations().get(plan.engine)
+    if implementation is None or not implementation.library:
+        return CheckResult(what, "ok", f"{plan.engine} needs no library")
+    version, problem = _imported(python, implementation.library)
+    if version:
+        age = _age(implementation, version)
+        found = f"{implementation.library} {version}, {python}"
+        return CheckResult(what, "warning" if age else "ok", found, age)
+    advice = (
+        f"install it there, or name another interpreter with option.pythonExecutable ({problem})"
+    )
+    found = f"{python} cannot import {implementation.library}"
+    return CheckResult(what, "error", found, advice)
+
+
+def _engines() -> CheckResult:
+    """Look which engines an interpreter has, where no model is named."""
+    asked = os.environ.get("PYTHON_EXECUTABLE")
+    python = shutil.which(asked) if asked else sys.executable
+    if python is None:
+        return CheckResult(
+            "engines", "error", f"PYTHON_EXECUTABLE={asked} is not an executable file"
+        )
+    known = {each.library: each for each in implementations().values() if each.library}
+    there = {name: version for name in known if (version := _imported(python, name)[0])}
+    if not there:
+        advice = "install one there, or set PYTHON_EXECUTABLE to an interpreter that has one"
+        return CheckResult("engines", "warning", f"none can be imported by {python}", advice)
+    versions = ", ".join(f"{name} {version}" for name, version in there.items())
+    ages = "; ".join(filter(None, (_age(known[name], there[name]) for name in there)))
+    return CheckResult("engines", "warning" if ages else "ok", f"{versions}; {python}", ages)
+
+
+def _age(implementation: Implementation, version: str) -> str:
+    """Say whether a release is too old, or newer than any that was run; else nothing."""
+    if problem := age_problem(implementation, version):
+        return f"{implementation.library} {version} is {problem}"
+    return newer_than_run(implementation, version)
+
+
+@cache  # Seconds for each, and most models share both.
+def _imported(python: str, library: str) -> tuple[str, str]:
+    """Return the version of a library that an interpreter imports, else what it says instead."""
+    try:
+        done = subprocess.run(  # noqa: S603  the interpreter that will run the engine
+            [python, "-c", _CODE, library],
+            capture_output=True,
+            text=True,
+            timeout=_IMPORT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return "", str(error)
+    if done.returncode:
+        return "", (done.stderr.strip().splitlines() or [""])[-1]
+    versions = [line for line in done.stdout.splitlines() if line.startswith("version ")]
+    return versions[-1].removeprefix("version ") if versions else "unknown", ""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.metadata
 import os
-import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lmi_backend.cli.aliases import describe_aliases, model_names
 from lmi_backend.cli.arguments import ports_of
@@ -35,21 +33,16 @@ from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
 from lmi_backend.supervisor.front_end import FrontEnds, front_ends, missing_libraries
 from lmi_backend.supervisor.init_process import leave_init_behind
-from lmi_backend.supervisor.installation import TritonServer, find_server
+from lmi_backend.supervisor.installation import usable_server
 from lmi_backend.supervisor.log_lines import LogFormat
 from lmi_backend.supervisor.log_relay import STANDARD_ERROR, LogFile, relaying
 from lmi_backend.supervisor.ports import check_free
 from lmi_backend.supervisor.processes import Traces, guarded
-from lmi_backend.supervisor.run_folder import RunFolder, shell_problem
+from lmi_backend.supervisor.run_folder import RunFolder
 from lmi_backend.supervisor.server_setup import ServerSetup
 from lmi_backend.supervisor.shared_names import SharedNames, remove_abandoned
 from lmi_backend.supervisor.stop import StopSignals
 from lmi_backend.supervisor.supervisor import Supervisor
-from lmi_backend.supervisor.triton_release import (
-    installed_version,
-    numpy_problem,
-    starts_stubs_by_shell,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,8 +50,6 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan import EnginePlan
     from lmi_backend.repository.variants import Alias
-
-_SHELL: Final = "bash"
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -148,7 +139,7 @@ def _prepare(
 ) -> tuple[ServerSetup, dict[str, EnginePlan]]:
     """Plan the models and write what the server reads."""
     restriction = _restriction(arguments.open_api, arguments.control_key)
-    server = _server(arguments, folder)
+    server = usable_server(folder.path, arguments.model_repository)
     repository = arguments.model_repository or folder.path / "models"
     models = find_models(arguments.paths, os.environ, repository)
     names = model_names([model.name for model in models], arguments.clients)
@@ -171,30 +162,6 @@ def _prepare(
         _required(arguments.require, names),
     )
     return setup, {model.name: plan for model, _, plan, _ in plans}
-
-
-def _server(arguments: argparse.Namespace, folder: RunFolder) -> TritonServer:
-    """Find the server.
-
-    Raises:
-        ConfigurationError: there is none, or it cannot start our models.
-    """
-    server = find_server(folder.path)
-    version = installed_version(server.binary)
-    if starts_stubs_by_shell(version):
-        repository: Path | None = arguments.model_repository
-        if repository and (problem := shell_problem(repository)):
-            raise ConfigurationError(f"--model-repository {repository}: {problem}")
-        if problem := shell_problem(server.backends):
-            raise ConfigurationError(f"{server.backends}: {problem}")
-        if shutil.which(_SHELL, path=(found := server.environment(os.environ)["PATH"])) is None:
-            raise ConfigurationError(
-                f"{_SHELL}: not in {found}; Triton before 25.08 starts models through it; "
-                f"accepted: a PATH with {_SHELL}, or a later Triton"
-            )
-    if problem := numpy_problem(version, importlib.metadata.version("numpy")):
-        raise ConfigurationError(problem)
-    return server
 
 
 def _required(given: Sequence[str], names: Sequence[str]) -> frozenset[str]:

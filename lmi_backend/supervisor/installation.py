@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -18,10 +19,16 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.extras import pip_command
 from lmi_backend.ipc.environment import LIBRARY_PATH_VARIABLE
 from lmi_backend.repository.writer import write_backend
-from lmi_backend.supervisor.run_folder import NOEXEC, is_noexec
+from lmi_backend.supervisor.run_folder import NOEXEC, is_noexec, shell_problem
+from lmi_backend.supervisor.triton_release import (
+    installed_version,
+    numpy_problem,
+    starts_stubs_by_shell,
+)
 
 _HELP_SECONDS = 30
 _CONTAINER = Path("/opt/tritonserver/bin/tritonserver")
+_SHELL = "bash"
 STUB = "triton_python_backend_stub"
 """The program that runs a model of Triton's Python backend."""
 
@@ -70,6 +77,33 @@ class TritonServer:
             return frozenset()
         text = (done.stdout + done.stderr).decode("utf-8", "replace")
         return frozenset(re.findall(r"--[a-z][a-z0-9-]+", text))
+
+
+def usable_server(folder: Path, repository: Path | None = None) -> TritonServer:
+    """Find the server, as `find_server`.
+
+    Args:
+        folder: where a backend directory may be put together.
+        repository: where the user wants the models' folders to be.
+
+    Raises:
+        ConfigurationError: there is none, or it cannot start our models.
+    """
+    server = find_server(folder)
+    version = installed_version(server.binary)
+    if starts_stubs_by_shell(version):
+        if repository and (problem := shell_problem(repository)):
+            raise ConfigurationError(f"--model-repository {repository}: {problem}")
+        if problem := shell_problem(server.backends):
+            raise ConfigurationError(f"{server.backends}: {problem}")
+        if shutil.which(_SHELL, path=(found := server.environment(os.environ)["PATH"])) is None:
+            raise ConfigurationError(
+                f"{_SHELL}: not in {found}; Triton before 25.08 starts models through it; "
+                f"accepted: a PATH with {_SHELL}, or a later Triton"
+            )
+    if problem := numpy_problem(version, importlib.metadata.version("numpy")):
+        raise ConfigurationError(problem)
+    return server
 
 
 def find_server(folder: Path) -> TritonServer:

@@ -73,6 +73,11 @@ class RunFolder:
         return True
 
 
+def check_folder() -> None:
+    """Make the folder and remove it again; raise ConfigurationError if it cannot be had."""
+    _make().rmdir()
+
+
 def shell_problem(path: Path) -> str:
     """Return what in a path a Triton before 25.08 cannot hand to its shell; empty if nothing is."""
     if not (found := sorted(set(_STRANGE.findall(str(path))))):

@@ -3,7 +3,6 @@
 import importlib.metadata
 import json
 import os
-import shutil
 import socket
 import sys
 from pathlib import Path
@@ -11,11 +10,16 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.cli import doctor_machine
+from lmi_backend.cli import doctor
 from lmi_backend.cli.main import main
 from lmi_backend.options.releases import newest_run
-from lmi_backend.plan.ranks import find_mpirun
+from lmi_backend.plan.hardware import detect_hardware
 from tests.support.installed_engine import interpreter
+
+
+@pytest.fixture(autouse=True)
+def _nothing_imported() -> None:
+    doctor._imported.cache_clear()
 
 
 def _ports(count: int = 3) -> list[int]:
@@ -46,7 +50,7 @@ def _echo(folder: Path, *lines: str) -> Path:
 def test_this_machine_is_well(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     status, found = _doctor(capsys, str(_echo(tmp_path / "echo")))
     assert status == 0
-    for what in ("Python", "tritonserver", "numpy", "ports", "echo", "echo: engine"):
+    for what in ("tritonserver", "limits, ports", "echo", "echo: engine"):
         assert found[what]["status"] == "ok", found[what]
 
 
@@ -64,7 +68,7 @@ def test_a_numpy_that_the_server_cannot_take_is_an_error(
 ) -> None:
     status, found = _doctor(capsys)
     assert status == 1
-    assert "numpy 2.2.6 with Triton 24.10" in found["numpy"]["advice"]
+    assert "numpy 2.2.6 with Triton 24.10" in found["tritonserver"]["found"]
 
 
 def test_serve_refuses_it_before_anything_starts(
@@ -81,7 +85,7 @@ def test_a_taken_port_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: 
         port = str(taken.getsockname()[1])
         status, found = _doctor(capsys, "--http-port", port, str(_echo(tmp_path / "echo")))
     assert status == 1
-    assert f"--http-port {port}" in found["ports"]["found"]
+    assert f"--http-port {port}" in found["limits, ports"]["found"]
 
 
 def test_an_interpreter_without_the_engine_is_an_error(
@@ -97,9 +101,13 @@ def test_an_interpreter_without_the_engine_is_an_error(
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     status, found = _doctor(capsys, str(folder))
     assert status == 1
-    assert found["model: model"]["status"] == "ok"
+    assert found["model"]["status"] == "ok"
     assert "cannot import vllm" in found["model: engine"]["found"]
     assert "option.pythonExecutable" in found["model: engine"]["advice"]
+    monkeypatch.setattr("os.access", lambda path, _: Path(path).name != "config.json")
+    _, found = _doctor(capsys, str(folder))
+    assert found["model"]["status"] == "error"
+    assert "config.json cannot be read" in found["model"]["found"]
 
 
 @pytest.mark.parametrize(
@@ -114,37 +122,14 @@ def test_a_model_that_cannot_be_planned_is_an_error(
     assert words in found["bad"]["found"]
 
 
-def test_mpirun_is_found_where_a_plan_finds_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    mpirun = find_mpirun(os.environ)
-    assert mpirun
-    (tmp_path / "mpirun").write_text(f'#!/bin/sh\nexec "{mpirun}" "$@"\n')
-    (tmp_path / "mpirun").chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    if shutil.which("mpirun") is not None:
-        pytest.skip("mpirun is in /usr/bin")
-    result = doctor_machine._mpirun()
-    assert (result.status, result.found.partition(",")[0]) == ("ok", str(tmp_path / "mpirun"))
-
-
 def test_each_error_comes_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(doctor_machine, "SHARED_MEMORY", tmp_path / "none")
-    (tmp_path / "wmem_default").write_text("212992\n")
-    monkeypatch.setattr(doctor_machine, "_SOCKET_BUFFER", tmp_path / "wmem_default")
-    monkeypatch.setenv("LMI_BACKEND_RUN_DIR", f"{tmp_path}/{'long' * 20}")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(doctor, "SHARED_MEMORY", tmp_path / "none")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    for check, word in (
-        (doctor_machine._shared_memory, "tmpfs"),
-        (doctor_machine._temporary, "TMPDIR"),
-        (doctor_machine._send_buffers, "wmem_default"),
-        (doctor_machine._mpirun, "Open MPI"),
-        (doctor_machine._gpus, "driver"),
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for result, word in (
+        (doctor._shared_memory(), "tmpfs"),
+        (doctor._gpus(detect_hardware(os.environ)), "driver"),
     ):
-        result = check()
         assert result.status != "ok"
         assert word in result.advice
 
