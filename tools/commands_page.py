@@ -4,40 +4,34 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from typing import Any
 
-from lmi_backend.cli.help_texts import EXAMPLES, STATUSES, USUAL
 from lmi_backend.cli.main import parser
 
 
 def commands_page() -> Iterator[str]:
     """Yield the lines of the page."""
+    actions = parser()._actions
+    (commands,) = (each for each in actions if isinstance(each, argparse._SubParsersAction))
     yield "# Commands\n"
     yield "*For people at a terminal: each command, an example, and its exit status.*\n"
     yield "`lmi-backend COMMAND --help` lists the arguments of a command.\n"
     yield "| command | what it does |"
     yield "| --- | --- |"
-    for name, text in _helps():
-        yield f"| [`{name}`](#{name}) | {text} |"
+    for each in commands._choices_actions:
+        yield f"| [`{each.dest}`](#{each.dest}) | {each.help} |"
     yield "\n## Completion in your shell\n"
     yield "This needs `pip install shtab`. Then write the script for your shell:\n"
-    yield "```shell"
-    yield from EXAMPLES["completion"]
-    yield "```"
-    for name, _ in _helps():
+    yield from _examples(commands.choices["completion"])
+    for name, command in commands.choices.items():
         yield f"\n## {name}\n"
-        yield "```shell"
-        yield from EXAMPLES[name]
-        yield "```\n"
-        yield "| exit status | meaning |"
+        yield from _examples(command)
+        yield "\n| exit status | meaning |"
         yield "| --- | --- |"
-        for each in STATUSES.get(name, USUAL):
-            status, _, meaning = each.partition("  ")
-            yield f"| {status} | {meaning} |"
+        yield from (f"| {status} | {meaning} |" for status, meaning in command.statuses.items())
 
 
-def _helps() -> Iterator[tuple[str, str]]:
-    """Yield name and help of each command."""
-    for action in parser()._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for each in action._choices_actions:
-                yield each.dest, each.help or ""
+def _examples(command: Any) -> Iterator[str]:
+    yield "```shell"
+    yield from command.examples
+    yield "```"

@@ -16,6 +16,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="make a key for a client of the front end",
         description="Make a key. Standard error gets the key itself, once, for the client. "
         "Standard output gets the line for the file of --api-keys, with a hash only.",
+        examples=("lmi-backend api-key alice --running 8 >> keys",),
     )
     parser.add_argument("name", help="whose it is; logs and limits go by it")
     parser.add_argument("--operator", action="store_true", help="it also manages models")

@@ -43,8 +43,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="show what becomes of each option of an LMI folder",
         description="Show what would run for an LMI folder in one line. Then show each option: "
         "where it is set, and whether it is mapped, passed to the engine, ignored or refused. "
-        "Exit status 2 if anything is refused. The last line names the release of the engine that "
-        "judged them: the installed one, else the recorded one.",
+        "The last line names the release of the engine that judged them: the installed one, else "
+        "the recorded one.",
+        examples=("lmi-backend check llama", "lmi-backend check llama --gpus 8 --gpu-memory 80GiB"),
+        statuses={0: "no option is refused", 2: "an option is refused"},
     )
     add_path(parser, "folder with serving.properties")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -19,6 +19,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "completion",
         help="print what a shell needs to complete these commands",
         description="Print a script that lets a shell complete commands, options and choices.",
+        examples=(
+            "lmi-backend completion bash > ~/.local/share/bash-completion/completions/lmi-backend",
+            "lmi-backend completion zsh > ~/.zfunc/_lmi-backend",
+            "lmi-backend completion fish > ~/.config/fish/completions/lmi-backend.fish",
+        ),
     )
     parser.add_argument("shell", choices=SHELLS, help="the shell")
     parser.set_defaults(run=_completion)

@@ -30,6 +30,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "render",
         help="print the config.pbtxt of an LMI folder",
         description="Print the config.pbtxt that `convert` would write for an LMI folder.",
+        examples=("lmi-backend render llama > config.pbtxt",),
     )
     render.add_argument("path", type=Path, help="folder with serving.properties")
     render.add_argument("--name", help="name of the Triton model; default: the folder's name")
@@ -43,6 +44,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "config.pbtxt and 1/model.py. Nothing is written if one of them cannot be served. A model "
         "store is a folder of LMI folders; without PATH it is the models that "
         "SERVING_LOAD_MODELS, SERVING_MODEL_STORE and /opt/ml/model name.",
+        examples=("lmi-backend convert llama qwen --repository models",),
     )
     convert.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="folder or store")
     convert.add_argument("--repository", type=Path, required=True, help="Triton model repository")
@@ -60,6 +62,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help='write backends/lmi, which makes `backend: "lmi"` work in Triton',
         description="Write backends/lmi into a tritonserver's backend directory. A config.pbtxt "
         'may then say `backend: "lmi"`, and a model folder needs no 1/model.py.',
+        examples=("lmi-backend install-backend /opt/tritonserver/backends",),
     )
     install.add_argument("path", type=Path, help="Triton's backend directory")
     install.set_defaults(run=_install_backend)

@@ -61,6 +61,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Write the files with which Kubernetes (with Kustomize or Helm), Docker "
         "Compose or systemd run a model. Devices, host memory, /dev/shm and times come from its "
         "plan. Nothing is sent anywhere.",
+        examples=(
+            "lmi-backend deploy llama --to kubernetes --output fleet --gpus 1 --gpu-memory 80GiB",
+            "kubectl apply -k fleet",
+            "lmi-backend deploy llama --to helm --output chart --gpus 1 --gpu-memory 80GiB",
+            "helm install llama chart",
+        ),
+        statuses={3: "it was written, but the model cannot be fetched: its size is not known"},
     )
     parser.add_argument(
         "path",

@@ -55,8 +55,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "doctor",
         help="look at this machine, and say what to do",
         description="Look whether this machine can serve: tritonserver and its Python, the "
-        "engines, GPUs and their driver, shared memory, ports, disk; and each PATH's model. "
-        "Exit status 1 if something would fail.",
+        "engines, GPUs and their driver, shared memory, ports, disk; and each PATH's model.",
+        examples=("lmi-backend doctor", "lmi-backend doctor llama --json"),
+        statuses={0: "nothing would fail", 1: "something would fail"},
     )
     parser.add_argument(
         "paths", nargs="*", type=Path, metavar="PATH", help="LMI folders to look at as well"

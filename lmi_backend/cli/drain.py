@@ -27,6 +27,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "until the running ones have finished, and unload the models. Requests that take too long "
         "fail. Use it as a pre-stop hook of a container. Run it as the server's user, where the "
         "server runs.",
+        examples=(
+            "lmi-backend drain http://127.0.0.1:8000 --timeout 60",
+            "lmi-backend drain --worker all",
+        ),
+        statuses={0: "all requests finished", 1: "some were cut, or no server answers"},
     )
     add_url(parser)
     add_timeout(parser, 30.0, "time running requests have to finish")

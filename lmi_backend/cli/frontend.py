@@ -38,6 +38,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "clients of OpenAI, Anthropic, LMI, SageMaker and Text Generation Inference. Triton's V2 "
         "paths work there too. `serve` starts it by itself. Use this command for a tritonserver "
         "that you start, as the same user, before or after. It finds models when they are loaded.",
+        examples=("lmi-backend frontend --port 8080 --triton-url http://127.0.0.1:8000",),
+        statuses={0: "it was told to stop"},
     )
     add_front_end_arguments(parser, is_alone=True)
     parser.add_argument(

@@ -21,6 +21,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "generate",
         help="send a prompt to a running server",
         description="Send a prompt to a model of a running server, and print the answer.",
+        examples=(
+            'lmi-backend generate "The capital of France is"',
+            'lmi-backend generate "Tell a story:" --stream --url http://127.0.0.1:8080',
+        ),
+        statuses={1: "the server does not answer, or refuses the request"},
     )
     parser.add_argument("prompt", help="what the model continues")
     parser.add_argument("--model", metavar="NAME", help="default: the only model of the server")

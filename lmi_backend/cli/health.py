@@ -17,8 +17,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "health",
         help="say whether the models of a server accept requests",
         description="Check whether each model of a tritonserver on this machine accepts requests. "
-        "Triton itself may call a model READY after a crash. Exit status 0 if all accept. Run it "
-        "as the server's user, where the server runs.",
+        "Triton itself may call a model READY after a crash. Run it as the server's user, "
+        "where the server runs.",
+        examples=("lmi-backend health", "lmi-backend health --model llama --live"),
+        statuses={0: "all models take requests", 1: "one does not, or no server answers"},
     )
     add_url(parser)
     parser.add_argument("--model", metavar="NAME", help="check this model only; default: all")

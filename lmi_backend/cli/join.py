@@ -38,6 +38,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "first machine serves it, in Triton. Each other machine runs this, with the same folder "
         "and the same variables, before or after. When the engine of the first machine stops, "
         "this waits for the next one.",
+        examples=("lmi-backend join llama --node-rank 1",),
+        statuses={0: "it was told to stop", 1: "the first machine cannot be reached"},
     )
     add_path(parser, "folder with serving.properties")
     parser.add_argument(

@@ -29,7 +29,7 @@ from lmi_backend.cli import (
     restart,
     serve,
 )
-from lmi_backend.cli.help_texts import Parser, add_endings
+from lmi_backend.cli.help_texts import Parser
 from lmi_backend.cli.standard_streams import abandon_unread, open_missing
 from lmi_backend.errors import ConfigurationError, LmiError
 from lmi_backend.machine_limits import machine_problem
@@ -92,7 +92,6 @@ def parser() -> argparse.ArgumentParser:
         completion,
     ):
         module.add_commands(commands)
-    add_endings(commands)
     return whole
 
 

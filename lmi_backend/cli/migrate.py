@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.cli import convert, deploy
 from lmi_backend.cli.check import REFUSED, Examined, examine, row_of
 from lmi_backend.cli.folders import LmiFolder, find_models
+from lmi_backend.cli.help_texts import Parser
 from lmi_backend.cli.planning import add_hardware, hardware_of, release_of
 from lmi_backend.deploy.files import TARGETS
 from lmi_backend.errors import ConfigurationError
@@ -43,8 +44,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "deploy it, and a page: what stays, what changes, what you must decide. Sources: an "
         "LMI folder, one of Triton's vLLM backend, model.tar.gz, a file of NAME=VALUE lines, and "
         "the JSON that `aws sagemaker describe-model`, `describe-endpoint-config` and "
-        "`describe-inference-component` print. Exit status 2 if the model is refused; the page "
-        "has the reasons.",
+        "`describe-inference-component` print. If the model is refused, the page has the reasons.",
+        examples=(
+            "lmi-backend migrate model.tar.gz --output moved --to kubernetes",
+            "lmi-backend migrate model.json endpoint-config.json --output moved --to compose",
+        ),
+        statuses={0: "it was written", 2: "the model or a source is refused"},
     )
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="see above")
     parser.add_argument(
@@ -154,7 +159,7 @@ def _of_machine(arguments: argparse.Namespace) -> list[str]:
 
 def _run(module: ModuleType, words: Sequence[str]) -> None:
     """Run another command as if it had been typed."""
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     module.add_commands(parser.add_subparsers())
     parsed = parser.parse_args(words)
     parsed.run(parsed)

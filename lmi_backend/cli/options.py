@@ -59,6 +59,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="list every option, with what it does here",
         description="List LMI's options: what each accepts, its default, its environment "
         "variables, and what becomes of it under an engine.",
+        examples=(
+            "lmi-backend options",
+            "lmi-backend options max_model_len",
+            "lmi-backend options --tensor-parallel-size 4",
+        ),
     )
     parser.add_argument(
         "words",

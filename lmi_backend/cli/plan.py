@@ -47,6 +47,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Show how a model would be distributed and served, with the reasons. The "
         "model's config.json is enough: neither a GPU nor the weights are needed. Exit status 2 if "
         "it is refused, or cannot be started here and no other machine is named.",
+        examples=(
+            "lmi-backend plan llama --gpus 8 --gpu-memory 80GiB --nodes 2",
+            "lmi-backend plan llama --json",
+        ),
+        statuses={3: "the model cannot be fetched; the plan does without its size"},
     )
     add_path(parser, "folder with serving.properties or config.json")
     parser.add_argument("--json", action="store_true", help="print the whole plan as JSON")

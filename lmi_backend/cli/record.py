@@ -32,6 +32,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Pass requests on to a server and its answers back, without changing a byte, "
         "until SIGTERM. Write both into a folder that only you can read, for `replay`. Keys, "
         "cookies and other secrets in headers and addresses are not written; bodies are.",
+        examples=("lmi-backend record recorded --url http://127.0.0.1:8080 --port 8090",),
+        statuses={0: "it was told to stop"},
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files are written")
     parser.add_argument("--url", required=True, help="the server: http://HOST:PORT")

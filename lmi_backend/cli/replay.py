@@ -47,8 +47,15 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "replay",
         help="send recorded requests to a server, and show where its answers differ",
         description="Send recorded requests to a server, and compare each answer with the recorded "
-        "one, or with the answer of a second server. Exit status 1 if more requests differ than "
-        "--allow permits. Nothing is sent to any other server.",
+        "one, or with the answer of a second server. Nothing is sent to any other server.",
+        examples=(
+            "lmi-backend replay recorded.jsonl --url http://127.0.0.1:8080",
+            "lmi-backend replay s3://bucket/capture --against http://old:8080 --url http://new:8080",
+        ),
+        statuses={
+            0: "the answers are the same, or no more differ than --allow permits",
+            1: "more answers differ",
+        },
     )
     parser.add_argument(
         "files",

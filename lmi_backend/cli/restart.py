@@ -22,6 +22,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "exits. If the new one does not start, the old one stays. Several processes "
         "(--frontend-processes) are replaced one after the other. Run it as the server's user, "
         "where the server runs.",
+        examples=("lmi-backend restart --front-end http://127.0.0.1:8080",),
+        statuses={
+            0: "the front end is new, and all requests finished",
+            1: "the old one stays, or some requests were cut",
+        },
     )
     add_url(parser)
     parser.add_argument(

@@ -61,6 +61,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "and then stops everything; a second one stops at once. If the server or a model's stub "
         "dies or hangs, the server is restarted, with growing pauses if it does not last. "
         "Triton's APIs that are not for clients, such as loading models, need a key.",
+        examples=(
+            "lmi-backend serve llama",
+            "lmi-backend serve llama qwen --require llama --log-file serve.log",
+        ),
+        statuses={
+            0: "it was told to stop",
+            1: "a model or the server did not start, or stopped for good (--on-failure exit)",
+        },
     )
     add_serve_arguments(parser)
     parser.set_defaults(run=_serve)

@@ -1,6 +1,5 @@
 """What deploy/ has for Kubernetes: built by Kustomize, held against the schemas and our code."""
 
-import argparse
 import copy
 import json
 import re
@@ -128,7 +127,7 @@ def test_only_the_front_end_is_open(fleets: dict[str, list[dict[str, Any]]], nam
 
 
 def _serve_arguments(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     serve.add_commands(parser.add_subparsers())
     return parser.parse_args(words)
 

@@ -1,6 +1,5 @@
 """What of the Dockerfile can be known without building it; `make lint` runs hadolint."""
 
-import argparse
 import json
 import re
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli import serve
+from lmi_backend.cli.help_texts import Parser
 from lmi_backend.supervisor.triton_release import OLDEST_FOR_FLEETS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +82,7 @@ def test_the_command_is_one_of_ours(stage: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("LMI_BACKEND_HOST", host)
     assert 'ENTRYPOINT ["lmi-backend"]' in STAGES[stage]
     (words,) = re.findall(r"^CMD (.+)$", STAGES[stage], re.MULTILINE)
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     serve.add_commands(parser.add_subparsers())
     # SageMaker gives the first word alone.
     for given in (json.loads(words), ["serve"]):

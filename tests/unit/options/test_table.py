@@ -1,4 +1,3 @@
-import argparse
 import ast
 import re
 from collections import Counter
@@ -9,6 +8,7 @@ import pytest
 
 import lmi_backend
 from lmi_backend.cli import serve
+from lmi_backend.cli.help_texts import Parser
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.classification import status_of
 from lmi_backend.options.engine_spec import implementation_of
@@ -121,7 +121,7 @@ def _reads(row: Option[object], value: str) -> bool:
 def test_a_flag_that_a_reason_names_is_one_of_serve() -> None:
     reasons = [row.reason for row in OPTIONS] + [status.detail for status in VARIABLES.values()]
     flags = {flag for reason in reasons for flag in re.findall(r"--[a-z-]+", reason)}
-    commands = argparse.ArgumentParser().add_subparsers()
+    commands = Parser().add_subparsers()
     serve.add_commands(commands)
     known = commands.choices["serve"].format_help()
     # Triton's own flags, and what any command has.
