@@ -9,7 +9,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.cli.first_request import needs_key
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.extras import pip_command
 from lmi_backend.front_end_settings import KEY_VARIABLE, Settings, options
@@ -157,6 +156,11 @@ def _serve_many(settings: Settings) -> int:
         kept = FrontEnds(settings)
         kept.keep(stop.wait, _DRAIN_SECONDS, lambda: stop.is_urgent)
     return 0
+
+
+def needs_key(arguments: argparse.Namespace) -> bool:
+    """Tell whether a request needs a key."""
+    return arguments.api_keys is not None or bool(os.environ.get(KEY_VARIABLE))
 
 
 def exposure(arguments: argparse.Namespace) -> str:

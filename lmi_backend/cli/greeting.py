@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.cli.first_request import (
-    PROMPT,
-    base_url,
-    certified_host,
-    curl_command,
-    needs_key,
-)
+from lmi_backend.cli.frontend import needs_key
 from lmi_backend.cli.generate import stream
 from lmi_backend.cli.standard_streams import show
 from lmi_backend.errors import LmiError
 from lmi_backend.front_end_settings import KEY_VARIABLE
 from lmi_backend.printable import printable, say
 from lmi_backend.supervisor.log_lines import JSON
-from lmi_backend.supervisor.ports import Ports, wait_until_well
+from lmi_backend.supervisor.ports import Ports, url_of, wait_until_well
 from lmi_backend.supervisor.triton_http import TritonHttp
 from lmi_backend.supervisor.triton_release import describe, is_vulnerable
 from lmi_backend.units import human_bytes
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.plan import EnginePlan
 
+_PROMPT: Final = "The capital of France is"
 _FRONT_END_SECONDS: Final = 20.0
 _LONGEST_PATH: Final = 200
 
@@ -61,34 +58,34 @@ class Greeter:
         threading.Thread(target=greeter._greet, name="lmi-greeting", daemon=True).start()
 
     def _greet(self) -> None:
-        self._warn_of_release()
-        certified = self._wait_for_front_end()
-        if self.arguments.example is not None:
-            self._show_example()
-        lines = [*self._summary(), *self._addresses(certified)]
+        triton = TritonHttp(self.ports.url)
+        try:
+            version = str(triton.json("/v2").get("version", ""))
+            say(describe(version), "WARNING" if is_vulnerable(version) else "INFO")
+            if not (given := self.arguments).no_frontend:
+                # A small model may be ready before the front end.
+                wait_until_well(
+                    given.host,
+                    given.port,
+                    _FRONT_END_SECONDS,
+                    has_tls=bool(given.tls_certificate),
+                    is_over=self.is_over,
+                )
+            if given.example is not None:
+                self._show_example(triton, given.example)
+        except LmiError as error:
+            say(str(error), "WARNING")
+        lines = [*self._summary(), *self._addresses()]
         if self.arguments.log_format == JSON:
             for line in lines:
                 say(line.strip())
         else:
             show("".join(f"{line}\n" for line in lines))
 
-    def _warn_of_release(self) -> None:
-        try:
-            version = str(TritonHttp(self.ports.url).json("/v2").get("version", ""))
-        except LmiError as error:
-            say(str(error), "WARNING")
-        else:
-            say(describe(version), "WARNING" if is_vulnerable(version) else "INFO")
-
-    def _show_example(self) -> None:
-        prompt = self.arguments.example
+    def _show_example(self, triton: TritonHttp, prompt: str) -> None:
         show(f"\n{prompt}")
-        try:
-            server = TritonHttp(self.ports.url)
-            for text in stream(server, next(iter(self.plans)), prompt, {"max_new_tokens": 20}):
-                show(text)
-        except LmiError as error:
-            say(str(error), "WARNING")
+        for text in stream(triton, next(iter(self.plans)), prompt, {"max_new_tokens": 20}):
+            show(text)
         show("\n")
 
     def _summary(self) -> Iterator[str]:
@@ -97,47 +94,37 @@ class Greeter:
             yield f"  {name}: {plan.engine} {printable(plan.config.model, _LONGEST_PATH)}".rstrip()
             yield f"    workers  {_workers(plan)}"
             yield f"    memory   {_memory(plan)}"
-        keys = "are needed" if self._has_front_end and needs_key(self.arguments) else "none needed"
-        log = self.arguments.log_file or (
-            "all lines here" if self.arguments.verbose else "warnings and requests here; all: -v"
+        given = self.arguments
+        keys = "are needed" if not given.no_frontend and needs_key(given) else "none needed"
+        log = given.log_file or (
+            "all lines here" if given.verbose else "warnings and requests here; all: -v"
         )
         yield f"  keys {keys} · log {log}"
 
-    def _addresses(self, certified: str) -> Iterator[str]:
+    def _addresses(self) -> Iterator[str]:
+        """Yield where it serves, and a command that requests an answer of the first model."""
+        given, names = self.arguments, list(self.plans)
         triton = f"Triton http {self.ports.http}, gRPC {self.ports.grpc}"
-        if not self._has_front_end:
+        prompt = given.example or _PROMPT
+        if given.no_frontend:
             yield triton
-            url = f"{self.ports.url}/v2/models/{next(iter(self.plans))}/generate"
-            yield f'  curl -s {url} -d \'{{"text_input": "{PROMPT}"}}\''
+            yield _curl(f"{self.ports.url}/v2/models/{names[0]}/generate", {"text_input": prompt})
             return
-        url = base_url(self.arguments, certified)
-        page = f" · page {url}/" if self.arguments.has_page else ""
+        url = url_of(given.host, given.port, "https" if given.tls_certificate else "http")
+        page = f" · page {url}/" if given.has_page else ""
         yield f"API {url}/v1{page} · {triton}"
-        if self.arguments.api_keys is not None:
-            yield f"Put one of the keys of {self.arguments.api_keys} into {KEY_VARIABLE}, and try:"
-        prompt = self.arguments.example or PROMPT
-        yield f"  {curl_command(self.arguments, list(self.plans), prompt, certified)}"
+        if given.api_keys is not None:
+            yield f"Put one of the keys of {given.api_keys} into {KEY_VARIABLE}, and try:"
+        named = {"model": names[0]} if len(names) > 1 else {}
+        body = {**named, "inputs": prompt, "parameters": {"max_new_tokens": 20}}
+        key = f'-H "Authorization: Bearer ${KEY_VARIABLE}"' if needs_key(given) else ""
+        # On this machine; its certificate names another host.
+        yield _curl(f"{url}/invocations", body, "-k" * bool(given.tls_certificate), key)
 
-    @property
-    def _has_front_end(self) -> bool:
-        return not self.arguments.no_frontend
 
-    def _wait_for_front_end(self) -> str:
-        """Wait until it takes requests; return a host of its certificate."""
-        if not self._has_front_end:
-            return ""
-        given = self.arguments
-        # A small model may be ready before the front end.
-        wait_until_well(
-            given.host,
-            given.port,
-            _FRONT_END_SECONDS,
-            has_tls=bool(given.tls_certificate),
-            is_over=self.is_over,
-        )
-        if not given.tls_certificate:
-            return ""
-        return certified_host(given.host, given.port, given.tls_certificate)
+def _curl(url: str, body: Mapping[str, object], *options: str) -> str:
+    words = ["  curl -s", *filter(None, options), shlex.quote(url)]
+    return " ".join([*words, "-d", shlex.quote(json.dumps(body))])
 
 
 def _workers(plan: EnginePlan) -> str:
