@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ _MARKS: Final = (
     "is_prediction_handler",
     "is_init_handler",
 )
+_OLDEST: Final = "first_token"
+"""An argument of LMI's oldest output formatters."""
 _SAGEMAKER: Final = ("input_fn", "predict_fn", "output_fn")
 
 
@@ -61,6 +64,11 @@ def load_custom_code(file: Path, handler: str = "handle") -> CustomCode:
         input_formatter=marked.get("is_input_formatter"),
         output_formatter=marked.get("is_output_formatter"),
     )
+    if code.output_formatter and _OLDEST in inspect.signature(code.output_formatter).parameters:
+        message = (
+            f"{file}: its output_formatter takes {_OLDEST}, and is called with no single token"
+        )
+        raise ConfigurationError(f"{message}; accepted: a function of a TextGenerationOutput")
     if code or not hasattr(module, "model_fn"):
         return code
     return CustomCode(handler=_model_handler(_sagemaker(module), file.parent))

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Delta
     from lmi_backend.worker.handlers.custom_code import Function
 
-_OLD_NAMES: Final = ("token", "first_token", "last_token", "details", "generated_text")
 _INPUT_WORDS: Final = "Custom formatter failed: Custom input formatter execution failed"
 _OUTPUT_WORDS: Final = "Custom output formatter execution failed"
 _FINISH: Final = {"stop": "eos_token"}
@@ -62,7 +61,7 @@ def read_body(formatter: Function, body: Any, call: Any, **known: Any) -> dict[s
 
 def is_older(formatter: Function) -> bool:
     """Tell whether an output formatter is of the kind that is called with each token."""
-    return _annotation(formatter).endswith("TextGenerationOutput") or _takes_tokens(formatter)
+    return _annotation(formatter).endswith("TextGenerationOutput")
 
 
 def write_answer(formatter: Function, response: Any) -> str:
@@ -98,7 +97,6 @@ class OlderFormatter:
         self._sequence = Sequence()
         text_input = TextInput(input_text=text, parameters=dict(parameters))
         self._output = TextGenerationOutput(input=text_input, sequences={0: self._sequence})
-        self._texts: list[str] = []
 
     def write(self, deltas: Sequence[Delta]) -> str:
         """Return what it writes for the next chunks.
@@ -111,14 +109,11 @@ class OlderFormatter:
     def _write(self, delta: Delta) -> str:
         self._add(delta)
         try:
-            if _takes_tokens(self._formatter):
-                return "".join(self._call_old())
             return str(self._formatter(self._output) or "")
         except Exception as error:
             raise _failed(_OUTPUT_WORDS, error) from error
 
     def _add(self, delta: Delta) -> None:
-        self._texts.append(delta.text)
         self._sequence.tokens += [
             self._token_class(token.id, text, token.logprob, token.is_special or None)
             for token, text in zip(delta.tokens, token_texts(delta), strict=False)
@@ -130,24 +125,6 @@ class OlderFormatter:
             self._output.finished = True
         if delta.cumulative_logprob is not None:
             self._sequence.cumulative_log_prob = delta.cumulative_logprob
-
-    def _call_old(self) -> list[str]:
-        """Call the oldest kind, which gets one token at a time."""
-        written = []
-        sequence = self._sequence
-        while sequence.has_next_token():
-            token, _, is_first, is_last = sequence.get_next_token()
-            details = {"finish_reason": sequence.finish_reason} if is_last else None
-            text = "".join(self._texts) if is_last else None
-            arguments = {"request_id": 0, "generated_text": text, "details": details}
-            arguments |= {"token": token, "first_token": is_first, "last_token": is_last}
-            written.append(str(self._formatter(**_named(self._formatter, arguments))))
-        return written
-
-
-def _takes_tokens(formatter: Function) -> bool:
-    names = list(inspect.signature(formatter).parameters)
-    return tuple(names[: len(_OLD_NAMES)]) == _OLD_NAMES
 
 
 def _annotation(formatter: Function) -> str:

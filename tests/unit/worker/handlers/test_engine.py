@@ -102,14 +102,14 @@ async def test_an_older_formatter_is_called_with_each_step(tmp_path: Path) -> No
     assert len(chunks) == 3
 
 
-async def test_the_oldest_formatter_gets_a_token_at_a_time(tmp_path: Path) -> None:
+async def test_the_oldest_kind_of_formatter_is_refused_with_the_way_out(tmp_path: Path) -> None:
     text = """
         @output_formatter
         def write(token, first_token, last_token, details, generated_text):
-            return token.text + (f"|{generated_text}|{details}" if last_token else "")
+            return token.text
     """
-    body = {"inputs": "a b", "parameters": {"max_new_tokens": 2}}
-    assert text_of(await ask(tmp_path, text, body)) == "a b|a b|{'finish_reason': 'length'}"
+    with pytest.raises(ConfigurationError, match=r"model.py: .*first_token.*TextGenerationOutput"):
+        await ask(tmp_path, text, {"inputs": "a b"})
 
 
 async def test_a_formatter_that_raises_is_lmis_error(tmp_path: Path) -> None:
