@@ -164,14 +164,13 @@ Do not use Open MPI's `oob_tcp_dynamic_ipv4_ports`: 5.0.11 then listens on every
 A worker gets GPUs in the order of CUDA, from 0. A container with GPUs 4 and 5 of its node has 0
 and 1 (`tests/integration/test_devices.py`).
 
-- `plan`, `doctor` and a load read number, name, memory and compute capability from `nvidia-smi`, or
-  else from NVIDIA's management library. Without both, device nodes are counted and their memory is
-  not known.
+- `plan`, `doctor` and a load read number, name, memory and compute capability from `nvidia-smi`.
+  Without it, device nodes are counted and their memory is not known.
 - `CUDA_VISIBLE_DEVICES` chooses, by index or by UUID, as CUDA reads it. `plan`, the load and
   `doctor` report an entry that names no GPU. Without the variable, workers get
   `CUDA_DEVICE_ORDER=PCI_BUS_ID`, so that CUDA counts as the driver does.
 - **Parts of divided GPUs (MIG)** have UUIDs. Each is a device, and a model over several is refused.
-  Their memory is known with the management library only.
+  Their memory is in the XML of `nvidia-smi -q -x`.
 - **A GPU without memory of its own** (`[N/A]` in `nvidia-smi`, as of GB10) is planned with the
   memory of the host.
 - `doctor` and `plan` say whether GPUs are connected by NVLink or PCIe. No choice depends on it.

@@ -9,12 +9,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from lmi_backend.plan import nvml
 from lmi_backend.units import MIB
 
 PARTITION: Final = "MIG-"
@@ -26,11 +23,18 @@ _BASIC: Final = ("index", "uuid", "name", "memory.total")
 _LATER: Final = ("memory.reserved", "compute_cap", "driver_version", "mig.mode.current")
 """What older drivers refuse to tell, and then the rest with it."""
 _PARTITION: Final = re.compile(r"^[ \t]+MIG .*\(UUID: (MIG-[^)\s]+)\)", re.MULTILINE)
-_LINKED: Final = re.compile(r"^GPU \d+:.*\(UUID: (GPU-[^)\s]+)\)", re.MULTILINE)
+_GPU: Final = re.compile(r"^GPU \d+:.*\(UUID: (GPU-[^)\s]+)\)", re.MULTILINE)
 _UP: Final = re.compile(r"^[ \t]+Link \d+: [\d.]+ GB/s", re.MULTILINE)
+_SIZES: Final = re.compile(
+    r"<mig_device>(?:(?!</mig_device>).)*?<fb_memory_usage>\s*<total>(\d+) MiB</total>"
+    r"(?:\s*<reserved>(\d+) MiB)?",
+    re.DOTALL,
+)
+"""MiB of a partition, in all and kept by the driver, in the tool's XML."""
 _NUMBER: Final = re.compile(r"\d{1,9}")
 _CAPABILITY: Final = re.compile(r"(\d{1,2})\.(\d)")
-_NONE: Final = ("[N/A]", "N/A", "[Not Supported]")
+_UNKNOWN: Final = "[N/A]"
+_NONE: Final = (_UNKNOWN, "N/A", "[Not Supported]")
 _SECONDS: Final = 10.0
 
 
@@ -59,7 +63,7 @@ def find_gpus() -> list[Gpu]:
     Indices are in the order of the bus (CUDA_DEVICE_ORDER=PCI_BUS_ID).
     """
     tool = shutil.which(_TOOL) or shutil.which(_TOOL, path=":".join(_FOLDERS))
-    rows = (_from_tool(tool) if tool else []) or _from_library()
+    rows = _rows(tool) if tool else []
     # CUDA counts no partitions by itself, and only one is seen by index.
     by_uuid = any(row[1].startswith(PARTITION) for row in rows)
     return [_gpu(row[1] if by_uuid else str(index), row) for index, row in enumerate(rows)]
@@ -82,33 +86,41 @@ def _gpu(name: str, row: list[str]) -> Gpu:
     )
 
 
-def _from_tool(tool: str) -> list[list[str]]:
+def _rows(tool: str) -> list[list[str]]:
+    """Return a row for each GPU, and for each partition in the place of its GPU."""
     rows = _ask(tool, (*_BASIC, *_LATER))
     if not rows:
         rows = _ask(tool, _BASIC)
         for field in _LATER if rows else ():
             values = _ask(tool, (field,))
-            texts = [each for (each,) in values] or [nvml.UNKNOWN] * len(rows)
+            texts = [each for (each,) in values] or [_UNKNOWN] * len(rows)
             rows = [[*row, text] for row, text in zip(rows, texts, strict=True)]
-    if any(row[-1] == "Enabled" for row in rows):
-        return _from_library() or _partitions(tool, rows)
-    links = _links(tool) if len(rows) > 1 else {}
-    return [[*row[:-1], links.get(row[1], nvml.UNKNOWN)] for row in rows]
+    links = _by_gpu((tool, "nvlink", "--status")) if len(rows) > 1 else {}
+    divided = any(row[-1] == "Enabled" for row in rows)
+    listed = _by_gpu((tool, "-L")) if divided else {}
+    found = []
+    for *row, mode in rows:
+        up = str(len(_UP.findall(links[row[1]]))) if row[1] in links else _UNKNOWN
+        parts = _partitions(tool, row, listed.get(row[1], "")) if mode == "Enabled" else []
+        found += [[*each, up] for each in parts or [row]]
+    return found
 
 
-def _links(tool: str) -> dict[str, str]:
-    """Return the number of NVLinks that are up, by the UUID of the GPU."""
-    parts = _LINKED.split(_output((tool, "nvlink", "--status")))
-    return {
-        uuid: str(len(_UP.findall(status)))
-        for uuid, status in zip(parts[1::2], parts[2::2], strict=True)
-    }
+def _by_gpu(command: tuple[str, ...]) -> dict[str, str]:
+    """Return what follows the line of each GPU, by the UUID of the GPU."""
+    parts = _GPU.split(_output(command))
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def _partitions(tool: str, rows: list[list[str]]) -> list[list[str]]:
-    """Return the partitions that only the tool reports; what they have is not known."""
-    found = _PARTITION.findall(_output((tool, "-L")))
-    return [["", uuid, rows[0][2], "", "", *rows[0][5:7], nvml.UNKNOWN] for uuid in found]
+def _partitions(tool: str, row: list[str], listed: str) -> list[list[str]]:
+    """Return the partitions of a GPU; their memory is empty where the tool's XML has none."""
+    uuids = _PARTITION.findall(listed)
+    sizes = _SIZES.findall(_output((tool, "-q", "-x", "-i", row[1])))
+    if len(sizes) != len(uuids):
+        sizes = [("", "")] * len(uuids)
+    return [
+        [row[0], uuid, row[2], *size, *row[5:]] for uuid, size in zip(uuids, sizes, strict=True)
+    ]
 
 
 def _ask(tool: str, names: tuple[str, ...]) -> list[list[str]]:
@@ -116,13 +128,6 @@ def _ask(tool: str, names: tuple[str, ...]) -> list[list[str]]:
     output = _output((tool, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"))
     rows = [[text.strip() for text in line.split(",")] for line in output.splitlines()]
     return rows if all(len(row) == len(names) for row in rows) else []
-
-
-def _from_library() -> list[list[str]]:
-    # The stub's interpreter is embedded: it may know of no program.
-    python = sys.executable or shutil.which("python3")
-    output = _output((python, "-I", "-S", str(Path(nvml.__file__)))) if python else ""
-    return [[text.strip() for text in line.split(",")] for line in output.splitlines()]
 
 
 def _output(command: tuple[str, ...]) -> str:

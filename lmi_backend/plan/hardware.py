@@ -134,7 +134,7 @@ def _mask_problem(mask: str | None, gpus: Sequence[Gpu], count: int) -> str:
 def _counted(nodes: Path) -> list[Gpu]:
     """Return as many GPUs as there are device nodes; their numbers are not CUDA's.
 
-    A container may have CUDA and neither the driver's tool nor its management library.
+    A container may have CUDA and not the driver's tool.
     """
     found = [node for node in nodes.glob("nvidia*") if _DEVICE_NODE.fullmatch(node.name)]
     return [Gpu(name=str(index)) for index in range(len(found))]

@@ -11,11 +11,16 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     """Write an nvidia-smi that knows some fields, and is asked for them in this order."""
     fields = "index,uuid,name,memory.total,memory.reserved,compute_cap,driver_version"
 
-    def write(rows: list[str], known: str = f"{fields},mig.mode.current", listed: str = "") -> None:
+    def write(
+        rows: list[str],
+        known: str = f"{fields},mig.mode.current",
+        listed: str = "",
+        xml: str = "",
+    ) -> None:
         values = zip(*(row.split(", ") for row in rows), strict=True)
         columns = dict(zip(known.split(","), values, strict=True))
         queries = [known, "index,uuid,name,memory.total", *known.split(",")[4:]]
-        cases = [f"-L) printf '{listed}';;"]
+        cases = [f"-L) printf '{listed}';;", f"-q) printf '{xml}';;"]
         for query in queries:
             lines = zip(*(columns[name] for name in query.split(",")), strict=True)
             output = "".join(", ".join(line) + "\\n" for line in lines)

@@ -11,10 +11,23 @@ from lmi_backend.plan.hardware import detect_hardware
 from lmi_backend.units import MIB
 
 BASIC = "index,uuid,name,memory.total"
-DIVIDED = """\
-GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6)\\n\
+WHOLE = "0, GPU-a, NVIDIA A100-SXM4-40GB, 40960, 0, 8.0, 550.1, Disabled"
+DIVIDED = "1, GPU-b, NVIDIA A100-SXM4-40GB, 40960, 0, 8.0, 550.1, Enabled"
+LISTED = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-a)\\n\
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-b)\\n\
   MIG 3g.20gb     Device  0: (UUID: MIG-c7384736-a75d)\\n\
   MIG 3g.20gb     Device  1: (UUID: MIG-0a9f11f3-1c02)\\n"""
+PART = """\
+    <mig_device>
+      <index>{}</index>
+      <fb_memory_usage>
+        <total>20096 MiB</total>
+        <reserved>469 MiB</reserved>
+        <used>3 MiB</used>
+      </fb_memory_usage>
+    </mig_device>
+"""
 
 
 def test_gpus_are_counted_from_0(nvidia_smi: Callable[..., None]) -> None:
@@ -43,13 +56,39 @@ def test_an_old_driver_tells_what_it_knows(
     assert (gpu.memory, gpu.capability, gpu.driver) == (memory * MIB, capability, "")
 
 
-def test_partitions_stand_in_the_place_of_their_gpu(nvidia_smi: Callable[..., None]) -> None:
-    """By their UUIDs: CUDA takes just one of them otherwise."""
-    row = "0, GPU-5d5ba0d6, NVIDIA A100-SXM4-40GB, 40960, 0, 8.0, 550.1, Enabled"
-    nvidia_smi([row], listed=DIVIDED)
-    found = find_gpus()
-    assert [gpu.name for gpu in found] == ["MIG-c7384736-a75d", "MIG-0a9f11f3-1c02"]
-    assert all(gpu.memory == 0 and not gpu.is_unified and gpu.capability == 80 for gpu in found)
+@pytest.mark.parametrize(
+    ("xml", "memory"),
+    [
+        (PART.format(0) + PART.format(1), 19_627 * MIB),
+        # One that the list has is missing, or has no size.
+        (PART.format(0), 0),
+        (PART.format(0) + "<mig_device><index>1</index></mig_device>", 0),
+        ("", 0),
+    ],
+)
+def test_partitions_stand_in_the_place_of_their_gpu(
+    nvidia_smi: Callable[..., None], xml: str, memory: int
+) -> None:
+    """By their UUIDs, as each GPU then: CUDA takes just one of them otherwise."""
+    nvidia_smi([WHOLE, DIVIDED], listed=LISTED, xml=xml)
+    whole, *parts = find_gpus()
+    assert (whole.name, whole.memory) == ("GPU-a", 40_960 * MIB)
+    assert [gpu.name for gpu in parts] == ["MIG-c7384736-a75d", "MIG-0a9f11f3-1c02"]
+    assert all(gpu.memory == memory and not gpu.is_unified for gpu in parts)
+    assert {(gpu.product, gpu.capability) for gpu in parts} == {("NVIDIA A100-SXM4-40GB", 80)}
+
+
+def test_a_divided_gpu_without_parts_is_one_device(nvidia_smi: Callable[..., None]) -> None:
+    nvidia_smi([WHOLE, DIVIDED])
+    assert [gpu.name for gpu in find_gpus()] == ["0", "1"]
+
+
+def test_a_machine_without_the_tool_has_no_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(gpus, "_FOLDERS", (str(tmp_path),))
+    assert find_gpus() == []
 
 
 def test_a_tool_without_a_driver_tells_of_none(
