@@ -18,19 +18,19 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SECONDS = 30.0
 # What is asked for after the first name is fetched where it is there.
-_DOWNLOAD = """\
+SHORT_ERRORS = """\
 import sys
+sys.excepthook = lambda kind, error, _: print(f"{kind.__name__}: {error}", file=sys.stderr)
+"""
+"""How a program begins that runs in the workers' interpreter, so that `cause_of` reads its end."""
+_DOWNLOAD = f"""{SHORT_ERRORS}
+import contextlib
 from huggingface_hub import hf_hub_download
 model, revision, name, *more = sys.argv[1:]
-try:
-    print(hf_hub_download(model, name, revision=revision or None))
-except Exception as error:
-    sys.exit(f"{type(error).__name__}: {error}")
+print(hf_hub_download(model, name, revision=revision or None))
 for name in more:
-    try:
+    with contextlib.suppress(Exception):
         hf_hub_download(model, name, revision=revision or None)
-    except Exception:
-        pass
 """
 NO_FILE = "has no such file"
 """In the error of a model that is on the Hub, without the file."""
@@ -71,8 +71,7 @@ def hub_file(
         say: is told before the Hub is contacted.
 
     Raises:
-        ConfigurationError: the id is malformed, the file cannot be had, or somebody else has made
-            the local cache.
+        ConfigurationError: the id is malformed, the file is missing, or the cache is a stranger's.
     """
     if not HUB_ID.fullmatch(model_id):
         message = f"{model_id}: is neither a folder nor a hub id; accepted: organisation/model"
@@ -84,32 +83,30 @@ def hub_file(
     cached = snapshot(model_id, revision, environment) / name
     if os.path.isfile(cached):
         return cached
-    if environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+    if is_offline(environment):
         message = f"{model_id}: {name} is not in the local cache, and HF_HUB_OFFLINE is set"
         raise ConfigurationError(message)
     say(f"requesting from the Hub: {name} of {model_id}, {_SECONDS:.0f} s at most")
-    return _download((python, "-c", _DOWNLOAD, model_id, revision, *names), environment)
-
-
-def _download(command: tuple[str, ...], environment: Mapping[str, str]) -> Path:
-    model_id = command[3]
     try:
         done = subprocess.run(  # noqa: S603
-            command,
+            (python, "-c", _DOWNLOAD, model_id, revision, *names),
             capture_output=True,
             text=True,
             env=dict(environment),
             timeout=_SECONDS,
             check=False,
         )
-    except subprocess.TimeoutExpired as error:
-        problem = f"the Hub did not answer in {_SECONDS:.0f} s"
-        raise ConfigurationError(f"{model_id}: {problem}") from error
-    except OSError as error:
-        raise ConfigurationError(f"{model_id}: the Hub did not answer: {error}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = error if isinstance(error, OSError) else f"in {_SECONDS:.0f} s"
+        raise ConfigurationError(f"{model_id}: the Hub did not answer: {why}") from error
     if done.returncode:
-        raise ConfigurationError(f"{model_id}: {cause_of(done.stderr, command[0])}")
+        raise ConfigurationError(f"{model_id}: {cause_of(done.stderr, python)}")
     return Path(done.stdout.splitlines()[-1])
+
+
+def is_offline(environment: Mapping[str, str]) -> bool:
+    """Tell whether the Hub may not be contacted, as its own library reads the variable."""
+    return environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
 def cache_of(environment: Mapping[str, str]) -> Path:
@@ -143,7 +140,7 @@ def folder_of(model: str, revision: str, environment: Mapping[str, str]) -> Path
 
 
 def cause_of(text: str, python: str) -> str:
-    """Return in a sentence what the last lines of the library mean, in some interpreter."""
+    """Return in a sentence what an error of the library means, in some interpreter."""
     for word, cause in _CAUSES:
         if word in text:
             return cause.format(python=python)

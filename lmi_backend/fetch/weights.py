@@ -11,14 +11,13 @@ import json
 import os
 import subprocess
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.fetch.hub import HUB_ID, cache_of, cause_of, snapshot
+from lmi_backend.fetch.hub import HUB_ID, SHORT_ERRORS, cache_of, cause_of, is_offline, snapshot
 from lmi_backend.private_folders import secure_caches
 from lmi_backend.units import human_bytes
 
@@ -26,20 +25,18 @@ INDEX: Final = "model.safetensors.index.json"
 """Has the names and the size of the weights, where they are in several files."""
 _SINGLE: Final = "model.safetensors"
 _POLL_SECONDS: Final = 1.0
-_RATE_SAMPLES: Final = 20
 _LARGEST_INDEX: Final = 64 << 20
-# It runs in the workers' interpreter, which has huggingface_hub. A file that was cut stays under
-# a name of ours: the library begins each attempt anew.
-_PROGRAM: Final = """\
-import concurrent.futures, contextlib, fcntl, hashlib, json, os, sys, threading
-from urllib.parse import urlsplit
-from huggingface_hub import file_download as hub
+# It runs in the workers' interpreter, which has huggingface_hub.
+_PROGRAM: Final = (
+    SHORT_ERRORS
+    + """
+import json, os, threading
+from concurrent.futures import ThreadPoolExecutor
+from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_download, hf_hub_url
 from huggingface_hub.errors import EntryNotFoundError
 
-model, revision, cache, index, single = sys.argv[1:]
-# So that a slow line is seen to move.
-hub.constants.DOWNLOAD_CHUNK_SIZE = 1 << 17
-place = {"revision": revision or None, "cache_dir": cache}
+model, revision, index, single, whole = sys.argv[1:]
+place = {"revision": revision or None}
 
 
 def end_with_the_parent():
@@ -47,72 +44,27 @@ def end_with_the_parent():
     os._exit(1)
 
 
-threading.Thread(target=end_with_the_parent, daemon=True).start()
-
-
 def names():
+    if whole:
+        return HfApi().list_repo_files(model, **place)
     try:
-        with open(hub.hf_hub_download(model, index, **place)) as file:
+        with open(hf_hub_download(model, index, **place)) as file:
             return sorted(set(json.load(file)["weight_map"].values()))
     except EntryNotFoundError:
         return [single]
 
 
-def describe(name):
-    return hub.get_hf_file_metadata(hub.hf_hub_url(model, name, revision=revision or None))
+def size_of(name):
+    return get_hf_file_metadata(hf_hub_url(model, name, **place)).size or 0
 
 
-def digest(path):
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while data := file.read(1 << 22):
-            found.update(data)
-    return found.hexdigest()
-
-
-def fetch(name, about):
-    try:
-        resume(about)
-    except Exception as error:
-        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
-    hub.hf_hub_download(model, name, **place)
-
-
-def resume(about):
-    blobs = os.path.join(cache, "models--" + model.replace("/", "--"), "blobs")
-    whole = os.path.join(blobs, about.etag)
-    if os.path.exists(whole):
-        return
-    os.makedirs(blobs, exist_ok=True)
-    part = whole + ".part.incomplete"
-    with open(part, "ab") as file:
-        # Several models of one server may have the same weights.
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if os.path.exists(whole):
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(part)
-            return
-        had = os.path.getsize(part)
-        if had < about.size:
-            headers = hub.build_hf_headers()
-            if urlsplit(about.location).netloc != urlsplit(hub.constants.ENDPOINT).netloc:
-                headers.pop("authorization", None)
-            hub.http_get(
-                about.location, file, resume_size=had, headers=headers, expected_size=about.size
-            )
-        file.flush()
-        if had and len(about.etag) == 64 and digest(part) != about.etag:
-            os.remove(part)
-            raise ValueError("what was there of it was of another file")
-        os.replace(part, whole)
-
-
+threading.Thread(target=end_with_the_parent, daemon=True).start()
 wanted = names()
-with concurrent.futures.ThreadPoolExecutor(8) as pool:
-    described = list(pool.map(describe, wanted))
-    print(json.dumps(sum(each.size or 0 for each in described)), flush=True)
-    list(pool.map(fetch, wanted, described))
+with ThreadPoolExecutor(8) as pool:
+    print(sum(pool.map(size_of, wanted)), flush=True)
+    list(pool.map(lambda name: hf_hub_download(model, name, **place), wanted))
 """
+)
 
 
 @dataclass(frozen=True)
@@ -158,8 +110,12 @@ def fetch_weights(
     revision: str,
     environment: Mapping[str, str],
     tell: Callable[[Download], None],
+    *,
+    whole: bool = False,
 ) -> str:
     """Download the weights of a Hub model; return why that was not possible, empty if it was.
+
+    A file whose download was cut is fetched again; files that are there are not.
 
     Args:
         python: the workers' interpreter.
@@ -167,28 +123,27 @@ def fetch_weights(
         revision: branch, tag or commit; empty for the main branch.
         environment: the variables of the workers.
         tell: is called each second with how far it is.
+        whole: whether the other files of the model are wanted too.
     """
-    is_offline = environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    if is_offline or not HUB_ID.fullmatch(model) or os.path.isdir(model):
+    if is_offline(environment) or not HUB_ID.fullmatch(model) or os.path.isdir(model):
         return ""
-    if _has_weights(snapshot(model, revision, environment)):
+    if not whole and _has_weights(snapshot(model, revision, environment)):
         return ""
+    command = (python, "-c", _PROGRAM, model, revision, INDEX, _SINGLE, "whole" if whole else "")
+    blobs = cache_of(environment) / f"models--{model.replace('/', '--')}" / "blobs"
     try:
         secure_caches(environment)
-        return _run(python, model, revision, environment, tell)
+        return _run(command, environment, blobs, tell)
     except (OSError, ConfigurationError) as error:
         return str(error)
 
 
 def _run(
-    python: str,
-    model: str,
-    revision: str,
+    command: tuple[str, ...],
     environment: Mapping[str, str],
+    blobs: Path,
     tell: Callable[[Download], None],
 ) -> str:
-    cache = cache_of(environment)
-    command = (python, "-c", _PROGRAM, model, revision, str(cache), INDEX, _SINGLE)
     with subprocess.Popen(  # noqa: S603  the plan's own interpreter
         command,
         env={**environment, "HF_HUB_DISABLE_PROGRESS_BARS": "1"},
@@ -197,14 +152,13 @@ def _run(
         stderr=subprocess.PIPE,
     ) as process:
         try:
-            size = _first_line(process.stdout)
-            if size:
-                _watch(process, _blobs(cache, model), int(json.loads(size)), tell)
+            if size := _first_line(process.stdout):
+                _watch(process, blobs, int(size), tell)
             words = process.stderr.read().decode("utf-8", "replace") if process.stderr else ""
         except BaseException:
             process.kill()
             raise
-    return cause_of(words, python) if process.returncode else ""
+    return cause_of(words, command[0]) if process.returncode else ""
 
 
 def _first_line(pipe: IO[bytes] | None) -> bytes:
@@ -215,20 +169,13 @@ def _watch(
     process: subprocess.Popen[bytes], blobs: Path, total: int, tell: Callable[[Download], None]
 ) -> None:
     """Tell each second how much is there, until the download is over."""
-    seen: deque[tuple[float, int]] = deque(maxlen=_RATE_SAMPLES)
+    began, before = time.monotonic(), _size_of(blobs)
     while True:
-        now, done = time.monotonic(), min(total, _size_of(blobs))
-        seen.append((now, done))
-        began, before = seen[0]
-        rate = (done - before) / (now - began) if now > began else 0.0
-        tell(Download(done, total, max(0.0, rate)))
+        seconds, done = time.monotonic() - began, min(total, _size_of(blobs))
+        tell(Download(done, total, max(0.0, (done - before) / max(seconds, _POLL_SECONDS))))
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_SECONDS)
             return
-
-
-def _blobs(cache: Path, model: str) -> Path:
-    return cache / f"models--{model.replace('/', '--')}" / "blobs"
 
 
 def _size_of(folder: Path) -> int:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,68 +45,36 @@ def test_a_file_is_fetched_by_the_workers_interpreter(environment: dict[str, str
     assert len(lines) == 1
 
 
-@pytest.mark.parametrize("half", [b"", bytes(50_000), b"another file"])
-def test_weights_are_fetched_and_what_is_there_of_them_is_kept(
-    environment: dict[str, str], tmp_path: Path, half: bytes
-) -> None:
-    whole = next(iter(SHARDS.values()))
+@pytest.mark.parametrize("half", [b"", bytes(50_000)])
+def test_weights_are_fetched_once(environment: dict[str, str], tmp_path: Path, half: bytes) -> None:
     blobs = tmp_path / "hub" / "models--org--m" / "blobs"
     blobs.mkdir(parents=True)
-    part = blobs / f"{hashlib.sha256(whole).hexdigest()}.part.incomplete"
-    if half:
-        part.write_bytes(half)
+    # What an attempt left that was cut.
+    digest = hashlib.sha256(next(iter(SHARDS.values()))).hexdigest()
+    (blobs / f"{digest}.incomplete").write_bytes(half)
     downloads: list[Download] = []
-    ranges: list[int] = []
-    with hub_server({"model.safetensors.index.json": INDEX, **SHARDS}, ranges) as url:
+    with hub_server({"model.safetensors.index.json": INDEX, **SHARDS}) as url:
         environment["HF_ENDPOINT"] = url
         assert not fetch_weights(str(ENGINE_PYTHON), "org/m", "", environment, downloads.append)
-    assert ranges == ([len(half)] if half else [])
     folder = snapshot("org/m", "", environment)
     assert {name: (folder / name).read_bytes() for name in SHARDS} == SHARDS
     assert {each.total for each in downloads} == {300_000}
-    assert not list(blobs.glob("*.incomplete"))
     # All is there: nobody is asked.
     assert not fetch_weights(NO_PYTHON, "org/m", "", environment, downloads.append)
 
 
-def test_several_models_of_the_same_weights_are_fetched_once(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    files = {name: os.urandom(20_000_000) for name in SHARDS}
-    ranges: list[int] = []
-    with hub_server({"model.safetensors.index.json": INDEX, **files}, ranges) as url:
-        environment["HF_ENDPOINT"] = url
-        with ThreadPoolExecutor(4) as pool:
-            fetch = lambda _: fetch_weights(  # noqa: E731
-                str(ENGINE_PYTHON), "org/m", "", environment, [].append
-            )
-            assert list(pool.map(fetch, range(4))) == [""] * 4
-    # Nobody took for a half of an earlier attempt what another was writing.
-    assert ranges == []
-    folder = snapshot("org/m", "", environment)
-    assert {name: (folder / name).read_bytes() for name in files} == files
-    assert not list((tmp_path / "hub" / "models--org--m" / "blobs").glob("*.incomplete"))
-
-
-def test_the_job_of_a_deployment_fetches_a_whole_model_and_resumes_a_half_shard(
+def test_the_job_of_a_deployment_fetches_a_whole_model(
     environment: dict[str, str],
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    whole = next(iter(SHARDS.values()))
-    blobs = tmp_path / "hub" / "models--org--m" / "blobs"
-    blobs.mkdir(parents=True)
-    (blobs / f"{hashlib.sha256(whole).hexdigest()}.part.incomplete").write_bytes(whole[:50_000])
     files = {"config.json": b"{}", "model.safetensors.index.json": INDEX, **SHARDS}
-    ranges: list[int] = []
-    with hub_server(files, ranges) as url:
+    with hub_server(files) as url:
         for variable, value in (environment | {"HF_ENDPOINT": url}).items():
             monkeypatch.setenv(variable, value)
         monkeypatch.setenv("PYTHON_EXECUTABLE", str(ENGINE_PYTHON))
         assert download.main(["org/m"]) == 0
         assert download.main(["org/gated"]) != 0
-    assert ranges == [50_000]
     folder = snapshot("org/m", "", environment)
     assert {each: (folder / each).read_bytes() for each in files} == files
     errors = capfd.readouterr().err
