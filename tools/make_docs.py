@@ -34,7 +34,7 @@ from support_page import support_page
 from triton_page import triton_page
 
 from lmi_backend.clients.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
-from lmi_backend.deploy.files import repository_compose, repository_manifests
+from lmi_backend.deploy.filling import texts_below
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.argument_types import is_text_for
 from lmi_backend.options.engine_spec import SPECS, implementations
@@ -96,8 +96,7 @@ def pages() -> dict[Path, str]:
         RELEASES: releases_record(),
         DEPLOY / "grafana-dashboard.json": "\n".join(dashboard()) + "\n",
         DEPLOY / "grafana-fleet.json": "\n".join(fleet_dashboard()) + "\n",
-        **{DEPLOY / "kubernetes" / name: text for name, text in repository_manifests().items()},
-        **{DEPLOY / name: text for name, text in repository_compose().items()},
+        **{DEPLOY / "kubernetes/base" / name: text for name, text in texts_below("base").items()},
     }
     return texts | {CONTENTS: "\n".join([NOTE, *contents_page(texts)]) + "\n"}
 

@@ -1,11 +1,16 @@
-"""The folder that `kubectl apply -k` takes for one model."""
+"""The folder that `kubectl apply -k` takes for one model.
+
+Kustomize puts its suffix into the names that it knows. References in custom kinds are none of
+them, so they are written in full.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from lmi_backend.deploy.filling import STORE
-from lmi_backend.deploy.yaml_text import Value, yaml_text
+from lmi_backend.deploy.filling import STORE, fill, texts_below
+from lmi_backend.deploy.yaml_text import Value, indented, scalar, yaml_text
 from lmi_backend.front_end_settings import PORT
 from lmi_backend.units import GIB
 
@@ -15,7 +20,67 @@ if TYPE_CHECKING:
     from lmi_backend.deploy.served import Served
 
 
-def patch(served: Served) -> str:
+def kubernetes(served: Served) -> dict[str, str]:
+    """Return the folder: path to text."""
+    extras = _extras(served)
+    others = [name for name in extras if "/" not in name]
+    return extras | {
+        "kustomization.yaml": _kustomization(served, others),
+        "needs.yaml": _patch(served),
+        **{f"base/{name}": text for name, text in texts_below("base").items()},
+        **{f"model/{name}": text for name, text in served.texts.items()},
+    }
+
+
+def _extras(served: Served) -> dict[str, str]:
+    """Return the files of what --with names, by their names."""
+    placement = served.placement
+    # The name of another may begin with the name of this one. Kubernetes cuts names of pods after
+    # 58 characters and adds five, so a long one has a single part after its Deployment's.
+    pods = f'pod=~"{served.full_name}-[a-z0-9]+(-[a-z0-9]+)?"'
+    labels = (f"{name}: {json.dumps(value)}" for name, value in served.labels.items())
+    bucket = "".join(
+        f"\n            - name: {name}\n              value: {json.dumps(value)}"
+        for name, value in served.variables.items()
+        if name.startswith("AWS_")
+    )
+    values = {
+        "full_name": served.full_name,
+        "labels": ", ".join(labels),
+        "pods": f'namespace="{placement.namespace}",{pods}' if placement.namespace else pods,
+        "replicas": served.replicas,
+        "most_replicas": served.most_replicas,
+        "cache_size": served.cache_size,
+        "claim": served.cache_claim,
+        "image": scalar(served.image),
+        "placement": indented(placement.of_pod({}, is_spread=False), 6),
+        "model": json.dumps(served.remote_model),
+        "revision": json.dumps(served.revision),
+        "bucket": bucket,
+    }
+    names = [word for word in ("monitor", "keda", "gateway") if word in placement.extras]
+    files = {f"{name}.yaml": fill(f"extras/{name}.yaml", values) for name in names}
+    if "cache" not in placement.extras:
+        return files
+    # A folder that is applied, and waited for, before the servers are.
+    parts = ["claim.yaml", *(["job.yaml"] if served.remote_model else [])]
+    files |= {f"download/{name}": fill(f"extras/{name}", values) for name in parts}
+    return files | {"download/kustomization.yaml": yaml_text(_whole(served, {"resources": parts}))}
+
+
+def _whole(served: Served, fields: dict[str, Value]) -> dict[str, Value]:
+    """Return a kustomization with some fields."""
+    namespace = served.placement.namespace
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "nameSuffix": f"-{served.name}",
+        **fields,
+        **({"namespace": namespace} if namespace else {}),
+    }
+
+
+def _patch(served: Served) -> str:
     """Return the strategic merge patch that gives the base what the model needs."""
     needs = served.needs
     pod: dict[str, Value] = {
@@ -95,24 +160,19 @@ def _volumes(served: Served) -> list[Value]:
     return volumes
 
 
-def kustomization(served: Served, others: Sequence[str]) -> str:
+def _kustomization(served: Served, others: Sequence[str]) -> str:
     """Return the kustomization.yaml that joins base, patch, `others` and the model's files."""
     label: dict[str, Value] = {
         "pairs": {"app.kubernetes.io/instance": served.name},
         "includeSelectors": True,
         "includeTemplates": True,
     }
-    whole: dict[str, Value] = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "nameSuffix": f"-{served.name}",
+    fields: dict[str, Value] = {
         "labels": [label],
         "resources": ["base", *others],
         "patches": [{"path": "needs.yaml"}],
     }
-    if served.placement.namespace:
-        whole["namespace"] = served.placement.namespace
     if served.place and not served.claim:
         files: list[Value] = [f"model/{name}" for name in sorted(served.texts)]
-        whole["configMapGenerator"] = [{"name": "model", "files": files}]
-    return yaml_text(whole)
+        fields["configMapGenerator"] = [{"name": "model", "files": files}]
+    return yaml_text(_whole(served, fields))

@@ -11,18 +11,11 @@ from lmi_backend.units import GIB
 if TYPE_CHECKING:
     from lmi_backend.plan import EnginePlan
 
-USER: Final = 1001
-"""Of the images."""
 LEAVE_SECONDS: Final = 10
 """Time until no router sends requests to a pod that is being deleted."""
 STOP_SECONDS: Final = 30
 """From the end of the last request to that of the last process."""
-PROBE_SECONDS: Final = 5
-"""More than the front end gives the models to answer a probe."""
-STARTUP_PERIOD: Final = 10
-LIVE_PERIOD: Final = 10
-LIVE_FAILURES: Final = 6
-"""Longer than a front end may be silent before `serve` starts another."""
+_STARTUP_PERIOD: Final = 10
 _SERVER_GIB: Final = 8
 """Host memory of tritonserver, stub, front end and what they send; workers have more."""
 _DEVICE_GIB: Final = 8
@@ -117,4 +110,4 @@ class Needs:
     @property
     def startup_failures(self) -> int:
         """Probes that may fail before a server that starts is stopped."""
-        return math.ceil(self.start_seconds / STARTUP_PERIOD)
+        return math.ceil(self.start_seconds / _STARTUP_PERIOD)

@@ -28,6 +28,17 @@ class Toleration:
     value: str = ""
     effect: str = ""
 
+    @property
+    def fields(self) -> dict[str, Value]:
+        """Its fields in a pod's spec."""
+        made: dict[str, Value] = {"key": self.key}
+        made["operator"] = "Equal" if self.value else "Exists"
+        if self.value:
+            made["value"] = self.value
+        if self.effect:
+            made["effect"] = self.effect
+        return made
+
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
@@ -53,7 +64,7 @@ class Placement:
         if self.node_selector:
             fields["nodeSelector"] = dict(self.node_selector)
         if self.tolerations:
-            fields["tolerations"] = [_toleration(each) for each in self.tolerations]
+            fields["tolerations"] = [each.fields for each in self.tolerations]
         if self.topology and is_spread:
             spread: dict[str, Value] = {
                 "maxSkew": 1,
@@ -63,13 +74,3 @@ class Placement:
             }
             fields["topologySpreadConstraints"] = [spread]
         return fields
-
-
-def _toleration(toleration: Toleration) -> dict[str, Value]:
-    made: dict[str, Value] = {"key": toleration.key}
-    made["operator"] = "Equal" if toleration.value else "Exists"
-    if toleration.value:
-        made["value"] = toleration.value
-    if toleration.effect:
-        made["effect"] = toleration.effect
-    return made

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from lmi_backend.deploy.needs import UNKNOWN_STORAGE
 from lmi_backend.deploy.placement import Placement
+from lmi_backend.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
     from lmi_backend.deploy.needs import Needs
     from lmi_backend.deploy.yaml_text import Value
+
+_MOST_REPLICAS: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,3 +67,13 @@ class Served:
         """The claim for its downloads; empty if they go with the pod."""
         own = f"cache-{self.name}" if "cache" in self.placement.extras else ""
         return self.placement.cache_claim or own
+
+    @property
+    def cache_size(self) -> str:
+        """The size of a claim for its downloads."""
+        return f"{(self.needs.storage or UNKNOWN_STORAGE) // GIB}Gi"
+
+    @property
+    def most_replicas(self) -> int:
+        """How many pods KEDA may start."""
+        return max(_MOST_REPLICAS, self.replicas)

@@ -23,6 +23,11 @@ def indented(value: Mapping[str, Value], spaces: int) -> str:
     return "".join(f"\n{' ' * spaces}{line}" for line in _mapping(value))
 
 
+def field(value: Value) -> str:
+    """Return what follows the colon of a field: its value, on lines below it if it has some."""
+    return yaml_text({"x": value}).removeprefix("x:").rstrip("\n")
+
+
 def _mapping(value: Mapping[str, Value]) -> Iterator[str]:
     for key, inner in value.items():
         if inner and isinstance(inner, Mapping):

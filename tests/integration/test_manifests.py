@@ -32,6 +32,7 @@ PLANNED = {
 }
 OTHERS = ("autoscale", "gateway", "kserve")
 CONFIGS = json.loads((TESTS / "data" / "planner" / "configs.json").read_text("utf-8"))
+DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 LLAMA_405B = json.loads((TESTS / "golden" / "ladder_two_nodes" / "config.json").read_text("utf-8"))
 
 
@@ -88,7 +89,7 @@ def test_a_pod_may_do_little(fleets: dict[str, list[dict[str, Any]]], name: str)
         own, of_pod = container(spec)["securityContext"], spec.get("securityContext", {})
         both = of_pod | own
         assert both["runAsNonRoot"] is True
-        assert both["runAsUser"] == needs.USER
+        assert f"useradd --create-home --uid {both['runAsUser']} " in DOCKERFILE
         assert both["seccompProfile"] == {"type": "RuntimeDefault"}
         assert own["allowPrivilegeEscalation"] is False
         assert own["readOnlyRootFilesystem"] is True
