@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from benchmark.perf_analyzer import VERSION
 from licenses import pins
-from named_tests import TESTS, check_test
-from run_clients import recorded
-from run_clients import table as programs_table
+from page_parts import ROOT, table
 
 from lmi_backend.clients import nested_names, unserved_names
 from lmi_backend.clients.registry import CLIENTS
@@ -23,14 +20,8 @@ from lmi_backend.clients.sagemaker import headers
 from lmi_backend.clients.spec import Who
 from lmi_backend.engines import choices, foreign_names
 
-TABLE = TESTS / "data" / "clients.json"
-NODE = TESTS / "clients" / "node" / "package.json"
-PAGE = TESTS.parent / "docs" / "clients.md"
-_BEGIN = "<!-- Made by `make docs` from tests/data/clients.json. -->\n"
-_PROGRAMS_BEGIN = "<!-- Made by `make docs` from tests/data/client_programs.json. -->\n"
-_PATHS_BEGIN = "<!-- Made by `make docs` from lmi_backend/clients/. -->\n"
-_NAMES_BEGIN = "<!-- Made by `make docs` from lmi_backend/engines/foreign_names.py. -->\n"
-_END = "<!-- The end of what is made. -->\n"
+TABLE = ROOT / "tests" / "data" / "clients.json"
+NODE = ROOT / "tests" / "clients" / "node" / "package.json"
 _COLUMNS = {
     "client": "client",
     "version": "version",
@@ -49,47 +40,28 @@ _KEYS: dict[Who, str] = {
 _UNPACKAGED = {"perf_analyzer": VERSION}
 
 
-def clients_page() -> str:
-    """Return the page with the tables of today.
-
-    Raises:
-        SystemExit: a row names a test that is not there.
-    """
-    text = PAGE.read_text(encoding="utf-8")
-    made = (
-        (_BEGIN, _table()),
-        (_PROGRAMS_BEGIN, programs_table(recorded())),
-        (_PATHS_BEGIN, _paths()),
-        (_NAMES_BEGIN, _names()),
-    )
-    for begin, table in made:
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(_END)
-        text = "".join([before, begin, *(f"{line}\n" for line in table), _END, after])
-    return text
-
-
 def rows() -> list[dict[str, str]]:
     """Return the table's rows."""
     read: list[dict[str, str]] = json.loads(TABLE.read_text(encoding="utf-8"))
     return read
 
 
-def _table() -> Iterator[str]:
-    yield f"| {' | '.join(_COLUMNS.values())} |"
-    yield f"{'| --- ' * len(_COLUMNS)}|"
+def clients() -> Iterator[str]:
+    """Yield the lines of the table of programs."""
     known = versions()
-    for row in rows():
-        check_test(row["test"], f"{TABLE.name}: {row['client']}")
-        file = Path(row["test"].partition("::")[0])
-        shown = row | {
+    shown = (
+        {
+            **row,
             "version": known.get(row["version"], row["version"]),
-            "test": f"`{file}`",
+            "test": f"`tests/{row['test']}`",
         }
-        yield f"| {' | '.join(shown[name] for name in _COLUMNS)} |"
+        for row in rows()
+    )
+    yield from table(_COLUMNS.values(), ([row[name] for name in _COLUMNS] for row in shown))
 
 
-def _names() -> Iterator[str]:
+def members() -> Iterator[str]:
+    """Yield the lines of the table of what becomes of members of bodies."""
     yield "| member of an OpenAI body | what becomes of it |"
     yield "| --- | --- |"
     for name, kind in foreign_names.CONSTRAINTS.items():
@@ -141,21 +113,17 @@ def _unless(nothing: tuple[object, ...]) -> str:
     return f", unless {free}" if free else ""
 
 
-def _paths() -> Iterator[str]:
-    columns = ("client", "path", "key", "takes a place", "counts `n`", "resumes", "by tensor")
-    yield f"| {' | '.join(columns)} |"
-    yield f"{'| --- ' * len(columns)}|"
+def paths() -> Iterator[str]:
+    """Yield the lines of the table of each client's paths."""
+    heads = ("client", "path", "key", "takes a place", "counts `n`", "resumes", "by tensor")
+    rows = []
     for client in CLIENTS.values():
         for path in client.paths:
             flags = (path.takes_place, path.counts_n, path.can_resume, path.by_tensor)
-            cells = [
-                client.title,
-                f"`{path.methods.replace(' ', ', ')} {path.template.replace(':path', '')}`"
-                + f" with `{path.member}`" * bool(path.member),
-                _KEYS[path.who],
-                *("yes" if flag else "" for flag in flags),
-            ]
-            yield f"| {' | '.join(cells)} |"
+            where = f"`{path.methods.replace(' ', ', ')} {path.template.replace(':path', '')}`"
+            where += f" with `{path.member}`" * bool(path.member)
+            rows.append((client.title, where, _KEYS[path.who], *("yes" * flag for flag in flags)))
+    yield from table(heads, rows)
 
 
 def versions() -> dict[str, str]:

@@ -9,21 +9,18 @@ from typing import Any
 from lmi_backend.cli.main import parser
 
 
-def commands_page() -> Iterator[str]:
-    """Yield the lines of the page."""
+def commands() -> Iterator[str]:
+    """Yield the lines of the page after its introduction."""
     actions = parser()._actions
-    (commands,) = (each for each in actions if isinstance(each, argparse._SubParsersAction))
-    yield "# Commands\n"
-    yield "*For people at a terminal: each command, an example, and its exit status.*\n"
-    yield "`lmi-backend COMMAND --help` lists the arguments of a command.\n"
+    (found,) = (each for each in actions if isinstance(each, argparse._SubParsersAction))
     yield "| command | what it does |"
     yield "| --- | --- |"
-    for each in commands._choices_actions:
+    for each in found._choices_actions:
         yield f"| [`{each.dest}`](#{each.dest}) | {each.help} |"
     yield "\n## Completion in your shell\n"
     yield "This needs `pip install shtab`. Then write the script for your shell:\n"
-    yield from _examples(commands.choices["completion"])
-    for name, command in commands.choices.items():
+    yield from _examples(found.choices["completion"])
+    for name, command in found.choices.items():
         yield f"\n## {name}\n"
         yield from _examples(command)
         yield "\n| exit status | meaning |"

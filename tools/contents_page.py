@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,14 +51,11 @@ def about(page: Path, text: str) -> str:
     return found[1].replace("\n", " ")
 
 
-def contents_page(made: Mapping[Path, str]) -> Iterator[str]:
-    """Yield the lines of the page; the pages that are made are given."""
-    yield "# Documentation\n"
-    yield "*For everyone: which page has what you look for.*\n"
-    yield "`make site` makes a site of these pages, with a search over all of them."
+def contents() -> Iterator[str]:
+    """Yield the lines of the contents."""
     for part, pages in navigation().items():
-        yield f"\n## {part}\n"
+        yield f"## {part}\n"
         for title, page in pages.items():
             place = Path(os.path.relpath(page, CONTENTS.parent)).as_posix()
-            text = made[page] if page in made else page.read_text(encoding="utf-8")
-            yield f"- [{title}]({place}): {about(page, text)}"
+            yield f"- [{title}]({place}): {about(page, page.read_text(encoding='utf-8'))}"
+        yield ""

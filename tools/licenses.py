@@ -2,7 +2,8 @@
 
     .venv/bin/python tools/licenses.py
 
-Writes requirements/licenses.json, from which docs/licenses.md is made where no engine is installed.
+Writes requirements/licenses.json, from which `make docs` fills docs/licenses.md where no engine is
+installed. What that page says by hand is compared with it.
 """
 
 from __future__ import annotations
@@ -48,6 +49,16 @@ _SPDX = {
 # Text in `License` that names none.
 _VAGUE = {"", "dual license"}
 _LONG = 80
+PAGE = ROOT / "docs" / "licenses.md"
+_PERMISSIVE = frozenset(
+    [
+        *("0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "BSD-3-Clause-Open-MPI"),
+        *("BSL-1.0", "CC0-1.0", "CNRI-Python", "ISC", "LLVM-exception", "MIT", "MIT-0", "MIT-CMU"),
+        *("PSF-2.0", "Unlicense", "ZPL-2.1"),
+    ]
+)
+_EXPLAINED = re.compile(r"^- `([\w.-]+)` (\(.*?\)): .+ (Used for .+\.)$", re.MULTILINE)
+_CARRIED = re.compile(r"^\| ([\w.-]+) \| (lib(?!rar)[\w, ]+) \|", re.MULTILINE)
 
 
 class LicensesError(Exception):
@@ -113,6 +124,45 @@ def recorded() -> dict[str, dict[str, Licensed]]:
         lock: {pin: Licensed(**row) for pin, row in sorted(of.items(), key=_by_name)}
         for lock, of in rows.items()
     }
+
+
+def is_permissive(license_: str) -> bool:
+    """Tell whether all names of an expression are those of permissive licences."""
+    names = set(re.split(r"[\s()]+", license_)) - {"AND", "OR", "WITH", ""}
+    return bool(names) and names <= _PERMISSIVE
+
+
+def check_page(text: str, record: Mapping[str, Mapping[str, Licensed]]) -> None:
+    """Compare what a page explains by hand with the record.
+
+    Raises:
+        LicensesError: a package under another than a permissive licence is not explained as it is,
+            one that is explained needs it no more, or a wheel has no such libraries.
+    """
+    found: dict[str, list[Licensed]] = {}
+    for pin, row in (each for rows in record.values() for each in rows.items()):
+        found.setdefault(pin.partition("==")[0], []).append(row)
+    explained = {name: f"{license_} {used}" for name, license_, used in _EXPLAINED.findall(text)}
+    strict = {name: rows for name, rows in found.items() if not _all_permissive(rows)}
+    wanted = {name: _wanted(rows) for name, rows in strict.items()}
+    for name in sorted(wanted.keys() | explained.keys()):
+        if wanted.get(name) != explained.get(name):
+            line = f"a line `{name}` of {wanted[name]}" if name in wanted else f"no line `{name}`"
+            raise LicensesError(f"{PAGE.relative_to(ROOT)}: accepted: {line}")
+    for name, libraries in _CARRIED.findall(text):
+        brought = {library for row in found.get(name, ()) for library in row.libraries}
+        if gone := sorted(set(libraries.split(", ")) - brought):
+            raise LicensesError(f"{PAGE.relative_to(ROOT)}: {name} has no {', '.join(gone)}")
+
+
+def _all_permissive(rows: list[Licensed]) -> bool:
+    return all(is_permissive(row.license) for row in rows)
+
+
+def _wanted(rows: list[Licensed]) -> str:
+    licenses = ", ".join(sorted({row.license for row in rows})) or "none named"
+    uses = ", ".join(sorted({row.used for row in rows}))
+    return f"({licenses}) Used for {uses}{' only' * (uses == DEVELOPMENT)}."
 
 
 def read(lock: str, environment: Path) -> dict[str, Licensed]:

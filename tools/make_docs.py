@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that are made from tables in the code; --check only compares.
+"""Fill the parts of pages that are made from tables in the code; --check only compares.
 
 python tools/make_docs.py [--check]
 """
@@ -7,34 +7,33 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from architecture_picture import pictures
-from clients_page import PAGE as CLIENTS
-from clients_page import clients_page
-from commands_page import commands_page
-from contents_page import CONTENTS, contents_page
+import clients_page
+import compat_page
+import metrics_page
+import planner_page
+import planner_tables
+import results_page
+import run_clients
+from commands_page import commands
+from contents_page import contents
 from dashboards import dashboard, fleet_dashboard
-from engines_page import engines_page
-from foreign_objects_page import foreign_objects_page
-from licenses import LicensesError
-from licenses_page import licenses_page
-from metrics_page import metrics_page
-from migration_pages import migration_pages
-from planner_page import planner_page
-from regimes import result_pages
+from engines_page import engines
+from licenses import PAGE as LICENSES
+from licenses import LicensesError, check_page, recorded
+from page_parts import ROOT, Makers, filled, table
 from releases_record import PATH as RELEASES
 from releases_record import releases_record
-from scaling_page import scaling_page
-from support_page import PAGE as SUPPORT
-from support_page import support_page
-from triton_page import triton_page
+from support_page import SUPPORT, support
 
 from lmi_backend.clients.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
 from lmi_backend.deploy.filling import texts_below
+from lmi_backend.engines.vllm.fast_paths import COSTS
+from lmi_backend.engines.vllm.names import NAMES
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.argument_types import is_text_for
 from lmi_backend.options.engine_spec import SPECS, implementations
@@ -44,11 +43,9 @@ from lmi_backend.options.table import VARIABLES, find_option
 from lmi_backend.repository.tensors import Tensor
 from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
 
-ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 DEPLOY = ROOT / "deploy"
 WIRE = ROOT / "tests" / "wire"
-NOTE = "<!-- Made by `make docs`; edit the table it names instead. -->\n"
 
 
 def main(arguments: list[str]) -> int:
@@ -72,33 +69,30 @@ def main(arguments: list[str]) -> int:
 
 def pages() -> dict[Path, str]:
     """Return each page and its text."""
-    made = {
-        "commands.md": commands_page(),
-        "engines.md": engines_page(),
-        "foreign-objects.md": foreign_objects_page(),
-        "licenses.md": licenses_page(),
-        "options.md": _options(),
-        "parameters.md": _parameters(),
-        "tensors.md": _tensors(),
-        "metrics.md": metrics_page(),
-        "planner.md": planner_page(),
-        "scaling.md": scaling_page(),
-        "triton-releases.md": triton_page(),
-        "wire.md": _wire(),
-    }
+    check_page(_read(LICENSES), recorded())
     texts = {
-        **{DOCS / name: "\n".join([NOTE, *lines]) + "\n" for name, lines in made.items()},
-        **result_pages(NOTE),
-        SUPPORT: "\n".join([NOTE, *support_page()]) + "\n",
-        CLIENTS: clients_page(),
-        **migration_pages(),
-        **pictures(),
         RELEASES: releases_record(),
         DEPLOY / "grafana-dashboard.json": "\n".join(dashboard()) + "\n",
         DEPLOY / "grafana-fleet.json": "\n".join(fleet_dashboard()) + "\n",
         **{DEPLOY / "kubernetes/base" / name: text for name, text in texts_below("base").items()},
     }
-    return texts | {CONTENTS: "\n".join([NOTE, *contents_page(texts)]) + "\n"}
+    folders = (DOCS, ROOT / "benchmarks", SUPPORT)
+    for page in (page for folder in folders for page in folder.glob("*.md")):
+        if "<!-- made: " in (text := _read(page)):
+            texts[page] = filled(text, MAKERS)
+    return texts
+
+
+def _fast_paths() -> Iterator[str]:
+    yield from table(("name", "without it"), ((f"`{name}`", cost) for name, cost in COSTS.items()))
+
+
+def _vllm_names() -> Iterator[str]:
+    rows = (
+        (f"`{name}`", "<br>".join(f"`{place.removesuffix(':*')}`" for place in entry.places))
+        for name, entry in NAMES.items()
+    )
+    yield from table(("name", "modules, the newest first"), rows)
 
 
 def _read(path: Path) -> str:
@@ -106,29 +100,23 @@ def _read(path: Path) -> str:
 
 
 def _options() -> Iterator[str]:
-    yield "# Options\n"
-    yield "*For people who write a serving.properties: every option, its values and its meaning.*\n"
-    yield "Start with [the 20 options you will use](common-options.md). This page has every option"
-    yield "of LMI; some have a row for each engine. An arrow names what the option sets.\n"
-    yield "- `lmi-backend check FOLDER` says what becomes of your options."
-    yield "- `lmi-backend options WORD --engine ENGINE` explains an option under an engine."
-    yield "- [Coming from LMI](migrating-from-lmi.md#what-stays) says which source wins.\n"
-    yield "The source of this page is `lmi_backend/options/table/`."
     live = [option for option in OPTIONS if option.status == "mapped"]
     for scope, options in groupby(sorted(live, key=_scope), key=_scope):
-        yield f"\n## {_title(scope)}\n"
+        yield f"## {_title(scope)}\n"
         rows = [_option_row(option) for option in options]
-        yield from _table(("option", "accepted", "default", "environment", "meaning"), rows)
+        yield from table(("option", "accepted", "default", "environment", "meaning"), rows)
+        yield ""
     for status in ("ignored", "refused"):
-        yield f"\n## {status.capitalize()}\n"
+        yield f"## {status.capitalize()}\n"
         ended = [option for option in OPTIONS if option.status == status]
         rows = [(f"`{row.name}`", _title(row.scope), row.reason) for row in ended]
-        yield from _table(("option", "for", "reason"), rows)
+        yield from table(("option", "for", "reason"), rows)
+        yield ""
     for implementation in implementations():
         yield from _passed(implementation)
-    yield "\n## Environment variables\n"
+    yield "## Environment variables\n"
     rows = [(f"`{name}`", status.word, status.detail) for name, status in VARIABLES.items()]
-    yield from _table(("variable", "status", "what becomes of it"), rows)
+    yield from table(("variable", "status", "what becomes of it"), rows)
 
 
 def _passed(engine: str) -> Iterator[str]:
@@ -136,15 +124,15 @@ def _passed(engine: str) -> Iterator[str]:
     signature = recorded_signature(engine)
     if signature is None:
         return
-    yield f"\n## Passed to {_title(engine)}\n"
+    yield f"## Passed to {_title(engine)}\n"
     yield f"Arguments of {_title(engine)} {signature.version}, with `option.` before them. The"
     yield "engine reads their values. Another version has those of its installed files.\n"
-    yield from _table(("option", "type", "default"), _argument_rows(engine, signature.arguments))
+    yield from table(("option", "type", "default"), _argument_rows(engine, signature.arguments))
     if signature.server:
         yield f"\n### Passed to the HTTP server of {_title(engine)}\n"
         yield "These change how bodies are read and answered. The server itself is not started.\n"
         settable = {name: each for name, each in signature.server.items() if is_text_for(each.type)}
-        yield from _table(("option", "type", "default"), _argument_rows(engine, settable))
+        yield from table(("option", "type", "default"), _argument_rows(engine, settable))
 
 
 def _argument_rows(engine: str, arguments: Mapping[str, Argument]) -> list[tuple[str, ...]]:
@@ -184,36 +172,28 @@ def _option_row(option: AnyOption) -> tuple[str, ...]:
 
 
 def _parameters() -> Iterator[str]:
-    yield "# Request parameters\n"
-    yield "*For people who send requests: every parameter of a request.*\n"
-    yield "Names from `lmi_backend/clients/fields.py`, usable in LMI's `parameters`, as request"
-    yield "parameters of Triton, and in `sampling_parameters`.\n"
-    rows = [
+    rows = (
         (f"`{name}`", field.kind.accepted, "" if field.target in CONTROLS else field.target)
         for name, field in FIELDS.items()
-    ]
-    yield from _table(("parameter", "accepted", "sets"), rows)
-    yield "\nNot served. These values change nothing, and any body may have them. Other values are"
-    yield "refused by name: with 422 in bodies of Text Generation Inference, else with 400."
-    yield "LMI's bodies are the exception. LMI itself passes over them, so a body that it answers"
-    yield "is answered here too, and the log names the parameter once.\n"
-    neutral = [(f"`{n}`", ", ".join(f"`{v}`" for v in values)) for n, values in NEUTRAL.items()]
-    yield from _table(("parameter", "accepted"), neutral)
-    yield f"\nIgnored: {', '.join(f'`{name}`' for name in sorted(IGNORED))}."
+    )
+    yield from table(("parameter", "accepted", "sets"), rows)
+
+
+def _neutral_parameters() -> Iterator[str]:
+    rows = ((f"`{n}`", ", ".join(f"`{v}`" for v in values)) for n, values in NEUTRAL.items())
+    yield from table(("parameter", "accepted"), rows)
+
+
+def _ignored_parameters() -> Iterator[str]:
+    yield f"Ignored: {', '.join(f'`{name}`' for name in sorted(IGNORED))}."
 
 
 def _tensors() -> Iterator[str]:
-    yield "# Tensors\n"
-    yield "*For clients of Triton's ports: every input and output of the models.*\n"
-    yield "Every input is optional, but a request needs one input with a prompt. A dimension of -1"
-    yield "accepts any length. The models for other clients share the workers of NAME;"
-    yield "`lmi-backend convert --clients` writes them. The table in the code is"
-    yield "`lmi_backend/repository/tensors.py`.\n"
     rows = [
         (f"`{variant.model_name('NAME')}`", f"`{variant.clients}`", variant.help, _mode(variant))
         for variant in VARIANTS.values()
     ]
-    yield from _table(("model", "`--clients`", "for", "mode"), rows)
+    yield from table(("model", "`--clients`", "for", "mode"), rows)
     shown: set[tuple[Tensor, ...]] = set()
     for variant in VARIANTS.values():
         for title, tensors in (("Inputs", variant.inputs), ("Outputs", variant.outputs)):
@@ -232,7 +212,7 @@ def _tensor_table(title: str, variant: Variant, tensors: tuple[Tensor, ...]) -> 
         for tensor in tensors
         if not extends or tensor not in MAIN.inputs
     ]
-    yield from _table(("name", "type", "shape", "meaning"), rows)
+    yield from table(("name", "type", "shape", "meaning"), rows)
 
 
 def _mode(variant: Variant) -> str:
@@ -248,12 +228,8 @@ def _tensor_row(tensor: Tensor, variant: Variant) -> tuple[str, ...]:
 
 
 def _wire() -> Iterator[str]:
-    yield "# Requests and answers\n"
-    yield "*For people who write a client: requests and their answers, case by case.*\n"
-    yield "The tests run each of these cases. Tensors and parameters are shown as a body of"
-    yield "`/generate`. An answer is shown with each of its responses. `tests/wire/` has them.\n"
     for file in sorted(WIRE.glob("*.json")):
-        yield f"\n## {file.stem.replace('_', ' ')}\n"
+        yield f"## {file.stem.replace('_', ' ')}\n"
         for case in json.loads(file.read_text(encoding="utf-8")):
             yield from _case(case)
 
@@ -283,14 +259,39 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield _row(head)
-    yield _row(("---",) * len(head))
-    yield from map(_row, rows)
-
-
-def _row(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+MAKERS: Makers = {
+    "clients": clients_page.clients,
+    "commands": commands,
+    "contents": contents,
+    "engines": engines,
+    "fast-paths": _fast_paths,
+    "front-end-metrics": metrics_page.front_end_metrics,
+    "ignored-parameters": _ignored_parameters,
+    "members": clients_page.members,
+    "metrics": metrics_page.metrics,
+    "neutral-parameters": _neutral_parameters,
+    "newest-results": results_page.newest_results,
+    "newest-runs": results_page.newest_runs,
+    "options": _options,
+    "parameters": _parameters,
+    "paths": clients_page.paths,
+    "planner-errors": planner_tables.planner_errors,
+    "planner-fits": planner_tables.planner_fits,
+    "planner-logs": planner_tables.planner_logs,
+    "planner-not-compared": planner_page.not_compared,
+    "planner-predicted": planner_page.predicted,
+    "programs": run_clients.programs,
+    "questions": metrics_page.questions,
+    "regimes": results_page.regimes,
+    "server-releases": compat_page.server_releases,
+    "support": support,
+    "tensors": _tensors,
+    "vllm-metrics": metrics_page.vllm_metrics,
+    "vllm-names": _vllm_names,
+    "vllm-releases": compat_page.vllm_releases,
+    "wire": _wire,
+}
+"""Name of a part of a page to what makes its lines."""
 
 
 if __name__ == "__main__":

@@ -1,59 +1,14 @@
-"""What an operator looks at: the page of metrics, and a Grafana dashboard of the same questions."""
+"""What an operator looks at: tables of metrics, and what to ask, in PromQL."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from page_parts import table
+
 from lmi_backend.frontend.operators.metrics import FAMILIES as FRONT_END_FAMILIES
 from lmi_backend.serving.metrics import FAMILIES, VLLM_NAMES
-
-_HEAD = """# Metrics
-
-*For operators: each metric, what it counts, and where to scrape it.*
-
-Triton's `/metrics` has these metrics. Each has the label `model`, and some have `worker`.
-`lmi_requests_total` also has `outcome`: `stop`, `length`, `error` or the code of an error.
-`lmi_engine_fast_path` has `name` and `state` ([engines.md](engines.md)): `private` is in use,
-`public` means that vLLM differs, `chosen` means that an option decided. A histogram has `_bucket`,
-`_sum` and `_count`, for `histogram_quantile`. Triton types each of them as a counter. The front
-end's `/metrics` types the family as a histogram, for collectors that need the type.
-"""
-_VLLM = """
-Metrics of vLLM's server and of Triton's vLLM backend have their names here too. They are at most a
-second old. Their labels are `model`, `version` and `model_name`; those of a worker have `engine`.
-Dashboards for these servers work unchanged. `REPORT_CUSTOM_METRICS: "false"` in the parameters of
-config.pbtxt turns them off.
-
-For non-streamed answers vLLM reports the first token's time. Elsewhere (OpenAI's bodies, several
-answers, other engines) the response time counts as the first-token time, without inter-token times.
-Not here: `vllm:request_{queue,prefill,decode}_time_seconds` and `vllm:iteration_tokens_total`.
-
-| name here | name there |
-| --- | --- |"""
-_TRTLLM = """
-TensorRT-LLM reports its KV cache by `get_stats_async`, read once a second under load.
-With `option.enable_iter_perf_stats=false` they stay 0. Prompt tokens count as whole blocks.
-"""
-_FLEETS = """
-The front end's `/metrics` shows all of this, and the metrics that endpoint pickers route by. These
-have the names of vLLM's own server, one series over all models and workers:
-
-- `vllm:num_requests_running`, `vllm:num_requests_waiting`, and `vllm:kv_cache_usage_perc` of the
-  fullest worker; with one model they have the label `model_name`
-- `vllm:cache_config_info` (`block_size`, `num_gpu_blocks`), unless models differ in `block_size`
-- `vllm:lora_requests_info` (`max_lora`, `running_lora_adapters`, `waiting_lora_adapters`)
-
-The front end's own metrics have the labels `model` and `process`. Each of `--frontend-processes`
-counts its own, and any of them answers.
-
-| name | kind | meaning |
-| --- | --- | --- |"""
-_QUESTIONS_HEAD = """
-## What to ask
-
-[deploy/](../deploy/README.md) has these as a Grafana dashboard, and Prometheus alerts.
-"""
 
 
 @dataclass(frozen=True)
@@ -246,23 +201,31 @@ FLEET_QUESTIONS = (
 """The same of the dashboard of a fleet: a line a pod, and one of all."""
 
 
-def metrics_page() -> Iterator[str]:
-    """Yield the lines of docs/metrics.md."""
-    yield _HEAD
-    yield "| name | kind | meaning |"
-    yield "| --- | --- | --- |"
-    for name, (kind, text) in FAMILIES.items():
-        yield f"| `{name}` | {kind.lower()} | {text} |"
-    yield _VLLM
-    for name, theirs in VLLM_NAMES.items():
-        yield f"| `{name}` | {', '.join(f'`{each}`' for each in theirs)} |"
-    yield _TRTLLM
-    yield _FLEETS
-    for name, (kind, _, text) in FRONT_END_FAMILIES.items():
-        yield f"| `{name}` | {kind} | {text} |"
-    yield _QUESTIONS_HEAD
-    yield "| what | PromQL |"
-    yield "| --- | --- |"
-    for question in QUESTIONS:
-        query = list(question.queries.values())[-1].replace("$__rate_interval", "5m")
-        yield f"| {question.title} | `{query}` |"
+def metrics() -> Iterator[str]:
+    """Yield the lines of the table of Triton's metrics."""
+    rows = ((f"`{name}`", kind.lower(), text) for name, (kind, text) in FAMILIES.items())
+    yield from table(("name", "kind", "meaning"), rows)
+
+
+def vllm_metrics() -> Iterator[str]:
+    """Yield the lines of the table of names that vLLM's server has too."""
+    rows = (
+        (f"`{name}`", ", ".join(f"`{each}`" for each in theirs))
+        for name, theirs in VLLM_NAMES.items()
+    )
+    yield from table(("name here", "name there"), rows)
+
+
+def front_end_metrics() -> Iterator[str]:
+    """Yield the lines of the table of the front end's own metrics."""
+    rows = ((f"`{name}`", kind, text) for name, (kind, _, text) in FRONT_END_FAMILIES.items())
+    yield from table(("name", "kind", "meaning"), rows)
+
+
+def questions() -> Iterator[str]:
+    """Yield the lines of the table of what to ask."""
+    rows = (
+        (each.title, f"`{list(each.queries.values())[-1].replace('$__rate_interval', '5m')}`")
+        for each in QUESTIONS
+    )
+    yield from table(("what", "PromQL"), rows)

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 from planner_page import DATA, facts_of, known_configs
@@ -96,6 +97,7 @@ class Log:
         return 100 * (found / self.tokens - 1)
 
 
+@cache
 def logs() -> list[Log]:
     """Return the rows with a known model."""
     models = json.loads((DATA / "models_2026.json").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner_introduction import INTRODUCTION, LOGS
+from page_parts import ROOT, table
 
 from lmi_backend.sizing.libraries import cuda_graphs
 from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, estimate_memory
@@ -21,7 +21,7 @@ from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 from lmi_backend.sizing.step import GRAPHS_DEDUCTED, Step
 from lmi_backend.units import GIB
 
-DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "planner"
+DATA = ROOT / "tests" / "data" / "planner"
 _H100_GIB = 79.19
 _OLDEST = (0, 11)
 _CACHE_BYTES = {"": 2.0, "fp8": 1.0, "fp8_e5m2": 1.0}
@@ -74,6 +74,7 @@ class Comparison:
         return self.tokens / self.measured * 0.005 + 2 * self.estimate.block_size
 
 
+@cache
 def comparisons() -> list[Comparison]:
     """Return every published log with its prediction, or with the reason why it has none."""
     configs = known_configs()
@@ -166,43 +167,34 @@ def _number(text: str) -> float:
     return float(match[1]) if match else 0.0
 
 
-def planner_page() -> Iterator[str]:
-    """Yield the lines of the page."""
+def predicted() -> Iterator[str]:
+    """Yield the lines of the tables of logs that are compared: all errors, and each log."""
     found = comparisons()
-    compared = [each for each in found if each.estimate and not each.reason]
-    errors = [abs(each.error) for each in compared]
-    yield INTRODUCTION
-    yield "## Predicted and measured\n"
-    yield (
-        f"{len(compared)} published logs with complete settings, weights computed from "
-        f"config.json. GiB of KV cache on a device: median error {statistics.median(errors):.2f} "
-        f"%, the largest {max(errors):.1f} %. The tokens are what the log's own GiB hold by the "
-        "planner's layout, so they check layers, groups and blocks alone. Each line's vLLM links "
-        "to the log. P is predicted, M measured, in GiB.\n"
-    )
+    shown = [each for each in found if each.estimate and not each.reason]
+    errors = [abs(each.error) for each in shown]
     graphs = graph_differences(found)
-    yield (
-        f"CUDA graphs compared with the {len(graphs)} estimates that 0.19 logs: half are within "
-        f"{statistics.median(graphs):.2f} GiB, the farthest is {max(graphs):.2f} GiB off.\n"
-    )
-    yield (
-        "| model | tp x pp | vLLM | weights P / M | peak activation P / M | non-torch P / M "
-        "| KV cache P / M | error | tokens P / M |"
-    )
-    yield f"|{' --- |' * 9}"
-    for each in sorted(compared, key=lambda each: (each.row["vllm"], each.row["model"])):
-        yield from _line(each)
-    yield "\n## Not compared\n"
-    yield from _not_compared(found)
-    # That module reads this one.
-    import planner_tables  # noqa: PLC0415
-    from planner_logs import logs  # noqa: PLC0415
-
-    newest = logs()
-    yield LOGS
-    yield from planner_tables.table(newest)
+    rows = [
+        (
+            "GiB of KV cache",
+            str(len(errors)),
+            *(f"{each:.2f} %" for each in _middle_and_most(errors)),
+        ),
+        (
+            "CUDA graphs",
+            str(len(graphs)),
+            *(f"{each:.2f} GiB" for each in _middle_and_most(graphs)),
+        ),
+    ]
+    yield from table(("what", "logs", "median error", "the largest"), rows)
     yield ""
-    yield from planner_tables.summary(newest)
+    heads = ["model", "tp x pp", "vLLM", "weights P / M", "peak activation P / M"]
+    heads += ["non-torch P / M", "KV cache P / M", "error", "tokens P / M"]
+    ordered = sorted(shown, key=lambda each: (each.row["vllm"], each.row["model"]))
+    yield from table(heads, (_cells(each, each.estimate) for each in ordered if each.estimate))
+
+
+def _middle_and_most(errors: list[float]) -> tuple[float, float]:
+    return statistics.median(errors), max(errors)
 
 
 def graph_differences(found: list[Comparison]) -> list[float]:
@@ -211,30 +203,30 @@ def graph_differences(found: list[Comparison]) -> list[float]:
     return [abs(each.graphs / GIB - _number(each.row["cudagraph_gib"])) for each in logged]
 
 
-def _line(each: Comparison) -> Iterator[str]:
-    row, found = each.row, each.estimate
-    if found is None:
-        return
-    pairs = (
+def _cells(each: Comparison, found: MemoryEstimate) -> Iterator[str]:
+    row = each.row
+    yield from (row["model"], f"{row['tp']} x {row['pp'] or 1}", f"[{row['vllm']}]({row['url']})")
+    for predicted, measured in (
         (found.weights, row["model_loading_gib_per_gpu"]),
         (found.activations, row["peak_activation_gib"]),
         (found.overhead, row["non_torch_gib"]),
-    )
-    parts = [f"{predicted / GIB:.2f} / {measured or '-'}" for predicted, measured in pairs]
-    parts.append(f"{found.kv_cache / GIB:.2f} / {each.measured:.2f}")
-    tokens = f"{each.tokens:,} / {int(row['kv_tokens']):,}" if row["kv_tokens"] else "-"
-    where = f"{row['tp']} x {row['pp'] or 1}"
-    cells = (row["model"], where, f"[{row['vllm']}]({row['url']})", *parts)
-    yield f"| {' | '.join(cells)} | {each.error:+.2f} % | {tokens} |"
+        (found.kv_cache, f"{each.measured:.2f}"),
+    ):
+        yield f"{predicted / GIB:.2f} / {measured or '-'}"
+    yield f"{each.error:+.2f} %"
+    yield f"{each.tokens:,} / {int(row['kv_tokens']):,}" if row["kv_tokens"] else "-"
 
 
-def _not_compared(found: list[Comparison]) -> Iterator[str]:
-    yield "| model | vLLM | why its GiB are not compared | tokens P / M |"
-    yield "| --- | --- | --- | --- |"
-    for each in found:
-        if not each.reason:
-            continue
-        row = each.row
-        tokens = f"{each.tokens:,} / {int(row['kv_tokens']):,}" if each.tokens else "-"
-        link = f"[{row['vllm']}]({row['url']})"
-        yield f"| {row['model']} | {link} | {each.reason} | {tokens} |"
+def not_compared() -> Iterator[str]:
+    """Yield the lines of the table of the other logs, each with the reason."""
+    rows = [
+        (
+            each.row["model"],
+            f"[{each.row['vllm']}]({each.row['url']})",
+            each.reason,
+            f"{each.tokens:,} / {int(each.row['kv_tokens']):,}" if each.tokens else "-",
+        )
+        for each in comparisons()
+        if each.reason
+    ]
+    yield from table(("model", "vLLM", "why its GiB are not compared", "tokens P / M"), rows)

@@ -30,6 +30,7 @@ from client_programs import PROGRAMS, Program
 from compat import call_uv
 from install import ENVIRONMENTS, ROOT, InstallError, uv_options
 from npm_advisories import npm_of
+from page_parts import table
 
 RESULTS: Final = ROOT / "tests" / "data" / "client_programs.json"
 TESTS: Final = "tests/clients/run_programs.py"
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> int:
         return 0
     chosen = parsed.only or (list(PROGRAMS) if parsed.all else waiting(recorded()))
     status = _run_tests(chosen, is_kept=parsed.keep) if chosen else 0
-    print("\n".join(table(recorded())))
+    print("\n".join(programs()))
     return status
 
 
@@ -158,15 +159,15 @@ def write(program: Program, outcome: Mapping[str, Any], results: Path = RESULTS)
     results.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
 
 
-def table(record: Mapping[str, Any]) -> Iterator[str]:
+def programs(results: Path = RESULTS) -> Iterator[str]:
     """Yield the lines of a table of the record."""
-    yield "| program | version | told where by | run on | what passed |"
-    yield f"{'| --- ' * 5}|"
-    for name, program in PROGRAMS.items():
-        if name in record:
-            each = record[name]
-            cells = (program.title, each["version"], program.url, each["date"], _outcome(each))
-            yield f"| {' | '.join(cells)} |"
+    record = recorded(results)
+    rows = (
+        (program.title, each["version"], program.url, each["date"], _outcome(each))
+        for name, program in PROGRAMS.items()
+        if (each := record.get(name))
+    )
+    yield from table(("program", "version", "told where by", "run on", "what passed"), rows)
 
 
 def _outcome(each: Mapping[str, Any]) -> str:

@@ -1,26 +1,22 @@
-"""tests/support/README.md: what each module that tests share gives, from its first line."""
+"""The table of tests/support/README.md: what each module that tests share gives."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
-SUPPORT: Final = Path(__file__).resolve().parent.parent / "tests" / "support"
-PAGE: Final = SUPPORT / "README.md"
-_HEAD: Final = """# What tests share
+from page_parts import ROOT, table
 
-Tests import these modules as `tests.support`. Each row is the first line of its module.
-
-| module | what it gives |
-| --- | --- |"""
+SUPPORT: Final = ROOT / "tests" / "support"
 
 
-def support_page() -> Iterator[str]:
-    """Yield the lines of the page."""
-    yield _HEAD
-    for module in sorted(SUPPORT.glob("*.py")):
-        about = ast.get_docstring(ast.parse(module.read_text("utf-8")))
-        if module.name != "__init__.py" and about:
-            yield f"| `{module.name}` | {about.splitlines()[0]} |"
+def support() -> Iterator[str]:
+    """Yield the lines of the table: the first line of each module."""
+    modules = [each for each in sorted(SUPPORT.glob("*.py")) if each.name != "__init__.py"]
+    rows = ((f"`{each.name}`", _about(each.read_text("utf-8"))) for each in modules)
+    yield from table(("module", "what it gives"), rows)
+
+
+def _about(source: str) -> str:
+    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]

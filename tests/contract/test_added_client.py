@@ -15,7 +15,7 @@ from tests.support.places import TESTS
 
 FAKE = TESTS / "fakes" / "added_client"
 CASE = json.loads((FAKE / "wire.json").read_text(encoding="utf-8"))
-PAGE = "import clients_page; print(*clients_page._paths(), sep='\\n')"
+PAGE = "import clients_page; print(*clients_page.paths(), sep='\\n')"
 STUB = """
 from lmi_backend.clients.registry import is_at_once, path_at
 print(is_at_once("/api/chat"), path_at("/api/chat").by_tensor)

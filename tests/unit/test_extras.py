@@ -26,7 +26,7 @@ def test_the_command_names_what_the_extra_brings(extra: str) -> None:
 
 def test_nothing_tells_people_to_install_what_is_on_no_index() -> None:
     files = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("deploy/*.md")]
-    files += [*(ROOT / "lmi_backend").rglob("*.py"), ROOT / "tools" / "engines_page.py"]
+    files += (ROOT / "lmi_backend").rglob("*.py")
     wrong = re.compile(
         r"pip install [\"']?lmi-backend\b(?!\[extra\])|(?<!`pip install )lmi-backend\["
     )

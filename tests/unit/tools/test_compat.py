@@ -71,8 +71,8 @@ def test_a_short_run_keeps_what_the_other_tests_did_with_its_day(
         found = {"date": day, "version": version, "python": "3.11.7", "tests": tests}
         compat.record("vllm-0.13.0", found, results)
     monkeypatch.setattr(compat_page, "RESULTS", results)
-    cells = "13 of 14 (1) | 19, 2026-11-01 | - | - | - | - | -"
-    assert f"| 0.13.0 | {cells} | 3.11.7 | 2026-11-02 |" in list(compat_page.compat_section())
+    cells = "13 of 14: not `test_short::test_a` | 19, 2026-11-01 | - | - | - | - | -"
+    assert f"| 0.13.0 | {cells} | 3.11.7 | 2026-11-02 |" in list(compat_page.vllm_releases())
     # What an older release did says nothing of a newer one.
     newer = {"date": "2026-11-03", "version": "0.14.0", "python": "3.11.7", "tests": short}
     compat.record("vllm-0.13.0", newer, results)
@@ -89,11 +89,11 @@ def test_a_line_is_written_beside_the_others_and_becomes_a_row(
         compat.record(name, found | {"tests": compat.read_report(REPORT)}, results)
     assert list(json.loads(results.read_text(encoding="utf-8"))) == names
     monkeypatch.setattr(compat_page, "RESULTS", results)
-    page = list(compat_page.compat_section())
+    page = list(compat_page.vllm_releases())
     for shown in ("0.11.0.post2", "0.33.0, overlay"):
-        cells = "1 | 1 | 1 of 2 (1) | 1 | 1 | 0 of 1 | -"
+        failed = "1 of 2: not `test_openai_worker::test_c[vllm]`"
+        cells = f"1 | 1 | {failed} | 1 | 1 | 0 of 1 | -"
         assert f"| {shown} | {cells} | 3.11.7 | 2026-11-23 |" in page
-    assert "- 1: `test_openai_worker::test_c[vllm]`" in page
 
 
 def test_each_line_names_tests_that_are_there() -> None:

@@ -53,7 +53,7 @@ def test_a_record_keeps_the_others_and_tells_what_is_left(tmp_path: Path) -> Non
     assert OTHER not in run_clients.waiting(record)
     assert NAME in run_clients.waiting(record)
     assert OTHER in run_clients.waiting({OTHER: record[OTHER] | {"version": "0"}})
-    lines = list(run_clients.table(record))
+    lines = list(run_clients.programs(results))
     assert lines[2].endswith("| not installed: no version of x |")
     assert lines[3].endswith("| 1 of 2; not `tool` |")
 

@@ -1,0 +1,73 @@
+"""Parts of pages that are made of JSON files, and what a page may name."""
+
+import json
+from pathlib import Path
+
+import page_parts
+import pytest
+from page_parts import check_places, filled
+
+from lmi_backend.ipc.flush_policy import MAX_RESPONSES, RESPONSE_SECONDS
+
+ROWS = [{"a": 1234.5, "of": {"p50": 2}, "test": "x"}, {"a": None, "of": {}, "test": ""}]
+PAGE = """# A page
+
+<!-- made: table data.json {} -->
+stale
+<!-- end -->
+
+<!-- made: more -->
+
+<!-- end -->
+The end.
+"""
+
+
+def _table(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(page_parts, "ROOT", tmp_path)
+    data = {"rows": ROWS, "of_names": {"x": 1, "y": 2}, "of_rows": {"z": ROWS[0]}, "one": ROWS[0]}
+    (tmp_path / "data.json").write_text(json.dumps(data), "utf-8")
+    page = filled(PAGE.format(words), {"more": lambda: ["made"]})
+    assert page == filled(page, {"more": lambda: ["made"]})
+    begin, _, rest = page.partition("-->\n\n")
+    made, _, rest = rest.partition("\n\n<!-- end -->\n")
+    assert begin.startswith("# A page\n\n<!-- made: table data.json ")
+    assert rest == "\n<!-- made: more -->\n\nmade\n\n<!-- end -->\nThe end.\n"
+    return made.splitlines()[2:]
+
+
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        ("rows | a={a:,.0f} | half={of[p50]} of {a}", ["| 1,234 | 2 of 1234.5 |", "| - | - |"]),
+        ("rows | test=`{test}`", ["| `x` |", "|  |"]),
+        ("of_names | name={key} | value", ["| x | 1 |", "| y | 2 |"]),
+        ("of_rows | key | test", ["| z | x |"]),
+        ("one/ | test", ["| x |"]),
+        ("one/of/ | p50", ["| 2 |"]),
+    ],
+)
+def test_a_table_has_a_row_for_each_entry(
+    words: str, rows: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _table(words, tmp_path, monkeypatch) == rows
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "lmi_backend/none.py",
+        "tests/unit/tools/test_none.py::test_a",
+        "tests/unit/tools/test_page_parts.py::test_none",
+    ],
+)
+def test_a_page_names_what_is_there(place: str) -> None:
+    check_places("`tests/unit/tools/test_page_parts.py::test_a_page_names_what_is_there`")
+    with pytest.raises(SystemExit, match=place):
+        check_places(f"| `{place}` |")
+
+
+def test_the_flush_policy_of_the_page_is_that_of_the_code() -> None:
+    page = (page_parts.ROOT / "docs" / "scaling.md").read_text("utf-8")
+    assert f"about {RESPONSE_SECONDS * 1e6:.0f} µs of stub" in page
+    assert f"{MAX_RESPONSES:,} responses a second" in page.replace("\n", " ")

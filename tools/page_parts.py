@@ -1,0 +1,108 @@
+"""Fill the parts of a page that are made: those between `<!-- made: … -->` and `<!-- end -->`.
+
+    <!-- made: NAME -->                                     what `make docs` has under this name
+    <!-- made: table FILE KEYS | HEAD | HEAD=FORMAT … -->   a row for each entry of a JSON file
+
+KEYS lead to a list, or to a mapping whose rows have `key` and `value`, or what each value has. With
+a final `/` they lead to the only row. A format is that of Python; a cell is empty where its value
+is, and `-` where the entry has none. Tests and modules that a table names must exist.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from string import Formatter
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+_PART: Final = re.compile(r"^(<!-- made: (.+?) -->\n).*?^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
+_PLACE: Final = re.compile(r"`((?:lmi_backend|tests|tools)/[\w./]+\.py)(?:::(\w+))?`")
+_BAR: Final = re.compile(r"(?<!\\)\|")
+_ESCAPED: Final = r"\\|"
+
+Makers = Mapping[str, Callable[[], Iterable[str]]]
+
+
+def filled(text: str, makers: Makers) -> str:
+    """Return a page with the parts of today.
+
+    Raises:
+        SystemExit: a table names a test or a module that is not there.
+    """
+
+    def part(found: re.Match[str]) -> str:
+        name, _, words = found[2].partition(" ")
+        lines = json_table(words) if name == "table" else makers[name]()
+        made = "".join(f"{line}\n" for line in lines)
+        return f"{found[1]}\n{made}\n{found[3]}"
+
+    whole = _PART.sub(part, text)
+    check_places(whole)
+    return whole
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Yield the lines of a table."""
+    heads = list(heads)
+    for cells in (heads, ["---"] * len(heads), *rows):
+        yield f"| {' | '.join(_BAR.sub(_ESCAPED, cell) for cell in cells)} |"
+
+
+def json_table(words: str) -> Iterator[str]:
+    """Yield the lines of a table of a JSON file."""
+    place, *columns = words.split(" | ")
+    formats = {
+        head: form or f"{{{head}}}" for head, _, form in (each.partition("=") for each in columns)
+    }
+    rows = ([_cell(form, row) for form in formats.values()] for row in _entries(place))
+    yield from table(formats, rows)
+
+
+def _entries(place: str) -> list[dict[str, Any]]:
+    file, _, keys = place.partition(" ")
+    found = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    for key in filter(None, keys.split("/")):
+        found = found[key]
+    if keys.endswith("/"):
+        return [found]
+    if isinstance(found, dict):
+        found = [
+            {"key": key, **(each if isinstance(each, dict) else {"value": each})}
+            for key, each in found.items()
+        ]
+    rows: list[dict[str, Any]] = found
+    return rows
+
+
+def _cell(form: str, row: dict[str, Any]) -> str:
+    fields = (name for _, name, _, _ in Formatter().parse(form) if name)
+    if any(row.get(name) == "" for name in fields):
+        return ""
+    try:
+        return form.format_map(row)
+    except (KeyError, TypeError, ValueError):
+        return "-"
+
+
+def check_places(text: str) -> None:
+    """Refuse a text that names a module, or a test as tests/FILE::FUNCTION, which is not there.
+
+    Raises:
+        SystemExit: it does.
+    """
+    for file, function in _PLACE.findall(text):
+        if not (ROOT / file).is_file() or (function and function not in _functions(file)):
+            message = f"a page names {file}{'::' * bool(function)}{function}, which is not there"
+            raise SystemExit(message)
+
+
+@cache
+def _functions(file: str) -> frozenset[str]:
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(node.name for node in tree.body if isinstance(node, kinds))
