@@ -4,8 +4,7 @@
     python tools/pauses.py --server --kills 10 --report docs/reliability.md    about five minutes
 
 Kills are at random times, those of a worker after it has a spare again. With --server the stub and
-tritonserver are killed in turn, and the worker outlives them. The row in the page is replaced;
-`make chaos` keeps it.
+tritonserver are killed in turn, and the worker outlives them. Its table in the page is replaced.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from install import ROOT
 
 sys.path.insert(0, str(ROOT))
 from tests.support import pauses
-from tests.support.chaos_report import replace_pauses
+from tests.support.measured import replace_part, rows
 from tests.support.places import ENGINE_PYTHON, TINY
 from tests.support.serving import serve, write_properties
 
@@ -57,7 +56,8 @@ def main() -> None:
             seen = kill(served, options.kills, _say, options.seed)
     _say(" | ".join(seen.row()))
     if options.report:
-        replace_pauses(options.report, seen.row())
+        name = f"pauses-of-{'server' if options.server else 'worker'}"
+        replace_part(options.report, name, rows("fault", "what was seen", of=[seen.row()]))
 
 
 def _say(text: str) -> None:

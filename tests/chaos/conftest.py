@@ -1,6 +1,5 @@
 """Servers to break, and the page of what came of it."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -37,7 +36,7 @@ def report(request: pytest.FixtureRequest) -> Iterator[Report]:
     report = Report()
     yield report
     if path := request.config.getoption("--report"):
-        report.write(path, len(os.sched_getaffinity(0)))
+        report.write(path)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from tests.support.fleet_report import FleetReport
 from tests.support.pods import Pod, pods
 from tests.support.proxies import PROXIES
 from tests.support.routers import ROUTERS, Router, Running
-from tests.support.steady_load import STREAMS, TOKENS
 
 STOPPED_SECONDS = 6.0
 SHORT = ("Envoy",)
@@ -54,7 +53,7 @@ def fleet_report(request: pytest.FixtureRequest) -> Iterator[FleetReport]:
     report = FleetReport()
     yield report
     if path := request.config.getoption("--fleet-report"):
-        report.write(path, streams=STREAMS, tokens=TOKENS, hang=STOPPED_SECONDS)
+        report.write(path)
 
 
 @pytest.fixture(scope="session")

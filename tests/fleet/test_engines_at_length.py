@@ -80,9 +80,8 @@ def test_sticky_sessions_find_their_prefixes(
             )
         shares.append(cached / asked)
     spread, kept = shares
-    fleet_report.prefixes.append(
-        f"| {sticky.name} {sticky.version()} | {spread:.0%} | {kept:.0%} |"
-    )
+    name = f"{sticky.name} {sticky.version()}"
+    fleet_report.prefixes.append((name, f"{spread:.0%}", f"{kept:.0%}"))
     assert kept > spread
 
 

@@ -1,9 +1,100 @@
 """docs/reliability.md says what bounds each buffer, in the figures of the code."""
 
-from tests.support.bounds import table
+import re
+
+import pytest
+
+from lmi_backend.clients.triton.inference import MOST_TEXT
+from lmi_backend.endpoint.backlog import UNREAD_BYTES as UNREAD_BYTES_OF_ONE
+from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
+from lmi_backend.endpoint.kept import ALL_KEPT_BYTES as ALL_KEPT_IN_STUB
+from lmi_backend.endpoint.kept import KEPT_BYTES as KEPT_IN_STUB
+from lmi_backend.engines.bodies import FEWEST_VALUES
+from lmi_backend.engines.body_texts import MOST_ITEMS
+from lmi_backend.engines.vllm.images import TIMES, WAIT_SECONDS
+from lmi_backend.frontend.answer import ALL_UNREAD_BYTES
+from lmi_backend.frontend.connection import UNSENT_BYTES
+from lmi_backend.frontend.http.bodies import ALL_BODIES, FREE_BYTES
+from lmi_backend.frontend.http.encodings import MOST_ENCODINGS, WINDOW_BYTES
+from lmi_backend.frontend.http.protocol import HEAD_BYTES, MOST_HEADERS, WAITING_BYTES
+from lmi_backend.frontend.http.unread import UNREAD_BYTES
+from lmi_backend.frontend.keeping import ALL_KEPT_BYTES, KEPT_BYTES
+from lmi_backend.outline import LARGE, MOST_BYTES, MOST_VALUES, MOST_WIDE
+from lmi_backend.pool.connection import UNSENT_BYTES as UNSENT_TO_WORKER
+from lmi_backend.serving.limits import OPEN_BYTES
+from lmi_backend.supervisor.log_relay import KEPT_BYTES as KEPT_LINES
+from lmi_backend.worker.conversation import PAUSE_BYTES
+from lmi_backend.worker.handlers.provided.djl_python.inputs import (
+    MOST_VALUES as MOST_VALUES_OF_HANDLERS,
+)
+from lmi_backend.worker.outgoing import MOST_UNSENT
 from tests.support.places import ROOT
 
+PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+LARGE_BODY = f"of more than {LARGE >> 10} KiB"
 
-def test_the_page_has_the_bounds_of_the_code() -> None:
-    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
-    assert table() in page
+
+@pytest.mark.parametrize(
+    ("row", "cells"),
+    [
+        ("a head, a chunk's", [f"{HEAD_BYTES >> 10} KiB, {MOST_HEADERS} headers"]),
+        ("pipelined requests", [f"{WAITING_BYTES >> 10} KiB and one read"]),
+        (
+            "bodies, until their requests end",
+            [f"{ALL_BODIES} times `--max-body`, without the first {FREE_BYTES >> 10} KiB of each"],
+        ),
+        (
+            "a compressed body",
+            [f"in each of {MOST_ENCODINGS} encodings; a window of {WINDOW_BYTES >> 20} MiB"],
+        ),
+        (f"values of a JSON body {LARGE_BODY}", [f"{MOST_VALUES:,}"]),
+        (
+            "what is not in long strings",
+            [f"{MOST_BYTES >> 20} MiB; {MOST_WIDE:,} characters"],
+        ),
+        ("JSON, and texts that may be JSON", [f"{MOST_TEXT >> 20} MiB"]),
+        ("requests that a stub does not read", [f"{UNSENT_BYTES >> 20} MiB a model"]),
+        (
+            "an answer that its client does not read",
+            [f"{UNREAD_BYTES_OF_ONE >> 20} MiB", f"{ALL_UNREAD_BYTES >> 20} MiB"],
+        ),
+        (
+            "an answer that is kept for a client",
+            [f"{KEPT_BYTES >> 20} MiB", f"{ALL_KEPT_BYTES >> 20} MiB"],
+        ),
+        (
+            "the same answer, for the next front end",
+            [f"{KEPT_IN_STUB >> 20} MiB", f"{ALL_KEPT_IN_STUB >> 20} MiB a model"],
+        ),
+        ("what is written and not yet sent", [f"{UNREAD_BYTES >> 20} MiB, looked at each second"]),
+        (
+            "values of an OpenAI body",
+            [f"{FEWEST_VALUES:,}, or twice `max_model_len`; {MOST_ITEMS:,}"],
+        ),
+        (
+            "pixels of decoded images",
+            [f"{TIMES} times `VLLM_MAX_IMAGE_PIXELS`", f"503 after {WAIT_SECONDS:g} s"],
+        ),
+        (f"values of JSON {LARGE_BODY}", [f"{MOST_VALUES:,}"]),
+        (f"values of a body {LARGE_BODY}", [f"{MOST_VALUES_OF_HANDLERS:,}"]),
+        (
+            "output that a stub does not read",
+            [f"pauses from {PAUSE_BYTES >> 20} MiB on", f"{MOST_UNSENT >> 20} MiB"],
+        ),
+        ("requests that run or wait", [f"{OPEN_BYTES >> 30} GiB"]),
+        (
+            "requests that a worker does not read",
+            [f"{UNSENT_TO_WORKER >> 20} MiB a worker and one request"],
+        ),
+        (
+            "answers that a front end does not read",
+            [f"{UNREAD_BYTES_OF_ONE >> 20} MiB", f"{UNREAD_BYTES_IN_ALL >> 20} MiB"],
+        ),
+        ("lines of the log", [f"{KEPT_LINES >> 20} MiB"]),
+    ],
+)
+def test_the_page_has_the_bounds_of_the_code(row: str, cells: list[str]) -> None:
+    _, _, table = PAGE.partition("\n| what is held | where |")
+    (line,) = (each for each in table.splitlines() if each.startswith(f"| {row}"))
+    for cell in cells:
+        assert re.search(rf"(?<![\w,]){re.escape(cell)}(?!\w)", line), cell

@@ -5,8 +5,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.support.chaos_report import Report, replace_pauses
-from tests.support.pauses import SERVER, TOKENS, WORKER, Pauses
+from tests.support.chaos_report import Report
+from tests.support.measured import replace_part, rows
+from tests.support.pauses import TOKENS, Pauses
+from tests.support.places import ROOT
 
 
 def _stream(text: str, times: list[float], tokens: int = TOKENS, **more: Any) -> Any:
@@ -35,30 +37,18 @@ def test_each_stream_that_differs_from_an_undisturbed_one_counts() -> None:
     assert "The longest pause was 3.0 s, the median of the longest at each kill 2.0 s" in result
 
 
-def test_its_rows_are_kept_side_by_side(tmp_path: Path) -> None:
+def test_its_row_is_replaced_and_the_rest_of_the_page_stays(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    Report().write(page, 2)
-    rows = []
-    for what in (SERVER, WORKER, SERVER):
-        seen = Pauses(what=what)
-        seen.take([_stream("a b c", [0.0, 1.0 + len(rows)])], ["a b c"])
-        rows.append(seen.row())
-        replace_pauses(page, rows[-1])
-    last = [f"| {fault} | {result} |" for fault, result in (rows[1], rows[2])]
-    starts = tuple(f"| {what} is killed, " for what in (WORKER, SERVER))
-    assert [line for line in page.read_text().splitlines() if line.startswith(starts)] == last
-
-
-def test_its_row_is_replaced_and_stays_when_the_page_is_written(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    Report().write(page, 2)
-    kills = "vLLM's worker or its engine core is killed, {} times, with a spare"
-    for count in (5, 100):
-        replace_pauses(page, (kills.format(count), "seen"))
-    row = f"| {kills.format(100)} | seen |\n"
-    assert page.read_text().count("engine core is killed, ") == 1
-    assert row in page.read_text()
+    text = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+    page.write_text(text, "utf-8")
+    for number in ("5", "100"):
+        replace_part(page, "pauses-of-worker", rows("fault", "seen", of=[("killed", number)]))
+    assert "| fault | seen |\n| --- | --- |\n| killed | 100 |\n" in page.read_text("utf-8")
+    assert "| killed | 5 |" not in page.read_text("utf-8")
     report = Report()
     report.note_front("another", "seen")
-    report.write(page, 2)
-    assert f"| --- | --- |\n{row}| another | seen |\n" in page.read_text()
+    report.write(page)
+    made = page.read_text("utf-8")
+    assert "| fault | what was seen |\n| --- | --- |\n| another | seen |\n" in made
+    for mark in ("<!-- measured: ", "<!-- end -->", "\n## "):
+        assert made.count(mark) == text.count(mark)
