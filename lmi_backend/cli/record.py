@@ -18,8 +18,8 @@ from lmi_backend.printable import say
 from lmi_backend.supervisor.ports import url_of
 
 if TYPE_CHECKING:
-    from lmi_backend.record.files import Files
-    from lmi_backend.record.proxy import ProxySettings
+    from lmi_backend.migrate.proxy import ProxySettings
+    from lmi_backend.migrate.recording import Files
 
 _SMALLEST: Final = 1 << 20
 
@@ -67,10 +67,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _record(arguments: argparse.Namespace) -> int:
     try:
-        from lmi_backend.record.files import Files  # noqa: PLC0415  with the one below
-        from lmi_backend.record.proxy import ProxySettings  # noqa: PLC0415  an extra of the package
+        from lmi_backend.migrate.proxy import ProxySettings  # noqa: PLC0415  an extra of the package
+        from lmi_backend.migrate.recording import Files  # noqa: PLC0415  with the one below
     except ImportError as error:
-        message = f"record needs {pip_command('frontend')}: {error}"
+        message = f"record needs {pip_command('migrate')}: {error}"
         raise ConfigurationError(message) from error
     check_certificate(arguments)
     most = parse_size(arguments.max_disk, "--max-disk")
@@ -93,7 +93,7 @@ def _record(arguments: argparse.Namespace) -> int:
 
 
 def _serve(settings: ProxySettings, files: Files, folder: Path) -> int:
-    from lmi_backend.record.proxy import Proxy  # noqa: PLC0415  an extra of the package
+    from lmi_backend.migrate.proxy import Proxy  # noqa: PLC0415  an extra of the package
 
     def ready(port: int) -> None:
         scheme = "https" if settings.tls else "http"

@@ -15,25 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.cli.arguments import add_timeout
-from lmi_backend.errors import ConfigurationError
 from lmi_backend.front_end_settings import KEY_VARIABLE, PORT
-from lmi_backend.printable import log, say
-from lmi_backend.replay.judge import TOLERANCE, Judge
-from lmi_backend.replay.page import page_of
-from lmi_backend.replay.reading import read_corpus
-from lmi_backend.replay.report import Report, report_of
-from lmi_backend.replay.running import (
+from lmi_backend.migrate.judge import TOLERANCE, Judge
+from lmi_backend.migrate.reading import read_corpus
+from lmi_backend.migrate.report import Report, lines_of, report_of
+from lmi_backend.migrate.running import (
     MOST_AT_ONCE,
     OutcomeFile,
     Replay,
     recorded_at_once,
     replay_all,
 )
-from lmi_backend.replay.sending import Target
-from lmi_backend.replay.table import lines_of
+from lmi_backend.migrate.sending import Target
+from lmi_backend.printable import log, say
 
 if TYPE_CHECKING:
-    from lmi_backend.replay.reading import Corpus
+    from lmi_backend.migrate.reading import Corpus
 
 DIFFERENT: Final = 1
 """Exit status when more requests differ than are allowed."""
@@ -72,9 +69,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_speed(parser)
     _add_judging(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the result as an HTML page too"
-    )
     parser.set_defaults(run=_replay)
 
 
@@ -223,23 +217,10 @@ def _searching(done: int) -> None:
 
 
 def _write(arguments: argparse.Namespace, report: Report) -> None:
-    if arguments.html:
-        _write_page(arguments.html, page_of(report))
     if arguments.json:
         sys.stdout.write(json.dumps(report.as_dict(), indent=2) + "\n")
     else:
         sys.stdout.writelines(f"{line}\n" for line in lines_of(report))
-
-
-def _write_page(path: Path, page: str) -> None:
-    try:
-        # It quotes requests: others may read it when its owner says so.
-        with open(
-            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-        ) as file:
-            file.write(page)
-    except OSError as error:
-        raise ConfigurationError(f"--html {path}: cannot be written: {error.strerror}") from error
 
 
 def _number(kind: Callable[[str], Any], least: float, most: float) -> Callable[[str], Any]:

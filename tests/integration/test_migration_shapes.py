@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.migration.fates import FATES
-from lmi_backend.migration.instances import OTHERS, gpus_of
+from lmi_backend.migrate.fates import FATES, OTHERS, gpus_of
 from tests.support.places import CLIENTS_PYTHON
 
 SHAPES = {

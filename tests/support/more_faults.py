@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from lmi_backend.replay import kinds
+from lmi_backend.migrate import kinds
 from tests.support.faulty_proxy import Plant, Planted, in_events, in_json
 
 

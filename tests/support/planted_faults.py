@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lmi_backend.replay import kinds
+from lmi_backend.migrate import kinds
 from tests.support.faulty_proxy import Plant, Planted, in_event, in_events, in_json
 
 MORE = {"temperature": 0, "top_p": 1.0, "seed": 7, "user": "someone", "max_tokens": 4}

@@ -1,0 +1,161 @@
+"""Read recorded exchanges from files, folders and S3; count what cannot be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from lmi_backend.bounded_files import LARGEST, read_bounded
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.fetch.s3 import fetch_s3
+from lmi_backend.migrate.exchange import BadRecordError, RecordedExchange
+from lmi_backend.migrate.har import read_har_entry
+from lmi_backend.migrate.records import read_record
+from lmi_backend.units import human_bytes
+
+_Read = Callable[[Any, str], RecordedExchange | None]
+
+SUFFIXES: Final = (".jsonl", ".json", ".har", ".ndjson")
+"""Of the files that are read in a folder."""
+
+
+class BadRecord(NamedTuple):
+    """A record that cannot be read."""
+
+    place: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}"
+
+
+@dataclass
+class Corpus:
+    """What was read."""
+
+    exchanges: list[RecordedExchange] = field(default_factory=list)
+    problems: list[BadRecord] = field(default_factory=list)
+    skipped: int = 0
+    """Entries of HAR files that load a page or a picture."""
+
+
+def read_corpus(
+    names: Iterable[str], environment: Mapping[str, str], *, say: Callable[[str], None]
+) -> Corpus:
+    """Return the exchanges of files, folders and s3:// prefixes, in their order.
+
+    Raises:
+        ConfigurationError: there is no such file or prefix, or it has no exchange.
+    """
+    corpus = Corpus()
+    for name in names:
+        is_remote = name.startswith("s3://")
+        root = fetch_s3(name, environment, say=say) if is_remote else Path(name)
+        for path in _files(root):
+            shown = f"{name.rstrip('/')}/{path.relative_to(root)}" if is_remote else str(path)
+            _read_file(path, shown, corpus)
+    if not corpus.exchanges:
+        problems = corpus.problems
+        seen = f"; the first of {len(problems)} problems: {problems[0]}" if problems else ""
+        raise ConfigurationError(f"no request can be read{seen}")
+    return corpus
+
+
+def _files(root: Path) -> list[Path]:
+    if not root.is_dir():
+        return [root]
+    return sorted(path for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+
+
+def _read_file(path: Path, name: str, corpus: Corpus) -> None:
+    try:
+        entries = _entries(path) if path.suffix in (".har", ".json") else None
+        if entries is not None:
+            for number, (read, entry) in enumerate(entries, 1):
+                _add(corpus, f"{name}: entry {number}", read, entry)
+            return
+        for number, line in _lines(path):
+            _add(corpus, f"{name}:{number}", _read_line, line)
+    except OSError as error:
+        raise ConfigurationError(f"{name}: cannot be read: {error.strerror or error}") from error
+
+
+def _entries(path: Path) -> list[tuple[_Read, Any]] | None:
+    """Return what a file has that is JSON as a whole; None if each line is to be read.
+
+    A HAR file, a list of records, or records that are written on several lines, one after another.
+    """
+    data = read_bounded(path, LARGEST if path.suffix == ".json" else 8 * LARGEST)
+    values = _values(data.decode("utf-8", "replace").removeprefix("\ufeff"))
+    if len(values) == 1:
+        log = values[0].get("log") if isinstance(values[0], dict) else None
+        if isinstance(log, dict) and isinstance(entries := log.get("entries"), list):
+            read_entry = partial(read_har_entry, folder=path.parent)
+            return [(read_entry, entry) for entry in entries]
+        if isinstance(values[0], list):
+            values = values[0]
+    return [(read_record, value) for value in values] or None
+
+
+def _values(text: str) -> list[Any]:
+    """Return the JSON values of a text; nothing if it is none, or if each has a line."""
+    found: list[Any] = []
+    decoder, at = json.JSONDecoder(), 0
+    has_lines = True
+    try:
+        while (at := _past_blanks(text, at)) < len(text):
+            value, end = decoder.raw_decode(text, at)
+            has_lines = has_lines and "\n" not in text[at:end]
+            found.append(value)
+            at = end
+    except (ValueError, RecursionError):
+        return []
+    return [] if has_lines and len(found) > 1 else found
+
+
+def _past_blanks(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LARGEST + 1):
+            number += 1
+            if line.strip():
+                yield number, line
+            while len(line) > LARGEST and not line.endswith(b"\n"):
+                line = file.readline(LARGEST)
+
+
+def _read_line(line: bytes, place: str) -> RecordedExchange:
+    return read_record(_json(line), place)
+
+
+def _json(line: bytes) -> Any:
+    if len(line) > LARGEST:
+        raise BadRecordError(f"is too long; accepted: at most {human_bytes(LARGEST)}")
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise BadRecordError("is nested too deeply") from None
+    except ValueError as error:
+        raise BadRecordError(f"is not JSON: {error}") from error
+
+
+def _add(corpus: Corpus, place: str, read: _Read, record: Any) -> None:
+    try:
+        found = read(record, place)
+    except BadRecordError as error:
+        corpus.problems.append(BadRecord(place, str(error)))
+        return
+    if found is None:
+        corpus.skipped += 1
+    else:
+        corpus.exchanges.append(found)

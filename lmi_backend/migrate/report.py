@@ -1,0 +1,251 @@
+"""What a replay found: counts for each client, differences in groups, and latencies."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lmi_backend.migrate.framing import UNREAD, parsed
+from lmi_backend.migrate.kinds import QUOTING, Difference, advice_of
+from lmi_backend.migrate.roles import shape_of
+from lmi_backend.migrate.running import MEASURES, SHARES, known, quantile
+from lmi_backend.migrate.shrinking import Example, example_of, fields_of
+from lmi_backend.printable import printable
+
+if TYPE_CHECKING:
+    from lmi_backend.migrate.exchange import RecordedExchange, Request
+    from lmi_backend.migrate.reading import Corpus
+    from lmi_backend.migrate.running import Outcome, Replay
+
+MOST_EXAMPLES = 50
+"""Groups of differences that get a small request: each costs many requests."""
+_PLACES = 5
+_MOST_BODY = 2000
+_HIDDEN = "(hidden)"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Differences of one kind at one place of the answers of one path."""
+
+    path: str
+    client: str
+    difference: Difference
+    """The first one."""
+    places: tuple[str, ...]
+    """Of all exchanges that show it."""
+    example: Example | None = None
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        return advice_of(self.difference.kind, self.client)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a replay found."""
+
+    outcomes: Sequence[Outcome]
+    groups: Sequence[Group]
+    corpus: Corpus
+    is_redacted: bool = False
+    """Whether no value of a request or an answer is shown."""
+
+    @property
+    def judged(self) -> list[Outcome]:
+        """Outcomes of exchanges with a measure."""
+        return [each for each in self.outcomes if each.is_judged]
+
+    @property
+    def different(self) -> float:
+        """Share of the judged requests that show a difference, in percent."""
+        judged = self.judged
+        return 100 * sum(bool(each.differences) for each in judged) / len(judged) if judged else 0.0
+
+    def paths(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Return how many requests each client and path has, and how many show no difference."""
+        all_of = Counter((each.client, each.path) for each in self.judged)
+        same = Counter((e.client, e.path) for e in self.judged if not e.differences)
+        return {key: (count, same[key]) for key, count in sorted(all_of.items())}
+
+    def latencies(self) -> dict[str, dict[str, list[float]]]:
+        """Return the known times of each measure, before and now, the least first."""
+        sides = {name: [getattr(each, name) for each in self.outcomes] for name in ("was", "now")}
+        return {
+            measure: {name: known(times, measure) for name, times in sides.items()}
+            for measure in MEASURES
+        }
+
+    def sides(self, difference: Difference) -> tuple[str, str]:
+        """Return what differs, before and now, as it may be shown."""
+        if self.is_redacted and difference.kind in QUOTING:
+            return _HIDDEN, _HIDDEN
+        return difference.was, difference.now
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as --json prints it."""
+        return {
+            "requests": len(self.outcomes),
+            "judged": len(self.judged),
+            "different_percent": round(self.different, 3),
+            "problems": [str(each) for each in self.corpus.problems],
+            "skipped": self.corpus.skipped,
+            "paths": [
+                {"client": client, "path": path, "requests": count, "same": same}
+                for (client, path), (count, same) in self.paths().items()
+            ],
+            "differences": [self._group(each) for each in self.groups],
+            "latencies": {
+                measure: {name: _quantiles(times) for name, times in sides.items() if times}
+                for measure, sides in self.latencies().items()
+            },
+        }
+
+    def _group(self, group: Group) -> dict[str, Any]:
+        was, now = self.sides(group.difference)
+        found: dict[str, Any] = {
+            "kind": group.difference.kind,
+            "place": group.difference.place,
+            "client": group.client,
+            "path": group.path,
+            "requests": len(group.places),
+            "first": list(group.places[:_PLACES]),
+            "was": was,
+            "now": now,
+            "advice": group.advice,
+        }
+        if (example := group.example) is not None:
+            found["request"] = self.request_text(example.request)
+            found["fields"] = fields_of(example.request)
+            found["is_repeated"] = example.is_repeated
+        return found
+
+    def request_text(self, request: Request) -> str:
+        """Return a request for people, on one line."""
+        body, path = request.body.decode("utf-8", "replace"), request.path
+        headers = {k: v for k, v in request.headers.items() if k != "content-type"}
+        if self.is_redacted:
+            read, path = parsed(body), request.template
+            body = _HIDDEN if read is UNREAD else json.dumps(shape_of(read))
+            headers = dict.fromkeys(headers, _HIDDEN)
+        more = "".join(f" -H '{name}: {value}'" for name, value in headers.items())
+        return printable(f"{request.method} {path}{more} {body}", _MOST_BODY)
+
+
+def _quantiles(times: Sequence[float]) -> dict[str, float]:
+    named = {f"p{share * 100:g}": round(quantile(times, share), 6) for share in SHARES}
+    return {"count": len(times), **named}
+
+
+def report_of(
+    replay: Replay,
+    corpus: Corpus,
+    outcomes: Sequence[Outcome],
+    *,
+    is_shrunk: bool,
+    is_redacted: bool,
+    tell: Callable[[int], None] = lambda _: None,
+) -> Report:
+    """Return the report of a run, with a small request for each of the largest groups.
+
+    Args:
+        is_shrunk: whether small requests are looked for, which sends more.
+        tell: called with the number of groups that have one.
+    """
+    exchanges = {each.place: each for each in corpus.exchanges}
+    groups = list(_groups(outcomes))
+    for number in range(min(len(groups), MOST_EXAMPLES) if is_shrunk else 0):
+        if replay.stop.is_set():
+            break
+        tell(number)
+        groups[number] = _with_example(replay, exchanges, groups[number])
+    return Report(outcomes, groups, corpus, is_redacted)
+
+
+def _groups(outcomes: Sequence[Outcome]) -> Iterator[Group]:
+    found: dict[tuple[str, ...], list[tuple[Outcome, Difference]]] = defaultdict(list)
+    for outcome in outcomes:
+        for each in outcome.differences:
+            key = (outcome.path, *each.key)
+            found[key].append((outcome, each))
+    for members in sorted(found.values(), key=len, reverse=True):
+        outcome, difference = members[0]
+        places = tuple(each.place for each, _ in members)
+        yield Group(outcome.path, outcome.client, difference, places)
+
+
+def _with_example(replay: Replay, exchanges: Mapping[str, RecordedExchange], group: Group) -> Group:
+    """Return a group with the smallest request, made from that of its smallest exchange."""
+    members = [exchanges[place] for place in group.places]
+    smallest = min(members, key=lambda each: len(each.request.body))
+    example = example_of(replay, smallest, group.difference)
+    return Group(group.path, group.client, group.difference, group.places, example)
+
+
+_PROBLEMS = 10
+_WIDEST = 110
+
+
+def lines_of(report: Report) -> Iterator[str]:
+    """Yield the lines of a report."""
+    yield from _head(report)
+    if report.groups:
+        yield ""
+        yield "differences"
+    for group in report.groups:
+        yield from _group(report, group)
+    yield from _latencies(report)
+
+
+def _head(report: Report) -> Iterator[str]:
+    judged = len(report.judged)
+    same = sum(not each.differences for each in report.judged)
+    percent = f" ({100 - report.different:.1f} %)" if judged else ""
+    yield f"{judged} requests judged, {same}{percent} without a difference"
+    if without := len(report.outcomes) - judged:
+        yield f"{without} requests have no recorded answer; --against OLD has them judged"
+    if skipped := report.corpus.skipped:
+        yield f"{skipped} HAR entries load pages or pictures and were not sent"
+    problems = report.corpus.problems
+    if problems:
+        yield f"{len(problems)} records cannot be read:"
+        yield from (f"  {printable(str(each), 200)}" for each in problems[:_PROBLEMS])
+        if (more := len(problems) - _PROBLEMS) > 0:
+            yield f"  and {more} more"
+    yield ""
+    yield f"{'client':<28} {'path':<36} {'requests':>8} {'the same':>9}"
+    for (client, path), (count, fine) in report.paths().items():
+        share = f"{100 * fine / count:.1f} %"
+        yield f"{client:<28} {printable(path, 60):<36} {count:>8} {share:>9}"
+
+
+def _group(report: Report, group: Group) -> Iterator[str]:
+    kind, place, *_ = group.difference
+    was, now = report.sides(group.difference)
+    yield f"  {len(group.places)}x {kind}  {printable(place, 60)}  {printable(group.path, 60)}"
+    yield f"      was: {printable(was, _WIDEST)}"
+    yield f"      now: {printable(now, _WIDEST)}"
+    yield f"      first seen: {printable(group.places[0], 200)}"
+    if group.example is not None:
+        yield f"      request: {report.request_text(group.example.request)}"
+        if not group.example.is_repeated:
+            yield "      the same request did not show it again"
+    yield f"      {group.advice}"
+
+
+def _latencies(report: Report) -> Iterator[str]:
+    rows = []
+    for measure, sides in report.latencies().items():
+        for name, times in sides.items():
+            if times:
+                cells = "".join(f"{1000 * quantile(times, share):>10.1f}" for share in SHARES)
+                rows.append(f"{MEASURES[measure]:<16} {name:<5}{cells}")
+    if rows:
+        yield ""
+        heads = "".join(f"{f'p{share * 100:g}':>10}" for share in SHARES)
+        yield f"{'milliseconds':<22}{heads}"
+        yield from rows

@@ -1,0 +1,269 @@
+"""Replay exchanges: send each one, judge the answer, keep what was seen and when it came."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.migrate import kinds
+from lmi_backend.migrate.kinds import Difference
+from lmi_backend.migrate.texts import with_probabilities
+
+if TYPE_CHECKING:
+    from lmi_backend.migrate.exchange import RecordedAnswer, RecordedExchange, Request
+    from lmi_backend.migrate.judge import Judge
+    from lmi_backend.migrate.sending import Target
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds; None if they are not known."""
+
+    first: float | None = None
+    between: float | None = None
+    """The mean time between two parts."""
+    total: float | None = None
+
+
+MEASURES: Final = {"first": "first event", "between": "between events", "total": "total"}
+"""The name of each field in reports."""
+SHARES: Final = (0.5, 0.9, 0.99)
+"""Of the answers, in distributions."""
+
+
+def times_of(answer: RecordedAnswer | None) -> Times:
+    """Return when an answer came."""
+    if answer is None or answer.error:
+        return Times()
+    came = answer.arrivals
+    gaps = [later - earlier for earlier, later in pairwise(came)]
+    between = sum(gaps) / len(gaps) if gaps else None
+    return Times(came[0] if came else None, between, answer.seconds)
+
+
+def known(times: Iterable[Times], measure: str) -> list[float]:
+    """Return what is known of a measure, the least first."""
+    values = (getattr(each, measure) for each in times)
+    return sorted(value for value in values if value is not None)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below which a share of the ordered values are."""
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+MOST_AT_ONCE: Final = 256
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one exchange."""
+
+    place: str
+    client: str
+    path: str
+    differences: Sequence[Difference]
+    was: Times
+    now: Times
+    is_judged: bool = True
+    """False: there was nothing to judge the answer by."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self) | {"differences": [each._asdict() for each in self.differences]}
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A run over exchanges.
+
+    Args:
+        new: the server whose answers are judged.
+        old: the server that is sent the same; None: recorded answers are the measure.
+    """
+
+    new: Target
+    judge: Judge
+    old: Target | None = None
+    rate: float | None = None
+    """Requests that start in a second; None: as many run at once as `at_once` says."""
+    at_once: int = 1
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set to start no further request."""
+
+    def measure(self, exchange: RecordedExchange) -> RecordedAnswer | None:
+        """Return the answer that is the measure."""
+        return self.old.send(exchange.request) if self.old else exchange.answer
+
+    def differences(
+        self, request: Request, was: RecordedAnswer, now: RecordedAnswer
+    ) -> list[Difference]:
+        """Return how two answers differ.
+
+        The new server is sent the request of a diverged greedy text once more, and says how likely
+        both continuations were.
+        """
+        found = self.judge.differences(request, was, now)
+        if not any(each.kind == kinds.GREEDY for each in found):
+            return found
+        probe = with_probabilities(request)
+        if probe is None:
+            return found
+        known = self.judge.differences(request, was, self.new.send(probe))
+        ties = {each.place: each for each in known if each.kind == kinds.NEAR_TIE}
+        likely = {each.place: each for each in known if each.kind == kinds.GREEDY} | ties
+        return [
+            likely.get(each.place, each) if each.kind == kinds.GREEDY else each for each in found
+        ]
+
+    def one(self, exchange: RecordedExchange) -> Outcome:
+        """Return what comes of one exchange."""
+        was, now = self.measure(exchange), self.new.send(exchange.request)
+        request = exchange.request
+        found = self.differences(request, was, now) if was else []
+        return Outcome(
+            exchange.place,
+            request.client,
+            request.template,
+            found,
+            times_of(was),
+            times_of(now),
+            is_judged=was is not None,
+        )
+
+    def run(self, exchanges: Iterable[RecordedExchange]) -> Iterator[Outcome]:
+        """Yield what comes of each exchange, as soon as it is known."""
+        running: set[Future[Outcome]] = set()
+        most = MOST_AT_ONCE if self.rate else self.at_once
+        began = time.monotonic()
+        with ThreadPoolExecutor(most) as pool:
+            for number, exchange in enumerate(exchanges):
+                while len(running) >= most:
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    yield from (each.result() for each in done)
+                if self.rate and self.stop.wait(
+                    max(0, began + number / self.rate - time.monotonic())
+                ):
+                    break
+                if self.stop.is_set():
+                    break
+                running.add(pool.submit(self.one, exchange))
+                done = {each for each in running if each.done()}
+                running -= done
+                yield from (each.result() for each in done)
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (each.result() for each in done)
+
+
+def recorded_at_once(exchanges: Sequence[RecordedExchange]) -> int:
+    """Return how many recorded exchanges ran at the same time, 1 if the record has no times."""
+    changes: list[tuple[float, int]] = []
+    for each in exchanges:
+        spent = each.answer.seconds if each.answer else None
+        if each.at is not None and spent is not None:
+            changes += [(each.at, 1), (each.at + spent, -1)]
+    most = now = 0
+    for _, change in sorted(changes):
+        now += change
+        most = max(most, now)
+    return min(max(most, 1), MOST_AT_ONCE)
+
+
+class OutcomeFile:
+    """A file of outcomes, with which a run that was stopped continues.
+
+    Only this user can read it: differences quote answers.
+
+    Args:
+        path: of the file; None: nothing is kept.
+        about: what the run is of; a file of another run is refused.
+    """
+
+    def __init__(self, path: Path | None, about: Mapping[str, Any]) -> None:
+        self.known: dict[str, Outcome] = {}
+        """By the place of the exchange."""
+        self._path = path
+        text = json.dumps(about, sort_keys=True)
+        self._head = {"replay": hashlib.sha256(text.encode()).hexdigest()}
+        if path is not None:
+            self._open(path)
+
+    def _open(self, path: Path) -> None:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with open(descriptor, encoding="utf-8") as file:
+                lines = file.readlines()
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+        if not lines:
+            self._append(self._head)
+            return
+        if _read(lines[0]) != self._head:
+            problem = (
+                "belongs to a run with other files, servers or rules; remove it, or name another"
+            )
+            raise ConfigurationError(f"{path}: {problem}")
+        for line in lines[1:]:
+            # The last line may have been cut.
+            if isinstance(read := _read(line), dict) and line.endswith("\n"):
+                outcome = outcome_of(read)
+                self.known[outcome.place] = outcome
+        if not lines[-1].endswith("\n"):
+            self._write("\n")
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep an outcome."""
+        self.known[outcome.place] = outcome
+        self._append(outcome.as_dict())
+
+    def _append(self, value: Mapping[str, Any]) -> None:
+        self._write(json.dumps(value) + "\n")
+
+    def _write(self, text: str) -> None:
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(text)
+
+
+def _read(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def outcome_of(read: dict[str, Any]) -> Outcome:
+    """Return the outcome that `Outcome.as_dict` wrote."""
+    found = [Difference(**each) for each in read["differences"]]
+    times = {name: Times(**read[name]) for name in ("was", "now")}
+    return Outcome(**read | {"differences": found} | times)
+
+
+def replay_all(
+    replay: Replay,
+    exchanges: Sequence[RecordedExchange],
+    state: OutcomeFile,
+    tell: Callable[[int], None],
+) -> list[Outcome]:
+    """Return the outcomes of exchanges, in their order; those that are known are not sent again.
+
+    Args:
+        tell: called with the number of the known outcomes after each one.
+    """
+    left = [each for each in exchanges if each.place not in state.known]
+    tell(len(state.known))
+    for outcome in replay.run(left):
+        state.add(outcome)
+        tell(len(state.known))
+    return [state.known[each.place] for each in exchanges if each.place in state.known]

@@ -1,0 +1,252 @@
+"""Compare generated texts, and what stays the same within an answer: the id of a stream, say."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.migrate import kinds
+from lmi_backend.migrate.exchange import INVOCATIONS
+from lmi_backend.migrate.framing import UNREAD, parsed
+from lmi_backend.migrate.kinds import Difference
+from lmi_backend.migrate.roles import ARGUMENTS, as_float, kind_of, nodes, shown
+
+if TYPE_CHECKING:
+    from lmi_backend.migrate.exchange import Request
+    from lmi_backend.migrate.framing import Event
+    from lmi_backend.migrate.roles import Node
+
+_NEAR: Final = 0.1
+"""Two tokens are as likely if their log probabilities differ by less."""
+_AROUND: Final = 24
+_LIKELY: Final = 5
+"""Alternatives of a token that are requested."""
+
+
+class Text(NamedTuple):
+    """A generated text, whole."""
+
+    place: str
+    name: str
+    text: str
+
+
+class _Token(NamedTuple):
+    text: str
+    log_probability: float
+    others: Mapping[str, float]
+
+
+def texts_of(events: Iterable[Event]) -> dict[str, Text]:
+    """Return the texts of an answer by their exact places; parts of a stream are joined."""
+    found: dict[str, Text] = {}
+    for event in events:
+        for node in nodes(event.value) if event.value is not UNREAD else ():
+            if node.is_text:
+                before = found[node.exact].text if node.exact in found else ""
+                found[node.exact] = Text(node.place, node.name, before + node.value)
+    return found
+
+
+def are_equal(was: Mapping[str, Text], now: Mapping[str, Text]) -> bool:
+    """Return whether the texts that both answers have are the same.
+
+    They differ also if each answer has one that the other lacks: a call of a tool, say.
+    """
+    if was.keys() - now.keys() and now.keys() - was.keys():
+        return False
+    return all(was[exact].text == now[exact].text for exact in was.keys() & now.keys())
+
+
+def compare_texts(was: list[Event], now: list[Event], *, is_greedy: bool) -> Iterator[Difference]:
+    """Yield where texts differ that must not: greedy ones, and arguments that are no JSON now."""
+    old, new = texts_of(was), texts_of(now)
+    lost, gained = (sorted(one.keys() - other.keys()) for one, other in ((old, new), (new, old)))
+    if is_greedy and lost and gained:
+        one, other = old[lost[0]], new[gained[0]]
+        yield Difference(kinds.GREEDY, one.place, shown(one.text), f"{other.place} instead")
+    for exact, text in old.items():
+        found = new.get(exact)
+        if found is None or found.text == text.text:
+            continue
+        if text.name in ARGUMENTS:
+            yield from _arguments(text, found, is_greedy=is_greedy)
+        elif is_greedy:
+            yield _divergence(text, found, list(_tokens(was)), list(_tokens(now)))
+
+
+def _arguments(was: Text, now: Text, *, is_greedy: bool) -> Iterator[Difference]:
+    old, new = parsed(was.text), parsed(now.text)
+    if old is UNREAD:
+        return
+    if new is UNREAD:
+        yield Difference(kinds.TOOL, was.place, "JSON", f"no JSON: {shown(now.text)}")
+    elif kind_of(old) != kind_of(new):
+        yield Difference(kinds.TYPE, was.place, kind_of(old), kind_of(new))
+    elif is_greedy and old != new:
+        yield Difference(kinds.TOOL, was.place, shown(old), shown(new))
+
+
+def _divergence(was: Text, now: Text, old: list[_Token], new: list[_Token]) -> Difference:
+    pairs = enumerate(zip(was.text, now.text, strict=False))
+    shorter = min(len(was.text), len(now.text))
+    at = next((place for place, (one, other) in pairs if one != other), shorter)
+    start = max(0, at - _AROUND)
+    place = f"from character {at}: "
+    before, after = (shown(text[start : at + _AROUND]) for text in (was.text, now.text))
+    likely = _paired(old, new) or _alternative(was.text, now.text, at, new)
+    if likely is None:
+        return Difference(kinds.GREEDY, was.place, place + before, place + after)
+    kind = kinds.NEAR_TIE if abs(likely[0] - likely[1]) < _NEAR else kinds.GREEDY
+    likelihoods = [f" (log probability {each:.3f})" for each in likely]
+    return Difference(
+        kind, was.place, place + before + likelihoods[0], place + after + likelihoods[1]
+    )
+
+
+def _paired(old: list[_Token], new: list[_Token]) -> tuple[float, float] | None:
+    """Return how likely the first different tokens were, where both answers say it."""
+    pairs = ((a, b) for a, b in zip(old, new, strict=False) if a.text != b.text)
+    for one, other in pairs:
+        rival = one.others.get(other.text)
+        is_known = rival is not None and isinstance(rival, (int, float))
+        return one.log_probability, as_float(rival or 0) if is_known else other.log_probability
+    return None
+
+
+def _alternative(was: str, now: str, at: int, new: list[_Token]) -> tuple[float, float] | None:
+    """Return how likely the old and the new token were, as the new server says it.
+
+    The old token is the longest alternative with which the old text continues.
+    """
+    start = 0
+    for token in new:
+        end = start + len(token.text)
+        if now[start:end] != token.text:
+            return None
+        if end > at:
+            rest = was[start:]
+            others = [each for each in token.others if each and rest.startswith(each)]
+            chosen = max(others, key=len, default=None)
+            known = token.others[chosen] if chosen is not None else None
+            is_number = isinstance(known, (int, float))
+            return (as_float(known), token.log_probability) if is_number and known else None
+        start = end
+    return None
+
+
+def with_probabilities(request: Request) -> Request | None:
+    """Return a request whose answer tells how likely tokens were; None if no body can say so."""
+    body = parsed(request.body.decode("utf-8", "replace"))
+    if not isinstance(body, dict):
+        return None
+    if isinstance(body.get("messages"), list) and request.bare_path in (CHATS, INVOCATIONS):
+        more = {"logprobs": True, "top_logprobs": _LIKELY}
+    elif request.bare_path == COMPLETIONS:
+        more = {"logprobs": _LIKELY}
+    else:
+        return None
+    return replace(request, body=json.dumps({**body, **more}).encode())
+
+
+def _tokens(events: Iterable[Event]) -> Iterator[_Token]:
+    """Yield the tokens of an answer that has their log probabilities."""
+    for event in events:
+        for node in nodes(event.value) if event.value is not UNREAD else ():
+            if isinstance(node.value, dict):
+                yield from _of_lists(node) if "token_logprobs" in node.value else _of_one(node)
+
+
+def _of_one(node: Node) -> Iterator[_Token]:
+    """Yield the token of an object that is one; `top_logprobs` has its alternatives."""
+    members = node.value
+    text = members.get("token", members.get("text"))
+    number = members.get("logprob", members.get("log_prob"))
+    is_other = "top_logprobs" in node.place or "top_tokens" in node.place
+    if isinstance(text, str) and isinstance(number, (int, float)) and not is_other:
+        others = members.get("top_logprobs")
+        yield _Token(
+            text, as_float(number), dict(_alternatives(others if isinstance(others, list) else []))
+        )
+
+
+def _alternatives(others: list[Any]) -> Iterator[tuple[str, float]]:
+    for each in others:
+        match each:
+            case {"token": str() as text, "logprob": int() | float() as number}:
+                yield text, number
+
+
+def _of_lists(node: Node) -> Iterator[_Token]:
+    texts, numbers = node.value.get("tokens"), node.value["token_logprobs"]
+    others = node.value.get("top_logprobs")
+    if not isinstance(texts, list) or not isinstance(numbers, list):
+        return
+    for place, (text, number) in enumerate(zip(texts, numbers, strict=False)):
+        if isinstance(text, str) and isinstance(number, (int, float)):
+            near = others[place] if isinstance(others, list) and place < len(others) else None
+            yield _Token(text, as_float(number), near if isinstance(near, dict) else {})
+
+
+_TIMES: Final = frozenset({"created", "created_at", "completed_at"})
+_CONSTANT: Final = _TIMES | {"id", "request_id", "response_id"}
+_OF_ANSWERS: Final = frozenset({"", "response", "message"})
+"""Objects whose ids are those of the whole answer."""
+_FAR: Final = 10
+"""Two times of one unit never differ by this factor."""
+
+
+def compare_constants(
+    was: Iterable[Event], now: Iterable[Event], *, is_stream: bool
+) -> Iterator[Difference]:
+    """Yield ids that change amid a stream, times of another unit, and calls counted otherwise."""
+    old, new = _values(was), _values(now)
+    for place in old.keys() & new.keys():
+        parent, _, name = place.rpartition(".")
+        one, other = old[place], new[place]
+        if name in _TIMES and _is_far(one, other):
+            yield Difference(kinds.VALUE, place, f"about {one[0]}", f"about {other[0]}")
+        if not is_stream:
+            continue
+        if name in _CONSTANT and parent in _OF_ANSWERS:
+            yield from _changes(place, one, other)
+        elif place.endswith(".tool_calls[].index"):
+            yield from _first(place, one, other)
+
+
+def _values(events: Iterable[Event]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = defaultdict(list)
+    for event in events:
+        for node in nodes(event.value) if event.value is not UNREAD else ():
+            if isinstance(node.value, (str, int, float)) and not isinstance(node.value, bool):
+                found[node.place].append(node.value)
+    return found
+
+
+def _is_far(was: list[Any], now: list[Any]) -> bool:
+    numbers = [each[0] for each in (was, now) if not isinstance(each[0], str)]
+    if len(numbers) == 1 or not numbers:
+        return False
+    least, most = sorted(abs(float(each)) for each in numbers)
+    return most > _FAR * least
+
+
+def _changes(place: str, was: list[Any], now: list[Any]) -> Iterator[Difference]:
+    texts = ["one value" if len(set(each)) == 1 else "several values" for each in (was, now)]
+    if texts[0] != texts[1] and min(len(was), len(now)) > 1:
+        yield Difference(kinds.VALUE, place, *texts)
+
+
+def _first(place: str, was: list[Any], now: list[Any]) -> Iterator[Difference]:
+    """Yield whether calls are counted from another number, however many there are."""
+    starts = [min(filter(_is_integer, each), default=None) for each in (was, now)]
+    if starts[0] != starts[1]:
+        yield Difference(kinds.VALUE, place, *(f"from {each}" for each in starts))
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int)

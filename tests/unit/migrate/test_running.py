@@ -1,0 +1,168 @@
+"""How exchanges are sent, and what is kept of them."""
+
+import json
+import os
+import signal
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.cli.main import main
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.migrate import kinds
+from lmi_backend.migrate.exchange import RecordedAnswer, RecordedExchange, Request
+from lmi_backend.migrate.judge import Judge
+from lmi_backend.migrate.kinds import Difference
+from lmi_backend.migrate.running import Outcome, OutcomeFile, Replay, Times, recorded_at_once
+from lmi_backend.migrate.sending import Target
+from tests.support.ports import free_ports
+
+
+def exchange(at: float | None, seconds: float | None) -> RecordedExchange:
+    return RecordedExchange(Request("/"), RecordedAnswer(200, {}, b"", (), seconds), "a", at)
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [([], 1), ([(None, 1)], 1), ([(0, 2), (1, 2), (2.5, 1)], 2), ([(0, 9), (1, 9), (2, 9)], 3)],
+)
+def test_the_recorded_concurrency(times: list[Any], expected: int) -> None:
+    assert recorded_at_once([exchange(*each) for each in times]) == expected
+
+
+def outcome(place: str) -> Outcome:
+    found = [Difference(kinds.VALUE, "a", "1", "2")]
+    return Outcome(place, "LMI", "/", found, Times(), Times(0.1, None, 0.2))
+
+
+def test_a_run_that_was_stopped_continues(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    state = OutcomeFile(path, {"a": 1})
+    state.add(outcome("one"))
+    state.add(outcome("two"))
+    assert path.stat().st_mode & 0o777 == 0o600
+    # Killed in the middle of a line.
+    path.write_text(path.read_text()[:-9])
+    again = OutcomeFile(path, {"a": 1})
+    assert again.known == {"one": outcome("one")}
+    again.add(outcome("two"))
+    assert OutcomeFile(path, {"a": 1}).known.keys() == {"one", "two"}
+    with pytest.raises(ConfigurationError, match="belongs to a run with other files"):
+        OutcomeFile(path, {"a": 2})
+
+
+def test_a_server_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (port,) = free_ports(1)
+    file, state = tmp_path / "a.jsonl", tmp_path / "state"
+    answer = {"status": 200, "body": {}}
+    records = [{"path": "/ping", "answer": answer}, {"path": "/ping"}]
+    file.write_text("".join(f"{json.dumps(each)}\n" for each in records))
+    words = ["replay", str(file), "--url", f"http://127.0.0.1:{port}", "--state", str(state)]
+    for _ in range(2):
+        assert main([*words, "--no-shrink"]) == 1
+        output = capsys.readouterr().out
+        assert "1 requests judged, 0 (0.0 %) without a difference" in output
+        assert "1 requests have no recorded answer" in output
+        assert "Connection refused" in output
+    assert len(state.read_text().splitlines()) == 3
+    assert main([*words, "--allow", "100%"]) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--allow", "101%"], ["--allow", "x"], ["--header", "a"], ["--rate", "0"], ["--url", "x"]],
+)
+def test_wrong_arguments_are_refused(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"path": "/"}\n')
+    try:
+        status: Any = main(["replay", str(tmp_path / "a.jsonl"), *words])
+    except SystemExit as stopped:
+        status = stopped.code
+    assert status == 2
+
+
+class _Likely(BaseHTTPRequestHandler):
+    """Answers a chat, and says how likely tokens are if it is asked."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        choice: dict[str, Any] = {"index": 0, "message": {"role": "assistant", "content": "one b"}}
+        if body.get("logprobs"):
+            near = [{"token": name, "logprob": p} for name, p in (("b", -0.70), ("a", -0.72))]
+            tokens = [{"token": "one ", "logprob": 0.0, "top_logprobs": []}]
+            tokens.append({"token": "b", "logprob": -0.70, "top_logprobs": near})
+            choice["logprobs"] = {"content": tokens}
+        data = json.dumps({"choices": [choice]}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        self.wfile.write(data)
+
+
+@pytest.mark.parametrize(
+    ("path", "recorded", "kind"),
+    [
+        ("/v1/chat/completions", "one a", kinds.NEAR_TIE),
+        ("/v1/chat/completions", "one c", kinds.GREEDY),
+        ("/v1/chat/completions", "one", kinds.GREEDY),
+        ("/own", "one a", kinds.GREEDY),
+    ],
+)
+def test_a_diverged_text_is_asked_again_for_its_probabilities(
+    path: str, recorded: str, kind: str
+) -> None:
+    choice = {"index": 0, "message": {"role": "assistant", "content": recorded}}
+    was = RecordedAnswer(
+        200, {"content-type": "application/json"}, json.dumps({"choices": [choice]}).encode()
+    )
+    request = Request(path, json.dumps({"messages": [], "temperature": 0}).encode())
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Likely) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        replay = Replay(Target(f"http://127.0.0.1:{server.server_address[1]}"), Judge())
+        (found,) = replay.one(RecordedExchange(request, was, "a")).differences
+        server.shutdown()
+    assert (found.kind, found.place) == (kind, "choices[].message.content")
+    if kind == kinds.NEAR_TIE:
+        assert "-0.720" in found.was
+        assert "-0.700" in found.now
+
+
+class _Interrupting(BaseHTTPRequestHandler):
+    """Answers, and presses Ctrl-C at the third request."""
+
+    count = 0
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        _Interrupting.count += 1
+        if _Interrupting.count == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        self.send_response(200)
+        self.end_headers()
+
+
+def test_ctrl_c_reports_what_was_seen_and_the_run_continues(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, state = tmp_path / "a.jsonl", tmp_path / "state"
+    file.write_text('{"path": "/ping", "answer": {"status": 200, "body": ""}}\n' * 1000)
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Interrupting) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        words = ["replay", str(file), "--url", url, "--state", str(state)]
+        assert main(words) == 130
+        output = capsys.readouterr()
+        assert "of 1000 requests" in output.err
+        assert "requests judged" in output.out
+        assert 3 <= _Interrupting.count < 1000
+        assert main(words) == 0
+        server.shutdown()
+    assert _Interrupting.count == 1000

@@ -1,0 +1,86 @@
+"""How one request is sent, and what becomes of the answer."""
+
+import contextlib
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.migrate.exchange import Request
+from lmi_backend.migrate.sending import Target
+from tests.support.certificates import make_pair
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        data = f"{self.path} {sorted(name.lower() for name in self.headers)} ".encode() + body
+        lines = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\nconnection: close\r\n"
+        if self.path.endswith("/cut"):
+            self.wfile.write(lines + b"content-length: 99\r\n\r\nab")
+        elif self.path.endswith("/cut-chunk"):
+            self.wfile.write(lines + b"transfer-encoding: chunked\r\n\r\n5\r\nab")
+        else:
+            self.wfile.write(lines + b"content-length: %d\r\n\r\n" % len(data) + data)
+        self.close_connection = True
+
+
+@contextlib.contextmanager
+def serving(context: ssl.SSLContext | None = None) -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def test_a_request_is_sent_as_it_is_and_cut_answers_are_told() -> None:
+    with serving() as port:
+        target = Target(f"http://127.0.0.1:{port}/base/", headers={"X-Own": "1"})
+        answer = target.send(Request("/a?b=1", b"c", "POST", {"x-own": "2", "x-more": "3"}))
+        assert not answer.error
+        assert answer.headers["x-a"] == "1, 2"
+        assert answer.body == (b"/base/a?b=1 ['content-length', 'host', 'x-more', 'x-own'] c")
+        for path in ("/cut", "/cut-chunk"):
+            cut = target.send(Request(path))
+            assert "the answer was cut" in cut.error
+        # What HTTP cannot have is an answer that failed, not the end of the run.
+        for headers in ({"a b": "c"}, {"a": "b\rc"}):
+            assert target.send(Request("/", b"", "POST", headers)).error
+    assert "refused" in target.send(Request("/")).error
+
+
+def test_tls_needs_an_authority_that_is_known(tmp_path: Path) -> None:
+    file, key = make_pair(tmp_path, "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file, key)
+    with serving(context) as port:
+        url = f"https://127.0.0.1:{port}"
+        assert Target(url, certificates=file).send(Request("/")).status == 200
+        assert "certificate verify failed" in Target(url).send(Request("/")).error
+
+
+@pytest.mark.parametrize(
+    ("url", "more"),
+    [
+        ("ftp://a", {}),
+        ("http://", {}),
+        ("http://a:99999", {}),
+        ("a:80", {}),
+        ("https://a", {"certificates": Path("/none")}),
+    ],
+)
+def test_what_is_no_server_is_refused(url: str, more: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        Target(url, **more)

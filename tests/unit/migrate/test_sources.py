@@ -1,0 +1,227 @@
+"""What AWS prints of a model and of an endpoint."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.migrate.fates import FAMILIES, FATES, gpus_of, what_it_has
+from lmi_backend.migrate.source import PresentServer
+from lmi_backend.migrate.sources import read_sources
+from lmi_backend.plan.known_gpus import KNOWN_GPUS
+
+
+def read(tmp_path: Path, *described: Any) -> PresentServer:
+    paths = []
+    for number, each in enumerate(described):
+        paths.append(tmp_path / f"{number}.json")
+        paths[-1].write_text(json.dumps(each))
+    return read_sources(paths, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("instance", "expected"),
+    [
+        ("ml.g5.2xlarge", (1, "A10G")),
+        ("ml.g6e.48xlarge", (8, "L40S")),
+        ("ml.g7.12xlarge", (2, "RTX-PRO-4500")),
+        ("ml.g7e.24xlarge", (4, "RTX-PRO-6000")),
+        ("ml.p4d.24xlarge", (8, "A100-40GB")),
+        ("p5.48xlarge", (8, "H100")),
+        ("ml.p6-b300.48xlarge", (8, "B300")),
+        ("ml.p6e-gb200.36xlarge", (4, "GB200")),
+        ("ml.g7.xlarge", None),
+        ("ml.inf2.xlarge", None),
+        ("ml.p5.2xlarge", None),
+        ("ml.m5.large", None),
+        ("", None),
+    ],
+)
+def test_the_gpus_of_an_instance(instance: str, expected: Any) -> None:
+    assert gpus_of(instance) == expected
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_plan_knows_each_kind_of_gpu(family: str) -> None:
+    kind, sizes = FAMILIES[family]
+    assert kind in KNOWN_GPUS
+    assert sizes
+
+
+@pytest.mark.parametrize(
+    ("instance", "text"),
+    [
+        ("ml.g99.xlarge", "ml.g99.xlarge: its GPUs are not known; "),
+        ("ml.m5.large", "ml.m5.large: its GPUs are not known; "),
+        ("ml.trn2.48xlarge", "ml.trn2.48xlarge: has AWS Trainium2 devices, not GPUs; "),
+        ("ml.p2.xlarge", "ml.p2.xlarge: has K80 GPUs, on which no vLLM runs; "),
+        ("g6f.xlarge", "g6f.xlarge: has a part of an L4 GPU; "),
+    ],
+)
+def test_an_instance_without_known_gpus_is_named(instance: str, text: str) -> None:
+    assert gpus_of(instance) is None
+    assert what_it_has(instance) == f"{text}choose where it runs with --gpu and --gpus"
+
+
+def container(**more: Any) -> dict[str, Any]:
+    return {"PrimaryContainer": {"Image": "a/djl-inference:0.33.0-lmi15", **more}}
+
+
+def data(**more: Any) -> dict[str, Any]:
+    return {"ModelDataSource": {"S3DataSource": {"S3Uri": "s3://b/m/", **more}}}
+
+
+def test_where_the_files_are(tmp_path: Path) -> None:
+    assert read(tmp_path, container(**data())).variables == {"HF_MODEL_ID": "s3://b/m/"}
+    own = {"Environment": {"OPTION_MODEL_ID": "s3://b/own"}}
+    assert "HF_MODEL_ID" not in read(tmp_path, container(**data(), **own)).variables
+    for archived in ({"ModelDataUrl": "s3://b/m/"}, data(CompressionType="Gzip")):
+        source = read(tmp_path, container(**archived))
+        assert source.decisions == ["download s3://b/m/, and name it as another SOURCE"]
+
+
+def test_what_somebody_must_decide(tmp_path: Path) -> None:
+    variant = {
+        "InstanceType": "ml.x.large",
+        "InitialInstanceCount": 2,
+        "ServerlessConfig": {"a": 1},
+    }
+    config = {"ProductionVariants": [variant, {}], "AsyncInferenceConfig": {"a": 1}}
+    source = read(tmp_path, config, {"Containers": [{"Image": "a/tgi:1"}, {}]})
+    decisions = "\n".join(source.decisions)
+    for text in (
+        "is asynchronous",
+        "is serverless",
+        "ml.x.large: its GPUs are not known",
+        "there are 2 variants",
+        "there are 2 containers",
+        "is no LMI container",
+    ):
+        assert text in decisions
+    assert (source.replicas, source.gpus, source.capture) == (2, None, "")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"ProductionVariants": "a"},
+        {"ProductionVariants": [1], "DataCaptureConfig": 1},
+        {"PrimaryContainer": 1},
+        {"PrimaryContainer": {"ModelDataSource": 1, "ModelDataUrl": 1, "Environment": None}},
+        {"ProductionVariants": [{"InitialInstanceCount": "a", "InstanceType": 1}]},
+    ],
+)
+def test_odd_descriptions_are_read_as_far_as_they_go(odd: Any, tmp_path: Path) -> None:
+    assert read(tmp_path, odd).replicas == 0
+
+
+COMPONENT: dict[str, Any] = {
+    "InferenceComponentName": "llama",
+    "EndpointName": "e",
+    "InferenceComponentStatus": "InService",
+    "Specification": {
+        "ModelName": "m",
+        "Container": {
+            "DeployedImage": {"SpecifiedImage": "a/djl-inference:1", "ResolvedImage": "a@sha256:1"},
+            "ArtifactUrl": "s3://b/model.tar.gz",
+            "Environment": {"OPTION_ROLLING_BATCH": "vllm"},
+        },
+        "StartupParameters": {"ContainerStartupHealthCheckTimeoutInSeconds": 900},
+        "ComputeResourceRequirements": {
+            "NumberOfAcceleratorDevicesRequired": 2.0,
+            "MinMemoryRequiredInMb": 1024,
+        },
+        "SchedulingConfig": {"PlacementStrategy": "SPREAD"},
+    },
+    "RuntimeConfig": {"DesiredCopyCount": 3, "CurrentCopyCount": 2},
+}
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_an_inference_component_has_its_share_of_the_gpus(is_last: bool, tmp_path: Path) -> None:
+    variant = {"VariantName": "all", "InstanceType": "ml.g5.48xlarge", "InitialInstanceCount": 1}
+    config = {"EndpointConfigName": "c", "ProductionVariants": [variant]}
+    source = read(tmp_path, *([config, COMPONENT] if is_last else [COMPONENT, config]))
+    assert source.gpus == (2, "A10G")
+    assert (source.variables, source.archive) == (
+        {"OPTION_ROLLING_BATCH": "vllm"},
+        "s3://b/model.tar.gz",
+    )
+    # Copies of a component, not instances.
+    assert source.replicas == 3
+    texts = "\n".join([*source.decisions, *source.changes])
+    for text in (
+        "`ModelName`: its container is a model's",
+        "`StartupParameters`: a start has a limit",
+        "`MinMemoryRequiredInMb`: not carried over",
+        "`SchedulingConfig`: not carried over",
+    ):
+        assert text in texts
+
+
+def test_each_present_member_is_told(tmp_path: Path) -> None:
+    """Fill each structure with all members that are not used, and with one that nobody knows."""
+    for structure, around in {
+        "endpoint config": lambda more: {"ProductionVariants": [], **more},
+        "endpoint": lambda more: {"ProductionVariants": [], "EndpointStatus": "a", **more},
+        "variant": lambda more: {"ProductionVariants": [more]},
+        "capture": lambda more: {"ProductionVariants": [], "DataCaptureConfig": more},
+        "model": lambda more: {"PrimaryContainer": {}, **more},
+        "container": container_of,
+        "files": lambda more: container(ModelDataSource={"S3DataSource": more}),
+        "component": lambda more: {"Specification": {}, **more},
+        "specification": lambda more: {"Specification": more},
+        "container of a component": lambda more: {"Specification": {"Container": more}},
+        "resources": lambda more: {"Specification": {"ComputeResourceRequirements": more}},
+    }.items():
+        fates = {name: fate for name, fate in FATES[structure].items() if fate.text}
+        source = read(tmp_path, around({name: {"a": 1} for name in (*fates, "Newest")}))
+        assert "`Newest`: is not known here; compare it by hand" in source.decisions, structure
+        for name, fate in fates.items():
+            texts = source.decisions if fate.needs_decision else source.changes
+            assert f"`{name}`: {fate.text}" in texts
+
+
+def container_of(more: dict[str, Any]) -> dict[str, Any]:
+    return {"PrimaryContainer": more}
+
+
+def test_several_variants_pools_and_scaling(tmp_path: Path) -> None:
+    variants = [
+        {"VariantName": name, "ModelName": f"m-{name}", "InitialVariantWeight": weight}
+        for name, weight in (("blue", 9.0), ("green", 1.0))
+    ]
+    variants[0]["InstancePools"] = [{"InstanceType": "ml.g6.12xlarge", "Priority": 1}]
+    variants[0]["ManagedInstanceScaling"] = {"MinInstanceCount": 1, "MaxInstanceCount": 4}
+    capture = {"EnableCapture": True, "CaptureOptions": [{"CaptureMode": "Input"}]}
+    target = {"ResourceId": "endpoint/e/variant/blue", "MinCapacity": 1, "MaxCapacity": 4}
+    metric = {"PredefinedMetricType": "SageMakerVariantInvocationsPerInstance"}
+    policy = {
+        "PolicyName": "p",
+        "TargetTrackingScalingPolicyConfiguration": {"PredefinedMetricSpecification": metric},
+    }
+    source = read(
+        tmp_path,
+        {"ProductionVariants": variants, "DataCaptureConfig": capture},
+        {"ScalableTargets": [target]},
+        {"ScalingPolicies": [policy]},
+    )
+    assert source.gpus == (4, "L4")
+    texts = "\n".join(source.decisions)
+    for text in (
+        "variant `green`: weight 1.0, model `m-green`",
+        "there are 1 to 4 instances",
+        "only requests are captured: `replay` needs --against",
+        "`endpoint/e/variant/blue` scales from 1 to 4",
+        "policy `p` (SageMakerVariantInvocationsPerInstance)",
+    ):
+        assert text in texts
+
+
+def test_an_endpoint_is_not_its_configuration(tmp_path: Path) -> None:
+    variant = {"VariantName": "all", "CurrentInstanceCount": 2, "DesiredInstanceCount": 3}
+    endpoint = {"EndpointName": "e", "EndpointConfigName": "c", "ProductionVariants": [variant]}
+    source = read(tmp_path, endpoint)
+    assert source.replicas == 3
+    assert "`describe-endpoint-config` prints has its instance types" in "\n".join(source.decisions)
