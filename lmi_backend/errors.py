@@ -28,7 +28,7 @@ same request may succeed later.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.printable import cut, listed, printable
 
@@ -46,7 +46,7 @@ HTTP_SERVER_ERROR: Final = HTTP_STATUS["INTERNAL"]
 """The first HTTP status that is the fault of the server."""
 LMI_ERROR: Final = 424
 """LMI's HTTP status of any error in a body or a step."""
-_CODES: Final = {status: code for code, status in HTTP_STATUS.items()}
+_CODES: Final = {status: code for code, status in HTTP_STATUS.items()} | {429: "UNAVAILABLE"}
 _PROBLEM: Final = 2000
 """Characters of an option's problem."""
 _FIELD: Final = 160
@@ -57,7 +57,7 @@ class LmiError(Exception):
     """Base of every error this package raises on purpose; its text may be shown to a client."""
 
     code: str = "INTERNAL"
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
 
 
 class ConfigurationError(LmiError):
@@ -139,10 +139,14 @@ class QuotedError(LmiError):
 class HttpError(LmiError):
     """An answer that an HTTP server would send with an error's status; its text is the body."""
 
+    is_models = False
+    """Whether the process that has the model has answered so, not the front end."""
+
     def __init__(self, status: int, body: str) -> None:
         # Python 3.10 writes an HTTPStatus by its name.
         self.status = int(status)
         self.code = _CODES.get(status, "INVALID_ARG" if status < HTTP_SERVER_ERROR else "INTERNAL")
+        self.retryable = self.code == "UNAVAILABLE"
         super().__init__(body)
 
 

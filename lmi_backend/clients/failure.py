@@ -20,7 +20,8 @@ _UNSERVED: Final = "the model's engine does not serve this path"
 _UNNAMED: Final = "the engine's error has no message"
 _MESSAGES: Final = ("error", "detail", "message")
 """Members of a body in which an error has its message, or an object with it."""
-_RETRYABLE: Final = frozenset({429, 503})
+RETRYABLE: Final = frozenset({429, 503})
+"""Statuses with which a client is told when to try again."""
 
 
 class ErrorResponse(NamedTuple):
@@ -53,7 +54,7 @@ def failure(status: int, body: object, error: LmiError) -> ErrorResponse:
         error: whose headers the response has.
     """
     headers = {"content-type": "application/json"}
-    if status in _RETRYABLE:
+    if status in RETRYABLE:
         headers["retry-after"] = str(getattr(error, "seconds", _RETRY_SECONDS))
     if isinstance(error, StoppingError):
         # A model may stop a moment before this process is told to.

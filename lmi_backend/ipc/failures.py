@@ -43,5 +43,7 @@ def error_of(failure: Failure) -> LmiError:
     if failure.kind == "request":
         return RequestError(failure.message, field=failure.field)
     if failure.kind == "http":
-        return HttpError(failure.status, failure.message)
+        error = HttpError(failure.status, failure.message)
+        error.is_models = True
+        return error
     return _ERRORS.get(failure.kind, EngineError)(failure.message)

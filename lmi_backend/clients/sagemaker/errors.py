@@ -36,7 +36,7 @@ def sagemaker_failure(error: LmiError) -> ErrorResponse:
     """
     status, data, headers = lmi_failure(error)
     text = str(error)
-    is_ours = isinstance(error, HttpError) and not is_object(text)
+    is_ours = isinstance(error, HttpError) and not (error.is_models or is_object(text))
     if not is_ours and status not in (401, 403, 429, 503):
         return model_error(status, data.decode())
     shown, kind = _KINDS.get(status, _INVALID)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from lmi_backend.clients.anthropic.errors import EVENT, in_known_words
+from lmi_backend.clients.failure import RETRYABLE, message_of
 from lmi_backend.engines.vllm import cpu, images, names, requests
-from lmi_backend.engines.vllm.requests import ids_of, length, unfit
+from lmi_backend.engines.vllm.requests import ids_of, length, refusal, unfit, unwrapped
 from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay, resume_strategy_of
 from lmi_backend.engines.vllm.vllm_server import ShownPrompt
-from lmi_backend.errors import RequestError
+from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import HttpChunk
 from lmi_backend.structures import StructureBounds, check_structures
 from lmi_backend.token_ids import pack
@@ -120,6 +121,8 @@ def _key(name: str, raw: bytes) -> Any:
 
 # Answers: what vLLM's server writes of a body, what we write, and their tokens.
 
+_COMMENT: Final = b":"
+"""How an event begins that tells nothing."""
 _FIRST: Final = ("prompt", "sampling_params", "request_id")
 """Parameters of `AsyncLLM.generate`, in their order."""
 
@@ -175,6 +178,11 @@ class BodyAnswer:
         self.shows_prompt_only = False
         """Whether the prompt is all that its client wants."""
         self.prompt_tokens = self.generated_tokens = 0
+        self.refusal: HttpError | None = None
+        """Why nothing of it leaves: the client may send its request again later."""
+        self.waits = False
+        """Whether nothing leaves before the engine has given an output: until then it may refuse
+        the request, whose status is not sent yet."""
         self.is_cut = False
         """Whether the engine died, also if the server hid that."""
         self.is_written = False
@@ -198,6 +206,10 @@ class BodyAnswer:
         if images.is_refused() or self.is_written:
             # In vLLM's words, as a fault of the server; `HttpApp.respond` raises it.
             return
+        if chunk.status in RETRYABLE:
+            answered = HttpError(chunk.status, chunk.data.decode())
+            self.refusal, self.is_written = HttpError(chunk.status, message_of(answered)), True
+            return
         if chunk.data.startswith(EVENT):
             chunk.data = in_known_words(chunk.data)
         chunk.num_tokens, self._given = self.generated_tokens - self._given, self.generated_tokens
@@ -206,7 +218,9 @@ class BodyAnswer:
         if self.buffers_role and not chunk.is_last:
             self.buffers_role, self._buffered = False, chunk
             return
-        if self.is_over and not chunk.is_last:
+        # What keeps a connection alive has to leave.
+        self.waits = self.waits and not chunk.is_last and not chunk.data.startswith(_COMMENT)
+        if self.waits or (self.is_over and not chunk.is_last):
             # A worker that resumes from an answer's last token would generate more.
             self._buffered.merge(chunk)
             return
@@ -215,6 +229,18 @@ class BodyAnswer:
             self._buffered.status, self._buffered.headers = chunk.status, chunk.headers
             chunk, self._buffered = self._buffered, HttpChunk()
         self._sink.take(chunk)
+
+    def refuse(self, error: Exception) -> bool:
+        """Answer with an error of the engine; False if the client has got something already.
+
+        Before its response has begun, vLLM's server answers so itself.
+        """
+        can_refuse = self.waits and self.head.headers and not self.engine.errored
+        if can_refuse:
+            self._buffered = HttpChunk()
+            self.take(refusal(error))
+            self.is_written = True
+        return bool(can_refuse)
 
     def write(self, chunk: HttpChunk) -> None:
         """Take a chunk that was written without the server."""
@@ -282,6 +308,7 @@ class Counted:
         """
         if not self._has_prompt:
             self._has_prompt = True
+            self._answer.waits = False
             images.release()
             self._answer.prompt_tokens += length(output.prompt_token_ids)
         for answer in output.outputs:
@@ -382,7 +409,6 @@ class EngineClient:
         self, answer: BodyAnswer | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
         params = _params(args, kwargs)
-        await self.check(params, kwargs)
         counted = Counted(self.engine, answer, params) if answer else None
         shown = ShownPrompt(
             params,
@@ -395,8 +421,9 @@ class EngineClient:
         if answer is not None and answer.continuation is not None and answer.num_calls == 1:
             resumed = ReplayedAnswer(self.engine, answer.continuation)
             current_replay.set(resumed)
-        # Closed with this one: closing is the abort.
-        async with aclosing(self.engine.generate(*args, **kwargs)) as outputs:
+        outputs = self.engine.generate(*args, **kwargs)
+        try:
+            await self.check(params, kwargs)
             async for output in outputs:
                 shown.mend(output)
                 if is_structured:
@@ -406,6 +433,14 @@ class EngineClient:
                 if counted is not None:
                     counted.count(output)
                 yield output
+        except Exception as error:
+            if answer is not None:
+                answer.refuse(error)
+            # vLLM's `generate` hides the error, and with it the status.
+            raise unwrapped(error) from error
+        finally:
+            # Closing is the abort.
+            await outputs.aclose()
 
 
 def _replayed(resumed: ReplayedAnswer | None, counted: Counted | None) -> Iterator[Any]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from lmi_backend.clients.failure import RETRYABLE
 from lmi_backend.clients.openai.paths import CHATS
 from lmi_backend.engines.body_texts import MOST_ITEMS
 from lmi_backend.engines.vllm import compat, cpu, fast_paths, names
@@ -33,6 +34,7 @@ from lmi_backend.engines.vllm.bodies import (
     current_answer,
     members_of,
 )
+from lmi_backend.engines.vllm.requests import status_of
 from lmi_backend.engines.vllm.streams import StreamWriter, write
 from lmi_backend.generation import HttpChunk
 from lmi_backend.outline import LARGE, Outline
@@ -321,7 +323,7 @@ class Chats:
         """Answer a body; False if vLLM's server must: no chunk was made then.
 
         Raises:
-            Exception: the engine is dead.
+            Exception: the engine is dead, or takes no more now.
         """
         kind = chat.kind
         known, layouts = kind.known, kind.layouts
@@ -350,6 +352,9 @@ class Chats:
         if error is None:
             return True
         if not writer.is_begun:
+            if status_of(error) in RETRYABLE:
+                # vLLM's server would ask the engine once more.
+                raise error
             # vLLM's server says what is wrong with the body.
             return False
         async for event in kind.server.failure(call, error):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
-from lmi_backend.clients.registry import RESUMED
+from lmi_backend.clients.registry import RESUMED, is_at_once
 from lmi_backend.engines.bodies import BodyBounds, asked_in, check_body
 from lmi_backend.engines.vllm import compat, fast_paths, images, names, streams, vllm_server
 from lmi_backend.engines.vllm.bodies import (
@@ -280,6 +280,7 @@ class HttpApp:
         Raises:
             EngineDeadError: the engine died under it.
             UnavailableError: there was no room for its media.
+            HttpError: the engine takes no more requests now.
         """
         answer = await self._respond(request, sink)
         self.num_answered += answer is not None and answer.generated_tokens > 0
@@ -315,19 +316,25 @@ class HttpApp:
         answer.buffers_role = request.path == CHATS
         current_answer.set(answer)
         with adapter, images.charged(), self._asked.asked(asked.model):
-            try:
-                await respond(self._app, request, answer.take, answer.begin)
-            except EngineDeadError:
-                raise
-            except Exception as error:
-                if self._engine.errored:
-                    raise self._death() from error
-                raise
-            if answer.is_cut:
-                raise self._death()
+            await self._respond_by_server(request, answer)
         if chat is not None:
             self._chats.note(chat, answer)
         return answer
+
+    async def _respond_by_server(self, request: HttpRequest, answer: BodyAnswer) -> None:
+        try:
+            await respond(self._app, request, answer.take, answer.begin)
+        except EngineDeadError:
+            raise
+        except Exception as error:
+            if self._engine.errored:
+                raise self._death() from error
+            if not answer.is_written:
+                raise
+        if answer.is_cut:
+            raise self._death()
+        if answer.refusal is not None:
+            raise answer.refusal
 
     def _answer(
         self,
@@ -341,13 +348,15 @@ class HttpApp:
                 return chat and chat.kind
             return self._kinds.of_body(request.path, outlined.text)
 
-        return BodyAnswer(
+        answer = BodyAnswer(
             sink,
             self._engine,
             sends_ids=self._sends_ids and request.path in RESUMED,
             continuation=request.continuation,
             kind=kind,
         )
+        answer.waits = request.continuation is None and not is_at_once(request.path)
+        return answer
 
     def _recalled(self, request: HttpRequest) -> Chat | None:
         """Return a body of a known kind; None if it has to be looked at first."""

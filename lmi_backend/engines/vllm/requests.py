@@ -8,14 +8,18 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from lmi_backend.clients.form import JSON
+from lmi_backend.clients.openai.errors import openai_failure
 from lmi_backend.engines.vllm import compat, names
 from lmi_backend.errors import EngineDeadError, EngineError, HttpError, LmiError, RequestError
-from lmi_backend.generation import Delta, FinishReason, GenerateRequest, Token
+from lmi_backend.generation import Delta, FinishReason, GenerateRequest, HttpChunk, Token
+from lmi_backend.printable import cut
 from lmi_backend.token_ids import pack
 
 if TYPE_CHECKING:
@@ -170,22 +174,53 @@ _PATH: Final = re.compile(r"(?<!\S)/[^\s:]*\.\w+")
 """A file of a library, which says nothing to a client."""
 
 
+_STATUSES: Final = ("http_status", "status_code")
+"""Members in which an exception of vLLM carries its HTTP status."""
+_BY_CLASS: Final = {"VLLMNotFoundError": 404, "VLLMUnprocessableEntityError": 422}
+"""Statuses that vLLM's server gives to exceptions that carry none."""
+
+
 def translated(error: Exception) -> LmiError:
     """Return our error for vLLM's, most specific first."""
+    error = unwrapped(error)
     if isinstance(error, LmiError):
         return error
     if isinstance(error, names.EngineDeadError):
         return EngineDeadError(f"vLLM's engine core died: {error}")
-    is_wrapped = isinstance(error, names.EngineGenerateError) or type(error) is RuntimeError
-    if is_wrapped and isinstance(error.__cause__, Exception):
-        # Starlette wraps what an application raises after its response has begun.
-        return translated(error.__cause__)
-    text = _PATH.sub("<path>", str(error))
-    if isinstance(error, names.VLLMClientError | ValueError):
+    status, text = status_of(error), _PATH.sub("<path>", str(error))
+    if status == HTTPStatus.BAD_REQUEST:
         return RequestError(f"is refused by vLLM: {text}", field="request")
-    if isinstance(status := getattr(error, "status_code", None), int):
-        return HttpError(status, text)
-    return EngineError(f"vLLM failed on this request: {type(error).__name__}: {text}")
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        return EngineError(f"vLLM failed on this request: {type(error).__name__}: {text}")
+    return HttpError(status, text)
+
+
+def status_of(error: Exception) -> int:
+    """Return the HTTP status that vLLM's server gives an exception of vLLM's."""
+    for found in (getattr(error, name, None) for name in _STATUSES):
+        if isinstance(found, int):
+            return int(found)
+    kinds = [each.__name__ for each in type(error).__mro__]
+    if known := [_BY_CLASS[each] for each in kinds if each in _BY_CLASS]:
+        return known[0]
+    is_clients = isinstance(error, names.VLLMClientError | ValueError)
+    return HTTPStatus.BAD_REQUEST if is_clients else HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def refusal(error: Exception) -> HttpChunk:
+    """Return what vLLM's server answers for an exception, as long as it has answered nothing."""
+    error = unwrapped(error)
+    status = status_of(error)
+    shown = HttpError(status, _PATH.sub("<path>", cut(str(error) or type(error).__name__)))
+    data = openai_failure(shown).data
+    return HttpChunk(data, is_last=True, status=status, headers={"content-type": JSON})
+
+
+def unwrapped(error: Exception) -> Exception:
+    """Return what vLLM, or Starlette after a response has begun, has raised another error for."""
+    is_wrapped = isinstance(error, names.EngineGenerateError) or type(error) is RuntimeError
+    cause = error.__cause__
+    return unwrapped(cause) if is_wrapped and isinstance(cause, Exception) else error
 
 
 _NO_LOGPROBS: Final = "vLLM gives no log probabilities with its tokens"

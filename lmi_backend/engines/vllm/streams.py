@@ -53,6 +53,9 @@ _CONTENT_ALONE: Final = {"content"}
 class FailedOutputError(Exception):
     """vLLM's core has failed on a request, and an output says so."""
 
+    def __init__(self) -> None:
+        super().__init__("Internal server error")
+
 
 class TextParser:
     """A parser of vLLM, of tools or of reasoning, that reads the text of one answer.
@@ -372,7 +375,7 @@ async def _events(
         is_structured=getattr(call.params, "structured_outputs", None) is not None,
     )
     error = await write(call, writer)
-    if error is not None:
+    if error is not None and not answer.refuse(error):
         async for event in server.failure(call, error):
             yield event
 

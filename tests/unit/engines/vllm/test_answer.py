@@ -118,6 +118,49 @@ def test_nothing_is_sent_of_what_a_dead_engine_or_refused_media_have_the_server_
     assert sink.taken == []
 
 
+def waiting() -> tuple[BodyAnswer, Counted, Sink]:
+    """Return an answer of which nothing leaves before the engine has given an output."""
+    answer, counted, sink = answered()
+    answer.waits = True
+    answer.begin(HttpChunk(headers={"content-type": "text/event-stream"}))
+    answer.take(HttpChunk(b"created "))
+    assert sink.taken == []
+    return answer, counted, sink
+
+
+def test_what_comes_before_the_engines_first_output_leaves_with_the_next() -> None:
+    answer, counted, sink = waiting()
+    counted.count(output([65]))
+    answer.take(HttpChunk(b"a"))
+    assert [each.data for each in sink.taken] == [b"created a"]
+    assert not answer.refuse(ValueError("too late"))
+
+
+def test_what_keeps_a_connection_alive_leaves_at_once() -> None:
+    answer, _, sink = waiting()
+    answer.take(HttpChunk(b": alive\n\n"))
+    assert [each.data for each in sink.taken] == [b"created : alive\n\n"]
+
+
+def test_a_stream_that_the_engine_refuses_has_the_status_of_that() -> None:
+    answer, _, sink = waiting()
+    assert answer.refuse(ValueError("wrong"))
+    answer.take(HttpChunk(b"the server's words", is_last=True))
+    (chunk,) = sink.taken
+    assert (chunk.status, chunk.is_last) == (400, True)
+    assert b'"wrong"' in chunk.data
+
+
+def test_an_answer_that_the_client_may_ask_for_again_is_an_error_of_ours() -> None:
+    answer, _, sink = answered()
+    answer.take(HttpChunk(b'{"error": {"message": "full"}}', is_last=True, status=503))
+    assert sink.taken == []
+    assert answer.refusal is not None
+    assert (str(answer.refusal), answer.refusal.status, answer.refusal.retryable) == (
+        "full", 503, True
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("n", "sends", "may"), [(1, True, True), (2, True, False), (1, False, False)]
 )

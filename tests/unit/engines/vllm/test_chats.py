@@ -262,6 +262,20 @@ async def test_a_request_that_vllm_refuses_before_a_chunk_is_the_servers(server:
     assert (is_answered, sink.taken) == (False, [])
 
 
+async def test_an_engine_that_takes_no_more_is_asked_once(server: Server) -> None:
+    await server.teach()
+
+    class FullError(Exception):
+        http_status = 503
+
+    async def refuse(**_: Any) -> Any:
+        raise FullError
+
+    vars(server.engine)["add_request"] = refuse
+    with pytest.raises(FullError):
+        await respond(server, BODY)
+
+
 async def test_an_error_in_mid_stream_is_told_in_the_servers_words(server: Server) -> None:
     await server.teach()
     server.engine.engine_core._text = []
