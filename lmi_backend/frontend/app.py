@@ -238,11 +238,17 @@ class FrontEnd:
             "show model": listing.model,
             "info": listing.info,
             "triton": self._triton,
+            "triton ready": self._triton_ready,
             "ping": health.ping,
             "live": health.live,
             "version": health.version,
             **Management(self.models, self._control, *limits).actions(),
         }
+
+    async def _triton_ready(self, exchange: Exchange) -> None:
+        if self._health.is_stopping:
+            raise StoppingError(STOPPING)
+        await self._triton(exchange)
 
     def _own_paths(self) -> Iterator[tuple[str, _Answer, Who]]:
         """Yield the paths of no client's: those for people and for what watches the server."""

@@ -11,6 +11,7 @@ from lmi_backend.options.interpreter import find_interpreter
 from lmi_backend.options.option import PREFIX
 from lmi_backend.options.signature import NO_FLAG, Signature, signature
 from lmi_backend.options.table import KEYS
+from lmi_backend.options.table.variables import SERVER_FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +77,8 @@ def argument_of(name: str, known: Signature) -> str:
 def _flags_of(known: Signature) -> Mapping[str, str]:
     """Return the argument of each flag of a release."""
     names = (name for name, each in known.arguments.items() if each.flag != NO_FLAG)
-    own = {name: name for name in (*names, *known.server, *known.listener, *known.opposites)}
+    more = SERVER_FLAGS if known.listener else ()
+    own = {name: name for name in (*names, *known.server, *known.listener, *known.opposites, *more)}
     return {**known.spellings, **own}
 
 

@@ -22,17 +22,7 @@ from lmi_backend.options.setting import WrittenSetting
 from lmi_backend.options.signature import NO_FLAG, Signature, recorded_signature
 from lmi_backend.options.table import KEYS, find_option, live_keys
 from lmi_backend.options.table.chat import FRONT_END
-
-_TLS: Final = "use --tls-certificate and --tls-key of serve and frontend"
-_GUARDS: Final = {
-    "api_key": "use --api-keys of serve and frontend",
-    "middleware": "code in it is not run",
-    **dict.fromkeys(
-        ("ssl_keyfile", "ssl_certfile", "ssl_ca_certs", "ssl_cert_reqs", "ssl_ciphers"), _TLS
-    ),
-}
-"""Flags of a listener that keep others out, or run code: none may be left out in silence."""
-
+from lmi_backend.options.table.variables import SERVER_FLAGS
 
 LACKS: Final = "does not have"
 """Says that a release of our record has no argument of the name, so that only a newer one may."""
@@ -56,6 +46,8 @@ def classify_unknown(options: LmiOptions, python: str) -> dict[str, Status]:
 def _judged(status: Status, name: str, text: str, known: Signature | None) -> Status:
     """Return the status, or a refusal of a text that the argument's type does not take."""
     source = implementations()[known.engine].source if known else None
+    if name in SERVER_FLAGS and text.lower() in ("false", "0"):
+        return Status("ignored", "what is off is not missed")
     if status.word != "passed" or known is None or source is None or not source.has_flags:
         return status
     if name in known.opposites:
@@ -164,6 +156,9 @@ def status_of(key: str, engine: str, known: Signature | None) -> Status:
 def _status_in_release(name: str, engine: str, known: Signature) -> Status | None:
     """Return the status of what a release has under this name; None if it has nothing so."""
     runs_on = SPECS[engine].implementation.name
+    if known.listener and (status := SERVER_FLAGS.get(name)):
+        is_refused = status.word == "refused"
+        return Status(status.word, f"is not supported: {status.detail}") if is_refused else status
     if name not in known.arguments:
         return _status_of_server(name, engine, known)
     if known.arguments[name].flag == NO_FLAG:
@@ -179,19 +174,13 @@ def _status_of_server(name: str, engine: str, known: Signature) -> Status | None
             return Status("passed", f"{runs_on} {name}, of its HTTP server")
         return Status("refused", f"takes objects of {release}, which no text here makes")
     if name in known.listener:
-        return _status_of_listener(name, release)
+        listener = f"it is for the HTTP listener of {release}, which is not started"
+        return Status("ignored", f"{listener}; the front end and Triton listen here")
     if target := known.opposites.get(name):
         if find_option(PREFIX + target, engine):
             return Status("refused", f"turns {PREFIX}{target} off; accepted: that option")
         return Status("passed", f"{runs_on} {target}, turned over")
     return None
-
-
-def _status_of_listener(name: str, release: str) -> Status:
-    listener = f"is for the HTTP listener of {release}, which is not started"
-    if way_out := _GUARDS.get(name):
-        return Status("refused", f"{listener}; {way_out}")
-    return Status("ignored", f"it {listener}; the front end and Triton listen here")
 
 
 def _owner(key: str, name: str, mine: str) -> str:

@@ -199,6 +199,11 @@ class _Collector:
             for variable in environment if name.endswith("*") else (name,):
                 if variable.startswith(name.rstrip("*")) and (value := environment.get(variable)):
                     self._add_variable(WrittenSetting(variable, value, sources.ORIGIN), status)
+        for variable in self._values.get(common.ENV.name, ()):
+            found = VARIABLES.get(variable)
+            if found is not None and found.word == "refused":
+                problem = f"has {variable}, which is not supported: {found.detail}"
+                self.errors.append(self._settings[common.ENV.name].error(problem))
         for setting, reason in vllm_image.left_out(environment):
             self._classify(setting, Status("ignored", reason))
         read = {found.setting.name for found in self._classifications}

@@ -57,10 +57,7 @@ def vllm_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmI
 MPI = {"engine": "MPI", "option.tensor_parallel_degree": 2}
 ENGINES: dict[str, dict[str, Any]] = {
     "echo": {"option.rolling_batch": "echo", "option.token_seconds": 0.005},
-    "vllm": {
-        # A key of vLLM's server guards nothing here, and must not shut LMI's clients out.
-        "option.env": "VLLM_CPU_KVCACHE_SPACE=1,VLLM_API_KEY=secret",
-    },
+    "vllm": {"option.env": "VLLM_CPU_KVCACHE_SPACE=1"},
     "transformers": {"option.rolling_batch": "disable"},
     # Its double, unless tools/verify_trtllm.sh runs the real one on a machine with a GPU.
     "trtllm": {"option.rolling_batch": "trtllm", "option.mpi_mode": "false"},

@@ -199,10 +199,6 @@ def _part(app: Any, name: str, kind: str) -> Any:
 def hidden() -> Iterator[None]:
     """Hide from vLLM what it must not see."""
     before = {name: os.environ.get(name) for name in _HIDDEN}
-    if before["VLLM_API_KEY"]:
-        _log.warning(
-            "VLLM_API_KEY is ignored: keys are checked by the front end or a proxy (--api-keys)"
-        )
     # Empty, not absent: that is a file of no name.
     os.environ.update(dict.fromkeys(_HIDDEN, ""))
     try:

@@ -15,9 +15,37 @@ _NEURON = Status("ignored", "Transformers-NeuronX is retired, and optimum-neuron
 _SECURE = Status("refused", "secure mode's controls are not enforced yet")
 
 
-def _image(flags: str) -> str:
-    """Return the names of variables that AWS's vLLM images make into these flags."""
-    return " ".join(f"SM_VLLM_{flag.upper()}" for flag in flags.split())
+_TLS = Status("refused", "serve and frontend have --tls-certificate and --tls-key")
+_GATEWAY = Status("refused", "one front end and Triton serve HTTP and gRPC")
+_OMNI = Status("refused", "vLLM-Omni is not served here")
+_LISTENER = Status("ignored", "it is of vLLM's own server; the front end and Triton listen here")
+
+_FLAGS: Final[dict[str, Status]] = {
+    "host port grpc_port uds root_path uvicorn_log_level disable_uvicorn_access_log"
+    " disable_access_log_for_endpoints disable_fastapi_docs enable_offline_docs"
+    " h11_max_incomplete_event_size h11_max_header_count allow_credentials allowed_origins"
+    " allowed_methods allowed_headers enable_request_id_headers api_server_count"
+    " disable_frontend_multiprocessing": _LISTENER,
+    "api_key": Status("refused", "serve and frontend have --api-keys"),
+    "ssl_keyfile ssl_certfile ssl_ca_certs ssl_cert_reqs ssl_ciphers enable_ssl_refresh": _TLS,
+    "middleware": Status("refused", "code in vLLM's own server is not run"),
+    "config": Status("refused", "write what that file has as option.… lines"),
+    "grpc headless": _GATEWAY,
+    "omni stage_init_timeout": _OMNI,
+}
+SERVER_FLAGS: Final = {name: status for names, status in _FLAGS.items() for name in names.split()}
+"""Flag of vLLM's own server, as it is written as an option, to what becomes of it.
+
+Those that keep somebody out, or run code, are refused: none may be left out in silence.
+"""
+
+
+def _image() -> dict[str, Status]:
+    """Return what becomes of these flags as AWS's vLLM images and vLLM itself spell them."""
+    images = {f"SM_VLLM_{name.upper()}": status for name, status in SERVER_FLAGS.items()}
+    # vLLM reads its key of one, and has variables of other meanings that are named as flags are.
+    refused = [name.upper() for name, each in SERVER_FLAGS.items() if each.word == "refused"]
+    return images | {f"VLLM_{name}": images[f"SM_VLLM_{name}"] for name in refused}
 
 
 # Names, with blanks between them, to what becomes of each.
@@ -64,21 +92,7 @@ _VARIABLES: Final[dict[str, Status]] = {
     "SERVING_ROLLING_BATCH_BUFFER": Status(
         "ignored", "option.stream_interval and option.stream_flush_ms say when tokens are sent"
     ),
-    _image(
-        "host port grpc_port uds root_path uvicorn_log_level disable_uvicorn_access_log"
-        " disable_access_log_for_endpoints disable_fastapi_docs enable_offline_docs"
-        " h11_max_incomplete_event_size h11_max_header_count allow_credentials allowed_origins"
-        " allowed_methods allowed_headers enable_request_id_headers api_server_count"
-        " disable_frontend_multiprocessing"
-    ): Status("ignored", "it is of vLLM's own server; the front end and Triton listen here"),
-    _image("api_key"): Status("refused", "use --api-keys of serve and frontend"),
-    _image(
-        "ssl_keyfile ssl_certfile ssl_ca_certs ssl_cert_reqs ssl_ciphers enable_ssl_refresh"
-    ): Status("refused", "use --tls-certificate and --tls-key of serve and frontend"),
-    _image("middleware"): Status("refused", "code in vLLM's own server is not run"),
-    _image("config"): Status("refused", "write what that file has as option.… lines"),
-    _image("grpc headless"): Status("refused", "one front end and Triton serve HTTP and gRPC"),
-    _image("omni stage_init_timeout"): Status("refused", "vLLM-Omni is not served here"),
+    **_image(),
     "SM_SGLANG_*": Status("refused", "SGLang is not served here; vLLM takes most of its models"),
     "SM_TELEMETRY_LOG_REV_2022_12": Status("ignored", "nothing is reported to SageMaker"),
 }

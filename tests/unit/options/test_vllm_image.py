@@ -5,8 +5,12 @@ import pytest
 
 from lmi_backend.errors import OptionError
 from lmi_backend.options import LmiOptions, examine_options, resolve_options
+from lmi_backend.options.abbreviations import argument_of
+from lmi_backend.options.classification import status_of
 from lmi_backend.options.properties import parse_properties
+from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import chat, common, lora, vllm
+from lmi_backend.options.table.variables import SERVER_FLAGS
 from lmi_backend.options.vllm_image import flags
 
 
@@ -49,8 +53,8 @@ def test_what_is_no_option_of_the_image_is_left() -> None:
 @pytest.mark.parametrize(
     ("variable", "problem"),
     [
-        ("SM_VLLM_API_KEY", "use --api-keys"),
-        ("SM_VLLM_SSL_KEYFILE", "use --tls-certificate"),
+        ("SM_VLLM_API_KEY", "have --api-keys"),
+        ("SM_VLLM_SSL_KEYFILE", "have --tls-certificate"),
         ("SM_SGLANG_MODEL_PATH", "SGLang is not served here"),
         ("SM_VLLM_MAX_MODEL_LEN", "is not a number of tokens"),
     ],
@@ -58,6 +62,24 @@ def test_what_is_no_option_of_the_image_is_left() -> None:
 def test_what_cannot_be_had_is_refused_by_its_name(variable: str, problem: str) -> None:
     with pytest.raises(OptionError, match=f"environment: {variable}=.*{problem}"):
         resolve({variable: "some-value"})
+
+
+@pytest.mark.parametrize("name", sorted(SERVER_FLAGS))
+def test_a_flag_of_vllms_server_has_one_outcome_however_it_is_written(name: str) -> None:
+    status = SERVER_FLAGS[name]
+    known = recorded_signature("vllm")
+    assert known is not None
+    assert argument_of(name, known) == name
+    assert status_of(f"option.{name}", "vllm", known).word == status.word
+    spellings = {f"SM_VLLM_{name.upper()}": "x"}
+    if status.word == "refused":
+        written = f"VLLM_{name.upper()}"
+        spellings |= {written: "x", "OPTION_ENV": f"A=1,{written}=x"}
+    for variable, value in spellings.items():
+        options, errors = examine_options(Path("/models/m"), {variable: value})
+        assert [status.detail in str(each) for each in errors] == [True] * len(errors)
+        assert bool(errors) == (status.word == "refused"), variable
+        assert {each.status.word for each in options.classifications} <= {status.word, "mapped"}
 
 
 def test_where_vllms_server_would_listen_is_ignored(tmp_path: Path) -> None:

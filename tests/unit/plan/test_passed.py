@@ -65,7 +65,7 @@ def test_a_flag_of_vllms_image_may_be_an_opposite(python: str) -> None:
     ("lines", "problem"),
     [
         (["option.engine_plugins=a"], "takes objects of vLLM 0.33.0, which no text here makes"),
-        (["option.middleware=a"], "is for the HTTP listener of vLLM 0.33.0, which is not started"),
+        (["option.middleware=a"], "is not supported: code in vLLM's own server is not run"),
         (["option.disable_prefix_caching=maybe"], "accepted: true or false"),
         (
             ["option.disable_prefix_caching=true", "option.enable_prefix_caching=true"],

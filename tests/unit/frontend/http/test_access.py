@@ -11,13 +11,15 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from lmi_backend.clients.registry import PATHS
+from lmi_backend.clients.spec import PROBE
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.access import Access
 from lmi_backend.frontend.http.hosts import OwnNames, is_loopback, name_in
 from tests.support.asking import ask
 
-PROBES = ("/ping", "/health", "/live")
+PROBES = {path.template for path in PATHS if path.who == PROBE}
 OWN = ("localhost", "LOCALHOST.:8080", "127.0.0.1:8080", "[::1]:8080", "10.0.0.7", "a.localhost:1")
 FOREIGN = ("evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "2130706433")
 NO_HOSTS = (
@@ -64,6 +66,7 @@ async def test_a_name_of_somebody_else_is_answered_to_probes_only(
     for method, path in paths(front_end) + some if host == FOREIGN[0] else some:
         answer = await ask(front_end, path, {"host": host}, method)
         assert (answer.status == 403) is (path not in PROBES), (method, path)
+    await front_end._triton.close()
     body = (await ask(front_end, "/v1/models", {"host": host})).body.decode()
     assert f"{host} is not a name of this server" in body
     assert "--allowed-hosts" in body
@@ -98,6 +101,20 @@ async def test_on_the_network_names_are_known_to_those_who_give_them(tmp_path: P
     assert (await ask(listed, "/v1/models", name)).status == 200
     assert (await ask(listed, "/v1/models", {"host": "evil.example"})).status == 403
     assert (await ask(listed, "/ping", {"host": "evil.example"})).status == 503
+
+
+async def test_no_probe_of_any_client_needs_a_key(tmp_path: Path) -> None:
+    front_end = local(tmp_path, api_key="key")
+    known = {"/ping", "/health", "/live", "/v2/health/live", "/v2/health/ready"}
+    assert known | {"/v2/models/{model}/ready"} <= PROBES
+    probes = {path.replace("{model}", "a").replace("{version}", "1") for path in PROBES}
+    for path in probes:
+        assert (await ask(front_end, path)).status in (200, 503), path
+    front_end.drain()
+    for path in probes:
+        is_ready = path == "/live"
+        assert ((await ask(front_end, path)).status == 200) is is_ready, path
+    await front_end._triton.close()
 
 
 async def test_where_keys_are_needed_a_name_is_enough_for_nothing(tmp_path: Path) -> None:
