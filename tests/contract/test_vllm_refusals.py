@@ -10,9 +10,7 @@ import msgspec
 import pytest
 
 from lmi_backend.clients.registry import CLIENTS, path_at
-from lmi_backend.clients.triton.form import TritonForm
-from lmi_backend.clients.vllm.reading import VllmReply
-from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.errors import HttpError
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.messages import Failure
@@ -65,18 +63,12 @@ def test_bodies_have_the_status_of_vllms_server_streamed_or_not(refusals: dict[s
             assert found == read(path, answers[f"{path} whole"]), (name, asked)
 
 
-def triton_status(error: LmiError) -> tuple[int, bytes, dict[str, str]]:
-    reply = VllmReply(1, stream=True, prefix="", outputs=frozenset())
-    return TritonForm(reply, 1, {}, is_stream=True).refusal(error)
-
-
-@pytest.mark.parametrize("client", [*CLIENTS, "generate"])
+@pytest.mark.parametrize("client", CLIENTS)
 def test_others_have_it_too(refusals: dict[str, Any], client: str) -> None:
-    refuse = triton_status if client == "generate" else CLIENTS[client].failure
-    other = {500: 400} if client == "generate" else OTHERS.get(client, {})
+    other = OTHERS.get(client, {})
     for name, (status, answers) in refusals.items():
         error = error_of(msgspec.convert(answers["native"], Failure))
-        found, _, headers = refuse(error)
+        found, _, headers = CLIENTS[client].failure(error)
         assert found == other.get(status, status), name
         assert ("retry-after" in headers) == (status in RETRIED), name
         assert (error.code == "UNAVAILABLE") == (status in RETRIED), name
