@@ -239,7 +239,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Read on, although a long last part has paused that: it tells when the client leaves."""
         super().on_message_complete()
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
 
     def shutdown(self) -> None:
         """End after what is being answered, as the server does."""
