@@ -21,7 +21,6 @@ import results_page
 import run_clients
 from commands_page import commands
 from contents_page import contents
-from dashboards import dashboard, fleet_dashboard
 from engines_page import engines
 from licenses import PAGE as LICENSES
 from licenses import LicensesError, check_page, recorded
@@ -72,8 +71,6 @@ def pages() -> dict[Path, str]:
     check_page(_read(LICENSES), recorded())
     texts = {
         RELEASES: releases_record(),
-        DEPLOY / "grafana-dashboard.json": "\n".join(dashboard()) + "\n",
-        DEPLOY / "grafana-fleet.json": "\n".join(fleet_dashboard()) + "\n",
         **{DEPLOY / "kubernetes/base" / name: text for name, text in texts_below("base").items()},
     }
     folders = (DOCS, ROOT / "benchmarks", SUPPORT)
