@@ -125,9 +125,9 @@ def fetch_weights(
         tell: is called each second with how far it is.
         whole: whether the other files of the model are wanted too.
     """
-    if is_offline(environment) or not HUB_ID.fullmatch(model) or os.path.isdir(model):
-        return ""
-    if not whole and _has_weights(snapshot(model, revision, environment)):
+    is_remote = HUB_ID.fullmatch(model) and not os.path.isdir(model)
+    is_wanted = is_remote and not is_offline(environment)
+    if not whole and (not is_wanted or _has_weights(snapshot(model, revision, environment))):
         return ""
     command = (python, "-c", _PROGRAM, model, revision, INDEX, _SINGLE, "whole" if whole else "")
     blobs = cache_of(environment) / f"models--{model.replace('/', '--')}" / "blobs"

@@ -75,6 +75,7 @@ def test_the_job_of_a_deployment_fetches_a_whole_model(
         monkeypatch.setenv("PYTHON_EXECUTABLE", str(ENGINE_PYTHON))
         assert download.main(["org/m"]) == 0
         assert download.main(["org/gated"]) != 0
+        assert download.main(["a/b/c"]) != 0
     folder = snapshot("org/m", "", environment)
     assert {each: (folder / each).read_bytes() for each in files} == files
     errors = capfd.readouterr().err
