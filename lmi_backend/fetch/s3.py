@@ -8,7 +8,7 @@ import hashlib
 import importlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -16,10 +16,9 @@ from lmi_backend.bounded_files import LARGEST
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.extras import pip_command
 from lmi_backend.private_folders import check_owner, secure_cache
-from lmi_backend.units import GIB, human_bytes
+from lmi_backend.units import GIB
 
 _CONNECT_SECONDS: Final = 5
-_ABSENT: Final = ("NoSuchKey", "404")
 
 
 def download_folder(url: str, environment: Mapping[str, str]) -> Path:
@@ -51,7 +50,7 @@ def fetch_s3(url: str, environment: Mapping[str, str], *, say: Callable[[str], N
             draft = folder.with_suffix(".partial")
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(mode=0o700)
-            _download(url, draft, environment, say)
+            copy_s3(url, draft, environment, say=say)
             # A model is there whole or not at all.
             draft.rename(folder)
     except OSError as error:
@@ -60,30 +59,26 @@ def fetch_s3(url: str, environment: Mapping[str, str], *, say: Callable[[str], N
     return folder
 
 
-def fetch_s3_file(url: str, name: str, environment: Mapping[str, str]) -> bytes | None:
-    """Return one small file below a prefix, None if it is not there.
+def copy_s3(
+    url: str,
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    only: Collection[str] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Download what is below an s3:// prefix into a folder.
+
+    Args:
+        url: the prefix.
+        folder: is there.
+        environment: has the region and the endpoint.
+        only: names of small files; no others are downloaded then, and none must be there.
+        say: is told of the progress.
 
     Raises:
-        ConfigurationError: the bucket cannot be reached, or boto3 is missing.
+        ConfigurationError: there is nothing, it cannot be reached, or boto3 is missing.
     """
-    bucket, prefix = _split(url)
-    with _client(url, environment) as client:
-        try:
-            body = client.get_object(Bucket=bucket, Key=prefix + name)["Body"]
-        except client.exceptions.ClientError as error:
-            if error.response["Error"]["Code"] not in _ABSENT:
-                raise
-            return None
-        data: bytes = body.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        problem = f"is too large; accepted: at most {human_bytes(LARGEST)}"
-        raise ConfigurationError(f"{url}/{name}: {problem}")
-    return data
-
-
-def _download(
-    url: str, folder: Path, environment: Mapping[str, str], say: Callable[[str], None]
-) -> None:
     bucket, prefix = _split(url)
     with _client(url, environment) as client:
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
@@ -92,6 +87,9 @@ def _download(
         sizes = {each["Key"]: each["Size"] for each in entries if not each["Key"].endswith("/")}
         if not sizes:
             raise ConfigurationError(f"{url}: holds nothing; accepted: a prefix of a model's files")
+        if only:
+            wanted = [prefix + name for name in only]
+            sizes = {key: sizes[key] for key in wanted if sizes.get(key, LARGEST) < LARGEST}
         done, total = 0, sum(sizes.values())
         for key, size in sizes.items():
             path = folder / _inside(url, key.removeprefix(prefix))

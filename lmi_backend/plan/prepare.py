@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lmi_backend.errors import ConfigurationError, PlanError
-from lmi_backend.fetch import fetch_s3, fetch_s3_file, hub_file
+from lmi_backend.fetch import copy_s3, fetch_s3, hub_file
 from lmi_backend.fetch.hub import NO_FILE
 from lmi_backend.fetch.weights import INDEX
 from lmi_backend.options.planned import release_and_why
@@ -151,9 +151,7 @@ def _s3_facts(
     if reach == "local":
         return _Found(None, f"{url} is fetched when it is loaded")
     with tempfile.TemporaryDirectory() as name:
-        for file in (_CONFIG, INDEX, _QUANTISATION):
-            if (data := fetch_s3_file(url, file, environment)) is not None:
-                (Path(name) / file).write_bytes(data)
+        copy_s3(url, Path(name), environment, only=(_CONFIG, INDEX, _QUANTISATION))
         found = _read(Path(name), overrides)
         reason = f"{url} has no readable {_CONFIG}"
         return found._replace(reason=reason, is_unread=True) if found.reason else found

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.fetch import fetch_s3, fetch_s3_file, s3
+from lmi_backend.fetch import copy_s3, fetch_s3, s3
 from tests.support.s3_server import Bucket, s3_server
 
 URL = "s3://bucket/models/7b"
@@ -66,12 +66,18 @@ def test_half_a_model_is_never_taken_for_one(bucket: Bucket, environment: dict[s
     assert files(fetch_s3(URL, environment, say=print)) == FILES
 
 
-def test_one_file_can_be_fetched_alone(bucket: Bucket, environment: dict[str, str]) -> None:
-    assert fetch_s3_file(URL, "config.json", environment) == b"{}"
-    assert fetch_s3_file(URL, "none.json", environment) is None
+def test_some_small_files_can_be_fetched_alone(
+    bucket: Bucket, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "LARGEST", 1000)
+    wanted = ("config.json", "none.json", "weights/model.safetensors")
+    folder = tmp_path / "some"
+    folder.mkdir()
+    copy_s3(URL, folder, environment, only=wanted)
+    assert files(folder) == {"config.json": b"{}"}
     bucket.refusal = "AccessDenied"
     with pytest.raises(ConfigurationError, match="AccessDenied"):
-        fetch_s3_file(URL, "none.json", environment)
+        copy_s3(URL, folder, environment, only=wanted)
 
 
 def test_a_key_cannot_lead_out_of_the_folder(bucket: Bucket, environment: dict[str, str]) -> None:

@@ -100,7 +100,12 @@ def test_a_plan_of_an_s3_model_needs_only_its_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"config.json": json.dumps(CONFIG).encode()}
-    monkeypatch.setattr(prepare, "fetch_s3_file", lambda url, name, environment: files.get(name))
+
+    def copy(_: str, folder: Path, __: object, *, only: tuple[str, ...]) -> None:
+        for name in files.keys() & set(only):
+            (folder / name).write_bytes(files[name])
+
+    monkeypatch.setattr(prepare, "copy_s3", copy)
     text = "option.model_id=s3://bucket/m"
     made = plan(text, tmp_path, {}, "config")
     assert made.config.model == "s3://bucket/m"
