@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -125,20 +125,34 @@ def path_of(value: Any) -> str:
     return without_secrets(path)
 
 
-def pairs_of(value: Any, name: str) -> dict[str, str]:
-    """Return headers with names in small letters; several of one name have commas between."""
+def headers_of(value: Any, name: str) -> dict[str, str]:
+    """Return headers with names in small letters; several of one name have commas between.
+
+    A record has an object, a list of `[NAME, VALUE]`, or a list of objects.
+    """
+    if isinstance(value, dict):
+        pairs: Iterable[tuple[Any, Any]] = value.items()
+    elif value is None or isinstance(value, list):
+        pairs = (_pair(each, name) for each in value or ())
+    else:
+        raise BadRecordError(f"{name} is {kind_shown(value)}; accepted: an object")
     found: dict[str, str] = {}
-    for each in value if isinstance(value, list) else ():
-        key = each.get("name") if isinstance(each, dict) else None
-        if not isinstance(key, str):
-            raise BadRecordError(f"{name} has a header without a name")
-        text = each.get("value")
-        lower, value_of = key.lower(), checked(text, f"{name}.{key}")
+    for key, text in pairs:
+        lower, value_of = str(key).lower(), _checked(text, f"{name}.{key}")
         found[lower] = f"{found[lower]}, {value_of}" if lower in found else value_of
     return found
 
 
-def checked(value: Any, name: str) -> str:
+def _pair(member: Any, name: str) -> tuple[str, Any]:
+    match member:
+        case [key, value]:
+            return str(key), value
+        case {"name": str() as key} | {"key": str() as key}:
+            return key, member.get("value", "")
+    raise BadRecordError(f"{name} has a wrong member; accepted: [NAME, VALUE]")
+
+
+def _checked(value: Any, name: str) -> str:
     """Return a header's value, which has no line feed."""
     text = value if isinstance(value, str) else str(value)
     if "\n" in text or "\r" in text or "\0" in text:

@@ -16,10 +16,10 @@ from lmi_backend.migrate.exchange import (
     RecordedExchange,
     Request,
     decoded,
+    headers_of,
     instant_of,
     kind_shown,
     number_of,
-    pairs_of,
     path_of,
     sent_headers,
     typed,
@@ -54,7 +54,7 @@ def read_har_entry(entry: Any, place: str, folder: Path) -> RecordedExchange | N
         if (number_of(asked, "bodySize") or 0) > 0:
             raise BadRecordError("the file lacks the body of the request: export it with content")
         body = b""
-    headers = without_encoding(pairs_of(asked.get("headers"), "request.headers"), "")
+    headers = without_encoding(headers_of(asked.get("headers"), "request.headers"), "")
     if kind := posted.get("mimeType"):
         headers.setdefault("content-type", str(kind))
     request = Request(path, body, method, sent_headers(_as_a_page_there(headers, asked["url"])))
@@ -84,7 +84,7 @@ def _answer(entry: Mapping[str, Any], folder: Path) -> RecordedAnswer | None:
             # Exported without content, or read by the browser itself.
             return None
         body = b""
-    headers = without_encoding(pairs_of(answer.get("headers"), "response.headers"), "")
+    headers = without_encoding(headers_of(answer.get("headers"), "response.headers"), "")
     spent = number_of(entry, "time")
     return RecordedAnswer(status, headers, body, (), None if spent is None else spent / 1000)
 

@@ -12,12 +12,11 @@ from lmi_backend.migrate.exchange import (
     RecordedAnswer,
     RecordedExchange,
     Request,
-    checked,
     decoded,
+    headers_of,
     instant_of,
     kind_shown,
     number_of,
-    pairs_of,
     path_of,
     plain,
     sent_headers,
@@ -51,7 +50,7 @@ def read_record(record: Any, place: str) -> RecordedExchange:
 def _line(record: Mapping[str, Any], place: str) -> RecordedExchange:
     body = _body(record, "")
     method = typed(record, "method", str, "POST" if body else "GET")
-    headers = _headers(record.get("headers"), "headers")
+    headers = headers_of(record.get("headers"), "headers")
     if isinstance(record.get("body"), (dict, list)):
         headers = without_encoding(headers, JSON)
     request = Request(path_of(record["path"]), body, method.upper(), sent_headers(headers))
@@ -72,7 +71,7 @@ def _answer(answer: Any) -> RecordedAnswer | None:
         raise BadRecordError(
             f"answer.status is {kind_shown(status)}; accepted: a number such as 200"
         )
-    headers = _headers(answer.get("headers"), "answer.headers")
+    headers = headers_of(answer.get("headers"), "answer.headers")
     arrivals: tuple[float, ...] = ()
     if "events" in answer:
         events = _events(answer["events"])
@@ -135,23 +134,6 @@ def _data(part: Mapping[str, Any], name: str) -> bytes:
     return decoded(data, f"{name}.data") if encoding == "BASE64" else data.encode()
 
 
-def _headers(value: Any, name: str) -> dict[str, str]:
-    """Return headers with names in small letters; several of one name have commas between."""
-    if value is None:
-        return {}
-    if isinstance(value, list):
-        return pairs_of([{"name": each[0], "value": each[1]} for each in _twos(value, name)], name)
-    if not isinstance(value, dict):
-        raise BadRecordError(f"{name} is {kind_shown(value)}; accepted: an object")
-    return {str(key).lower(): checked(text, f"{name}.{key}") for key, text in value.items()}
-
-
-def _twos(value: list[Any], name: str) -> list[Any]:
-    if all(isinstance(each, list) and len(each) == 2 for each in value):
-        return value
-    raise BadRecordError(f"{name} has a wrong member; accepted: [NAME, VALUE]")
-
-
 def _body(record: Mapping[str, Any], prefix: str) -> bytes:
     if "body_base64" in record:
         text = typed(record, "body_base64", str, "")
@@ -176,7 +158,7 @@ def read_tap(record: Mapping[str, Any], place: str) -> RecordedExchange:
         raise BadRecordError("is a segment of a streamed trace; accepted: buffered traces")
     trace = typed(record, BUFFERED, dict, {})
     asked = typed(trace, "request", dict, {})
-    headers = _tap_headers(asked, "request")
+    headers = headers_of(asked.get("headers"), "request.headers")
     body = _tap_body(asked, "request")
     request = Request(
         path_of(headers.get(":path")), body, headers.get(":method", "POST"), sent_headers(headers)
@@ -188,21 +170,13 @@ def read_tap(record: Mapping[str, Any], place: str) -> RecordedExchange:
 
 
 def _tap_answer(given: Mapping[str, Any]) -> RecordedAnswer:
-    headers = _tap_headers(given, "response")
+    headers = headers_of(given.get("headers"), "response.headers")
     status = headers.get(":status", "")
     if not status.isdecimal():
         raise BadRecordError("the response has no :status")
     body, kept = plain(_tap_body(given, "response"), headers)
     shown = {name: value for name, value in kept.items() if not name.startswith(":")}
     return RecordedAnswer(int(status), shown, body)
-
-
-def _tap_headers(message: Mapping[str, Any], name: str) -> dict[str, str]:
-    pairs = message.get("headers")
-    if not isinstance(pairs, list) or not all(isinstance(each, dict) for each in pairs):
-        raise BadRecordError(f"{name}.headers is missing or wrong; accepted: a list of objects")
-    named = ({"name": each.get("key"), "value": each.get("value", "")} for each in pairs)
-    return pairs_of(list(named), f"{name}.headers")
 
 
 def _tap_body(message: Mapping[str, Any], name: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,10 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.migrate import kinds
 from lmi_backend.migrate.kinds import Difference
 from lmi_backend.migrate.texts import with_probabilities
+from lmi_backend.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from lmi_backend.migrate.exchange import RecordedAnswer, RecordedExchange, Request
@@ -77,10 +81,6 @@ class Outcome:
     now: Times
     is_judged: bool = True
     """False: there was nothing to judge the answer by."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self) | {"differences": [each._asdict() for each in self.differences]}
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class OutcomeFile:
         """By the place of the exchange."""
         self._path = path
         text = json.dumps(about, sort_keys=True)
-        self._head = {"replay": hashlib.sha256(text.encode()).hexdigest()}
+        self._head = hashlib.sha256(text.encode()).hexdigest() + "\n"
         if path is not None:
             self._open(path)
 
@@ -207,47 +207,27 @@ class OutcomeFile:
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{path}: cannot be read: {error}") from error
         if not lines:
-            self._append(self._head)
-            return
-        if _read(lines[0]) != self._head:
-            problem = (
-                "belongs to a run with other files, servers or rules; remove it, or name another"
-            )
-            raise ConfigurationError(f"{path}: {problem}")
+            self._write(self._head)
+        elif lines[0] != self._head:
+            problem = "belongs to a run with other files, servers or rules"
+            raise ConfigurationError(f"{path}: {problem}; remove it, or name another")
         for line in lines[1:]:
             # The last line may have been cut.
-            if isinstance(read := _read(line), dict) and line.endswith("\n"):
-                outcome = outcome_of(read)
+            with contextlib.suppress(ValueError, *UNREADABLE):
+                outcome = msgspec.convert(json.loads(line), Outcome)
                 self.known[outcome.place] = outcome
-        if not lines[-1].endswith("\n"):
+        if lines and not lines[-1].endswith("\n"):
             self._write("\n")
 
     def add(self, outcome: Outcome) -> None:
         """Keep an outcome."""
         self.known[outcome.place] = outcome
-        self._append(outcome.as_dict())
-
-    def _append(self, value: Mapping[str, Any]) -> None:
-        self._write(json.dumps(value) + "\n")
+        self._write(json.dumps(asdict(outcome)) + "\n")
 
     def _write(self, text: str) -> None:
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(text)
-
-
-def _read(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
-
-
-def outcome_of(read: dict[str, Any]) -> Outcome:
-    """Return the outcome that `Outcome.as_dict` wrote."""
-    found = [Difference(**each) for each in read["differences"]]
-    times = {name: Times(**read[name]) for name in ("was", "now")}
-    return Outcome(**read | {"differences": found} | times)
 
 
 def replay_all(

@@ -18,14 +18,14 @@ def read_kinds(path: Path) -> list[dict[str, Any]]:
     return read
 
 
-def explains(kind: dict[str, Any], record: dict[str, Any], difference: dict[str, str]) -> bool:
+def explains(kind: dict[str, Any], record: dict[str, Any], difference: list[str]) -> bool:
     """Return whether a kind is the reason of a difference of the answers to a request."""
     paths = kind.get("paths", ["*"])
     if not any(fnmatch.fnmatchcase(record["path"], each) for each in paths):
         return False
     if "members" in kind and not _has_one(kind["members"], record["body"]):
         return False
-    name = f"{difference['kind']}:{difference['place']}"
+    name = ":".join(difference[:2])
     patterns = (each.replace("[", "[[]") for each in kind["differences"])
     return any(fnmatch.fnmatchcase(name, each) for each in patterns)
 
