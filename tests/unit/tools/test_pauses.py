@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.support.chaos_report import Report
+from tests.support.fleet_report import FleetReport
 from tests.support.measured import replace_part, rows
 from tests.support.pauses import TOKENS, Pauses
 from tests.support.places import ROOT
@@ -52,3 +53,20 @@ def test_its_row_is_replaced_and_the_rest_of_the_page_stays(tmp_path: Path) -> N
     assert "| fault | what was seen |\n| --- | --- |\n| another | seen |\n" in made
     for mark in ("<!-- measured: ", "<!-- end -->", "\n## "):
         assert made.count(mark) == text.count(mark)
+
+
+def test_what_routers_did_has_its_parts_in_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    text = (ROOT / "docs" / "fleet.md").read_text("utf-8")
+    page.write_text(text, "utf-8")
+    report = FleetReport()
+    report.note("one", "killed: lost", "1 of 2")
+    report.note("other", "full: lost", "0 of 2")
+    report.notes.append("a note")
+    report.prefixes.append(("one", "1%", "2%"))
+    report.write(page)
+    made = page.read_text("utf-8")
+    for line in ("| one | 1 of 2 | not run |", "| other | not run | 0 of 2 |", "- a note"):
+        assert f"\n{line}\n" in made
+    assert "\n| one | 1% | 2% |\n" in made
+    assert made.count("<!-- end -->") == text.count("<!-- end -->")
