@@ -24,7 +24,7 @@ from contents_page import contents
 from engines_page import engines
 from licenses import PAGE as LICENSES
 from licenses import LicensesError, check_page, recorded
-from page_parts import ROOT, Makers, filled, table
+from page_parts import MARK, ROOT, Makers, filled, table
 from releases_record import PATH as RELEASES
 from releases_record import releases_record
 from support_page import SUPPORT, support
@@ -67,7 +67,11 @@ def main(arguments: list[str]) -> int:
 
 
 def pages() -> dict[Path, str]:
-    """Return each page and its text."""
+    """Return each page and its text.
+
+    Raises:
+        SystemExit: no page has one of the parts that are made.
+    """
     check_page(_read(LICENSES), recorded())
     texts = {
         RELEASES: releases_record(),
@@ -77,6 +81,9 @@ def pages() -> dict[Path, str]:
     for page in (page for folder in folders for page in folder.glob("*.md")):
         if "<!-- made: " in (text := _read(page)):
             texts[page] = filled(text, MAKERS)
+    shown = {name for text in texts.values() for name in MARK.findall(text)}
+    if lost := sorted(MAKERS.keys() - shown):
+        raise SystemExit(f"no page has these parts: {', '.join(lost)}")
     return texts
 
 

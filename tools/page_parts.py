@@ -24,6 +24,8 @@ _PART: Final = re.compile(r"^(<!-- made: (.+?) -->\n).*?^(<!-- end -->)$", re.DO
 _PLACE: Final = re.compile(r"`((?:lmi_backend|tests|tools)/[\w./]+\.py)(?:::(\w+))?`")
 _BAR: Final = re.compile(r"(?<!\\)\|")
 _ESCAPED: Final = r"\\|"
+MARK: Final = re.compile(r"^<!-- made: ([\w-]+)", re.MULTILINE)
+"""How a part begins, with its name."""
 
 Makers = Mapping[str, Callable[[], Iterable[str]]]
 
@@ -32,8 +34,13 @@ def filled(text: str, makers: Makers) -> str:
     """Return a page with the parts of today.
 
     Raises:
-        SystemExit: a table names a test or a module that is not there.
+        SystemExit: a part has no end or no maker, or the page names what is not there.
     """
+    names = MARK.findall(text)
+    if len(_PART.findall(text)) != len(names):
+        raise SystemExit(f"a page has a part without its end; its parts: {', '.join(names)}")
+    if gone := sorted(set(names) - makers.keys() - {"table"}):
+        raise SystemExit(f"a page has parts that nothing makes: {', '.join(gone)}")
 
     def part(found: re.Match[str]) -> str:
         name, _, words = found[2].partition(" ")

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import make_docs
 import page_parts
 import pytest
 from page_parts import check_places, filled
@@ -51,6 +52,23 @@ def test_a_table_has_a_row_for_each_entry(
     words: str, rows: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _table(words, tmp_path, monkeypatch) == rows
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [("<!-- end -->", "without its end"), ("<!-- made: more", "nothing makes: other")],
+)
+def test_a_part_is_whole_and_has_a_maker(wrong: str, problem: str) -> None:
+    page = PAGE.replace("table data.json {}", "more")
+    assert "made" in filled(page, {"more": lambda: ["made"]})
+    with pytest.raises(SystemExit, match=problem):
+        filled(page.replace(wrong, "<!-- made: other", 1), {"more": lambda: ["made"]})
+
+
+def test_each_part_that_is_made_is_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_docs, "MAKERS", {**make_docs.MAKERS, "lost": list})
+    with pytest.raises(SystemExit, match="no page has these parts: lost"):
+        make_docs.pages()
 
 
 @pytest.mark.parametrize(
