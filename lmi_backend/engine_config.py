@@ -62,6 +62,8 @@ class RequestLimits:
     """Tenant to the answers it starts in its turn, where it is not 1."""
     request_timeout: int = 240
     """Seconds a request may run."""
+    drain_seconds: int = 30
+    """Seconds that running requests have to finish when the model stops."""
     max_message_size: int = 67_108_864
     """Bytes of the largest message between stub and worker."""
     migration_timeout: float | None = None

@@ -15,10 +15,12 @@ from licenses import pins
 from page_parts import ROOT, table
 
 from lmi_backend.clients import nested_names, unserved_names
-from lmi_backend.clients.registry import CLIENTS
+from lmi_backend.clients.registry import CLIENTS, path_at
 from lmi_backend.clients.sagemaker import headers
 from lmi_backend.clients.spec import Who
+from lmi_backend.clients.unserved_paths import UNSERVED_PATHS
 from lmi_backend.engines import choices, foreign_names
+from lmi_backend.options.signature import RECORDS
 
 TABLE = ROOT / "tests" / "data" / "clients.json"
 NODE = ROOT / "tests" / "clients" / "node" / "package.json"
@@ -124,6 +126,22 @@ def paths() -> Iterator[str]:
             where += f" with `{path.member}`" * bool(path.member)
             rows.append((client.title, where, _KEYS[path.who], *("yes" * flag for flag in flags)))
     yield from table(heads, rows)
+
+
+def unserved_paths() -> Iterator[str]:
+    """Yield the paths that vLLM's server has and this one has not.
+
+    Raises:
+        SystemExit: nobody has said why.
+    """
+    record = json.loads((RECORDS / "vllm.json").read_text(encoding="utf-8"))
+    rows = []
+    for path in record["routes"]:
+        if path_at(path.replace("{", "").replace("}", "")) is None:
+            if path not in UNSERVED_PATHS:
+                raise SystemExit(f"{path}: neither in a client's spec nor in unserved_paths.py")
+            rows.append((f"`{path}`", UNSERVED_PATHS[path]))
+    yield from table((f"path of vLLM {record['version']}", "not served, because"), rows)
 
 
 def versions() -> dict[str, str]:

@@ -39,6 +39,7 @@ from lmi_backend.options.engine_spec import SPECS, implementations
 from lmi_backend.options.option import AnyOption
 from lmi_backend.options.signature import NO_FLAG, Argument, recorded_signature, shorten
 from lmi_backend.options.table import VARIABLES, find_option
+from lmi_backend.options.table.variables import SERVER_FLAGS
 from lmi_backend.repository.tensors import Tensor
 from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
 
@@ -143,7 +144,8 @@ def _argument_rows(engine: str, arguments: Mapping[str, Argument]) -> list[tuple
     return [
         (f"`option.{name}`", shorten(argument.type), argument.default)
         for name, argument in arguments.items()
-        if argument.flag != NO_FLAG and find_option(f"option.{name}", engine) is None
+        if argument.flag != NO_FLAG and name not in SERVER_FLAGS
+        if find_option(f"option.{name}", engine) is None
     ]
 
 
@@ -290,6 +292,7 @@ MAKERS: Makers = {
     "server-releases": compat_page.server_releases,
     "support": support,
     "tensors": _tensors,
+    "unserved-paths": clients_page.unserved_paths,
     "vllm-metrics": metrics_page.vllm_metrics,
     "vllm-names": _vllm_names,
     "vllm-releases": compat_page.vllm_releases,

@@ -8,6 +8,7 @@ TensorRT-LLM's record is kept by hand: its library does not import without a GPU
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
 import enum
 import importlib
@@ -25,6 +26,10 @@ RECORDS = Path(__file__).resolve().parent.parent / "lmi_backend" / "options" / "
 TEXT_LIMIT = 120
 REQUIRED = "required"
 NO_FLAG = "no flag"
+
+_ROUTE = re.compile(r'@\w*router\.(?:get|post|put|delete|head|patch|websocket)\(\s*"(/[^"]*)"')
+_FLAG = re.compile(r"\b(?:args|envs)\.([a-zA-Z]\w+)|getattr\([\w.]*\bargs, '(\w+)'")
+_ROUTING = re.compile(r"^register_|attach_router$|^build_app$")
 
 Record = dict[str, Any]
 Field = dataclasses.Field[Any]
@@ -77,6 +82,8 @@ def record_vllm() -> Record:
             if name not in {field.name for field in listener}
         },
         "spellings": _spellings(actions.values(), {field.name for field in fields}),
+        "routes": _routes(),
+        "route_flags": _route_flags(),
         "arguments": {
             field.name: [
                 _type(field, flags.get(field.name)),
@@ -98,6 +105,32 @@ def _server() -> tuple[list[Field], list[Field]]:
     return (
         [field for name, field in fields.items() if name in names],
         [field for name, field in fields.items() if name not in names],
+    )
+
+
+def _server_files() -> Iterator[str]:
+    """Yield the text of each file of vLLM's servers."""
+    import vllm.entrypoints  # noqa: PLC0415
+
+    files = Path(vllm.entrypoints.__path__[0]).rglob("*.py")
+    yield from (path.read_text(encoding="utf-8") for path in sorted(files))
+
+
+def _routes() -> list[str]:
+    """Return the paths that any of vLLM's routers may have."""
+    return sorted({path for text in _server_files() for path in _ROUTE.findall(text)})
+
+
+def _route_flags() -> list[str]:
+    """Return the flags and variables that vLLM looks at where it adds routers."""
+    functions = (
+        ast.unparse(each)
+        for text in _server_files()
+        for each in ast.walk(ast.parse(text))
+        if isinstance(each, ast.FunctionDef) and _ROUTING.search(each.name)
+    )
+    return sorted(
+        {name for text in functions for pair in _FLAG.findall(text) for name in pair if name}
     )
 
 

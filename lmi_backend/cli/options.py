@@ -12,11 +12,12 @@ from typing import Final
 
 from lmi_backend.cli.planning import add_release, release_of
 from lmi_backend.options import OPTIONS
+from lmi_backend.options.classification import status_of
 from lmi_backend.options.engine_spec import SPECS, default_engine, implementation_of
 from lmi_backend.options.foreign_words import meanings_of
 from lmi_backend.options.option import PREFIX, AnyOption, StatusWord
 from lmi_backend.options.planned import supposed_signature
-from lmi_backend.options.signature import NO_FLAG, recorded_signature, shorten
+from lmi_backend.options.signature import recorded_signature, shorten
 from lmi_backend.options.table import ENGINES, KEYS, VARIABLES, find_option
 from lmi_backend.printable import printable, say
 
@@ -211,17 +212,15 @@ def _arguments(engine: str, release: str) -> Iterator[OptionRow]:
     listed = {key for key in KEYS if find_option(key, engine)}
     for name, argument in {**known.server, **known.arguments}.items():
         if PREFIX + name not in listed:
-            is_settable = argument.flag != NO_FLAG
             of_server = "" if name in known.arguments else ", of its HTTP server"
+            status = status_of(PREFIX + name, engine, known)
             yield OptionRow(
                 name=PREFIX + name,
                 environment=(f"OPTION_{name.upper()}",),
                 accepted=shorten(argument.type),
                 default=argument.default,
-                status="passed" if is_settable else "refused",
-                detail=f"{implementation} {name}{of_server}"
-                if is_settable
-                else "it has no flag for it",
+                status=status.word,
+                detail=status.detail,
                 help=f"Argument of {implementation}{of_server}, read by its own parser.",
             )
 

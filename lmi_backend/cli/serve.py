@@ -45,7 +45,7 @@ from lmi_backend.supervisor.stop import StopSignals
 from lmi_backend.supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan import EnginePlan
@@ -89,12 +89,19 @@ def _serve(arguments: argparse.Namespace) -> int:
         supervisor = Supervisor(
             setup,
             stop,
-            drain_seconds=arguments.drain_timeout,
+            drain_seconds=drain_seconds(arguments, plans),
             exits_when_given_up=arguments.on_failure == "exit",
         )
         greeter = Greeter(plans, setup.ports, arguments, lambda: stop.is_requested)
         with _front_ends(arguments, setup, stop) as front:
             return supervisor.run(greeter.start, front.drain if front else lambda: None)
+
+
+def drain_seconds(arguments: argparse.Namespace, plans: Mapping[str, EnginePlan]) -> float:
+    """Return the time that running requests have to finish when the server stops."""
+    given: float | None = arguments.drain_timeout
+    asked = max((plan.limits.drain_seconds for plan in plans.values()), default=0)
+    return asked if given is None else given
 
 
 class _Log(NamedTuple):

@@ -36,9 +36,9 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--drain-timeout",
         type=float,
-        default=30.0,
         metavar="SECONDS",
-        help="time running requests have to finish when stopping (default %(default)s)",
+        help="time running requests have to finish when stopping (default: the longest "
+        "option.shutdown_timeout of the models, which is 30 where it is not set)",
     )
     _add_protection(parser)
     add_clients(parser)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lmi_backend.clients.openai.paths import TOKENS
 from lmi_backend.engines import foreign_names
 from lmi_backend.engines.body_texts import CHAT, TEXTS, TRUNCATED, BodyTexts
 from lmi_backend.engines.body_values import check_values
@@ -58,6 +59,8 @@ LISTS: Final = (
 """Fields with a member for each token or string."""
 MEDIA: Final = ("media_io_kwargs", "mm_processor_kwargs")
 """Fields that change how images, clips and sounds are decoded, and how much is made of them."""
+OF_TOKENS: Final = ("sampling_params", "features")
+"""vLLM's own parameters, which are an object there, and images, clips and sounds as arrays."""
 MOST_LETTERS: Final = 16_384
 """Characters of a list of bad words, or of stop strings: vLLM tokenises them on its loop."""
 FEWEST_VALUES: Final = 300_000
@@ -70,7 +73,7 @@ _COUNTED: Final = 4
 # Whatever else is in a body is passed over and never built.
 _ALL: Final = frozenset(
     {
-        *(*NAMES, *STRUCTURES, *LISTS, *CHAT, *TEXTS, *MEDIA, TRUNCATED),
+        *(*NAMES, *STRUCTURES, *LISTS, *CHAT, *TEXTS, *MEDIA, *OF_TOKENS, TRUNCATED),
         *(*foreign_names.NAMES, foreign_names.ENCODING),
     }
 )
@@ -145,10 +148,12 @@ async def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> tuple[b
     except RecursionError:
         raise RequestError("is nested too deeply", field="the body") from None
     if outlined.long:
-        for name in (*NAMES, *STRUCTURES, *LISTS, *foreign_names.VALUES):
+        for name in (*NAMES, *STRUCTURES, *LISTS, *OF_TOKENS, *foreign_names.VALUES):
             if fields.get(name) is not None:
                 fields[name] = await _filled(fields[name], outlined, body)
     _check_fields(fields, bounds, outlined)
+    if path == TOKENS:
+        _check_of_tokens(fields, bounds.structures)
     if path == RESPONSES and len(body) > MOST_REPEATED:
         _check_repeated(body, outlined)
     check_nested(fields, path, runs_tools=bounds.runs_tools)
@@ -214,6 +219,19 @@ def _check_fields(fields: Mapping[str, Any], bounds: BodyBounds, outlined: Outli
             )
             check = check_depth if is_text else check_structure
             check(name, fields[name], bounds.structures)
+
+
+def _check_of_tokens(fields: Mapping[str, Any], bounds: StructureBounds) -> None:
+    """Look at members that only bodies of tokens have: see `OF_TOKENS`."""
+    sampling, media = (fields.get(name) for name in OF_TOKENS)
+    if media:
+        raise RequestError("holds arrays that are read unseen", field=OF_TOKENS[1])
+    if not isinstance(sampling, dict):
+        return
+    check_lists(sampling, bounds)
+    if (count := sampling.get("n")) not in (None, 1):
+        problem, field = "would take several places", f"{OF_TOKENS[0]}.n"
+        raise RequestError(problem, field=field, value=count, accepted="1")
 
 
 def _check_repeated(body: bytes, outlined: Outline) -> None:

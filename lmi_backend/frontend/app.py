@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.registry import CLIENTS, client_near
 from lmi_backend.clients.spec import ANYBODY, OPERATOR, PROBE
+from lmi_backend.clients.unserved_paths import UNSERVED_PATHS
 from lmi_backend.errors import HttpError, LmiError, StoppingError
 from lmi_backend.frontend.answering import Answering
 from lmi_backend.frontend.http.access import Access
@@ -273,8 +274,13 @@ def _is_preflight(scope: Mapping[str, Any]) -> bool:
 
 def _refusal(allowed: set[str]) -> _Answer:
     async def refuse(exchange: Exchange) -> None:
+        shown = f"{exchange.path[:_SHOWN_PATH]!r} is not served"
+        if exchange.headers.get("upgrade", "").lower() == "websocket":
+            raise HttpError(HTTPStatus.NOT_FOUND, f"{shown} as a WebSocket: no path is")
+        if reason := UNSERVED_PATHS.get(exchange.path):
+            raise HttpError(HTTPStatus.NOT_FOUND, f"{shown}: {reason}")
         if not allowed:
-            raise HttpError(HTTPStatus.NOT_FOUND, f"{exchange.path[:_SHOWN_PATH]!r} is not served")
+            raise HttpError(HTTPStatus.NOT_FOUND, shown)
         exchange.extra_headers.append((b"allow", ", ".join(sorted(allowed)).encode()))
         raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, f"{exchange.method} is not served here")
 

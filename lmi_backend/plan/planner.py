@@ -191,6 +191,7 @@ def _limits(options: LmiOptions, max_running: int) -> RequestLimits:
         queue_size=options[srv.JOB_QUEUE_SIZE],
         tenant_weights=options[srv.TENANT_WEIGHTS],
         request_timeout=options[opt.PREDICT_TIMEOUT],
+        drain_seconds=options[srv.SHUTDOWN_TIMEOUT],
         max_message_size=options[opt.MAX_OUTPUT_SIZE],
         migration_timeout=None if timeout == "auto" else timeout,
         migration_limit=options[opt.MIGRATION_LIMIT],

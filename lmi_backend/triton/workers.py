@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_DRAIN_SECONDS: Final = 30.0
-"""Time that the requests of an endpoint's clients have to end when a model is unloaded."""
 _LOAD_FORMATS: Final = ("auto", "safetensors")
 """With which an engine reads files of the Hub's usual names."""
 _TELL_SECONDS: Final = 10.0
@@ -72,6 +70,8 @@ class _Model:
     endpoint: Endpoint
     devices: Reservation
     pool: Pool
+    drain_seconds: int
+    """Time that the requests of an endpoint's clients have to end when the model is unloaded."""
 
     def context(self) -> Context:
         return self.clients
@@ -83,7 +83,7 @@ class _Model:
         # First: Triton kills a stub that takes long.
         self.pool.end_with_stub()
         # Triton has waited for its own requests, and knows nothing of the endpoint's.
-        self.service.drain(_DRAIN_SECONDS)
+        self.service.drain(self.drain_seconds)
         self.endpoint.close()
         self.service.close()
         self.devices.close()
@@ -236,7 +236,8 @@ def _start(
     renewal = Renewal(service, pool, plan.launch.load_timeout)
     endpoint = Endpoint(model, service, lora_manager, context, state, renewal)
     endpoint.open()
-    return _Model(service, lora_manager, context, endpoint, devices, pool)
+    seconds = plan.limits.drain_seconds
+    return _Model(service, lora_manager, context, endpoint, devices, pool, seconds)
 
 
 def _model_info(

@@ -57,7 +57,7 @@ def vllm_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmI
 MPI = {"engine": "MPI", "option.tensor_parallel_degree": 2}
 ENGINES: dict[str, dict[str, Any]] = {
     "echo": {"option.rolling_batch": "echo", "option.token_seconds": 0.005},
-    "vllm": {"option.env": "VLLM_CPU_KVCACHE_SPACE=1"},
+    "vllm": {"option.env": "VLLM_CPU_KVCACHE_SPACE=1", "option.enable_scale_out": "true"},
     "transformers": {"option.rolling_batch": "disable"},
     # Its double, unless tools/verify_trtllm.sh runs the real one on a machine with a GPU.
     "trtllm": {"option.rolling_batch": "trtllm", "option.mpi_mode": "false"},

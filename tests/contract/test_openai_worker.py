@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.clients.openai.paths import TOKENS
 from lmi_backend.errors import CancelledError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
@@ -327,3 +328,24 @@ def test_a_seed_gives_one_answer_in_however_many_steps_its_prompt_is_computed(en
 def test_a_value_that_an_engine_cannot_take_is_refused(engine: Any, wrong: dict[str, Any]) -> None:
     status, answer = ask(engine, "/v1/completions", COMPLETION | wrong)
     assert (status, answer["error"]["code"]) == (400, 400)
+
+
+def test_a_prompt_may_be_rendered_and_answered_as_tokens(engine: Any) -> None:
+    if engine.plan.engine != "vllm" or vllm_release() < (0, 32):
+        pytest.skip("paths of vLLM's own, which other releases have in other places")
+    bodies = {
+        "/v1/chat/completions/render": {"messages": CHAT},
+        "/v1/completions/render": {"prompt": "a"},
+        "/v1/responses/render": {"input": "a"},
+        "/v1/messages/render": {"model": "lmi", "messages": CHAT, "max_tokens": 5},
+    }
+    rendered = {path: ask(engine, path, body) for path, body in bodies.items()}
+    assert {status for status, _ in rendered.values()} == {200}
+    asked = rendered["/v1/chat/completions/render"][1]
+    ids = asked["token_ids"]
+    sampling = {"temperature": 0, "max_tokens": 20}
+    status, answer = ask(engine, TOKENS, {"token_ids": ids, "sampling_params": sampling})
+    assert (status, len(answer["choices"])) == (200, 1)
+    for wrong in ({"sampling_params": {"n": 2}}, {"features": {"mm_hashes": {}}}):
+        assert ask(engine, TOKENS, {"token_ids": ids, "sampling_params": {}} | wrong)[0] == 400
+    assert ask(engine, "/tokenizer_info")[0] == 404

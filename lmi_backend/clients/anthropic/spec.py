@@ -17,5 +17,6 @@ SPEC: Final = ClientSpec(
     paths=(
         Path("/v1/messages", RELAY, takes_place=True, can_resume=True, by_tensor=True),
         Path("/v1/messages/count_tokens", RELAY, by_tensor=True),
+        Path("/v1/messages/render", RELAY, by_tensor=True),
     ),
 )

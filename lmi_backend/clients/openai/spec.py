@@ -6,8 +6,8 @@ from typing import Final
 
 from lmi_backend.clients.openai.errors import openai_failure
 from lmi_backend.clients.openai.form import RefusingForm
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS, MODELS
-from lmi_backend.clients.spec import ANYBODY, OPERATOR, RELAY, ClientSpec, Path
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS, MODELS, TOKENS
+from lmi_backend.clients.spec import ANYBODY, OPERATOR, RELAY, STORED, ClientSpec, Path
 
 
 def _work(template: str) -> Path:
@@ -36,6 +36,14 @@ SPEC: Final = ClientSpec(
         _work("/rerank"),
         _work("/v1/rerank"),
         _work("/v2/rerank"),
+        _work("/v2/embed"),
+        _work(TOKENS),
+        *(
+            Path(f"{each}/{word}", RELAY, by_tensor=True)
+            for each in (CHATS, COMPLETIONS)
+            for word in ("render", "derender")
+        ),
+        Path("/tokenizer_info", STORED, "GET", OPERATOR),
         Path(MODELS, "list models", "GET", by_tensor=True),
         Path(f"{MODELS}/{{model:path}}", "show model", "GET"),
         Path("/v1/load_lora_adapter", "load adapter", who=OPERATOR),

@@ -16,6 +16,7 @@ SPEC: Final = ClientSpec(
     form=ResponsesForm,
     paths=(
         Path("/v1/responses", RELAY, takes_place=True, can_resume=True, by_tensor=True),
+        Path("/v1/responses/render", RELAY, by_tensor=True),
         Path("/v1/responses/{id}", STORED, "GET DELETE", by_tensor=True),
         Path("/v1/responses/{id}/cancel", STORED, by_tensor=True),
     ),

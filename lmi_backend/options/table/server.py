@@ -46,6 +46,15 @@ MAX_IDLE_TIME: Final = Option(
     plan_field="max_idle_time",
     help="Seconds without a request after which a worker above minWorkers is stopped.",
 )
+SHUTDOWN_TIMEOUT: Final = Option(
+    name="option.shutdown_timeout",
+    kind=whole(0),
+    default=30,
+    scope="server",
+    plan_field="drain_seconds",
+    help="Seconds that running requests have to finish when the model or the server stops. "
+    "serve --drain-timeout wins; of several models the longest counts there.",
+)
 LOAD_ON_DEVICES: Final = Option(
     name="load_on_devices",
     kind=TEXT,

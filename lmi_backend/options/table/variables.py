@@ -20,6 +20,12 @@ _GATEWAY = Status("refused", "one front end and Triton serve HTTP and gRPC")
 _OMNI = Status("refused", "vLLM-Omni is not served here")
 _LISTENER = Status("ignored", "it is of vLLM's own server; the front end and Triton listen here")
 
+
+def _doorless(*paths: str) -> Status:
+    verb = "is" if len(paths) == 1 else "are"
+    return Status("ignored", f"no effect: {', '.join(paths)} {verb} not served")
+
+
 _FLAGS: Final[dict[str, Status]] = {
     "host port grpc_port uds root_path uvicorn_log_level disable_uvicorn_access_log"
     " disable_access_log_for_endpoints disable_fastapi_docs enable_offline_docs"
@@ -32,6 +38,13 @@ _FLAGS: Final[dict[str, Status]] = {
     "config": Status("refused", "write what that file has as option.… lines"),
     "grpc headless": _GATEWAY,
     "omni stage_init_timeout": _OMNI,
+    "enable_sleep_mode sleep_mode_backend sleep_mode_offload_cudagraph"
+    " sleep_preserve_parameter_names": _doorless("/sleep", "/wake_up"),
+    "enable_server_load_tracking": _doorless("/load"),
+    "profiler_config": _doorless("/start_profile", "/stop_profile"),
+    "enable_fault_tolerance fault_tolerance_config": _doorless("/fault_tolerance/apply"),
+    "weight_transfer_config": _doorless("/init_weight_transfer_engine", "/update_weights"),
+    "cohere_is_reasoning_model cohere_format": _doorless("/cohere/v2/chat"),
 }
 SERVER_FLAGS: Final = {name: status for names, status in _FLAGS.items() for name in names.split()}
 """Flag of vLLM's own server, as it is written as an option, to what becomes of it.
@@ -93,6 +106,8 @@ _VARIABLES: Final[dict[str, Status]] = {
         "ignored", "option.stream_interval and option.stream_flush_ms say when tokens are sent"
     ),
     **_image(),
+    "VLLM_SERVER_DEV_MODE": _doorless("/sleep", "/collective_rpc", "/update_weights"),
+    "VLLM_ENABLE_COHERE_API": _doorless("/cohere/v2/chat"),
     "SM_SGLANG_*": Status("refused", "SGLang is not served here; vLLM takes most of its models"),
     "SM_TELEMETRY_LOG_REV_2022_12": Status("ignored", "nothing is reported to SageMaker"),
 }

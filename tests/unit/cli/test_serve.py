@@ -1,8 +1,11 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from lmi_backend.cli.main import main
+from lmi_backend.cli.main import main, parser
+from lmi_backend.cli.serve import drain_seconds
+from lmi_backend.engine_config import RequestLimits
 
 # 0 lets the system choose a free one.
 PORTS = [f"--{name}port=0" for name in ("", "http-", "grpc-", "metrics-")]
@@ -38,3 +41,18 @@ def test_a_network_without_ipv4_is_said_and_not_put_down_to_the_port(
     errors = capsys.readouterr().err
     assert "--port 0 on 192.0.2.1: Cannot assign requested address" in errors
     assert errors.endswith("; choose another address (--host), for example ::1\n")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words", "drain"), [((), (), 30), ((5, 90), (), 90), ((90,), ("2",), 2)]
+)
+def test_requests_may_end_in_the_longest_time_of_a_model(
+    seconds: tuple[int, ...], words: tuple[str, ...], drain: float
+) -> None:
+    given = [word for each in words for word in ("--drain-timeout", each)]
+    arguments = parser().parse_args(["serve", ".", *given])
+    plans = {
+        str(each): SimpleNamespace(limits=RequestLimits(drain_seconds=each)) for each in seconds
+    }
+    plans = plans or {"usual": SimpleNamespace(limits=RequestLimits())}
+    assert drain_seconds(arguments, plans) == drain  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from lmi_backend.options.abbreviations import argument_of
 from lmi_backend.options.classification import status_of
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.options.signature import recorded_signature
-from lmi_backend.options.table import chat, common, lora, vllm
+from lmi_backend.options.table import chat, common, lora, server, vllm
 from lmi_backend.options.table.variables import SERVER_FLAGS
 from lmi_backend.options.vllm_image import flags
 
@@ -27,6 +27,7 @@ def test_each_variable_is_a_flag_of_vllm() -> None:
             "SM_VLLM_DTYPE": "half",
             "SM_VLLM_ENABLE_AUTO_TOOL_CHOICE": "",
             "SM_VLLM_SEED": "3",
+            "SM_VLLM_SHUTDOWN_TIMEOUT": "8",
             "SM_VLLM_NO_ENABLE_PREFIX_CACHING": "",
         }
     )
@@ -35,6 +36,7 @@ def test_each_variable_is_a_flag_of_vllm() -> None:
     assert options[vllm.MAX_MODEL_LEN] == 32 << 10
     assert options[vllm.DTYPE] == "float16"
     assert options[chat.ENABLE_AUTO_TOOL_CHOICE]
+    assert options[server.SHUTDOWN_TIMEOUT] == 8
     assert options.passthrough["seed"].name == "SM_VLLM_SEED"
     assert options.passthrough["enable_prefix_caching"].value == "false"
 

@@ -28,6 +28,11 @@ def plan(
     return make_plan(resolve_options(lines, {}, folder=folder), environment, hardware, None)
 
 
+def test_vllms_time_to_shut_down_is_that_of_running_requests() -> None:
+    assert plan("option.shutdown_timeout=7").limits.drain_seconds == 7
+    assert plan().limits.drain_seconds == 30
+
+
 def test_on_a_cpu_max_is_one_worker_of_one() -> None:
     made = plan("option.tensor_parallel_degree=max")
     assert (

@@ -1,12 +1,15 @@
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lmi_backend.clients.registry import CLIENTS
+from lmi_backend.clients.unserved_paths import UNSERVED_PATHS
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.routing import Responder, Routes, route
+from tests.support.asking import ask
 
 
 def _service(name: str) -> Responder:
@@ -53,3 +56,16 @@ def test_every_row_of_the_front_end_is_found_as_in_their_order(tmp_path: Path, m
         exact, others = front_end._routes._exact, front_end._routes._others
         tried = [*exact.get(path, ()), *others]
         assert next((r.path for r, _ in tried if r.matches(scope)[0].value == 2), None) == first
+
+
+async def test_a_path_that_is_not_served_says_why(tmp_path: Path) -> None:
+    front_end = FrontEnd(Settings(base=tmp_path))
+    for path, reason in UNSERVED_PATHS.items():
+        answer = await ask(front_end, path, method="POST", body=b"{}")
+        assert answer.status == 404
+        assert json.loads(answer.body)["error"]["message"] == f"{path!r} is not served: {reason}"
+    upgrade = {"upgrade": "websocket", "connection": "Upgrade"}
+    for path in ("/v1/realtime", "/invocations", "/nothing", "/v1/chat/completions"):
+        answer = await ask(front_end, path, upgrade)
+        assert answer.status == 404
+        assert f"'{path}' is not served as a WebSocket" in answer.body.decode()
