@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Final
 
 from lmi_backend import clients
-from lmi_backend.clients.spec import RELAY, ClientSpec, Path
+from lmi_backend.clients.spec import RELAY, UPLOAD, ClientSpec, Path
 
 
 def _found() -> list[ClientSpec]:
@@ -31,6 +31,8 @@ SHARED: Final = {
 """Paths of one client on which another's bodies come too, with who that is and its own row."""
 RELAYED: Final = tuple(path for path in PATHS if path.action == RELAY)
 """Paths whose bodies the engine's own server reads and answers."""
+UPLOADS: Final = frozenset(path.template for path in PATHS if path.action == UPLOAD)
+"""Paths whose bodies are uploads of files."""
 RESUMED: Final = frozenset(path.template for path in RELAYED if path.can_resume)
 """Those of them whose streams another worker can continue."""
 COUNTED: Final = frozenset(path.template for path in RELAYED if path.counts_n)

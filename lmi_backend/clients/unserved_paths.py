@@ -10,7 +10,6 @@ _WEIGHTS: Final = "weights are those of the model's files"
 _ELASTIC: Final = "minWorkers and maxWorkers say how many workers there are"
 _DEATHS: Final = "a worker that dies is restarted, and its answers resume"
 _COHERE: Final = "vLLM serves it with Cohere's library alone; chats are served as OpenAI's"
-_AUDIO: Final = "a body has to be JSON; /v1/chat/completions takes sounds as `input_audio`"
 
 _REASONS: Final[dict[str, str]] = {
     "/sleep /wake_up /is_sleeping": f"{_ONE_WORKER}; operators unload and load models at /models",
@@ -30,7 +29,6 @@ _REASONS: Final[dict[str, str]] = {
     "/fault_tolerance/apply /fault_tolerance/status": _DEATHS,
     "/v1/chat/completions/batch /generative_scoring /v1/systemone": _MANY,
     "/cohere/v2/chat /cohere/v2/chat/render": _COHERE,
-    "/v1/audio/transcriptions /v1/audio/translations": _AUDIO,
     "/v1/realtime": "no WebSocket is",
 }
 UNSERVED_PATHS: Final = {path: why for paths, why in _REASONS.items() for path in paths.split()}

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from lmi_backend.clients.openai.paths import TOKENS
+from lmi_backend.clients.registry import UPLOADS
 from lmi_backend.engines import foreign_names
 from lmi_backend.engines.body_texts import CHAT, TEXTS, TRUNCATED, BodyTexts
 from lmi_backend.engines.body_values import check_values
@@ -142,6 +143,9 @@ async def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> tuple[b
         RequestError: a name is too long, or something too large, or a member is not served; it
             names the field and what is accepted.
     """
+    if path in UPLOADS:
+        # The server bounds the file, and what it decodes of it.
+        return body, Outline(b"{}", "", [])
     outlined = await _outline(body, bounds.values)
     try:
         fields = _fields(outlined.text)

@@ -10,7 +10,7 @@ from lmi_backend.clients.form import EVENTS
 from lmi_backend.clients.lmi.handler_form import HandlerForm
 from lmi_backend.clients.reply import AdapterChange
 from lmi_backend.clients.responses.background import PATH, BackgroundForm
-from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED
+from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, UPLOAD
 from lmi_backend.clients.tracing import PARENT, take_trace, with_trace
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.adapters import manage
@@ -61,7 +61,8 @@ class Answering:
         if is_by_id(exchange) and len(self._reading.models.all()) > 1:
             # No model is named on these paths: none of several is asked.
             raise HttpError(HTTPStatus.NOT_FOUND, NO_RESPONSE)
-        data = await exchange.text(self._limit, self._seconds)
+        read = exchange.body if path.action == UPLOAD else exchange.text
+        data = await read(self._limit, self._seconds)
         model, asked = await self._reading.actions[path.action](path, exchange, data)
         keep, kept = None, self._kept(exchange, model, asked)
         if kept is not None:

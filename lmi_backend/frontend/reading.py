@@ -24,10 +24,11 @@ from lmi_backend.clients.registry import SHARED
 from lmi_backend.clients.reply import AdapterChange
 from lmi_backend.clients.responses import background
 from lmi_backend.clients.sagemaker.headers import target_of
-from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, TARGET, Path, Read
+from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, TARGET, UPLOAD, Path, Read
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.adapters import asked_of, load_of, unload_of
 from lmi_backend.frontend.http.bodies import aside, model_of, read_object
+from lmi_backend.frontend.http.uploads import model_in_upload
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
 from lmi_backend.outline import LARGE
@@ -63,6 +64,7 @@ class Reading:
             READ: self._object,
             RELAY: self._relayed,
             STORED: self._stored,
+            UPLOAD: self._uploaded,
             INVOKE: self._invoked,
             "adapters": self._adapters,
             "load adapter": self._load_adapter,
@@ -115,6 +117,13 @@ class Reading:
         model = await self.models.of_body(exchange, "")
         return model, Read(HttpRequest(path, b"", headers), exchange.spec.form())
 
+    async def _uploaded(self, _path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
+        """Leave an upload to the engine's own server code."""
+        headers = _engine_headers(exchange)
+        name = await aside(len(data), model_in_upload, data, headers.get("content-type", ""))
+        model = await self.models.of_body(exchange, name or exchange.headers.get(TARGET, ""))
+        return model, Read(HttpRequest(exchange.path, data, headers), exchange.spec.form())
+
     async def _invoked(self, path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
         """Read LMI's body for the model that the path, a header or the body names.
 
@@ -154,9 +163,7 @@ class Reading:
         asked = load_of(body)
         return await self.models.of_body(exchange, str(body.get("model") or "")), asked
 
-    async def _unload_adapter(
-        self, _path: Path, exchange: Exchange, data: bytes
-    ) -> tuple[Model, Read]:
+    async def _unload_adapter(self, _: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
         body = await read_object(data)
         name, asked = str(body.get("lora_name")), unload_of(body)
         named, owner = str(body.get("model") or ""), self.models.find(name)

@@ -7,7 +7,7 @@ from typing import Final
 from lmi_backend.clients.openai.errors import openai_failure
 from lmi_backend.clients.openai.form import RefusingForm
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS, MODELS, TOKENS
-from lmi_backend.clients.spec import ANYBODY, OPERATOR, RELAY, STORED, ClientSpec, Path
+from lmi_backend.clients.spec import ANYBODY, OPERATOR, RELAY, STORED, UPLOAD, ClientSpec, Path
 
 
 def _work(template: str) -> Path:
@@ -38,6 +38,8 @@ SPEC: Final = ClientSpec(
         _work("/v2/rerank"),
         _work("/v2/embed"),
         _work(TOKENS),
+        Path("/v1/audio/transcriptions", UPLOAD, takes_place=True),
+        Path("/v1/audio/translations", UPLOAD, takes_place=True),
         *(
             Path(f"{each}/{word}", RELAY, by_tensor=True)
             for each in (CHATS, COMPLETIONS)

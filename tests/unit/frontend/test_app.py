@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.clients.registry import CLIENTS
+from lmi_backend.clients.registry import CLIENTS, UPLOADS
 from lmi_backend.clients.spec import ANYBODY, INVOKE, PROBE
 from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.frontend.keeping import LAST_ID, WANTED
+from lmi_backend.generation import HttpChunk, HttpRequest
+from lmi_backend.ipc import messages as msg
 from lmi_backend.outline import LARGE
 from tests.support.scripted_model import NAME, Scripted
 
@@ -100,3 +102,23 @@ def test_what_is_wanted_besides_an_answer_is_refused_on_each_path_of_the_body(
     body = json.dumps({"model": NAME, "inputs": "a" * size} | more).encode()
     answer = server.ask("POST", path, body, **headers)
     assert (answer.status, words in answer.data.decode()) == (400, True), answer.data
+
+
+@pytest.mark.parametrize("path", sorted(UPLOADS))
+def test_an_upload_reaches_the_engine_as_it_is(server: Scripted, path: str) -> None:
+    asked: list[HttpRequest] = []
+
+    def answer(order: msg.Submit | msg.SubmitHttp | msg.Manage) -> list[msg.ToClient | None]:
+        assert isinstance(order, msg.SubmitHttp)
+        asked.append(order.request)
+        return [msg.HttpOutput(order.id, HttpChunk(b"{}", is_last=True))]
+
+    server.models[NAME].script = answer
+    kind = "multipart/form-data; boundary=X"
+    data = f'--X\r\nname="model"\r\n\r\n{NAME}\r\n--X\r\n'.encode() + b"\xff\xfe\0--X--"
+    assert server.ask("POST", path, data, **{"content-type": kind}).data == b"{}"
+    assert (asked[0].path, asked[0].body) == (path, data)
+    assert asked[0].headers["content-type"] == kind
+    assert server.ask("POST", path, data.replace(NAME.encode(), b"x")).status == 400
+    unknown = data.replace(NAME.encode(), b"unknown")
+    assert server.ask("POST", path, unknown, **{"content-type": kind}).status == 404
