@@ -20,9 +20,9 @@ from lmi_backend.clients.sagemaker import headers
 from lmi_backend.clients.spec import Who
 from lmi_backend.clients.unserved_paths import UNSERVED_PATHS
 from lmi_backend.engines import choices, foreign_names
-from lmi_backend.options.signature import RECORDS
 
 TABLE = ROOT / "tests" / "data" / "clients.json"
+ROUTES = ROOT / "tests" / "data" / "vllm_routes.json"
 NODE = ROOT / "tests" / "clients" / "node" / "package.json"
 _COLUMNS = {
     "client": "client",
@@ -134,7 +134,7 @@ def unserved_paths() -> Iterator[str]:
     Raises:
         SystemExit: nobody has said why.
     """
-    record = json.loads((RECORDS / "vllm.json").read_text(encoding="utf-8"))
+    record = json.loads(ROUTES.read_text(encoding="utf-8"))
     rows = []
     for path in record["routes"]:
         if path_at(path.replace("{", "").replace("}", "")) is None:

@@ -131,7 +131,7 @@ def _passed(engine: str) -> Iterator[str]:
         return
     yield f"## Passed to {_title(engine)}\n"
     yield f"Arguments of {_title(engine)} {signature.version}, with `option.` before them. The"
-    yield "engine reads their values. Another version has those of its installed files.\n"
+    yield "engine reads their values. Another version may have others.\n"
     yield from table(("option", "type", "default"), _argument_rows(engine, signature.arguments))
     if signature.server:
         yield f"\n### Passed to the HTTP server of {_title(engine)}\n"

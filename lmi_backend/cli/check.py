@@ -15,12 +15,12 @@ from lmi_backend.options import LmiOptions, examine_options
 from lmi_backend.options.classification import classify_unknown
 from lmi_backend.options.interpreter import find_interpreter
 from lmi_backend.options.option import Status
-from lmi_backend.options.planned import release_and_why
+from lmi_backend.options.planned import query_if_unknown, release_and_why
 from lmi_backend.options.table import find_option
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.custom import find_custom
 from lmi_backend.plan.together import plan_together
-from lmi_backend.printable import printable
+from lmi_backend.printable import printable, say
 from lmi_backend.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -59,6 +59,9 @@ def _check(arguments: argparse.Namespace) -> int:
     hardware = hardware_of(arguments)
     release, is_elsewhere = release_of(arguments), arguments.gpus is not None
     examined = examine(models, hardware, release, is_elsewhere=is_elsewhere)
+    queried = [_query(each.options) for each in examined]
+    if any(queried):
+        examined = examine(models, hardware, release, is_elsewhere=is_elsewhere)
     if arguments.json:
         rows = [each.as_dict() for each in examined]
         text = json.dumps(rows if len(rows) > 1 else rows[0], indent=2)
@@ -178,6 +181,14 @@ def _classify(options: LmiOptions) -> _Settings:
         (found.setting, statuses.get(id(found.setting), found.status))
         for found in options.classifications
     ]
+
+
+def _query(options: LmiOptions) -> bool:
+    """Query an engine of an unknown release for what it takes; tell whether it answered."""
+    try:
+        return query_if_unknown(options, find_interpreter(options, os.environ), say)
+    except OptionError:
+        return False
 
 
 def _has_handler(options: LmiOptions) -> bool:

@@ -10,7 +10,7 @@ from lmi_backend.options.engine_spec import SPECS, implementations
 from lmi_backend.options.foreign_words import server_of
 from lmi_backend.options.hints import closest
 from lmi_backend.options.option import PREFIX, AnyOption, Status
-from lmi_backend.options.planned import is_past, signature_of
+from lmi_backend.options.planned import signature_of
 from lmi_backend.options.release_words import (
     problem_of_text,
     problem_of_value,
@@ -19,7 +19,13 @@ from lmi_backend.options.release_words import (
 )
 from lmi_backend.options.resolve import LmiOptions
 from lmi_backend.options.setting import WrittenSetting
-from lmi_backend.options.signature import NO_FLAG, Signature, recorded_signature
+from lmi_backend.options.signature import (
+    NO_FLAG,
+    Argument,
+    Signature,
+    other_signature,
+    recorded_signature,
+)
 from lmi_backend.options.table import KEYS, find_option, live_keys
 from lmi_backend.options.table.chat import FRONT_END
 from lmi_backend.options.table.variables import SERVER_FLAGS
@@ -51,7 +57,7 @@ def _judged(status: Status, name: str, text: str, known: Signature | None) -> St
     if status.word != "passed" or known is None or source is None or not source.has_flags:
         return status
     if name in known.opposites:
-        problem = problem_of(name, "bool", text)
+        problem = problem_of(Argument("bool", ""), text)
     elif name in known.arguments or name in known.server:
         problem = problem_of_text(known, name, text)
     else:
@@ -212,7 +218,7 @@ def _may_be_newer(key: str, known: Signature) -> bool:
 
     Only where no engine is installed that would know.
     """
-    if not known.is_recorded or is_past(known):
+    if not known.is_recorded or other_signature(known.engine, known.version):
         return False
     return not server_of(key.removeprefix(PREFIX)) and not closest(key, _known_keys(known))
 

@@ -37,26 +37,17 @@ COMMON_SCOPES: Final = frozenset({"common", "server", "sessions", "partition", "
 
 @dataclass(frozen=True)
 class ArgumentSource:
-    """Where a library declares the arguments of its engine."""
+    """Where a library is, and who says what arguments it takes."""
 
     package: str
     file: str
-    """Relative to the package."""
-    classes: tuple[str, ...]
-    """Their arguments together, and those of their bases in the file; the first one prevails."""
+    """One that the package alone has, relative to it."""
     version_file: str
+    query: str = ""
+    """The module that reads from the library what it takes, in the workers' interpreter; empty for
+    none. It writes the answer to the file that its argument names."""
     has_flags: bool = False
-    """Whether text sets an argument by a flag, which the same file adds to a parser."""
-    server: tuple[str, str] = ("", "")
-    """The class of the arguments of the library's own HTTP server. Then the files that may declare
-    it, by a pattern relative to the package."""
-    registered: tuple[str, ...] = ()
-    """Arguments of any text that the library checks: against the declared type, and against the
-    names that a plugin registers."""
-    registries: Mapping[str, str] = field(default_factory=dict)
-    """Argument to the class that its names are registered with."""
-    ended_models: tuple[str, str] = ("", "")
-    """The module, and the table in it, of models that the library had, with the last version."""
+    """Whether text sets an argument by a flag."""
     other_models: tuple[str, str] = ("", "")
     """Another library whose models it serves too, and the files of their classes."""
 

@@ -43,15 +43,21 @@ def locate(package: str, python: str) -> tuple[Path, ...]:
 
 def version_in(source: ArgumentSource, folder: Path) -> str:
     """Return the version of the distribution that brought a package; empty if none says it."""
-    for info in sorted(folder.parent.glob(f"{source.package}*.dist-info")):
-        name, _, version = info.name.removesuffix(".dist-info").partition("-")
-        if _has_brought(info, name, source):
-            return version
+    info = _distribution(source, folder)
+    if info is not None:
+        return info.name.removesuffix(".dist-info").partition("-")[2]
     # An editable installation keeps its dist-info elsewhere.
     file = folder / source.version_file
     text = file.read_text("utf-8") if file.is_file() else ""
     match = re.search(r"^__version__\b[^'\"\n]*['\"]([^'\"\n]+)", text, re.MULTILINE)
     return match[1] if match else ""
+
+
+def record_of(source: ArgumentSource, folder: Path) -> bytes:
+    """Return the list of a distribution's files, with their digests; empty if it has none."""
+    info = _distribution(source, folder)
+    record = info / "RECORD" if info else None
+    return record.read_bytes() if record and record.is_file() else b""
 
 
 def plugins_in(package: str, folder: Path) -> tuple[str, ...]:
@@ -75,6 +81,13 @@ def _extensions(text: str, package: str) -> Iterator[str]:
             module = target.partition(":")[0].strip()
             if module.partition(".")[0] != package:
                 yield module
+
+
+def _distribution(source: ArgumentSource, folder: Path) -> Path | None:
+    for info in sorted(folder.parent.glob(f"{source.package}*.dist-info")):
+        if _has_brought(info, info.name.removesuffix(".dist-info").partition("-")[0], source):
+            return info
+    return None
 
 
 def _has_brought(info: Path, name: str, source: ArgumentSource) -> bool:

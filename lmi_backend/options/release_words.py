@@ -28,7 +28,7 @@ def release_of(known: Signature) -> str:
 def problem_of_text(known: Signature, name: str, text: str) -> str:
     """Return why a release does not take a text for an argument; empty if it takes it."""
     declared = known.arguments.get(name) or known.server[name]
-    if problem := problem_of(name, declared.type, text):
+    if problem := problem_of(declared, text):
         return problem
     given = json_of(text) if name in known.objects else None
     return _problem_of_object(known, name, given) if isinstance(given, dict) else ""

@@ -1,39 +1,35 @@
-"""Which arguments an engine takes, read from its source: importing vLLM takes 15 seconds."""
+"""Which arguments a release of an engine takes: importing vLLM to see takes 15 seconds.
+
+A record says it. This package has those of known releases; an unknown release is queried.
+"""
 
 from __future__ import annotations
 
-import ast
 import functools
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.options.class_fields import REQUIRED, TEXT_LIMIT, ClassField, class_fields, shorten
-from lmi_backend.options.command_line import CommandLine
-from lmi_backend.options.engine_spec import ArgumentSource, implementations
+from lmi_backend.options.engine_spec import implementations
 from lmi_backend.options.installation import locate, plugins_in, version_in
-from lmi_backend.options.package_source import UNREADABLE, Module, Package
+from lmi_backend.options.queried import answer_of
+from lmi_backend.options.releases import numbers
+from lmi_backend.options.versions import is_later
 
-__all__ = [
-    "NO_FLAG",
-    "REQUIRED",
-    "TEXT_LIMIT",
-    "Argument",
-    "Signature",
-    "installed_signature",
-    "installed_version",
-    "read_package",
-    "recorded_signature",
-    "shorten",
-    "signature",
-]
+if TYPE_CHECKING:
+    from lmi_backend.options.engine_spec import ArgumentSource
 
-NO_FLAG = "no flag"
-RECORDS = Path(__file__).with_name("signatures")
-_V = TypeVar("_V")
+RECORDS: Final = Path(__file__).with_name("signatures")
+REQUIRED: Final = "required"
+"""Default of an argument that has none."""
+TEXT_LIMIT: Final = 120
+"""Characters of a default, or of a type that is shown; longer ones are cut."""
+NO_FLAG: Final = "no flag"
+SCALED: Final = "scaled"
+ANY_CASE: Final = "any case"
 
 
 @dataclass(frozen=True)
@@ -41,10 +37,11 @@ class Argument:
     """One argument of an engine, as short texts for people."""
 
     type: str
+    """Values in quotes, and the members of a union with bars between: `'auto' | int | None`."""
     default: str
-    """Source text if read from an installation, the value if read from our record."""
     flag: str = ""
-    """NO_FLAG if the engine's command line has none for it, so that no text can set it."""
+    """NO_FLAG if the engine's command line has none for it, so that no text can set it. SCALED if
+    that reads 32k. ANY_CASE if it takes DEEP-GEMM for deep_gemm."""
 
 
 @dataclass(frozen=True)
@@ -82,39 +79,96 @@ class Signature:
 
 def signature(implementation: str, python: str) -> Signature | None:
     """Return the installed signature, else the recorded one, else None: an unknown engine."""
-    return installed_signature(implementation, python) or recorded_signature(implementation)
+    found, known = installed_signature(implementation, python), recorded_signature(implementation)
+    source = source_of(implementation)
+    if found or known is None or source is None or not locate(source.package, python):
+        return found or known
+    # Which values a release takes that was not queried, its load alone can tell.
+    arguments = {name: replace(each, type="Any") for name, each in known.arguments.items()}
+    return replace(known, arguments=arguments, objects={}, words={})
 
 
-def _source(implementation: str) -> ArgumentSource | None:
-    known = implementations().get(implementation)
-    return known.source if known else None
+def recorded_signature(implementation: str) -> Signature | None:
+    """Return what we noted about the version that we were tested with."""
+    return _recorded(implementation, next(iter(records(implementation)), ""))
+
+
+def other_signature(implementation: str, version: str) -> Signature | None:
+    """Return what another release took than that of our record; None of one that is not recorded.
+
+    A release counts as the last one of its minor number.
+    """
+    own, *others = (numbers(each)[:2] for each in records(implementation) or [""])
+    minor = numbers(version)[:2]
+    if not minor or minor == own or minor not in others:
+        return None
+    return _recorded(implementation, [*records(implementation)][others.index(minor) + 1])
+
+
+def exact_signature(implementation: str, version: str) -> Signature | None:
+    """Return what exactly this release takes; None of one that is not recorded."""
+    # Builds of a release have a word of their own behind it: 0.32.0+cpu, 0.12.0.post2.
+    return _recorded(implementation, version.partition("+")[0].partition(".post")[0])
 
 
 @functools.cache
-def recorded_signature(implementation: str) -> Signature | None:
-    """Return what we noted about the version that we were tested with."""
+def _recorded(implementation: str, version: str) -> Signature | None:
+    record = records(implementation).get(version)
+    return _signature(implementation, record) if record else None
+
+
+@functools.cache
+def records(implementation: str) -> Mapping[str, dict[str, Any]]:
+    """Return the record of each known release: our own first, then newer ones, then older ones."""
     file = RECORDS / f"{implementation}.json"
     if not file.is_file():
-        return None
-    record = json.loads(file.read_text(encoding="utf-8"))
+        return {}
+    record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    releases = {record["version"]: record}
+    others = RECORDS / f"{implementation}_others.json"
+    changes = json.loads(others.read_text(encoding="utf-8")) if others.is_file() else {}
+    # Each is recorded by what differs from its neighbour on the side of our record.
+    newer = [version for version in changes if is_later(version, record["version"])]
+    for side in (newer, [version for version in changes if version not in newer]):
+        known = record
+        for version in side:
+            releases[version] = known = _changed(known, changes[version]) | {"version": version}
+    return releases
+
+
+def _changed(known: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with its changes: null where the other release has no such name."""
+    made = dict(known)
+    for table, changed in changes.items():
+        if isinstance(changed, dict):
+            kept = {name: each for name, each in made[table].items() if name not in changed}
+            made[table] = kept | {name: each for name, each in changed.items() if each is not None}
+        else:
+            gained, lost = changed
+            made[table] = sorted({*made[table], *gained} - {*lost})
+    return made
+
+
+def _signature(implementation: str, record: Mapping[str, Any]) -> Signature:
     return Signature(
         implementation,
         record["version"],
         _arguments(record["arguments"]),
         is_recorded=True,
-        ended_models=_frozen(record.get("ended_models", {})),
-        replaced_models=_frozen(record.get("replaced_models", {})),
-        objects=_frozen(
+        ended_models=MappingProxyType(record.get("ended_models", {})),
+        replaced_models=MappingProxyType(record.get("replaced_models", {})),
+        models=frozenset(record.get("models", ())),
+        objects=MappingProxyType(
             {
                 name: _arguments({key: [kind, ""] for key, kind in keys.items()})
                 for name, keys in record.get("objects", {}).items()
             }
         ),
-        words=_frozen({name: tuple(each) for name, each in record.get("words", {}).items()}),
+        words=MappingProxyType({name: tuple(e) for name, e in record.get("words", {}).items()}),
         server=_arguments(record.get("server", {})),
         listener=tuple(record.get("listener", ())),
-        opposites=_frozen(record.get("opposites", {})),
-        spellings=_frozen(record.get("spellings", {})),
+        opposites=MappingProxyType(record.get("opposites", {})),
+        spellings=MappingProxyType(record.get("spellings", {})),
     )
 
 
@@ -122,133 +176,40 @@ def _arguments(record: Mapping[str, list[str]]) -> Mapping[str, Argument]:
     return MappingProxyType({name: Argument(*texts) for name, texts in record.items()})
 
 
-def _frozen(found: dict[str, _V]) -> Mapping[str, _V]:
-    return MappingProxyType(found)
-
-
 @functools.cache
 def installed_signature(implementation: str, python: str) -> Signature | None:
     """Return what the library in that interpreter takes, without importing it.
 
     Returns:
-        None if it is not installed there or cannot be read.
+        None if it is not installed there, or a release that is not known and was not queried.
     """
-    source = _source(implementation)
-    folders = locate(source.package, python) if source else ()
-    readings = (read_package(implementation, folder) for folder in folders)
-    return next((reading for reading in readings if reading), None)
+    source = source_of(implementation)
+    for folder in locate(source.package, python) if source else ():
+        version = version_in(source, folder) if source else ""
+        found = exact_signature(implementation, version)
+        if found is None and source and (record := answer_of(source, folder)):
+            found = _signature(implementation, record)
+        if found and source:
+            plugins = plugins_in(source.package, folder) if source.has_flags else ()
+            return replace(found, version=version, is_recorded=False, plugins=plugins)
+    return None
 
 
 @functools.cache
 def installed_version(implementation: str, python: str) -> str:
     """Return the version of the library in that interpreter; empty if none, or it does not say."""
-    source = _source(implementation)
+    source = source_of(implementation)
     folders = locate(source.package, python) if source else ()
     return next((version_in(source, folder) for folder in folders), "") if source else ""
 
 
-def read_package(implementation: str, folder: Path) -> Signature | None:
-    """Return the signature that a package folder, such as `site-packages/vllm`, declares."""
-    source = _source(implementation)
-    package = Package(folder)
-    module = package.module_in(source.file) if source else None
-    if source is None or module is None:
-        return None
-    fields: dict[str, ClassField] = {}
-    for name in source.classes:
-        found = class_fields(name, module, package)
-        fields |= {new: found[new] for new in found if new not in fields}
-    # Every engine takes a model; without one we read only a part of a new layout.
-    if "model" not in fields:
-        return None
-    try:
-        version = version_in(source, folder)
-        if not source.has_flags:
-            arguments = _frozen({name: _argument(each) for name, each in fields.items()})
-            return Signature(implementation, version, arguments, is_recorded=False)
-        record = recorded_signature(implementation)
-        listening = record.listener if record else ()
-        read = _read_flags(CommandLine(package, module, source), fields, listening)
-        ended, replaced = _models(implementation, package, source)
-        return Signature(
-            implementation,
-            version,
-            is_recorded=False,
-            ended_models=ended,
-            replaced_models=replaced,
-            models=_served(package, source),
-            plugins=plugins_in(source.package, folder),
-            **read,
-        )
-    except UNREADABLE:
-        return None
+def source_of(implementation: str) -> ArgumentSource | None:
+    """Return where a library is, and who says its arguments."""
+    known = implementations().get(implementation)
+    return known.source if known else None
 
 
-def _read_flags(
-    line: CommandLine, fields: Mapping[str, ClassField], listening: Collection[str]
-) -> dict[str, Any]:
-    types = {name: line.type_of(name, each) for name, each in fields.items()}
-    server, listener = line.server(listening)
-    served = {name: line.type_of(name, each) for name, each in server.items()}
-    switched = {name: kind for name, kind in types.items() if line.has_flag(name)} | served
-    return {
-        "arguments": _frozen(
-            {
-                name: _argument(each, types[name], "" if line.has_flag(name) else NO_FLAG)
-                for name, each in fields.items()
-            }
-        ),
-        "objects": _frozen(
-            {
-                name: _frozen(
-                    {key: _argument(each, line.type_in(each)) for key, each in keys.items()}
-                )
-                for name, keys in line.objects(fields)
-            }
-        ),
-        "words": _frozen(dict(line.words(types))),
-        "server": _frozen({name: _argument(each, served[name]) for name, each in server.items()}),
-        "listener": listener,
-        "opposites": _frozen(dict(line.opposites(switched))),
-        "spellings": _frozen({name: to for name, to in line.spellings.items() if to in fields}),
-    }
-
-
-def _argument(field: ClassField, kind: ast.expr | None = None, flag: str = "") -> Argument:
-    return Argument(" ".join(ast.unparse(kind or field.type).split()), field.default, flag)
-
-
-def _served(package: Package, source: ArgumentSource) -> frozenset[str]:
-    """Return the names in the tables of models; none if no such table is found."""
-    place, ended = source.ended_models
-    module = package.module(place) if place else None
-    tables = module.definitions if module else {}
-    return frozenset(
-        key.value
-        for name, table in tables.items()
-        if name != ended and isinstance(table, ast.Dict)
-        for key in table.keys
-        if isinstance(key, ast.Constant) and isinstance(key.value, str)
-    )
-
-
-def _models(
-    implementation: str, package: Package, source: ArgumentSource
-) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the models that the library says it had, and those that other code may still serve.
-
-    Which of the two a model is only the library Transformers could say; for models that our record
-    does not know the load will tell.
-    """
-    place, table = source.ended_models
-    module: Module | None = package.module(place) if place else None
-    found = package.find(table, module) if module else None
-    try:
-        models = ast.literal_eval(found[0]) if found and isinstance(found[0], ast.Dict) else {}
-    except ValueError:
-        models = {}
-    record = recorded_signature(implementation)
-    known = record.ended_models if record else {}
-    ended = {str(name): str(last) for name, last in models.items() if name in known}
-    replaced = {str(name): str(last) for name, last in models.items() if name not in known}
-    return _frozen(ended), _frozen(replaced)
+def shorten(text: str) -> str:
+    """Return a type or default as one line of at most TEXT_LIMIT characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= TEXT_LIMIT else f"{line[: TEXT_LIMIT - 1]}…"

@@ -36,7 +36,7 @@ def has_no_code(options: LmiOptions, known: Signature, names: Collection[str], p
         names: the model's architectures; code for one is enough.
     """
     is_open = options[opt.TRUST_REMOTE_CODE] or not _BY_USER.isdisjoint(options.passthrough)
-    if is_open or known.plugins or not known.models or not names:
+    if is_open or known.plugins or known.is_recorded or not known.models or not names:
         return False
     return all(_is_unknown(options, known, name, python) for name in names)
 

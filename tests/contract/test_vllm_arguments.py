@@ -3,9 +3,7 @@
 One process of the engine's interpreter builds the arguments of every plan; no engine is started.
 """
 
-import ast
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,15 +14,8 @@ import pytest
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options, resolve_options
-from lmi_backend.options.argument_types import literal_words, member_names, members_of
-from lmi_backend.options.installation import locate
 from lmi_backend.options.properties import Property
-from lmi_backend.options.signature import (
-    Signature,
-    installed_signature,
-    read_package,
-    recorded_signature,
-)
+from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import CHOICE, OPTIONS, find_option
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
@@ -119,99 +110,3 @@ def test_every_plan_is_taken(outcomes: dict[str, str | None]) -> None:
     assert len(outcomes) > 1000
     failed = {what: problem for what, problem in outcomes.items() if problem}
     assert not failed, "\n".join(f"{what}: {problem}" for what, problem in failed.items())
-
-
-@pytest.fixture(scope="module")
-def installed() -> Signature:
-    found = installed_signature("vllm", str(ENGINE_PYTHON))
-    assert found
-    return found
-
-
-def words(kind: str) -> tuple[set[str], bool]:
-    """Return the words of a type, and whether it takes any other text."""
-    tree = ast.parse(kind, mode="eval").body
-    listed = {str(word) for member in members_of(tree) for word in literal_words(member)}
-    return listed, "str" in member_names(tree)
-
-
-def test_what_is_read_of_the_files_is_what_vllm_says(installed: Signature) -> None:
-    """The record is made by vLLM itself, which imports all of it."""
-    recorded = recorded_signature("vllm")
-    assert recorded
-    assert list(installed.arguments) == list(recorded.arguments)
-    for name, argument in recorded.arguments.items():
-        found = installed.arguments[name]
-        assert found.flag == argument.flag, name
-        # Of registries their words are compared.
-        if name not in recorded.words:
-            assert words(found.type) == words(argument.type), name
-    assert {name: set(each) for name, each in installed.words.items()} == {
-        name: set(each) for name, each in recorded.words.items()
-    }
-    for name, keys in recorded.objects.items():
-        assert set(installed.objects[name]) == set(keys), name
-        for key, argument in keys.items():
-            if key not in recorded.words:
-                assert words(installed.objects[name][key].type) == words(argument.type), key
-    assert set(installed.server) == set(recorded.server)
-    assert installed.listener == recorded.listener
-    assert installed.opposites == recorded.opposites
-    assert installed.spellings == recorded.spellings
-    assert installed.ended_models == recorded.ended_models
-    assert installed.replaced_models == recorded.replaced_models
-
-
-READ = (
-    *("_version.py", "engine/arg_utils.py", "config/*.py", "entrypoints/**/cli_args.py"),
-    *("tool_parsers/*.py", "reasoning/*.py", "renderers/**/*.py", "utils/argparse_utils.py"),
-    "model_executor/layers/quantization/__init__.py",
-)
-
-
-def facts(found: Signature) -> set[str]:
-    """Return what is known of a release, a line each."""
-    kinds = {**found.server, **found.arguments}
-    return {
-        *kinds,
-        *(f"--{name}" for name, each in found.arguments.items() if not each.flag),
-        *(f"{name}={word}" for name, each in kinds.items() for word in words(each.type)[0]),
-        *(f"{name}: {word}" for name, each in found.words.items() for word in each),
-    }
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new", "lost", "gained"),
-    [
-        ("config/speculative.py", '"medusa"', '"medea"', "spec_method=medusa", "spec_method=medea"),
-        (
-            "engine/arg_utils.py",
-            "enable_prefix_caching",
-            "caches",
-            "enable_prefix_caching",
-            "caches",
-        ),
-        ("engine/arg_utils.py", '"--seed"', '"--sown"', "--seed", ""),
-        ("config/cache.py", '"nvfp4"', '"nvfp5"', "kv_cache_dtype=nvfp4", "kv_cache_dtype=nvfp5"),
-        ("tool_parsers/__init__.py", '"xlam"', '"ylam"', "tool_call_parser: xlam", ""),
-        ("reasoning/__init__.py", '"step3"', '"step9"', "reasoning_parser: step3", ""),
-        ("**/quantization/__init__.py", '"torchao"', '"ao"', "quantization: torchao", ""),
-        ("entrypoints/**/cli_args.py", "response_role:", "role:", "response_role", "role"),
-    ],
-    ids=lambda text: text.strip('"'),
-)
-def test_what_is_changed_in_the_files_is_read(  # noqa: PLR0917
-    installed: Signature, tmp_path: Path, file: str, old: str, new: str, lost: str, gained: str
-) -> None:
-    [original] = locate("vllm", str(ENGINE_PYTHON))
-    package = tmp_path / "vllm"
-    for path in (path for pattern in READ for path in original.glob(pattern)):
-        copy = package / path.relative_to(original)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
-    [changed] = package.glob(file)
-    changed.write_text(changed.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    found = read_package("vllm", package)
-    assert found
-    assert lost in facts(installed) - facts(found)
-    assert {gained} - {""} <= facts(found) - facts(installed)

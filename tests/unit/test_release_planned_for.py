@@ -12,7 +12,7 @@ from lmi_backend.cli.main import main
 from lmi_backend.cli.planning import UNREAD
 from lmi_backend.options.releases import newest_run
 from tests.support.installed_engine import interpreter, with_version
-from tests.support.vllm_tree import write_tree
+from tests.support.queried_engine import queried_release, unknown_release
 
 # Nobody can fetch org/m, so a plan does without its size.
 STATUS = {"check": 0, "plan": UNREAD}
@@ -68,12 +68,12 @@ def judged(
     [
         ('option.speculative_config={"method": "medusa", "model": "org/d"}', "accepted: ngram"),
         ("option.speculative_length=3\noption.draft_model_tp_size=2", '"draft_tensor_parallel_'),
-        ("option.quantize=marlin", "is not what vLLM 0.33.0 takes, and no plugin is installed"),
+        ("option.quantize=marlin", "is not what vLLM 9.1.0 takes, and no plugin is installed"),
         ("option.kv_cache_dtype=fp9", "that adds it; accepted: auto, fp8"),
         ("option.tool_call_parser=mistral", "accepted: hermes, llama3_json"),
         ("option.reasoning_parser=deepseek_r1", "accepted: qwen3"),
-        ("option.enforce_eager=true", "sets enforce_eager, which vLLM 0.33.0 does not have"),
-        ("option.watch_rate=3", "is neither an option of LMI nor an argument of vllm 0.33.0"),
+        ("option.enforce_eager=true", "sets enforce_eager, which vLLM 9.1.0 does not have"),
+        ("option.watch_rate=3", "is neither an option of LMI nor an argument of vllm 9.1.0"),
     ],
 )
 def test_what_the_installed_release_does_not_take_is_refused(
@@ -84,7 +84,7 @@ def test_what_the_installed_release_does_not_take_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "model").mkdir()
-    python = interpreter(tmp_path, write_tree(tmp_path))
+    python = queried_release(tmp_path, monkeypatch)
     checked, planned, listed, error = judged(tmp_path / "model", python, lines, capsys, monkeypatch)
     assert (checked, planned) == (2, 2)
     assert problem in listed["problems"][0]
@@ -95,7 +95,7 @@ def test_what_the_installed_release_does_not_take_is_refused(
 @pytest.mark.parametrize(
     ("installed", "status", "release"),
     [
-        (True, 2, "vLLM 0.33.0, which {python} has"),
+        (True, 2, "vLLM 9.1.0, which {python} has"),
         (False, 0, "vLLM 0.32.0, the recorded release: {python} has none (--engine-version"),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_verdict_names_its_release(
     """The same file is refused where the engine is installed, and doubted where none is."""
     model = tmp_path / "model"
     model.mkdir()
-    python = interpreter(tmp_path, write_tree(tmp_path)) if installed else sys.executable
+    python = queried_release(tmp_path, monkeypatch) if installed else sys.executable
     checked, _, listed, _ = judged(model, python, "option.quantize=marlin", capsys, monkeypatch)
     shown = release.format(python=python)
     assert (checked, bool(listed["problems"])) == (status, installed)
@@ -127,14 +127,50 @@ def test_a_verdict_names_its_release(
     )
 
 
+def test_a_release_that_no_record_knows_is_queried_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHON_EXECUTABLE", unknown_release(tmp_path))
+    model = tmp_path / "model"
+    model.mkdir()
+    lines = "option.model_id=org/m\noption.watch_rate=3\noption.moe_backend=new\n"
+    (model / "serving.properties").write_text(lines, encoding="utf-8")
+    # What the release takes, its load alone can tell until then.
+    assert main(["plan", str(model), "--json"]) == STATUS["plan"]
+    planned = json.loads(capsys.readouterr().out)
+    assert "not queried yet, so judged as 0.32.0; which" in planned["reasons"][-1]
+    for is_first in (True, False):
+        assert main(["check", str(model), "--json"]) == 2
+        shown = capsys.readouterr()
+        assert ("is queried for its arguments, once" in shown.err) is is_first
+        problems = json.loads(shown.out)["problems"]
+        assert "is neither an option of LMI nor an argument of vllm 9.1.0" in problems[0]
+
+
+def test_a_release_that_does_not_answer_is_judged_by_the_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    python = Path(unknown_release(tmp_path))
+    broken = python.read_text("utf-8").replace("exec cp", "{ echo no GPU >&2; exit 1; }; false")
+    python.write_text(broken, encoding="utf-8")
+    (tmp_path / "serving.properties").write_text("option.model_id=org/m\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHON_EXECUTABLE", str(python))
+    assert main(["check", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert "does not say which arguments it takes: no GPU" in shown.err
+    assert "not queried yet, so judged as 0.32.0" in shown.out.splitlines()[-1]
+
+
 def test_a_plan_names_its_release(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "model").mkdir()
-    python = interpreter(tmp_path, write_tree(tmp_path))
+    python = queried_release(tmp_path, monkeypatch)
     judged(tmp_path / "model", python, "option.disable_prefix_caching=true", capsys, monkeypatch)
     main(["plan", str(tmp_path / "model"), "--json"])
-    reason = f"planned for vLLM 0.33.0, which {python} has"
+    reason = f"planned for vLLM 9.1.0, which {python} has"
     assert json.loads(capsys.readouterr().out)["reasons"][-1] == reason
 
 
@@ -155,19 +191,19 @@ def test_what_a_plugin_may_add_is_doubted(
     info = tmp_path / "vllm_quant-1.dist-info"
     info.mkdir()
     (info / "entry_points.txt").write_text("[vllm.general_plugins]\nq = quant:register\n")
-    python = interpreter(tmp_path, write_tree(tmp_path))
+    python = queried_release(tmp_path, monkeypatch)
     checked, planned, listed, _ = judged(
         tmp_path / "model", python, "option.quantize=marlin", capsys, monkeypatch
     )
     assert (checked, planned) == (0, UNREAD)
-    assert "vLLM 0.33.0 has it only from a plugin, else the load fails" in "".join(listed["notes"])
+    assert "vLLM 9.1.0 has it only from a plugin, else the load fails" in "".join(listed["notes"])
 
 
 def test_what_is_new_in_the_installed_release_is_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "model").mkdir()
-    python = interpreter(tmp_path, write_tree(tmp_path))
+    python = queried_release(tmp_path, monkeypatch)
     lines = 'option.reasoning_effort_map={"medium": "low"}\noption.disable_prefix_caching=true'
     checked, planned, listed, _ = judged(tmp_path / "model", python, lines, capsys, monkeypatch)
     assert (checked, planned) == (0, UNREAD)

@@ -28,6 +28,7 @@ from lmi_backend.engines.vllm import (
     fast_paths,
     images,
     names,
+    own_arguments,
     requests,
     starting,
     vllm_server,
@@ -151,6 +152,8 @@ class VllmEngine(Engine):
             await self._http.self_test(self._tokenizer).run()
         self._model_defaults = compat.default_sampling(self._engine)
         say_if_newer(names.vllm_version)
+        # The next plan is judged by it.
+        threading.Thread(target=own_arguments.keep_if_unknown, daemon=True).start()
         version, longest = names.vllm_version, self._longest_token
         return Capabilities("vllm", version, self._max_model_len, longest)
 

@@ -58,6 +58,7 @@ def _of(*places: str, instead: Any = ...) -> Name:
 _V1: Final = "vllm.v1.engine"
 _OPENAI: Final = "vllm.entrypoints.openai"
 _LAUNCHERS: Final = "vllm.entrypoints.launchers"
+_REGISTRY: Final = "vllm.model_executor.models.registry"
 _COMMUNICATORS: Final = "vllm.distributed.device_communicators"
 NAMES: Final = {
     "vllm_version": _of("vllm:__version__"),
@@ -132,6 +133,14 @@ NAMES: Final = {
     ),
     "LoadLoRAAdapterRequest": _of("vllm.entrypoints.serve.lora.protocol", f"{_OPENAI}.protocol"),
     "UnloadLoRAAdapterRequest": _of("vllm.entrypoints.serve.lora.protocol", f"{_OPENAI}.protocol"),
+    # What it takes.
+    "SpeculativeConfig": _of("vllm.config"),
+    "ModelRegistry": _of("vllm.model_executor.models"),
+    "PREVIOUSLY_SUPPORTED_MODELS": _of(f"{_REGISTRY}:_PREVIOUSLY_SUPPORTED_MODELS"),
+    "PLUGIN_MODELS": _of(f"{_REGISTRY}:_OOT_SUPPORTED_MODELS", instead=()),
+    "QUANTIZATION_METHODS": _of("vllm.model_executor.layers.quantization"),
+    "KV_CACHE_DTYPES": _of("vllm.config.cache", instead=()),  # 0.33
+    "LOADERS": _of("vllm.model_executor.model_loader:_LOAD_FORMAT_TO_MODEL_LOADER"),
     # Media.
     "HTTPConnection": _of("vllm.connections"),
     "MediaConnector": _of("vllm.multimodal.media", "vllm.multimodal.utils"),

@@ -64,9 +64,7 @@ SPEC: Final = EngineSpec(
         follower="lmi_backend.engines.trtllm.engine:TrtllmFollower",
         library="tensorrt_llm",
         image="trtllm",
-        source=ArgumentSource(
-            "tensorrt_llm", "llmapi/llm_args.py", ("TorchLlmArgs", "TrtLlmArgs"), "version.py"
-        ),
+        source=ArgumentSource("tensorrt_llm", "llmapi/llm_args.py", "version.py"),
         sizes=Sizes("max_batch_size"),
         arguments={
             "option.revision": "revision",

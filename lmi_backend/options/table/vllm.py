@@ -96,16 +96,9 @@ SPEC: Final = EngineSpec(
         source=ArgumentSource(
             "vllm",
             "engine/arg_utils.py",
-            ("AsyncEngineArgs",),
             "_version.py",
+            query="lmi_backend.engines.vllm.own_arguments",
             has_flags=True,
-            server=("FrontendArgs", "entrypoints/**/*.py"),
-            registered=("quantization", "kv_cache_dtype", "load_format"),
-            registries={
-                "tool_call_parser": "ToolParserManager",
-                "reasoning_parser": "ReasoningParserManager",
-            },
-            ended_models=("model_executor.models.registry", "_PREVIOUSLY_SUPPORTED_MODELS"),
             other_models=("transformers", "models/*/modeling_*.py"),
         ),
         sizes=Sizes("max_num_seqs"),

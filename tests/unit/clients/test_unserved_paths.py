@@ -5,11 +5,11 @@ import re
 
 from lmi_backend.clients.registry import path_at
 from lmi_backend.clients.unserved_paths import UNSERVED_PATHS
-from lmi_backend.options.signature import RECORDS
 from lmi_backend.options.table import VARIABLES
 from lmi_backend.options.table.variables import SERVER_FLAGS
+from tests.support.places import TESTS
 
-RECORD = json.loads((RECORDS / "vllm.json").read_text("utf-8"))
+RECORD = json.loads((TESTS / "data" / "vllm_routes.json").read_text("utf-8"))
 SERVED = {
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "/v1/load_lora_adapter",
     "enable_scale_out": "/inference/v1/generate",

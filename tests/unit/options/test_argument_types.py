@@ -1,6 +1,13 @@
 import pytest
 
-from lmi_backend.options.argument_types import problem_of, unknown_key, unknown_word
+from lmi_backend.options.argument_types import (
+    is_text_for,
+    problem_of,
+    unknown_key,
+    unknown_word,
+    value_of,
+)
+from lmi_backend.options.signature import ANY_CASE, SCALED, Argument
 
 
 @pytest.mark.parametrize(
@@ -9,56 +16,79 @@ from lmi_backend.options.argument_types import problem_of, unknown_key, unknown_
         ("bool", "true False", "maybe 1 None"),
         ("bool | None", "TRUE", "None"),
         ("int", "1 -1", "abc 0.5 3k"),
-        ("Optional[int]", "1 None", "abc"),
+        ("int | None", "1 None", "abc"),
         ("float", "0.5 1e-3", "x"),
         ("str", "anything", ""),
-        ("Union[Literal['a'], str]", "anything", ""),
-        ("Literal['fcfs', 'priority']", "fcfs", "FCFS foo"),
-        ("Literal['a'] | None", "a None", "b"),
-        ("Literal['auto', Literal['a', 'b']]", "auto b", "c"),
+        ("'a' | str", "anything", ""),
+        ("'fcfs' | 'priority'", "fcfs", "FCFS foo"),
+        ("'a' | None", "a None", "b"),
+        ("1 | 8", "8", "9 '8'"),
         ("list[int]", "1,2 [1,2] 3", "a,b [1,b]"),
-        ("list[Literal['model', 'all']] | None", "model,all", "model,x"),
+        ("list['model' | 'all'] | None", "model,all", "model,x"),
         ("set[str]", "a,b", ""),
-        ("dict[str, Any]", "{} {'a':1}", "3 [1] x"),
+        ("dict", "{} {'a':1}", "3 [1] x"),
         ("CompilationConfig", "{'a':1}", "3 x"),
-        ("vllm.config.EPLBConfig | None", "None", "x"),
+        ("EPLBConfig | None", "None", "x"),
         ("AttentionBackendEnum | None", "FLASH_ATTN", ""),
-        ("Literal['a', 'b", "anything", ""),
+        ("Any", "anything", ""),
     ],
 )
 def test_text_is_judged_as_vllms_command_line_does(kind: str, taken: str, refused: str) -> None:
     for text in taken.split():
-        assert problem_of("seed", kind, text.replace("'", '"')) == "", text
+        assert problem_of(Argument(kind, ""), text.replace("'", '"')) == "", text
     for text in refused.split():
-        assert "accepted: " in problem_of("seed", kind, text), text
+        assert "accepted: " in problem_of(Argument(kind, ""), text), text
 
 
 def test_some_numbers_have_a_letter_behind_them() -> None:
+    argument = Argument("int | None", "None", SCALED)
     for text in ("32", "32k", "2.5k", "32K"):
-        assert problem_of("max_num_scheduled_tokens", "int | None", text) == ""
+        assert problem_of(argument, text) == ""
     for text in ("0.5", "2.5K", "k"):
-        assert problem_of("max_num_scheduled_tokens", "int | None", text)
+        assert problem_of(argument, text)
 
 
 def test_a_backend_may_be_written_with_hyphens() -> None:
-    assert problem_of("moe_backend", "Literal['deep_gemm']", "DEEP-GEMM") == ""
-    assert problem_of("all2all_backend", "Literal['deep_gemm']", "deep-gemm")
+    assert problem_of(Argument("'deep_gemm'", "", ANY_CASE), "DEEP-GEMM") == ""
+    assert problem_of(Argument("'deep_gemm'", ""), "deep-gemm")
 
 
 def test_a_value_is_one_of_the_words() -> None:
-    assert unknown_word("Literal[1, 8, 16] | None", 8) == ""
-    assert unknown_word("Literal[1, 8, 16]", 10).endswith("accepted: 1, 8, 16")
-    assert unknown_word("str", "anything") == unknown_word("Literal['a'] | str", "b") == ""
-    assert unknown_word("Literal['cut", "b") == ""
+    assert unknown_word("1 | 8 | 16 | None", 8, "it") == ""
+    assert unknown_word("1 | 8 | 16", 10, "it") == "is not what it takes; accepted: 1, 8, 16"
+    assert unknown_word("str", "anything", "it") == unknown_word("'a' | str", "b", "it") == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("bool", "TRUE", True),
+        ("int | None", "None", None),
+        ("list[str]", '["a", "b"]', ["a", "b"]),
+        ("set[str]", "a, b", ["a", "b"]),
+        ("1 | 8", "8", 8),
+        ("'a' | str", "c", "c"),
+        ("float", "1.5", 1.5),
+        ("dict", '{"a": 1}', {"a": 1}),
+    ],
+)
+def test_a_text_has_the_value_of_its_type(kind: str, text: str, value: object) -> None:
+    assert value_of(kind, text) == value
+    assert is_text_for(kind)
+
+
+@pytest.mark.parametrize("kind", ["list[LoRAModulePath] | None", "PoolerConfig"])
+def test_no_text_is_an_object_of_a_class(kind: str) -> None:
+    assert not is_text_for(kind)
 
 
 def test_an_object_has_the_keys_of_its_class() -> None:
-    assert unknown_key(["mode", "level"], {"mode": 3}) == ""
-    assert unknown_key(["mode"], {"mod": 3}).endswith('know, "mod"; did you mean mode?')
-    assert unknown_key(["mode"], {"x": 3}).endswith('"x"')
+    assert unknown_key(["mode", "level"], {"mode": 3}, "it") == ""
+    assert unknown_key(["mode"], {"mod": 3}, "it").endswith('know, "mod"; did you mean mode?')
+    assert unknown_key(["mode"], {"x": 3}, "it").endswith('"x"')
 
 
 def test_what_is_too_deep_is_no_value() -> None:
-    for kind in ("CompilationConfig", "list[int]", "dict[str, Any]"):
-        assert "accepted: " in problem_of("x", kind, "[" * 100_000)
-        assert kind == "list[int]" or problem_of("x", kind, '{"a":' * 100_000)
+    for kind in ("CompilationConfig", "list[int]", "dict"):
+        assert "accepted: " in problem_of(Argument(kind, ""), "[" * 100_000)
+        assert kind == "list[int]" or problem_of(Argument(kind, ""), '{"a":' * 100_000)

