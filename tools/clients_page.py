@@ -19,7 +19,7 @@ from lmi_backend.clients.registry import CLIENTS, path_at
 from lmi_backend.clients.sagemaker import headers
 from lmi_backend.clients.spec import Who
 from lmi_backend.clients.unserved_paths import UNSERVED_PATHS
-from lmi_backend.engines import choices, foreign_names
+from lmi_backend.engines import foreign_names
 
 TABLE = ROOT / "tests" / "data" / "clients.json"
 ROUTES = ROOT / "tests" / "data" / "vllm_routes.json"
@@ -70,18 +70,18 @@ def members() -> Iterator[str]:
         yield f"| `{name}` | `structured_outputs.{kind}` |"
     for name in foreign_names.ADAPTERS:
         yield f"| `{name}` | the adapter, as `model` |"
-    for name, targets in choices.OTHER_NAMES.items():
+    for name, targets in foreign_names.OTHER_NAMES.items():
         yield f"| `{name}` | {' or '.join(f'`{each}`' for each in targets)}, as its path reads |"
-    yield f"| `{choices.SAMPLES}` | where it is false, `temperature` 0 |"
-    begun = " or ".join(f"`{name}`" for name in choices.BEGUN)
+    yield f"| `{foreign_names.SAMPLES}` | where it is false, `temperature` 0 |"
+    begun = " or ".join(f"`{name}`" for name in foreign_names.BEGUN)
     yield f"| {begun} of the last message, an assistant's | `continue_final_message` |"
-    for name, accepted in choices.SWITCHES.items():
-        yield f"| `{name}` | refused; use `{accepted}` |"
+    for name in foreign_names.SWITCHES:
+        yield f"| `{name}` | refused; use `{foreign_names.INSTEAD[name]}` |"
     for name, nothing in unserved_names.UNSERVED.items():
         yield f"| `{name}` | refused{_unless(nothing)} |"
-    for name, nothing in choices.EMBEDDED.items():
+    for name, nothing in foreign_names.EMBEDDED.items():
         yield f"| `{name}` of embeddings | refused{_unless(nothing)} |"
-    for name, nothing in choices.OF_SERVERS.items():
+    for name, nothing in foreign_names.OF_SERVERS.items():
         yield f"| `{name}` | refused where its path does not read it{_unless(nothing)} |"
     for name, reason in unserved_names.HARMLESS.items():
         yield f"| `{name}` | has no effect: {reason} |"

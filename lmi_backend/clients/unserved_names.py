@@ -10,146 +10,64 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-UNSERVED: Final[dict[str, tuple[Any, ...]]] = {
-    "access_programs": (),
-    "audio": (),
-    "bad_words_ids": (),
-    "banned_phrases": (),
-    "banned_strings": (),
-    "banned_tokens": (),
-    "beam_width": (1,),
-    "beam_width_array": (),
-    "begin_suppress_tokens": (),
-    "best_of": (),
-    "cfg_scale": (1,),
-    "character": (),
-    "chat_template_str": (),
-    "compaction": (),
-    "connectors": (),
-    "container": (),
-    "context_management": (),
-    "conversation": (),
-    "custom_logit_processor": (),
-    "custom_stopping_strings": (),
-    "custom_token_bans": (),
-    "disaggregated_params": (),
-    "dry_multiplier": (0,),
-    "dynamic_temperature": (),
-    "dynatemp_range": (0,),
-    "early_stopping": (),
-    "enable_code_interpreter": (),
-    "enable_search": (),
-    "encoder_repetition_penalty": (1,),
-    "end_id": (),
-    "eos_token_id": (),
-    "epsilon_cutoff": (0,),
-    "eta_cutoff": (0,),
-    "exponential_decay_length_penalty": (),
-    "extra_body": (),
-    "fallbacks": (),
-    "force_words_ids": (),
-    "forced_bos_token_id": (),
-    "forced_eos_token_id": (),
-    "format": (),
-    "functions": (),
-    "generation_config": (),
-    "guardrails": (),
-    "guidance_scale": (1,),
-    "inference_config": (),
-    "inference_geo": (),
-    "input_ids": (),
-    "instruction_template": (),
-    "instruction_template_str": (),
-    "json_mode": (),
-    "logits_processors": (),
-    "lora": (),
-    "lora_path": (),
-    "lora_request": (),
-    "max_input_tokens": (),
-    "max_length": (),
-    "max_thinking_tokens": (),
-    "max_time": (),
-    "max_tokens_second": (0,),
-    "mcp_servers": (),
-    "min_keep": (0,),
-    "mirostat": (0,),
-    "mirostat_mode": (0,),
-    "mirostat_target": (),
-    "modalities": (["text"],),
-    "models": (),
-    "moderation": (),
-    "n_indent": (0,),
-    "n_keep": (0,),
-    "n_probs": (0,),
-    "negative_prompt": (),
-    "no_repeat_ngram_size": (0,),
-    "nsigma": (0,),
-    "num_beams": (1,),
-    "nvext": (),
-    "options": (),
-    "output_format": (),
-    "parameters": (),
-    "penalty_alpha": (0,),
-    "plugins": (),
-    "preamble": (),
-    "preset": (),
-    "prompt_adapter": (),
-    "prompt_mode": (),
-    "prompt_truncate_len": (),
-    "prompt_truncation": ("OFF",),
-    "provider": (),
-    "raw_prompting": (),
-    "reasoning_budget": (-1,),
-    "reasoning_format": ("auto", "parsed", "deepseek"),
-    "rep_pen": (1,),
-    "repeat_penalty": (1,),
-    "response_mime_type": ("text/plain",),
-    "response_schema": (),
-    "return_hidden_states": (),
-    "return_images": (),
-    "return_related_questions": (),
-    "route": (),
-    "safe_prompt": (),
-    "safety_settings": (),
-    "safety_mode": ("NONE",),
-    "sampler_order": (),
-    "sampler_priority": (),
-    "samplers": (),
-    "sampling_params": (),
-    "search_domain_filter": (),
-    "search_mode": (),
-    "search_options": (),
-    "search_parameters": (),
-    "search_recency_filter": (),
-    "sequence_bias": (),
-    "session_params": (),
-    "smoothing_factor": (0,),
-    "stop_regex": (),
-    "strict_tools": (),
-    "suppress_tokens": (),
-    "system_instruction": (),
-    "system_prompt": (),
+
+def each_of(names: str, *nothing: Any) -> dict[str, tuple[Any, ...]]:
+    """Return names, as a text, with the values that have no effect."""
+    return dict.fromkeys(names.split(), nothing)
+
+
+UNSERVED: Final[Mapping[str, tuple[Any, ...]]] = {
+    **each_of(
+        """
+        access_programs audio bad_words_ids banned_phrases banned_strings banned_tokens
+        beam_width_array begin_suppress_tokens best_of character chat_template_str
+        compaction connectors container context_management conversation
+        custom_logit_processor custom_stopping_strings custom_token_bans
+        disaggregated_params dynamic_temperature early_stopping enable_code_interpreter
+        enable_search end_id eos_token_id exponential_decay_length_penalty extra_body
+        fallbacks force_words_ids forced_bos_token_id forced_eos_token_id format functions
+        generation_config guardrails inference_config inference_geo input_ids
+        instruction_template instruction_template_str json_mode logits_processors lora
+        lora_path lora_request max_input_tokens max_length max_thinking_tokens max_time
+        mcp_servers mirostat_target models moderation negative_prompt nvext options
+        output_format parameters plugins preamble preset prompt_adapter prompt_mode
+        prompt_truncate_len provider raw_prompting response_schema return_hidden_states
+        return_images return_related_questions route safe_prompt safety_settings
+        sampler_order sampler_priority samplers sampling_params search_domain_filter
+        search_mode search_options search_parameters search_recency_filter sequence_bias
+        session_params stop_regex strict_tools suppress_tokens system_instruction
+        system_prompt temperature_last template thread token_healing tool_config tool_prompt
+        transforms translation_options watermark web_search_options
+        """,
+    ),
+    **each_of(
+        """
+        dry_multiplier dynatemp_range epsilon_cutoff eta_cutoff max_tokens_second min_keep
+        mirostat mirostat_mode n_indent n_keep n_probs no_repeat_ngram_size nsigma
+        penalty_alpha smoothing_factor top_a xtc_probability
+        """,
+        0,
+    ),
+    **each_of(
+        """
+        beam_width cfg_scale encoder_repetition_penalty guidance_scale num_beams rep_pen
+        repeat_penalty tfs tfs_z top_p_decay typ_p typical_p
+        """,
+        1,
+    ),
+    **each_of(
+        """
+        reasoning_budget thinking_budget thinking_budget_tokens
+        """,
+        -1,
+    ),
     "t_max_predict_ms": (0, -1),
-    "temperature_last": (),
-    "template": (),
-    "tfs": (1,),
-    "tfs_z": (1,),
-    "thinking_budget": (-1,),
-    "thinking_budget_tokens": (-1,),
-    "thread": (),
-    "token_healing": (),
-    "tool_config": (),
-    "tool_prompt": (),
-    "top_a": (0,),
     "top_n_sigma": (0, -1),
-    "top_p_decay": (1,),
-    "transforms": (),
-    "translation_options": (),
-    "typ_p": (1,),
-    "typical_p": (1,),
-    "watermark": (),
-    "web_search_options": (),
-    "xtc_probability": (0,),
+    "modalities": (["text"],),
+    "prompt_truncation": ("OFF",),
+    "reasoning_format": ("auto", "parsed", "deepseek"),
+    "response_mime_type": ("text/plain",),
+    "safety_mode": ("NONE",),
 }
 """Members that select or limit an answer and that nothing here serves. Each has the values without
 effect, in addition to null, false and what is empty."""

@@ -21,7 +21,6 @@ from lmi_backend.engines import foreign_names
 from lmi_backend.engines.body_texts import CHAT, TEXTS, TRUNCATED, BodyTexts
 from lmi_backend.engines.body_values import check_values
 from lmi_backend.engines.nested import check_nested, is_mendable, mended
-from lmi_backend.engines.spelling import check_spelling
 from lmi_backend.engines.tool_choices import RESPONSES
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
@@ -293,5 +292,5 @@ def _fields(body: bytes) -> dict[str, Any]:
         except ValueError:
             return {}
         fields = members = read if isinstance(read, dict) else {}
-    check_spelling(members)
+    foreign_names.check_spelling(members)
     return fields
