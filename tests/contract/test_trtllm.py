@@ -112,24 +112,6 @@ def test_steps_are_not_counted_where_nobody_wants_it_or_the_library_cannot(
         assert harness.service.snapshot().workers[0].stats.kv_blocks == 0
 
 
-@pytest.mark.parametrize("is_asked", [True, False], ids=["backend", "folder"])
-def test_a_release_without_the_backend_says_so_where_the_plan_could_not(
-    start: Any, doubles: None, tmp_path: Path, is_asked: bool
-) -> None:
-    """It is planned for the double's 1.2.1, and started with a release that has none."""
-    own = {"option.env": "DOUBLE_OF_TRTLLM=1.3.0rc29", "option.rolling_batch": "trtllm"}
-    if is_asked:
-        own |= {"option.model_id": "org/model", "option.backend": "tensorrt"}
-    else:
-        (tmp_path / "rank0.engine").touch()
-        own["option.model_id"] = str(tmp_path)
-    with (
-        pytest.raises(ConfigurationError, match=r"no TensorRT backend any more.*checkpoint"),
-        start(TRTLLM | own),
-    ):
-        pass
-
-
 def test_closing_ends_every_process_by_itself(
     start: Any, doubles: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,7 +143,6 @@ def outcome(engine: str, settings: dict[str, str], machine: Hardware, folder: Pa
     """Return the plan as text without its reasons, or why there is none."""
     given = {"option.rolling_batch": WORDS.get(engine, engine), "option.model_id": "org/m"}
     given |= {"option.enable_lora": "true"} if engine in LORA else {}
-    given |= {"option.backend": "tensorrt"} if engine == "trtllm" else {}
     if engine == "vllm-neuron":
         given["option.pythonExecutable"] = interpreter_with_plugin(folder)
     lines = [Property(key, value, 1) for key, value in {**given, **settings}.items()]

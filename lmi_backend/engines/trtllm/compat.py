@@ -16,40 +16,18 @@ from tensorrt_llm.llmapi import GuidedDecodingParams, LoRARequest
 from tensorrt_llm.llmapi import RequestError as TrtllmRequestError
 from tensorrt_llm.llmapi.llm_utils import update_llm_args_with_extra_dict
 
-from lmi_backend.errors import ConfigurationError
-
 __all__ = [
+    "LLM",
     "GuidedDecodingParams",
     "LoRARequest",
     "SamplingParams",
     "TrtllmRequestError",
     "follow",
-    "llm_class",
     "mpi_session",
     "takes_trace_headers",
     "trtllm_version",
     "update_llm_args_with_extra_dict",
 ]
-
-
-def llm_class(*, builds_engines: bool) -> Any:
-    """Return the LLM class; that of the TensorRT backend is another one, until 1.3.0rc20.
-
-    Raises:
-        ConfigurationError: this release has no such backend.
-    """
-    if not builds_engines:
-        return LLM
-    try:
-        from tensorrt_llm._tensorrt_engine import LLM as EngineLLM  # noqa: PLC0415
-    except ImportError as error:
-        problem = (
-            f"TensorRT-LLM {trtllm_version} has no TensorRT backend any more, which the model's "
-            "built engines (rank*.engine) or option.backend=tensorrt need; serve the checkpoint "
-            "that they were built from"
-        )
-        raise ConfigurationError(problem) from error
-    return EngineLLM
 
 
 def takes_trace_headers(llm: Any) -> bool:

@@ -61,10 +61,9 @@ class TrtllmEngine(TemplateEngine):
         self._counting: asyncio.Task[None] | None = None
 
     async def start(self) -> Capabilities:
-        builds_engines, arguments = llm_arguments(self._config)
-        cls = compat.llm_class(builds_engines=builds_engines)
+        arguments = llm_arguments(self._config)
         try:
-            self._llm = await asyncio.to_thread(self._create, cls, arguments)
+            self._llm = await asyncio.to_thread(self._create, arguments)
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"TensorRT-LLM refuses to start: {error}") from error
         self._max_model_len = getattr(self._llm.args, "max_seq_len", None) or 0
@@ -72,23 +71,23 @@ class TrtllmEngine(TemplateEngine):
         self._tokenizer = getattr(self._llm.tokenizer, "tokenizer", self._llm.tokenizer)
         self.longest_token = longest_token(self._tokenizer)
         self._counts = StepCounts(self._llm)
-        self._is_counted = arguments.get(STEP_COUNTS, builds_engines) is True
+        self._is_counted = arguments.get(STEP_COUNTS) is True
         self._takes_trace_headers = compat.takes_trace_headers(self._llm)
         version, longest = compat.trtllm_version, self.longest_token
         return Capabilities("trtllm", version, self._max_model_len, longest)
 
-    def _create(self, cls: Any, arguments: dict[str, Any]) -> Any:
+    def _create(self, arguments: dict[str, Any]) -> Any:
         if "RANK" in os.environ:
             arguments["_mpi_session"] = compat.mpi_session(int(os.environ["WORLD_SIZE"]))
         try:
-            return cls(**arguments)
+            return compat.LLM(**arguments)
         except (ValueError, TypeError) as error:
             # Ours, for metrics; a release may have none. The names are checked before all else.
             if STEP_COUNTS not in self._config.arguments or STEP_COUNTS not in str(error):
                 raise
             _log.warning("no metrics of the KV cache: TensorRT-LLM refuses %s", error)
             del arguments[STEP_COUNTS]
-            return cls(**arguments)
+            return compat.LLM(**arguments)
 
     async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
         await self.check_health()

@@ -10,6 +10,7 @@ from typing import Literal
 
 from lmi_backend.options.kinds import BOOL, TEXT
 from lmi_backend.options.option import PREFIX, AnyOption, Option
+from lmi_backend.options.tensorrt_engines import REASON
 
 _OWN_HTTP = "LMI's HTTP server is not here; lmi-backend serve --help has what the front end takes"
 _STATUS = "the status codes are LMI's own defaults"
@@ -163,6 +164,17 @@ _REFUSED: dict[str, dict[str, str]] = {
         "override_neuron_config": "use option.additional_config",
         "preloaded_model": "it was never an option for users",
         "qlora_adapter_name_or_path": "vLLM no longer has it; use option.enable_lora",
+    },
+    "trtllm": {
+        "q_format awq_format quant_algo kv_cache_quant_algo group_size smoothquant_val"
+        " smoothquant_alpha smoothquant_per_token smoothquant_per_channel awq_block_size"
+        " pre_quant_scales clamp_val use_meta_recipe has_zero_point exclude_modules": REASON,
+        "calib_dataset calib_batch_size calib_max_seq_length calib_size awq_calib_size"
+        " calib_batches random_seed tokenizer_max_seq_length use_fused_mlp use_fp8_context_fmha"
+        " extended_runtime_perf_knob_config": REASON,
+        "batching_type build_config calib_config embedding_parallel_mode enable_build_cache"
+        " enable_prompt_adapter enable_tqdm fast_build max_prompt_adapter_token"
+        " normalize_log_probs quant_config workspace": REASON,
     },
     "lmcache": {"lmcache_auto_config": "use option.kv_transfer_config"},
     "sessions": {"enable_stateful_sessions sessions_s3url": _SESSIONS},

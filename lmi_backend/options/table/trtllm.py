@@ -9,32 +9,19 @@ from __future__ import annotations
 from operator import not_
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.options import tensorrt_engines
 from lmi_backend.options.engine_spec import ArgumentSource, EngineSpec, Implementation, Sizes
-from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, choice, number, whole
+from lmi_backend.options.kinds import BOOL, ITEMS, TEXT, choice, number, whole
 from lmi_backend.options.option import AnyOption, ArgumentRows, Option
+from lmi_backend.options.tensorrt_engines import REASON, refuse_engines
 
 if TYPE_CHECKING:
     from lmi_backend.options.engine_spec import Ignore
     from lmi_backend.options.resolve import LmiOptions
-    from lmi_backend.options.versions import Planned
 
 
 def _finish(
-    options: LmiOptions, arguments: dict[str, Any], reasons: list[str], ignore: Ignore
+    options: LmiOptions, arguments: dict[str, Any], reasons: list[str], _ignore: Ignore
 ) -> None:
-    per_channel, per_token = options[PER_CHANNEL], options[PER_TOKEN]
-    if options.values.get(QUANTIZE.name) != "smoothquant":
-        for option in filter(options.is_set, (PER_CHANNEL, PER_TOKEN)):
-            ignore(option.name, "option.quantize is not smoothquant")
-    elif per_channel or per_token:
-        word = f"PER_{'CHANNEL' if per_channel else 'TENSOR'}"
-        word += f"_PER_{'TOKEN' if per_token else 'TENSOR'}"
-        arguments["quant_config"]["quant_algo"] = f"W8A8_SQ_{word}_PLUGIN"
-    _count_steps(options, arguments, reasons)
-
-
-def _count_steps(options: LmiOptions, arguments: dict[str, Any], reasons: list[str]) -> None:
     """Let the library count its steps, without which it says nothing of its KV cache."""
     asked = options.passthrough.get("backend")
     is_torch = asked is None or asked.value == "pytorch"
@@ -44,11 +31,6 @@ def _count_steps(options: LmiOptions, arguments: dict[str, Any], reasons: list[s
             f"{STEP_COUNTS} true: the metrics of the KV cache need it; NVIDIA says that it may "
             f"cost a little (option.{STEP_COUNTS}=false)"
         )
-
-
-def _judge(options: LmiOptions, model: str, release: Planned) -> list[str]:
-    rows = (QUANTIZE, QUANT_FORMAT, PER_TOKEN, PER_CHANNEL, *BUILD_ROWS)
-    return tensorrt_engines.judge(options, model, release, frozenset(row.name for row in rows))
 
 
 STEP_COUNTS: Final = "enable_iter_perf_stats"
@@ -78,7 +60,7 @@ SPEC: Final = EngineSpec(
         takes_encoder_decoders=False,
         oldest=("1.0", "its LLM takes other arguments"),
         newest_read="1.3.0rc29",
-        judge=_judge,
+        judge=refuse_engines,
     ),
     rolling_batch="trtllm",
     entry_points=("djl_python.lmi_trtllm.trtllm_async_service", "djl_python.tensorrt_llm"),
@@ -95,9 +77,6 @@ SPEC: Final = EngineSpec(
 
 _argument: Final = ArgumentRows("trtllm", "trtllm")
 _cache: Final = ArgumentRows("trtllm", "trtllm", "kv_cache_config.")
-_quantisation: Final = ArgumentRows("trtllm", "trtllm", "quant_config.")
-_calibration: Final = ArgumentRows("trtllm", "trtllm", "calib_config.")
-_plugin: Final = ArgumentRows("trtllm", "trtllm", "build_config.plugin_config.")
 
 ROWS: Final[tuple[AnyOption, ...]] = (
     _argument("max_input_len", whole(1), "Longest prompt, in tokens."),
@@ -177,68 +156,14 @@ FURTHER_ROWS: Final[tuple[AnyOption, ...]] = (
         "Tokens drafted in a step.",
         to="speculative_config.max_draft_len",
     ),
-    _argument(
-        "extended_runtime_perf_knob_config",
-        JSON,
-        "Run-time performance settings of the TensorRT backend.",
-    ),
 )
-
-# What follows is read while a TensorRT engine is built (option.backend=tensorrt).
-
-QUANTIZE: Final[AnyOption] = _quantisation(
-    "quantize",
-    choice("smoothquant", "awq", "fp8"),
-    "Quantisation of the engine that is built.",
-    to="quant_algo",
+QUANTIZE: Final[AnyOption] = Option(
+    name="option.quantize",
+    kind=TEXT,
+    default="",
+    scope="trtllm",
     env=("HF_MODEL_QUANTIZE",),
-    convert={"smoothquant": "W8A8_SQ_PER_TENSOR_PLUGIN", "awq": "W4A16_AWQ", "fp8": "FP8"}.get,
-)
-QUANT_FORMAT: Final[AnyOption] = _quantisation(
-    "q_format",
-    choice("int4_awq"),
-    "Format of AWQ weights.",
-    to="quant_algo",
-    aliases=("option.awq_format",),
-    convert={"int4_awq": "W4A16_AWQ"}.get,
-)
-PER_TOKEN: Final = Option(
-    name="option.smoothquant_per_token",
-    kind=BOOL,
-    default=False,
-    scope="trtllm",
-    plan_field="engine_arguments quant_config.quant_algo",
-    help="SmoothQuant: scale each token by itself.",
-)
-PER_CHANNEL: Final = Option(
-    name="option.smoothquant_per_channel",
-    kind=BOOL,
-    default=False,
-    scope="trtllm",
-    plan_field="engine_arguments quant_config.quant_algo",
-    help="SmoothQuant: scale each channel by itself.",
-)
-
-BUILD_ROWS: Final[tuple[AnyOption, ...]] = (
-    _quantisation("quant_algo", TEXT, "Quantisation algorithm."),
-    _quantisation("kv_cache_quant_algo", TEXT, "Quantisation of the KV cache."),
-    _quantisation("group_size", whole(1), "Weights that share a scale."),
-    _quantisation("smoothquant_val", number(0, 1), "SmoothQuant's alpha."),
-    _quantisation("clamp_val", ITEMS, "Bounds of activations."),
-    _quantisation("use_meta_recipe", BOOL, "Meta's recipe for FP8."),
-    _quantisation("has_zero_point", BOOL, "Quantised zero is not zero."),
-    _quantisation("exclude_modules", ITEMS, "Modules left as they are."),
-    _calibration("calib_dataset", TEXT, "Texts for calibration."),
-    _calibration("calib_batch_size", whole(1), "Texts in a batch of calibration."),
-    _calibration("calib_max_seq_length", whole(1), "Longest text of calibration, in tokens."),
-    _calibration("random_seed", whole(0), "Seed of calibration."),
-    _calibration("tokenizer_max_seq_length", whole(1), "Where the tokenizer cuts texts."),
-    _plugin("use_fused_mlp", BOOL, "Fuse the gated MLP."),
-    _plugin("use_fp8_context_fmha", BOOL, "Attention over prompts in FP8."),
-    _quantisation("smoothquant_alpha", number(0, 1), "SmoothQuant's alpha.", to="smoothquant_val"),
-    _quantisation("awq_block_size", whole(1), "Weights that share a scale.", to="group_size"),
-    _quantisation("pre_quant_scales", BOOL, "Scales before quantisation.", to="pre_quant_scale"),
-    _calibration("calib_size", whole(1), "Batches of calibration.", to="calib_batches"),
-    _calibration("awq_calib_size", whole(1), "Batches of calibration.", to="calib_batches"),
-    _calibration("calib_batches", whole(1), "Batches of calibration."),
+    status="refused",
+    reason=REASON,
+    help=f"Refused: {REASON}.",
 )

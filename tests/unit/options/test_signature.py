@@ -69,7 +69,7 @@ def _with(tmp_path: Path, package: Path) -> str:
         (
             "trtllm",
             "1.2.1",
-            ["model", "backend", "kv_cache_config", "stream_interval", "workspace"],
+            ["model", "backend", "kv_cache_config", "stream_interval"],
         ),
     ],
 )

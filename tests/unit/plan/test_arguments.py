@@ -85,15 +85,6 @@ def test_one_argument_cannot_be_two_things(text: str, message: str) -> None:
     assert message in str(refusal.value)
 
 
-def test_smoothquants_switches_do_not_change_another_method() -> None:
-    text = (
-        "option.rolling_batch=trtllm\noption.backend=tensorrt\noption.smoothquant_per_token=true\n"
-    )
-    smooth = arguments(f"{text}option.quantize=smoothquant")["quant_config"]
-    assert smooth == {"quant_algo": "W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN"}
-    assert arguments(f"{text}option.quantize=awq")["quant_config"] == {"quant_algo": "W4A16_AWQ"}
-
-
 @pytest.mark.parametrize(
     ("text", "backend"),
     [

@@ -24,7 +24,6 @@ _FIELDS = frozenset(json.loads(_RECORD.read_text("utf-8"))["LLM arguments"]) - {
 _STEP_SECONDS = 0.002
 _TOKENS_PER_BLOCK = 32
 VERSION = os.environ.get("DOUBLE_OF_TRTLLM", "1.2.1")
-HAS_TENSORRT = not VERSION.startswith("1.3")
 
 
 class _Of12:
@@ -44,8 +43,6 @@ class _Of12:
         for name in kwargs:
             if name not in _FIELDS and name not in ("_mpi_session", "backend"):
                 raise ValueError(f"LLM got invalid argument: {name}")
-        if not HAS_TENSORRT and kwargs.get("backend", "pytorch") == "tensorrt":
-            raise ValueError("the only backend is pytorch: backend='tensorrt'")
         self._iterations = Iterations(is_pushed=VERSION in ("1.0.0", "1.1.0"))
         self._counts_steps = kwargs.get("enable_iter_perf_stats", False)
         self.args = SimpleNamespace(**{"max_seq_len": 4096} | kwargs)
