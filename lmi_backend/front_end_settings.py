@@ -22,8 +22,8 @@ KEY_VARIABLE: Final = "LMI_API_KEY"
 """Environment variable that holds a single key of clients."""
 VARIABLE: Final = "LMI_BACKEND_FRONT_END"
 """Holds the settings of a front end that `serve` starts; only its own user can read it."""
-SERVES: Final = b"!"
-"""What a front end writes into its pipe once it accepts connections; before and after it, dots."""
+LEAVES: Final = b"!"
+"""What a front end writes into its pipe, besides dots, when it accepts no more connections."""
 _OPTION: Final = "option"
 
 
@@ -55,8 +55,6 @@ class Settings:
     """Models that `serve` loads at each start; empty where nobody says."""
     required: tuple[str, ...] = ()
     """Models without which the server is not ready."""
-    takes_over: bool = False
-    """Whether another front end serves until this one knows all models."""
     api_key: str = field(default="", repr=False)
     """One key, itself."""
     triton_url: str = field(

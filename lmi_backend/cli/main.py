@@ -26,7 +26,6 @@ from lmi_backend.cli import (
     plan,
     record,
     replay,
-    restart,
     serve,
 )
 from lmi_backend.cli.help_texts import Parser
@@ -77,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     )
     whole.add_argument("--version", action="version", version=__version__)
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    modules = (serve, frontend, api_key, drain, restart, health, generate, join)
+    modules = (serve, frontend, api_key, drain, health, generate, join)
     for module in (
         *modules,
         doctor,

@@ -92,8 +92,7 @@ class FrontEnd:
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         looking = asyncio.gather(self.models.run(), self._starting.run())
-        takes_over = self._settings.takes_over
-        await find_models(self.models, self._settings.base, takes_over=takes_over)
+        await find_models(self.models, self._settings.base)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         looking.cancel()
@@ -138,7 +137,7 @@ class FrontEnd:
         self.models.end_outages()
 
     def leave(self) -> None:
-        """Have clients reconnect: another front end has taken over."""
+        """Have clients reconnect, to the next front end."""
         self._is_leaving = True
 
     async def _answer(self, service: Responder, exchange: Exchange) -> None:

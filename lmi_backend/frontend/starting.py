@@ -31,7 +31,7 @@ _ON_THE_WAY: Final = ("LOADING", "READY", "UNLOADING")
 """States after which a model's endpoint is found, or found again."""
 
 
-async def find_models(models: Models, base: Path, *, takes_over: bool) -> None:
+async def find_models(models: Models, base: Path) -> None:
     """Wait for the models that were there before this front end, for a moment at most.
 
     Clients that waited for it come at once, and would be told that no model is there yet.
@@ -39,13 +39,11 @@ async def find_models(models: Models, base: Path, *, takes_over: bool) -> None:
     Args:
         models: which are found.
         base: folder in which their endpoints are.
-        takes_over: whether another front end serves meanwhile: then all of them are waited for.
     """
     end = time.monotonic() + _FIND_SECONDS
-    while takes_over or time.monotonic() < end:
+    while time.monotonic() < end:
         endpoints = list(endpoint_folder(base).glob("*.sock"))
-        has_all = len(models.all()) >= len(endpoints) and (models.is_open or not endpoints)
-        if models.are_complete if takes_over else has_all:
+        if len(models.all()) >= len(endpoints) and (models.is_open or not endpoints):
             return
         await asyncio.sleep(_FIND_LOOK_SECONDS)
 

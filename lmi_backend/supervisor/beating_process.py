@@ -7,10 +7,9 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.front_end_settings import SERVES, VARIABLE, encode
+from lmi_backend.front_end_settings import LEAVES, VARIABLE, encode
 from lmi_backend.pool.process import describe_exit
 from lmi_backend.supervisor.log_relay import log_options
 
@@ -34,24 +33,21 @@ class BeatingProcess:
         settings: of the front end.
         log: the descriptor on which it logs.
         listener: the descriptor of the socket that listens.
-        takes_over: whether another process serves until this one does.
     """
 
-    def __init__(
-        self, settings: Settings, log: int, listener: int, *, takes_over: bool = False
-    ) -> None:
+    def __init__(self, settings: Settings, log: int, listener: int) -> None:
         self._beats, theirs = os.pipe()
         os.set_blocking(self._beats, False)
         try:
-            self._process = _start(replace(settings, takes_over=takes_over), log, theirs, listener)
+            self._process = _start(settings, log, theirs, listener)
         except OSError:
             os.close(self._beats)
             raise
         finally:
             os.close(theirs)
         self._began = self._heard_at = time.monotonic()
-        self.serves = False
-        """Whether it accepts connections, and knows the models."""
+        self.leaves = False
+        """Whether it accepts no more connections, and exits when it has answered."""
 
     @property
     def is_running(self) -> bool:
@@ -71,7 +67,7 @@ class BeatingProcess:
         with contextlib.suppress(BlockingIOError):
             if beats := os.read(self._beats, _BEATS):
                 self._heard_at = time.monotonic()
-                self.serves = self.serves or SERVES in beats
+                self.leaves = self.leaves or LEAVES in beats
         is_silent = time.monotonic() - self._heard_at > SILENT_SECONDS
         return f"said nothing for {SILENT_SECONDS:.0f} s and is stopped" if is_silent else ""
 

@@ -13,12 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import ConfigurationError, UnavailableError
+from lmi_backend.errors import ConfigurationError
 from lmi_backend.listening import listen
 from lmi_backend.printable import log as log_text
 from lmi_backend.printable import say
 from lmi_backend.supervisor.beating_process import BeatingProcess
-from lmi_backend.supervisor.front_end_restart import FrontEndRenewal, Restarts
 from lmi_backend.supervisor.log_relay import STANDARD_ERROR
 from lmi_backend.supervisor.reloading import Backoff
 from lmi_backend.threads import guarded_thread
@@ -56,7 +55,7 @@ class FrontEnds:
     A process that exits, or reports nothing for 30 s, is started again, with growing pauses. It
     reports its health through a pipe and not on its port, for two reasons. Chance decides which
     process answers there. And a port without room for another connection is no reason to cut its
-    connections.
+    connections. One that accepts no more connections finishes its requests while the next serves.
 
     Args:
         settings: of each.
@@ -66,7 +65,6 @@ class FrontEnds:
     def __init__(self, settings: Settings, log: int = STANDARD_ERROR) -> None:
         every = [replace(settings, place=place) for place in range(settings.processes)]
         self._kept = [_Kept(partial(BeatingProcess, each, log), _Door(each)) for each in every]
-        self._restarts = Restarts(settings.base, self._kept)
 
     def keep(
         self,
@@ -84,8 +82,6 @@ class FrontEnds:
         while not wait_for_end(_LOOK_SECONDS):
             for each in self._kept:
                 each.look()
-            self._restarts.look()
-        self._restarts.close()
         for each in self._kept:
             each.end()
         end = time.monotonic() + stop_seconds
@@ -154,14 +150,13 @@ class _Door:
 
 
 class _Kept:
-    """One of them, and the next that takes its place."""
+    """One of them, and those before it that finish their requests."""
 
-    def __init__(self, start: Callable[..., BeatingProcess], door: _Door) -> None:
+    def __init__(self, start: Callable[[int], BeatingProcess], door: _Door) -> None:
         self._start, self._door, self._backoff = start, door, Backoff()
         self._start_at = 0.0
         self._process: BeatingProcess | None = None
-        self._renewals: list[FrontEndRenewal] = []
-        """At most the last one has not begun to drain."""
+        self._leaving: list[BeatingProcess] = []
         self.look()
 
     @property
@@ -169,27 +164,7 @@ class _Kept:
         return any(each.is_running for each in self._all())
 
     def _all(self) -> list[BeatingProcess]:
-        """Return the process that serves, the one that is to take its place, and those before."""
-        others = [process for each in self._renewals for process in each.processes]
-        return others if self._process is None else [self._process, *others]
-
-    def renew(self, seconds: float) -> FrontEndRenewal:
-        """Start the process that takes the place of the one that serves.
-
-        Args:
-            seconds: for that one to finish its requests.
-
-        Raises:
-            UnavailableError: nothing serves now, or another process cannot be started.
-        """
-        if self._process is None:
-            raise UnavailableError("the front end is being started, and will be new")
-        try:
-            following = self._start(self._door.open(), takes_over=True)
-        except (OSError, ConfigurationError) as error:
-            raise UnavailableError(f"the new front end cannot be started: {error}") from error
-        self._renewals.append(renewal := FrontEndRenewal(self._process, following, seconds))
-        return renewal
+        return [*([self._process] if self._process else []), *self._leaving]
 
     def look(self) -> None:
         """Start it again if it has exited, once the pause is over.
@@ -198,9 +173,6 @@ class _Kept:
         """
         try:
             self._look()
-            for each in self._renewals:
-                self._process = each.look(self._process)
-            self._renewals = [each for each in self._renewals if not each.is_over]
         except Exception:  # noqa: BLE001
             log_text(traceback.format_exc())
             self.stop()
@@ -208,11 +180,17 @@ class _Kept:
             self._put_off("cannot be watched")
 
     def _look(self) -> None:
-        if self._process is not None:
-            if problem := self._process.problem():
-                process, self._process = self._process, None
+        for each in [each for each in self._leaving if each.problem()]:
+            each.stop()
+            self._leaving.remove(each)
+        if (process := self._process) is not None:
+            if problem := process.problem():
+                self._process = None
                 process.stop()
                 self._put_off(problem, process.age)
+            elif process.leaves:
+                self._process = None
+                self._leaving.append(process)
         elif time.monotonic() >= self._start_at:
             try:
                 self._process = self._start(self._door.open())
@@ -239,6 +217,4 @@ class _Kept:
     def stop(self) -> None:
         for each in self._all():
             each.stop()
-        for renewal in self._renewals:
-            renewal.abandon()
-        self._renewals = []
+        self._leaving = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -20,9 +19,7 @@ from lmi_backend.ipc.survivor import is_served
 from lmi_backend.pool.load_failure import LoadFailure, has_failed
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES, headers_for
 from lmi_backend.repository.variants import SHARES
-from lmi_backend.supervisor.beating_process import PROGRAM
-from lmi_backend.supervisor.front_end_order import order_address
-from lmi_backend.supervisor.processes import argv_of, running
+from lmi_backend.supervisor.processes import argv_of
 from lmi_backend.supervisor.triton_http import TritonHttp
 
 
@@ -124,23 +121,3 @@ def _listeners(port: int) -> list[int | None]:
         for each in connections
         if each.status == psutil.CONN_LISTEN and each.laddr.port == port
     ]
-
-
-def front_end_keeper(url: str) -> Path:
-    """Return where the process takes orders that keeps a front end up (`front_end_order.py`).
-
-    Args:
-        url: the front end's, or that of Triton's HTTP port behind it.
-
-    Raises:
-        UnavailableError: no front end of this user is there.
-    """
-    client = TritonHttp(url)
-    for process in running((PROGRAM,), "") if _is_here(client.host) else ():
-        with contextlib.suppress(psutil.Error, KeyError):
-            settings = decode(process.environ()[VARIABLE])
-            if client.port in (settings.port, TritonHttp(settings.triton_url).port):
-                return order_address(settings.base, process.ppid())
-    problem = f"{url}: no front end that `lmi-backend serve` has started listens there"
-    accepted = "the command must run where the server runs, as its user"
-    raise UnavailableError(f"{problem}; {accepted}")

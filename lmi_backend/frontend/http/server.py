@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import uvicorn
 
-from lmi_backend.front_end_settings import SERVES
+from lmi_backend.front_end_settings import LEAVES
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.certificate import certificate_of
 from lmi_backend.frontend.http.log import log_to_stderr
@@ -34,7 +34,7 @@ _LOOK_SECONDS: Final = 1
 _BEAT_SECONDS: Final = 1.0
 _DRAIN_SECONDS: Final = 30
 _LINGER_SECONDS: Final = 2.0
-"""Time in which a front end that another one replaces answers on idle connections, then closed."""
+"""Time in which a front end that leaves answers on idle connections, then closed."""
 _HANDSHAKE_SECONDS: Final = 10.0
 _PROBES: Final = 3
 _MOST_DESCRIPTORS: Final = 1 << 20
@@ -138,8 +138,6 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
         else:
             await self._startup_tls(self._certificate)
-        if self._heartbeat >= 0 and self.started:
-            self._tell(SERVES)
 
     async def main_loop(self) -> None:
         """Renew the date of responses each second until this is to exit.
@@ -172,16 +170,18 @@ class _Server(uvicorn.Server):
             self.servers.append(server)
 
     def _leave(self) -> None:
-        """Accept no connections: another front end does. Exit when all requests are answered.
+        """Accept no connections: the next front end does. Exit when all requests are answered.
 
         Requests may be on their way on idle ones, so these are not closed at once.
         """
-        _log.info("another front end has taken over: this one finishes its requests")
+        _log.info("SIGUSR2: this front end finishes its requests, and the next one is started")
         self._front_end.leave()
         for server in self.servers:
             server.close()
         for each in self._listeners:
             each.close()
+        if self._heartbeat >= 0:
+            self._tell(LEAVES)
         self.config.timeout_graceful_shutdown = None
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._end)
 

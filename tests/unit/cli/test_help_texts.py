@@ -54,7 +54,7 @@ def _is_understood(line: str, commands: argparse.ArgumentParser) -> bool:
         (["serv"], "did you mean serve?"),
         (["doctr"], "did you mean doctor?"),
         (["serve", "--prot", "5"], "did you mean --port?"),
-        (["restart", "--front-end", "--url", "a"], "--url; other commands have it: see --help"),
+        (["drain", "--url", "a"], "--url; other commands have it: see --help"),
         (["serve", "--log-format", "jsn"], "did you mean json?"),
     ],
 )

@@ -17,6 +17,7 @@ from lmi_backend.endpoint.address import endpoint_folder
 from lmi_backend.endpoint.loading import Loading
 from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import LoadingError, RequestError, UnavailableError, UnknownModelError
+from lmi_backend.frontend import starting
 from lmi_backend.frontend.http.bodies import ClientGoneError
 from lmi_backend.frontend.http.client import CLIENT
 from lmi_backend.frontend.http.exchange import Exchange
@@ -35,7 +36,7 @@ from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service
 from tests.support.idle_workers import IdleWorkers
 from tests.support.service_bench import limits_of
-from tests.support.waiting import until
+from tests.support.waiting import HANG_SECONDS, until
 
 
 class Client:
@@ -322,23 +323,21 @@ async def test_a_server_that_stops_lets_none_wait(folder: Path) -> None:
         assert models.awaited == []
 
 
-async def test_a_front_end_takes_over_when_it_knows_all_models(folder: Path) -> None:
+async def test_a_front_end_begins_when_it_knows_all_models_or_a_moment_is_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     silent = Endpoint(folder, "silent")
-    dead = await Endpoint(folder, "dead").open()
-    dead.die()
     connections: list[asyncio.StreamWriter] = []
     async with found(folder) as models:
-        await until(lambda: models.are_complete)
         path = str(silent.path)
         server = await asyncio.start_unix_server(lambda _, each: connections.append(each), path)
         await until(lambda: connections)
-        await until(lambda: not models.are_complete)
-        taking = asyncio.create_task(find_models(models, folder, takes_over=True))
         # One that serves nobody yet waits for a moment only.
-        await find_models(models, folder, takes_over=False)
-        assert not taking.done()
+        await find_models(models, folder)
+        monkeypatch.setattr(starting, "_FIND_SECONDS", HANG_SECONDS)
         connections[0].write(encode([msg.Welcome(Context(), ModelInfo(name="silent"))]))
-        await taking
+        await find_models(models, folder)
+        assert [each.name for each in models.all()] == ["silent"]
         server.close()
         for each in connections:
             each.close()

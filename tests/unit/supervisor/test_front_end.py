@@ -21,7 +21,7 @@ class Process:
 
     def __init__(self, *_: Any) -> None:
         self.age = 0.0
-        self.is_running = True
+        self.is_running, self.leaves = True, False
         self.made.append(self)
 
     def problem(self) -> str:
@@ -83,6 +83,29 @@ def test_one_that_served_is_started_at_once_however_often(
     _keep(die, int, die, int, die, int, int)
     assert capsys.readouterr().err.count("was killed: it is started again in 0 s") == 3
     assert len(made) == 4
+
+
+def test_one_that_leaves_finishes_beside_the_next_one(
+    made: list[Process], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def leave() -> None:
+        made[0].leaves = True
+
+    def both() -> None:
+        assert [each.is_running for each in made] == [True, True]
+        made[0].is_running = False
+
+    _keep(leave, int, both, int)
+    assert len(made) == 2
+    assert "started again" not in capsys.readouterr().err
+
+
+def test_the_end_stops_one_that_leaves_too(made: list[Process]) -> None:
+    def leave() -> None:
+        made[0].leaves = True
+
+    _keep(leave, int, int)
+    assert [each.is_running for each in made] == [False, False]
 
 
 def test_when_it_is_urgent_nobody_is_waited_for(made: list[Process]) -> None:
