@@ -30,7 +30,9 @@ QUERY: Final = "lmi_backend.engines.vllm.own_arguments"
 OWN: Final = RECORDS / "vllm.json"
 OTHERS: Final = RECORDS / "vllm_others.json"
 ROUTES: Final = ROOT / "tests" / "data" / "vllm_routes.json"
-_ROUTE: Final = re.compile(r'@\w*router\.(?:get|post|put|delete|head|patch|websocket)\(\s*"(/[^"]*)"')
+_ROUTE: Final = re.compile(
+    r'@\w*router\.(?:get|post|put|delete|head|patch|websocket)\(\s*"(/[^"]*)"'
+)
 _FLAG: Final = re.compile(r"\b(?:args|envs)\.([a-zA-Z]\w+)|getattr\([\w.]*\bargs, '(\w+)'")
 _ROUTING: Final = re.compile(r"^register_|attach_router$|^build_app$")
 
