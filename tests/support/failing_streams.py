@@ -16,9 +16,17 @@ LINES = "application/jsonlines"
 BODIES = (
     "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize",
     "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
+    "/v2/embed", "/inference/v1/generate",
 )  # fmt: skip
+WHOLE = (
+    "/v1/chat/completions/render", "/v1/completions/render", "/v1/responses/render",
+    "/v1/chat/completions/derender", "/v1/completions/derender", "/tokenizer_info",
+    "/v1/audio/transcriptions", "/v1/audio/translations",
+)  # fmt: skip
+"""Further paths of OpenAI's format, whose answers are whole here."""
 FORMS = {
-    **dict.fromkeys(BODIES, "openai"),
+    **dict.fromkeys((*BODIES, *WHOLE), "openai"),
+    "/v1/messages/render": "anthropic",
     "/v1/messages": "anthropic",
     "/v1/messages/count_tokens": "anthropic",
     "/v1/responses": "openai",

@@ -27,6 +27,7 @@ from tests.support.failing_streams import (
     EVENTS,
     FORMS,
     IN_EVENTS,
+    WHOLE,
     WHY,
     answers_an_error,
     dies,
@@ -54,7 +55,7 @@ NEVER_STREAMED = {
     "/v1/responses/{id}", "/v1/responses/{id}/cancel", "/v1/models", "/v1/models/{model:path}",
     "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/api/state", "/models/{model}/adapters",
     "/models/{model}/adapters/{adapter}", "/adapters", "/adapters/{adapter}", "/models",
-    "/models/{model}", "/generate", "/chat_tokenize", "/info", "/v2",
+    "/models/{model}", "/generate", "/chat_tokenize", "/info", "/v2", "/v1/messages/render", *WHOLE,
 }  # fmt: skip
 """Paths whose answers are whole, or that have the code of a path above."""
 

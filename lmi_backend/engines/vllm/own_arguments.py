@@ -18,6 +18,7 @@ import sys
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 from lmi_backend.engines.vllm import compat, names, vllm_server
@@ -195,7 +196,9 @@ def _type_of(field: Field) -> Any:
     if not isinstance(field.type, str):
         return field.type
     declaring = sys.modules[names.AsyncEngineArgs.__module__]
-    return eval(field.type, {}, _Classes(vars(declaring)))  # noqa: S307  it is vLLM's own
+    written = SimpleNamespace(__annotations__={"it": field.type})
+    hints = typing.get_type_hints(written, {}, _Classes(vars(declaring)), include_extras=True)
+    return hints["it"]
 
 
 def _keys(field: Field) -> Mapping[str, str]:
