@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from lmi_backend.clients.reply import Reply, Response
     from lmi_backend.errors import LmiError
     from lmi_backend.generation import Chunk, Delta
 
@@ -75,43 +74,6 @@ class Restorable(Form, Protocol):
         ...
 
 
-class ReplyForm:
-    """An answer that a `Reply` writes.
-
-    Args:
-        reply: writes the output `response`.
-        answers: answers that the request wants.
-        content_type: of the response.
-        fail: writes an error in the middle of it; nothing, if the format cannot.
-    """
-
-    is_failed = False
-
-    def __init__(
-        self, reply: Reply, answers: int, content_type: str, fail: Callable[[LmiError], str]
-    ) -> None:
-        self.status, self.is_over = 200, False
-        self.headers: Mapping[str, str] = {"content-type": content_type}
-        self._reply, self._left, self._fail = reply, answers, fail
-
-    def write(self, chunks: list[Chunk]) -> bytes:
-        """Return the reply's bytes; the chunks of an answer are merged first."""
-        return b"".join(_bytes(each.get("response", b"")) for each in self._responses(chunks))
-
-    def _responses(self, chunks: list[Chunk]) -> list[Response]:
-        if len(chunks) > 1:
-            chunks = _merged(chunks)
-        for chunk in chunks:
-            self._left -= chunk.is_last
-        self.is_over = self._left <= 0
-        return self._reply.responses(chunks, is_last=self.is_over)
-
-    def failure(self, error: LmiError) -> Ending:
-        """Return what the reply's format writes."""
-        data = self._fail(error).encode()
-        return Ending(data, is_end=bool(data))
-
-
 def answers_of(work: object) -> int:
     """Return how many answers a request wants."""
     if isinstance(work, tuple):
@@ -122,18 +84,3 @@ def answers_of(work: object) -> int:
 def named_event(name: str, data: bytes) -> bytes:
     """Return a server-sent event that has a name."""
     return b"event: " + name.encode() + b"\ndata: " + on_one_line(data) + b"\n\n"
-
-
-def _merged(chunks: list[Chunk]) -> list[Chunk]:
-    """Return one chunk for each answer."""
-    merged: dict[int, Chunk] = {}
-    for chunk in chunks:
-        if (before := merged.get(chunk.index)) is None:
-            merged[chunk.index] = chunk
-        else:
-            before.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
-    return list(merged.values())
-
-
-def _bytes(value: object) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from lmi_backend.clients.form import LINES, Ending, ReplyForm, answers_of
+from lmi_backend.clients.form import LINES, Ending, answers_of
 from lmi_backend.clients.lmi.body_reply import (
     BodyReply,
     LegacyChatReply,
@@ -22,6 +22,8 @@ from lmi_backend.errors import HTTP_ERROR
 from lmi_backend.generation import HttpRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lmi_backend.clients.form import Form
     from lmi_backend.clients.reply import Reply
     from lmi_backend.errors import LmiError
@@ -86,7 +88,7 @@ class LegacyChatForm(HttpForm):
         return with_lmi_reasons(data.decode()).encode()
 
 
-class LmiForm(ReplyForm):
+class LmiForm:
     """An answer in one of LMI's formats.
 
     Args:
@@ -94,8 +96,12 @@ class LmiForm(ReplyForm):
         answers: answers that the request wants.
     """
 
+    is_failed = False
+
     def __init__(self, reply: LmiBodyReply, answers: int) -> None:
-        super().__init__(reply, answers, reply.content_type, reply.in_the_middle)
+        self.status, self.is_over = 200, False
+        self.headers: Mapping[str, str] = {"content-type": reply.content_type}
+        self._reply, self._left = reply, answers
         body = getattr(reply.inner, "body", None)
         self.lines = body if isinstance(body, Lines) else None
         """Writes the middle of it; None where that is not a line a token."""
@@ -108,7 +114,17 @@ class LmiForm(ReplyForm):
             if line is not None:
                 self.lines.note(delta)
                 return line
-        return super().write(chunks)
+        if len(chunks) > 1:
+            chunks = _merged(chunks)
+        self._left -= sum(chunk.is_last for chunk in chunks)
+        self.is_over = self._left <= 0
+        responses = self._reply.responses(chunks, is_last=self.is_over)
+        return b"".join(_bytes(each.get("response", b"")) for each in responses)
+
+    def failure(self, error: LmiError) -> Ending:
+        """Return what the reply's format writes; nothing where it cannot."""
+        data = self._reply.in_the_middle(error).encode()
+        return Ending(data, is_end=bool(data))
 
     def taken(self) -> Delta | None:
         """See `Restorable`."""
@@ -138,3 +154,18 @@ def form_of(work: tuple[GenerateRequest, ...] | HttpRequest, reply: Reply) -> Fo
     if not isinstance(reply, LmiBodyReply):
         return HttpForm()
     return LmiForm(reply, answers_of(work))
+
+
+def _merged(chunks: list[Chunk]) -> list[Chunk]:
+    """Return one chunk for each answer."""
+    merged: dict[int, Chunk] = {}
+    for chunk in chunks:
+        if (before := merged.get(chunk.index)) is None:
+            merged[chunk.index] = chunk
+        else:
+            before.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
+    return list(merged.values())
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.form import ReplyForm, answers_of, named_event
+from lmi_backend.clients.form import answers_of, named_event
+from lmi_backend.clients.lmi.handler_form import LmiForm
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.generation import Delta, GenerateRequest, Sampling
 
@@ -12,7 +13,10 @@ from lmi_backend.generation import Delta, GenerateRequest, Sampling
 class Reply:
     """Notes what it is given."""
 
-    def __init__(self) -> None:
+    content_type, inner = "text/plain", None
+
+    def __init__(self, failure: str = "") -> None:
+        self.in_the_middle = lambda _: failure
         self.calls: list[tuple[list[Any], bool]] = []
 
     def responses(self, chunks: list[Any], *, is_last: bool) -> list[dict[str, Any]]:
@@ -26,7 +30,7 @@ def test_an_event_has_its_name_and_its_data_on_lines_of_their_own() -> None:
 
 def test_a_reply_is_over_with_its_last_answer() -> None:
     reply: Any = Reply()
-    form = ReplyForm(reply, 2, "text/plain", lambda _: "")
+    form = LmiForm(reply, 2)
     assert form.write([Delta(index=0, text="a"), Delta(index=1, text="b", finish_reason="stop")])
     assert not form.is_over
     assert form.write([Delta(index=0, text="c"), Delta(index=0, text="d", finish_reason="stop")])
@@ -40,8 +44,8 @@ def test_a_reply_is_over_with_its_last_answer() -> None:
 
 @pytest.mark.parametrize("text", ["", "failed"])
 def test_a_reply_that_cannot_say_how_it_failed_has_no_end(text: str) -> None:
-    reply: Any = Reply()
-    ending = ReplyForm(reply, 1, "text/plain", lambda _: text).failure(EngineDeadError("x"))
+    reply: Any = Reply(text)
+    ending = LmiForm(reply, 1).failure(EngineDeadError("x"))
     assert (ending.data, ending.is_end) == (text.encode(), text != "")
 
 
