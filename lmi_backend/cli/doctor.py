@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Final, Literal
 
 from lmi_backend.cli.arguments import add_ports, ports_of
-from lmi_backend.cli.folders import model_folder
-from lmi_backend.cli.planning import held_devices, served_beside
-from lmi_backend.errors import ConfigurationError, LmiError
+from lmi_backend.cli.check import examine
+from lmi_backend.cli.folders import find_models
+from lmi_backend.cli.planning import held_devices
+from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.shared_memory import SHARED_MEMORY
 from lmi_backend.machine_limits import check_limits
-from lmi_backend.options import LmiOptions, load_options
 from lmi_backend.options.engine_spec import Implementation, implementations
+from lmi_backend.options.model_store import DEFAULT_STORE
 from lmi_backend.options.releases import newer_than_run
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import MASK, Hardware, detect_hardware
 from lmi_backend.plan.refusals import age_problem
-from lmi_backend.plan.together import plan_together
 from lmi_backend.redaction import Redactor
 from lmi_backend.supervisor.installation import STUB, TritonServer, usable_server
 from lmi_backend.supervisor.ports import Ports
@@ -193,25 +193,18 @@ def _disk(folder: Path) -> CheckResult:
 
 def _models(paths: Sequence[Path], hardware: Hardware) -> Iterator[CheckResult]:
     """Yield what models need that are served side by side."""
-    found: dict[str, LmiOptions | LmiError | OSError] = {}
-    for path in paths:
-        name = path.resolve().name
-        try:
-            folder = model_folder(path)
-            name = str(folder) if name in found else folder.resolve().name
-            found[name] = load_options(folder, os.environ)
-        except (LmiError, OSError) as error:
-            found[name] = error
+    try:
+        models = find_models(paths, os.environ, DEFAULT_STORE)
+    except ConfigurationError as error:
+        yield CheckResult("models", "error", str(error))
+        return
     hardware = replace(hardware, allocations=held_devices(hardware))
-    readable = {name: each for name, each in found.items() if isinstance(each, LmiOptions)}
-    plans = plan_together(readable, hardware, served_beside)
-    for name, options in found.items():
-        plan = plans.get(name, options)
-        if isinstance(plan, EnginePlan):
-            yield _plan(name, plan)
-            yield _engine(name, plan)
+    for each in examine(models, hardware, "", is_elsewhere=False):
+        if each.plan is None:
+            yield CheckResult(each.name, "error", "; ".join(each.problems))
         else:
-            yield CheckResult(name, "error", str(plan))
+            yield _plan(each.name, each.plan)
+            yield _engine(each.name, each.plan)
 
 
 def _plan(name: str, plan: EnginePlan) -> CheckResult:
