@@ -92,7 +92,9 @@ def served_plans(
     options = {model.name: options_of(model) for model in models}
     hardware = detect_hardware(os.environ)
     hardware = replace(hardware, allocations=held_devices(hardware))
-    plans = plan_together(options, hardware, served_beside)
+    plans = plan_together(
+        options, hardware, lambda each, left: plan_model(each, os.environ, hardware=left)
+    )
     problems = {name: made for name, made in plans.items() if not isinstance(made, EnginePlan)}
     if problems and len(models) > 1:
         raise ConfigurationError(*(f"{name}: {problem}" for name, problem in problems.items()))
@@ -114,15 +116,6 @@ def served_plans(
             plan,
             Allocation.of(model.name, plan.parallel, hardware.gpus),
         )
-
-
-def served_beside(options: LmiOptions, hardware: Hardware) -> EnginePlan:
-    """Plan a model that this release can run, with what a machine has left.
-
-    Raises:
-        ConfigurationError: it cannot be run.
-    """
-    return plan_model(options, os.environ, hardware=hardware)
 
 
 def held_devices(hardware: Hardware) -> tuple[Allocation, ...]:

@@ -154,10 +154,6 @@ class Traces:
         left = {each.worker.pid for each in records if each is not None and each.worker.lives}
         return with_children(each for each in self.workers() if each.pid in left)
 
-    def remove_shared_memory(self) -> None:
-        """Remove what a killed stub or server left in /dev/shm."""
-        self.names.remove()
-
     def end(self) -> None:
         """Kill every process and remove every file."""
         kill(self.processes() + with_children(running((PROGRAM,), str(self.run))))

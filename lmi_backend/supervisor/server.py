@@ -214,7 +214,7 @@ class RunningServer:
             send_kill(traces.stubs())
             alive = wait_for_ends(family, EXIT_SECONDS)
         kill(alive)
-        traces.remove_shared_memory()
+        traces.names.remove()
         for reservation in self._planned:
             reservation.close()
         status = self._process.poll()
