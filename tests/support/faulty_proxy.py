@@ -4,12 +4,11 @@ import contextlib
 import http.client
 import json
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.support.http_double import Handler, running
 from tests.support.waiting import HANG_SECONDS
 
 HEADER = "x-plant"
@@ -38,32 +37,14 @@ class Planted:
 Plant = Callable[[Planted], None]
 
 
-@contextlib.contextmanager
-def faulty_proxy(server: str, faults: dict[str, Plant]) -> Iterator[str]:
-    """Run the proxy in front of a server, HOST:PORT, until the end of the block; yield its URL."""
-
-    class Handler(_Handler):
-        upstream = server
-        plants = faults
-
-    proxy = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    proxy.daemon_threads = True
-    thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{proxy.server_address[1]}"
-    finally:
-        proxy.shutdown()
-        thread.join()
-        proxy.server_close()
+def faulty_proxy(server: str, faults: dict[str, Plant]) -> contextlib.AbstractContextManager[str]:
+    """Run the proxy in front of a server, HOST:PORT, until the end of a block; give its URL."""
+    return running(_Handler, upstream=server, plants=faults)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     upstream: str
     plants: dict[str, Plant]
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))

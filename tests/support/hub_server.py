@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
+
+from tests.support.http_double import Handler, running
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _ERRORS = {
@@ -14,34 +13,17 @@ _ERRORS = {
 }
 
 
-@contextmanager
-def hub_server(files: dict[str, bytes]) -> Iterator[str]:
-    """Serve the files of every model but some, at revision main; yield the Hub's URL."""
-    handler = type("Handler", (_Handler,), {"files": files})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def hub_server(files: dict[str, bytes]) -> AbstractContextManager[str]:
+    """Serve the files of every model but some, at revision main; give the Hub's URL."""
+    return running(_Handler, files=files)
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     files: dict[str, bytes]
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
 
     def do_GET(self) -> None:
         if "/tree/" in self.path:

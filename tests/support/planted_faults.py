@@ -1,5 +1,8 @@
 """Faults that `replay` must find, and the requests that show them to the echo engine."""
 
+from collections.abc import Callable
+from functools import reduce
+from operator import delitem, setitem
 from typing import Any
 
 from lmi_backend.migrate import kinds
@@ -34,40 +37,24 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 HEADERS = {"chat with an id": {"x-request-id": "own"}}
 
 
-def put(*path: Any, value: Any) -> Any:
+def _at(path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Callable[[Any], None]:
+    """Return what changes a member of an answer, given its object and its name."""
+    return lambda read: change(reduce(lambda inner, name: inner[name], path[:-1], read), path[-1])
+
+
+def put(*path: Any, value: Any) -> Callable[[Any], None]:
     """Return what sets a member of an answer."""
-
-    def change(read: Any) -> None:
-        inner = read
-        for name in path[:-1]:
-            inner = inner[name]
-        inner[path[-1]] = value
-
-    return change
+    return _at(path, lambda inner, name: setitem(inner, name, value))
 
 
-def drop(*path: Any) -> Any:
+def drop(*path: Any) -> Callable[[Any], None]:
     """Return what removes a member of an answer."""
-
-    def change(read: Any) -> None:
-        inner = read
-        for name in path[:-1]:
-            inner = inner[name]
-        del inner[path[-1]]
-
-    return change
+    return _at(path, delitem)
 
 
-def add(amount: float, *path: Any) -> Any:
+def add(amount: float, *path: Any) -> Callable[[Any], None]:
     """Return what adds to a number of an answer."""
-
-    def change(read: Any) -> None:
-        inner = read
-        for name in path[:-1]:
-            inner = inner[name]
-        inner[path[-1]] += amount
-
-    return change
+    return _at(path, lambda inner, name: setitem(inner, name, inner[name] + amount))
 
 
 def field(name: str, value: Any) -> Plant:

@@ -1,12 +1,12 @@
 """The part of S3's protocol that a download uses, over HTTP on this machine."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from tests.support.http_double import Handler, running
 
 
 @dataclass
@@ -26,28 +26,12 @@ class Bucket:
 def s3_server() -> Iterator[Bucket]:
     """Serve one bucket, of any name, until the end of the block."""
     bucket = Bucket()
-    handler = type("Handler", (_Handler,), {"bucket": bucket})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    bucket.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with running(_Handler, bucket=bucket) as bucket.url:
         yield bucket
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     bucket: Bucket
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from lmi_backend.migrate.judge import Judge
 from lmi_backend.migrate.kinds import Difference
 from lmi_backend.migrate.running import Outcome, OutcomeFile, Replay, Times, recorded_at_once
 from lmi_backend.migrate.sending import Target
+from tests.support.http_double import Handler, running
 from tests.support.ports import free_ports
 
 
@@ -84,11 +83,8 @@ def test_wrong_arguments_are_refused(words: list[str], tmp_path: Path) -> None:
     assert status == 2
 
 
-class _Likely(BaseHTTPRequestHandler):
+class _Likely(Handler):
     """Answers a chat, and says how likely tokens are if it is asked."""
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -122,24 +118,19 @@ def test_a_diverged_text_is_asked_again_for_its_probabilities(
         200, {"content-type": "application/json"}, json.dumps({"choices": [choice]}).encode()
     )
     request = Request(path, json.dumps({"messages": [], "temperature": 0}).encode())
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Likely) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
-        replay = Replay(Target(f"http://127.0.0.1:{server.server_address[1]}"), Judge())
+    with running(_Likely) as url:
+        replay = Replay(Target(url), Judge())
         (found,) = replay.one(RecordedExchange(request, was, "a")).differences
-        server.shutdown()
     assert (found.kind, found.place) == (kind, "choices[].message.content")
     if kind == kinds.NEAR_TIE:
         assert "-0.720" in found.was
         assert "-0.700" in found.now
 
 
-class _Interrupting(BaseHTTPRequestHandler):
+class _Interrupting(Handler):
     """Answers, and presses Ctrl-C at the third request."""
 
     count = 0
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         _Interrupting.count += 1
@@ -154,9 +145,7 @@ def test_ctrl_c_reports_what_was_seen_and_the_run_continues(
 ) -> None:
     file, state = tmp_path / "a.jsonl", tmp_path / "state"
     file.write_text('{"path": "/ping", "answer": {"status": 200, "body": ""}}\n' * 1000)
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Interrupting) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}"
+    with running(_Interrupting) as url:
         words = ["replay", str(file), "--url", url, "--state", str(state)]
         assert main(words) == 130
         output = capsys.readouterr()
@@ -164,5 +153,4 @@ def test_ctrl_c_reports_what_was_seen_and_the_run_continues(
         assert "requests judged" in output.out
         assert 3 <= _Interrupting.count < 1000
         assert main(words) == 0
-        server.shutdown()
     assert _Interrupting.count == 1000

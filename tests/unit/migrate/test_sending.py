@@ -1,10 +1,6 @@
 """How one request is sent, and what becomes of the answer."""
 
-import contextlib
 import ssl
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +10,11 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.migrate.exchange import Request
 from lmi_backend.migrate.sending import Target
 from tests.support.certificates import make_pair
+from tests.support.http_double import Handler, running
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -35,19 +29,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
 
-@contextlib.contextmanager
-def serving(context: ssl.SSLContext | None = None) -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
-        if context is not None:
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
-        yield server.server_address[1]
-        server.shutdown()
-
-
 def test_a_request_is_sent_as_it_is_and_cut_answers_are_told() -> None:
-    with serving() as port:
-        target = Target(f"http://127.0.0.1:{port}/base/", headers={"X-Own": "1"})
+    with running(_Handler) as url:
+        target = Target(f"{url}/base/", headers={"X-Own": "1"})
         answer = target.send(Request("/a?b=1", b"c", "POST", {"x-own": "2", "x-more": "3"}))
         assert not answer.error
         assert answer.headers["x-a"] == "1, 2"
@@ -65,8 +49,7 @@ def test_tls_needs_an_authority_that_is_known(tmp_path: Path) -> None:
     file, key = make_pair(tmp_path, "localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file, key)
-    with serving(context) as port:
-        url = f"https://127.0.0.1:{port}"
+    with running(_Handler, context) as url:
         assert Target(url, certificates=file).send(Request("/")).status == 200
         assert "certificate verify failed" in Target(url).send(Request("/")).error
 
