@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 from collections import OrderedDict
 from contextlib import aclosing
@@ -434,8 +435,9 @@ class EngineClient:
                     counted.count(output)
                 yield output
         except Exception as error:
-            if answer is not None:
-                answer.refuse(error)
+            if answer is not None and answer.refuse(error):
+                # Its server has nothing more to do, nor to log.
+                raise asyncio.CancelledError from error
             # vLLM's `generate` hides the error, and with it the status.
             raise unwrapped(error) from error
         finally:
