@@ -111,7 +111,7 @@ def _make(
     unknown = refuse_unsupported(options, facts, sources.python, sources.model)
     notes = [*unknown, *_ignored(options)]
     report = Explanation(notes, [*options.choice.reasons, *_whose_code(options, sources.custom)])
-    passthrough, served = passed_on(options, sources.python, report)
+    passthrough, served = passed_on(options, sources.python, hardware, report)
     max_running = _max_running(options, report)
     launch = _launch(options, sources.python)
     visible, hardware = hardware.devices, _allowed(options, environment, hardware)

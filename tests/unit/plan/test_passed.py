@@ -6,6 +6,7 @@ from lmi_backend.errors import OptionError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.engine_plan import Explanation
+from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.passed import passed_on
 from tests.support.queried_engine import queried_release
 
@@ -18,7 +19,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def passed(python: str, *lines: str) -> tuple[dict[str, str], dict[str, object]]:
     text = "\n".join(["option.rolling_batch=vllm", *lines])
     options = resolve_options(parse_properties(text), {}, folder=Path("/none"))
-    return passed_on(options, python, Explanation())
+    return passed_on(options, python, Hardware(), Explanation())
 
 
 def test_arguments_of_the_engine_are_texts_and_those_of_its_server_values(python: str) -> None:
@@ -56,7 +57,10 @@ def test_an_opposite_turns_the_argument_over(python: str, text: str, turned: str
 def test_a_flag_of_vllms_image_may_be_an_opposite(python: str) -> None:
     environment = {"SM_VLLM_DISABLE_PREFIX_CACHING": ""}
     options = resolve_options([], environment, folder=Path("/none"))
-    assert passed_on(options, python, Explanation()) == ({"enable_prefix_caching": "false"}, {})
+    assert passed_on(options, python, Hardware(), Explanation()) == (
+        {"enable_prefix_caching": "false"},
+        {},
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +94,7 @@ def test_what_only_a_newer_release_may_have_is_told() -> None:
     text = "option.rolling_batch=vllm\noption.model_id=org/m\noption.bananas=3"
     options = resolve_options(parse_properties(text), environment, folder=Path("/none"))
     explanation = Explanation()
-    passed_on(options, "", explanation)
+    passed_on(options, "", Hardware(), explanation)
     assert len(explanation.notes) == 2
     for note, name in zip(
         sorted(explanation.notes), ("SM_VLLM_NONSENSE=1", "option.bananas=3"), strict=True

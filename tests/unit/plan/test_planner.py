@@ -28,6 +28,19 @@ def plan(
     return make_plan(resolve_options(lines, {}, folder=folder), environment, hardware, None)
 
 
+@pytest.mark.parametrize(
+    "line", ["enable_eplb=true", "enable_cumem_allocator=True", "kda_prefill_backend=fused"]
+)
+def test_what_vllm_takes_on_gpus_alone_is_refused_on_a_cpu(line: str) -> None:
+    text = f"option.rolling_batch=vllm\noption.{line}"
+    with pytest.raises(OptionError, match="is refused by vLLM on a CPU; accepted: another value"):
+        plan(text)
+    assert plan(text, FOUR).config.passthrough
+    assert plan(
+        text.replace("=true", "=false").replace("=True", "=false").replace("=fused", "=auto")
+    )
+
+
 def test_vllms_time_to_shut_down_is_that_of_running_requests() -> None:
     assert plan("option.shutdown_timeout=7").limits.drain_seconds == 7
     assert plan().limits.drain_seconds == 30
