@@ -20,8 +20,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUDGETS: Final = {
     "lmi_backend": 2_925,
-    "lmi_backend/cli": 4_100,
-    "lmi_backend/clients": 6_075,
+    "lmi_backend/cli": 4_075,
+    "lmi_backend/clients": 6_050,
     "lmi_backend/deploy": 775,
     "lmi_backend/endpoint": 1_750,
     "lmi_backend/engines": 4_375,
