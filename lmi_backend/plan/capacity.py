@@ -203,6 +203,12 @@ class Capacity:
         weights = int(
             self.facts.weight_bytes * weight_scale(self.options, self.facts) / (tensor * pipeline)
         )
+        if space and 0 < self.hardware.host_memory < space + weights:
+            raise PlanError(
+                f"{human_bytes(space)} of KV cache (VLLM_CPU_KVCACHE_SPACE, in GiB) and "
+                f"{human_bytes(weights)} of weights do not fit into the host's memory: "
+                f"{human_bytes(self.hardware.host_memory)} are available"
+            )
         if not space:
             ranks = tensor * pipeline * host_workers(self.options)
             ranks = -(-ranks // max(1, len(find_hosts(self.options, self.environment))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +14,11 @@ from lmi_backend.fetch.hub import NO_FILE
 from lmi_backend.fetch.weights import INDEX
 from lmi_backend.options.planned import release_and_why
 from lmi_backend.options.table import common as opt
+from lmi_backend.options.table import vllm
 from lmi_backend.plan.drafts import with_draft
 from lmi_backend.plan.hardware import Hardware, detect_hardware
 from lmi_backend.plan.memory_options import config_overrides
+from lmi_backend.plan.model_files import check_model_files
 from lmi_backend.plan.model_source import S3, find_sources, missing_adapters
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.refusals import refuse_unserved
@@ -31,6 +34,12 @@ if TYPE_CHECKING:
 _CONFIG = "config.json"
 _QUANTISATION = "hf_quant_config.json"
 """ModelOpt's file; some config.json say nothing of its content."""
+
+_LIBRARIES = ("vllm", "transformers")
+"""Engines that read a model as its trainers leave it."""
+_LOAD_FORMATS = ("auto", "hf", "safetensors", "pt")
+_OTHER_TOKENIZER = {"tokenizer", "skip_tokenizer_init", "tokenizer_mode"}
+"""Arguments with which the folder may have no tokenizer, or one of another form."""
 
 Reach = Literal["local", "config", "model"]
 """What may be fetched: nothing, the model's config.json, or the model."""
@@ -58,6 +67,8 @@ def plan_model(
     sources = find_sources(options, environment)
     if reach == "model" and sources.model.startswith(S3):
         sources = replace(sources, model=str(fetch_s3(sources.model, environment, say=say)))
+    if not options.is_elsewhere:
+        _check_files(options, sources.model, must_be_whole=reach == "model")
     overrides = config_overrides(options) or {}
     find = _FactsFinder(options, sources.python, environment, reach, say, overrides)
     found = find(sources.model, options[opt.REVISION]) if sources.model else _Found(None)
@@ -83,6 +94,15 @@ def plan_model(
         note = f"the size of the model is not known: {found.reason}"
         plan = replace(plan, notes=(*plan.notes, note), is_unread=found.is_unread)
     return _fetch_draft(plan, environment, say) if reach == "model" else plan
+
+
+def _check_files(options: LmiOptions, model: str, *, must_be_whole: bool) -> None:
+    """Refuse a local model whose files the engine could not load."""
+    is_usual = options[vllm.LOAD_FORMAT] in _LOAD_FORMATS
+    reads_files = options.choice.spec.implementation.library in _LIBRARIES
+    if is_usual and reads_files and os.path.isfile(os.path.join(model, _CONFIG)):
+        has_tokenizer = not options.passthrough.keys() & _OTHER_TOKENIZER
+        check_model_files(Path(model), has_tokenizer=has_tokenizer, must_be_whole=must_be_whole)
 
 
 class _Found(NamedTuple):

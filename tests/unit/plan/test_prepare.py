@@ -86,6 +86,8 @@ def test_models_of_s3_are_fetched_when_loaded(
         folder = tmp_path / url.rpartition("/")[2]
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(CONFIG))
+        (folder / "tokenizer.json").write_text('{"model": {}}')
+        (folder / "model.safetensors").write_bytes(b"\2" + bytes(7) + b"{}")
         return folder
 
     monkeypatch.setattr(prepare, "fetch_s3", fetch)

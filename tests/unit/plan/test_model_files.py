@@ -1,0 +1,168 @@
+"""Models that no engine could load are refused by their files, before one is started."""
+
+import json
+import os
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.errors import PlanError
+from lmi_backend.options import resolve_options
+from lmi_backend.options.properties import parse_properties
+from lmi_backend.plan.hardware import Hardware
+from lmi_backend.plan.prepare import plan_model
+from lmi_backend.units import GIB
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
+    "intermediate_size": 16, "vocab_size": 32, "max_position_embeddings": 64,
+}  # fmt: skip
+SHAPES = {"model.embed_tokens.weight": [32, 8]} | {
+    f"model.layers.{number}.mlp.up_proj.weight": [16, 8] for number in range(2)
+}
+SHARD = "model-00002-of-00002.safetensors"
+
+
+def tensors(shapes: dict[str, list[int]]) -> bytes:
+    """A safetensors file of zeros."""
+    table, end = {}, 0
+    for name, (rows, columns) in shapes.items():
+        begin, end = end, end + 4 * rows * columns
+        table[name] = {"dtype": "F32", "shape": [rows, columns], "data_offsets": [begin, end]}
+    head = json.dumps(table).encode()
+    return struct.pack("<Q", len(head)) + head + bytes(end)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG), "utf-8")
+    (folder / "tokenizer.json").write_text('{"model": {}}', "utf-8")
+    (folder / "tokenizer_config.json").write_text("{}", "utf-8")
+    (folder / "model.safetensors").write_bytes(tensors(SHAPES))
+    return folder
+
+
+def plan(folder: Path, *lines: str, reach: Any = "local", **around: str) -> None:
+    written = "\n".join((f"option.model_id={folder}", "option.rolling_batch=vllm", *lines))
+    options = resolve_options(parse_properties(written), {}, folder=folder.parent)
+    plan_model(options, around, hardware=Hardware(host_memory=8 * GIB), reach=reach)
+
+
+def rewritten(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes())) and None
+
+
+def told(**fields: Any) -> Callable[[Path], None]:
+    data = json.dumps(CONFIG | fields).encode()
+    return rewritten("config.json", lambda _: data)
+
+
+def index(folder: Path) -> None:
+    names = dict.fromkeys(SHAPES, SHARD)
+    text = json.dumps({"metadata": {}, "weight_map": names})
+    (folder / "model.safetensors.index.json").write_text(text, "utf-8")
+
+
+def unreadable(folder: Path) -> None:
+    """As a mount without rights shows it; root may read whatever has a mode."""
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.json").symlink_to("/proc/1/mem/none")
+
+
+def bin_cut(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"PK\x03\x04" + bytes(99))
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n"
+SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
+    "weights cut": (
+        rewritten("model.safetensors", lambda data: data[: len(data) // 2]),
+        r"model.safetensors is cut: \d+ bytes of \d+",
+    ),
+    "head cut": (
+        rewritten("model.safetensors", lambda data: data[:99]),
+        "model.safetensors is cut",
+    ),
+    "weights empty": (rewritten("model.safetensors", lambda _: b""), "model.safetensors is cut"),
+    "weights are a page": (
+        rewritten("model.safetensors", lambda _: b"<html>" * 99),
+        "model.safetensors is cut, or no safetensors file",
+    ),
+    "weights are a pointer": (
+        rewritten("model.safetensors", lambda _: POINTER),
+        "model.safetensors is a pointer of Git LFS; run `git lfs pull`",
+    ),
+    "table broken": (
+        rewritten("model.safetensors", lambda data: data.replace(b'"F32"', b'"F32,')),
+        "model.safetensors is no safetensors file",
+    ),
+    "bin cut": (bin_cut, "pytorch_model.bin is cut"),
+    "a shard missing": (index, f"index.json names {SHARD}: not in the folder"),
+    "index broken": (
+        lambda folder: (folder / "model.safetensors.index.json").write_text("{", "utf-8"),
+        "model.safetensors.index.json is no JSON",
+    ),
+    "wrong width": (told(hidden_size=16), r"embed_tokens.weight has 8, and .*hidden_size=16"),
+    "wrong vocabulary": (told(vocab_size=64), r"embed_tokens.weight has 32, and .*vocab_size=64"),
+    "layers missing": (told(num_hidden_layers=4), "weights of 2 layers, and .*num_hidden_layers=4"),
+    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
+    "tokenizer cut": (
+        rewritten("tokenizer.json", lambda data: data[:5]),
+        "tokenizer.json is no JSON",
+    ),
+    "tokenizer of another kind": (
+        rewritten("tokenizer.json", lambda _: b"{}"),
+        'tokenizer.json has no "model"',
+    ),
+    "tokenizer's config cut": (
+        rewritten("tokenizer_config.json", lambda _: b'{"a'),
+        "tokenizer_config.json is no JSON",
+    ),
+    "unreadable": (unreadable, "tokenizer.json cannot be read"),
+}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "auto"])
+def test_a_whole_model_is_planned(model: Path, engine: str) -> None:
+    plan(model, f"option.rolling_batch={engine}", reach="model")
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_spoiled_model_is_refused_by_its_file(model: Path, name: str) -> None:
+    spoil, problem = SPOILED[name]
+    spoil(model)
+    with pytest.raises(PlanError) as refused:
+        plan(model)
+    assert re.search(problem, str(refused.value))
+    assert str(model) in str(refused.value)
+
+
+def test_config_json_alone_is_planned_and_not_started(model: Path) -> None:
+    for name in os.listdir(model):
+        if name != "config.json":
+            os.unlink(model / name)
+    plan(model)
+    with pytest.raises(PlanError, match="has no weights"):
+        plan(model, reach="model")
+
+
+def test_what_an_option_has_in_place_of_a_file_may_be_missing(model: Path) -> None:
+    (model / "tokenizer.json").unlink()
+    plan(model, "option.tokenizer=organisation/other")
+    (model / "model.safetensors").unlink()
+    plan(model, "option.load_format=dummy", reach="model")
+
+
+def test_a_cache_larger_than_the_machine_is_refused(model: Path) -> None:
+    with pytest.raises(PlanError, match=r"400.0 GiB.*8.0 GiB"):
+        plan(model, VLLM_CPU_KVCACHE_SPACE="400")
+    plan(model, VLLM_CPU_KVCACHE_SPACE="4")
