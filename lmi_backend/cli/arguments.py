@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
-from typing import Final
+import contextlib
+from collections.abc import Callable, Collection
+from typing import Any, Final
 
 from lmi_backend.supervisor.ports import Ports
 
@@ -70,3 +71,21 @@ def comma_list(text: str, accepted: Collection[str]) -> list[str]:
             message = f"{name!r} is unknown; accepted: {', '.join(accepted)}"
             raise argparse.ArgumentTypeError(message)
     return names
+
+
+def number(kind: Callable[[str], Any], least: float, most: float) -> Callable[[str], Any]:
+    """Return what reads a number between two others, for `add_argument`."""
+
+    def read(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if least <= (value := kind(text)) <= most:
+                return value
+        raise argparse.ArgumentTypeError(f"{text}: accepted: {least:g} to {most:g}")
+
+    return read
+
+
+def percent(text: str) -> float:
+    """Return the number before a percent sign, which may be missing."""
+    value: float = number(float, 0, 100)(text.removesuffix("%"))
+    return value

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.cli.arguments import number
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.extras import pip_command
 from lmi_backend.front_end_settings import KEY_VARIABLE, Settings, options
@@ -93,13 +93,6 @@ def settings_of(arguments: argparse.Namespace, **more: Any) -> Settings:
     return Settings(**set_by_options | {"api_key": api_key} | more)
 
 
-def _seconds(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 1 <= (seconds := float(text)) <= _MOST_SECONDS:
-            return seconds
-    raise argparse.ArgumentTypeError(f"{text}: accepted: 1 to {_MOST_SECONDS} seconds")
-
-
 def _items(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -107,7 +100,7 @@ def _items(text: str) -> tuple[str, ...]:
 _KINDS: Final[dict[str, Callable[[str], Any]]] = {
     "str": str,
     "int": int,
-    "float": _seconds,
+    "float": number(float, 1, _MOST_SECONDS),
     "Path | None": lambda text: Path(text).absolute(),
     "tuple[str, ...]": _items,
 }

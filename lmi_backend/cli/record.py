@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from lmi_backend.cli.arguments import percent
 from lmi_backend.cli.frontend import check_certificate
 from lmi_backend.cli.planning import parse_size
 from lmi_backend.errors import ConfigurationError
@@ -41,8 +42,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--port", type=int, default=8090, help="listen here (%(default)s)")
     parser.add_argument(
         "--sample",
-        type=_percent,
-        default=1.0,
+        type=percent,
+        default=100.0,
         metavar="N%",
         help="write this share of the requests (default 100%%)",
     )
@@ -76,11 +77,13 @@ def _record(arguments: argparse.Namespace) -> int:
     most = parse_size(arguments.max_disk, "--max-disk")
     if most < _SMALLEST:
         raise ConfigurationError(f"--max-disk {arguments.max_disk}: accepted: 1MiB or more")
+    if not arguments.sample:
+        raise ConfigurationError("--sample 0%: accepted: more than 0%, at most 100%")
     settings = ProxySettings(
         upstream=_address(arguments.url),
         host=arguments.host,
         port=arguments.port,
-        share=arguments.sample,
+        share=arguments.sample / 100,
         tls=_server_context(arguments),
         upstream_tls=_client_context(arguments),
     )
@@ -136,13 +139,3 @@ def _client_context(arguments: argparse.Namespace) -> ssl.SSLContext | None:
     except OSError as error:
         file = arguments.ca_certificates
         raise ConfigurationError(f"--ca-certificates {file}: cannot be read: {error}") from error
-
-
-def _percent(text: str) -> float:
-    try:
-        share = float(text.removesuffix("%")) / 100
-    except ValueError:
-        share = -1
-    if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"{text}: accepted: more than 0%, at most 100%")
-    return share

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.cli.arguments import add_timeout
+from lmi_backend.cli.arguments import add_timeout, number, percent
 from lmi_backend.front_end_settings import KEY_VARIABLE, PORT
 from lmi_backend.migrate.judge import TOLERANCE, Judge
 from lmi_backend.migrate.reading import read_corpus
@@ -75,12 +75,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _add_speed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--concurrency",
-        type=_number(int, 1, MOST_AT_ONCE),
+        type=number(int, 1, MOST_AT_ONCE),
         metavar="N",
         help="requests at once (default: as recorded, or 1)",
     )
     parser.add_argument(
-        "--rate", type=_number(float, 0.001, 10_000), metavar="N", help="start N requests a second"
+        "--rate", type=number(float, 0.001, 10_000), metavar="N", help="start N requests a second"
     )
     parser.add_argument(
         "--header",
@@ -105,7 +105,7 @@ def _add_speed(parser: argparse.ArgumentParser) -> None:
 def _add_judging(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow",
-        type=_percent,
+        type=percent,
         default=0.0,
         metavar="N%",
         help="accept differences in this share of the requests (default 0%%)",
@@ -119,7 +119,7 @@ def _add_judging(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tolerance",
-        type=_number(float, 0, math.inf),
+        type=number(float, 0, math.inf),
         default=TOLERANCE,
         metavar="N",
         help="log probabilities may differ by N (default %(default)s)",
@@ -221,23 +221,6 @@ def _write(arguments: argparse.Namespace, report: Report) -> None:
         sys.stdout.write(json.dumps(report.as_dict(), indent=2) + "\n")
     else:
         sys.stdout.writelines(f"{line}\n" for line in lines_of(report))
-
-
-def _number(kind: Callable[[str], Any], least: float, most: float) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        try:
-            if least <= (value := kind(text)) <= most:
-                return value
-        except ValueError:
-            pass
-        raise argparse.ArgumentTypeError(f"{text}: accepted: {least:g} to {most:g}")
-
-    return read
-
-
-def _percent(text: str) -> float:
-    value: float = _number(float, 0, 100)(text.removesuffix("%"))
-    return value
 
 
 def _header(text: str) -> tuple[str, str]:
