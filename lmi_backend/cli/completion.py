@@ -34,7 +34,5 @@ def _completion(arguments: argparse.Namespace) -> int:
         shtab = importlib.import_module("shtab")
     except ImportError as error:
         raise ConfigurationError(f"completion needs {pip_command('completion')}") from error
-    from lmi_backend.cli.main import parser  # noqa: PLC0415  it has this command too
-
-    sys.stdout.write(f"{shtab.complete(parser(), arguments.shell)}\n")
+    sys.stdout.write(f"{shtab.complete(arguments.whole, arguments.shell)}\n")
     return 0

@@ -75,6 +75,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Start with: lmi-backend serve FOLDER   (a folder with a serving.properties)",
     )
     whole.add_argument("--version", action="version", version=__version__)
+    whole.set_defaults(whole=whole)
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     modules = (serve, frontend, api_key, drain, health, generate, join)
     for module in (
