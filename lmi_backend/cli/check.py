@@ -44,7 +44,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Show what would run for an LMI folder in one line. Then show each option: "
         "where it is set, and whether it is mapped, passed to the engine, ignored or refused. "
         "The last line names the release of the engine that judged them: the installed one, else "
-        "the recorded one.",
+        "the recorded one. An installed release of vLLM that is unknown is queried once.",
         examples=("lmi-backend check llama", "lmi-backend check llama --gpus 8 --gpu-memory 80GiB"),
         statuses={0: "no option is refused", 2: "an option is refused"},
     )

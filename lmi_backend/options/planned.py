@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -48,9 +49,8 @@ def planned_release(options: LmiOptions, python: str) -> Planned:
     if options.supposed_release:
         return Planned(options.supposed_release, is_installed=False)
     version = installed_version(name, python)
-    read = installed_signature(name, python)
-    if version or read:
-        return Planned(version, True, frozenset(read.arguments if read else ()))
+    if version or installed_signature(name, python):
+        return Planned(version, is_installed=True)
     recorded = recorded_signature(name)
     return Planned(recorded.version if recorded else "", is_installed=False)
 
@@ -61,10 +61,15 @@ def query_if_unknown(options: LmiOptions, python: str, say: Callable[[str], None
     It is queried once: the answer is kept.
     """
     name = options.choice.spec.implementation.name
+    return not options.supposed_release and _query_once(name, python, say)
+
+
+@functools.cache
+def _query_once(name: str, python: str, say: Callable[[str], None]) -> bool:
     source, version = source_of(name), installed_version(name, python)
-    if not source or options.supposed_release or not version or installed_signature(name, python):
+    if not source or not version or installed_signature(name, python):
         return False
-    title = options.choice.spec.implementation.title
+    title = implementations()[name].title
     try:
         place = place_of_answer(source, python)
         if place is None:
@@ -90,7 +95,7 @@ def release_and_why(options: LmiOptions, python: str) -> str:
         reason = f"which {python} has"
         known = signature(options.choice.spec.implementation.name, python)
         if known and known.is_recorded:
-            reason = f"not queried yet, so judged as {known.version}; {reason}"
+            reason = f"unknown here, so judged as {known.version}; {reason}"
     else:
         reason = f"the recorded release: {python} has none (--engine-version supposes another)"
     return f"{title} {release.version.partition('+')[0]}, {reason}"

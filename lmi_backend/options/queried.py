@@ -29,9 +29,9 @@ def answer_of(source: ArgumentSource, folder: Path) -> dict[str, Any] | None:
     """Return what the library in a folder has said; None if it was not queried."""
     try:
         answer = json.loads(_place(source, folder).read_bytes())
-    except (OSError, ValueError, RuntimeError):
+    except (OSError, ValueError):
         return None
-    return answer if isinstance(answer, dict) else None
+    return answer if isinstance(answer, dict) and "arguments" in answer else None
 
 
 def place_of_answer(source: ArgumentSource, python: str) -> Path | None:
@@ -86,7 +86,11 @@ def query_library(query: str, python: str, place: Path) -> None:
 
 
 def _place(source: ArgumentSource, folder: Path) -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as error:
+        # A container's user of any number has no home.
+        raise OSError(str(error)) from error
     digest = hashlib.sha256(_FORMAT + _files(source, folder)).hexdigest()
     return Path(cache) / "lmi-backend" / "arguments" / f"{digest}.json"
 

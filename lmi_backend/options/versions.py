@@ -25,8 +25,6 @@ class Planned:
     """Empty if the library does not say."""
     is_installed: bool
     """Whether the workers' interpreter has it; else it is the one of our record."""
-    arguments: frozenset[str] = frozenset()
-    """What its engine takes; empty where that cannot be read."""
 
 
 def order_of(version: str) -> Order | None:

@@ -32,6 +32,7 @@ def test_one_that_is_newer_than_any_that_was_run_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "serving.properties").write_text("option.model_id=org/m\n", encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     newest = newest_run("vllm")
     for version, is_newer in (("9.1.0+cpu", True), (newest, False)):
         package = with_version(tmp_path / version / "vllm", version)
@@ -132,14 +133,13 @@ def test_a_release_that_no_record_knows_is_queried_once(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHON_EXECUTABLE", unknown_release(tmp_path))
-    model = tmp_path / "model"
-    model.mkdir()
+    (model := tmp_path / "model").mkdir()
     lines = "option.model_id=org/m\noption.watch_rate=3\noption.moe_backend=new\n"
     (model / "serving.properties").write_text(lines, encoding="utf-8")
     # What the release takes, its load alone can tell until then.
     assert main(["plan", str(model), "--json"]) == STATUS["plan"]
     planned = json.loads(capsys.readouterr().out)
-    assert "not queried yet, so judged as 0.32.0; which" in planned["reasons"][-1]
+    assert "unknown here, so judged as 0.32.0; which" in planned["reasons"][-1]
     for is_first in (True, False):
         assert main(["check", str(model), "--json"]) == 2
         shown = capsys.readouterr()
@@ -160,7 +160,7 @@ def test_a_release_that_does_not_answer_is_judged_by_the_record(
     assert main(["check", str(tmp_path)]) == 0
     shown = capsys.readouterr()
     assert "does not say which arguments it takes: no GPU" in shown.err
-    assert "not queried yet, so judged as 0.32.0" in shown.out.splitlines()[-1]
+    assert "unknown here, so judged as 0.32.0" in shown.out.splitlines()[-1]
 
 
 def test_a_plan_names_its_release(
