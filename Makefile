@@ -99,6 +99,7 @@ lint: install-server ## style, sizes, stale documents, their language
 	@$(BIN)/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
 	@$(BIN)/python tools/make_docs.py --check
 	@$(BIN)/python tools/check_language.py
+	@$(BIN)/python tools/check_peers.py
 
 types: install-server ## mypy --strict
 	@$(BIN)/mypy

@@ -18,6 +18,9 @@ from lmi_backend.units import MIB
 _LMI_IMAGES: Final = ("djl-inference", "djl-serving", "deepjavalibrary")
 _VLLM_IMAGE: Final = "vllm:"
 _RELEASE: Final = re.compile(r"v?(\d{1,4}\.\d{1,4}\.\d{1,4})")
+_LMI_RELEASE: Final = re.compile(r"-lmi(\d{1,4})\b")
+_PEERS: Final = Path(__file__).with_name("peers.json")
+"""What was read of other programs, with its source and its day."""
 _SHOWN: Final = 5
 """Names of variants, files and scalings that are listed."""
 
@@ -108,15 +111,23 @@ def _read_image(image: str, source: PresentServer) -> None:
     if not image:
         return
     source.changes.append(f"the image `{image}` is replaced by that of lmi-backend")
-    _, _, tag = image.rpartition(_VLLM_IMAGE)
-    found = _RELEASE.match(tag) if tag != image else None
-    if found:
+    if release := _vllm_in(image):
         source.decisions.append(
-            f"the image has vLLM {found[1]}: compare the release that `check` names; "
-            f"--engine-version {found[1]} plans for the old one"
+            f"the image has vLLM {release}: compare the release that `check` names; "
+            f"--engine-version {release} plans for the old one"
         )
     elif not any(name in image for name in _LMI_IMAGES):
         source.decisions.append("the image is no LMI container: compare its variables")
+
+
+def _vllm_in(image: str) -> str:
+    """Return the release of vLLM that an image has; empty if it is not known."""
+    if found := _LMI_RELEASE.search(image):
+        known: dict[str, str] = json.loads(_PEERS.read_text(encoding="utf-8"))["lmi"]
+        return known.get(found[1], "")
+    _, _, tag = image.rpartition(_VLLM_IMAGE)
+    release = _RELEASE.match(tag) if tag != image else None
+    return release[1] if release else ""
 
 
 def _read_environment(path: Path, container: Mapping[str, Any], source: PresentServer) -> None:

@@ -72,6 +72,14 @@ def data(**more: Any) -> dict[str, Any]:
     return {"ModelDataSource": {"S3DataSource": {"S3Uri": "s3://b/m/", **more}}}
 
 
+def test_the_engine_of_an_image_of_lmi_is_told_where_it_is_known(tmp_path: Path) -> None:
+    image = "1.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.38.0-lmi29.0.0-cu130"
+    (decision,) = read(tmp_path, container(Image=image)).decisions
+    assert decision.startswith("the image has vLLM 0.28.0: ")
+    assert "--engine-version 0.28.0" in decision
+    assert read(tmp_path, container()).decisions == []
+
+
 def test_where_the_files_are(tmp_path: Path) -> None:
     assert read(tmp_path, container(**data())).variables == {"HF_MODEL_ID": "s3://b/m/"}
     own = {"Environment": {"OPTION_MODEL_ID": "s3://b/own"}}
