@@ -114,7 +114,7 @@ class Reading:
         """Read a response of `/v1/responses` by its id, if one model can have it."""
         path = exchange.path + (f"?{exchange.query}" if exchange.query else "")
         headers = _engine_headers(exchange) | {":method": exchange.method}
-        model = await self.models.of_body(exchange, "")
+        model = await self.models.of_body(exchange, exchange.headers.get(TARGET, ""))
         return model, Read(HttpRequest(path, b"", headers), exchange.spec.form())
 
     async def _uploaded(self, _path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:

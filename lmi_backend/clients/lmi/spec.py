@@ -41,7 +41,7 @@ SPEC: Final = ClientSpec(
         Path("/models", "register", "POST", OPERATOR),
         Path(_MODEL, "describe", "GET", OPERATOR),
         Path(_MODEL, "unregister", "DELETE", OPERATOR),
-        Path("/ping", "ping", "GET", PROBE),
+        Path("/ping", "ping", "GET POST", PROBE),
         Path("/health", "ping", "GET", PROBE),
         Path("/live", "live", "GET", PROBE),
     ),
