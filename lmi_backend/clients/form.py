@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Chunk, Delta
+    from lmi_backend.generation import Chunk
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -41,11 +41,20 @@ class Ending(NamedTuple):
 class Form(Protocol):
     """Makes an HTTP response of chunks."""
 
-    status: int
-    headers: Mapping[str, str]
-    """Both are known after the first `write`."""
-    is_over: bool
-    """Whether the answer is complete."""
+    @property
+    def status(self) -> int:
+        """Known after the first `write`, as `headers` are."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Without those of a connection."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer is complete."""
+        ...
 
     @property
     def is_failed(self) -> bool:
@@ -63,14 +72,14 @@ class Form(Protocol):
 
 @runtime_checkable
 class Restorable(Form, Protocol):
-    """Makes events of tokens, and can continue those that another process has made."""
+    """Can continue the events that another one has made."""
 
-    def taken(self) -> Delta | None:
-        """Return what it has got of its only answer, as one; None if it has several answers."""
+    def taken(self) -> Chunk | None:
+        """Return what it has got of its only answer, as one; None if that is not known."""
         ...
 
-    def restore(self, before: Delta, num_events: int) -> None:
-        """Take what another process has got, and has made so many events of."""
+    def restore(self, before: Any, num_events: int) -> None:
+        """Take what another one has `taken`, and has made so many events of."""
         ...
 
 

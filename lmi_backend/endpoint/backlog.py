@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.buffered import Rejoined
 from lmi_backend.ipc.events import append_event, chunks_of
-from lmi_backend.ipc.rejoining import Rejoined
 from lmi_backend.shares import Shares
 
 if TYPE_CHECKING:
@@ -142,5 +142,4 @@ def _sizes(message: msg.ToClient) -> Iterator[tuple[int, int]]:
     elif isinstance(message, msg.Output | msg.HttpOutput):
         yield message.id, message.chunk.memory
     elif isinstance(message, Rejoined):
-        before = message.before.memory if message.before else 0
-        yield message.id, before + sum(map(len, message.blocks))
+        yield message.id, sum(map(len, message.blocks))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.endpoint.backlog import STILL_SECONDS, UNREAD, UNREAD_BYTES_IN_ALL, Backlog
 from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.chunk_log import message_of
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
-from lmi_backend.ipc.kept_chunks import message_of
 from lmi_backend.serving.request_state import DirectSink
 from lmi_backend.threads import guarded_thread
 
@@ -42,7 +42,7 @@ class ClientConnection:
         forget: called when the client has left.
         leave: called with the sinks whose client wants no more.
         share: returns how many bytes of all answers may wait for this client.
-        keep: called when the client has gone, before its requests end; takes over some of them.
+        buffer: called when the client has gone, before its requests end; takes over some of them.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class ClientConnection:
         forget: Callable[[ClientConnection], None],
         leave: Callable[[Iterable[ClientSink]], None] = lambda sinks: None,
         share: Callable[[], int] = lambda: UNREAD_BYTES_IN_ALL,
-        keep: Callable[[ClientConnection], None] = lambda client: None,
+        buffer: Callable[[ClientConnection], None] = lambda client: None,
     ) -> None:
         self._socket, self._handle, self._forget = connection, handle, forget
-        self._leave, self._share, self._keep = leave, share, keep
+        self._leave, self._share, self._buffer = leave, share, buffer
         self._sinks: dict[int, ClientSink] = {}
         self._backlog = Backlog()
         """What is not encoded yet; it is counted while the other end is behind."""
@@ -71,8 +71,6 @@ class ClientConnection:
         self._has_writer = False
         """Whether that thread was started: few clients are ever behind, and each costs two."""
         self.is_gone = self.keeps_ids = False
-        self.pid = 0
-        """The client's process; 0 until it is known."""
 
     def start(self) -> None:
         """Begin to read."""
@@ -178,9 +176,9 @@ class ClientConnection:
         """Know the sink of a request, by the client's number for it."""
         self._sinks[request_id] = sink
 
-    def leave(self, request_id: int) -> None:
-        """Forget the sink of a request that has finished."""
-        self._sinks.pop(request_id, None)
+    def leave(self, request_id: int) -> ClientSink | None:
+        """Forget the sink of a request that has finished; return it if it was known."""
+        return self._sinks.pop(request_id, None)
 
     def abort(self, request_ids: Iterable[int]) -> None:
         """End these requests: the client wants no more of them."""
@@ -199,7 +197,7 @@ class ClientConnection:
         with self._has_work:
             self.is_gone = True
             self._has_work.notify_all()
-        self._keep(self)
+        self._buffer(self)
         self.abort(list(self._sinks))
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.address import endpoint_address, waiting_marks
 from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
+from lmi_backend.endpoint.buffered import BufferedAnswers
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
-from lmi_backend.endpoint.kept import KeptAnswers
 from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.rejoining import Cancelled, Deleted, Find, Forget, Found, Named, Rejoin
+from lmi_backend.ipc.buffered import Find, Found, Left, Rejoin
 from lmi_backend.ipc.versions import Refusals
 from lmi_backend.serving.management import FAULT, AdapterManagement
 from lmi_backend.threads import guarded_thread
@@ -69,7 +69,7 @@ class Endpoint:
         self._inode = 0
         self._is_closed = False
         self._clients: set[ClientConnection] = set()
-        self.kept = KeptAnswers()
+        self.buffered = BufferedAnswers(service.leave)
         self._refusals = Refusals(model.name)
         lora_manager.on_change = self._send_welcomes
         self.management = AdapterManagement(lora_manager, service)
@@ -96,7 +96,7 @@ class Endpoint:
         self.management.threads.stop()
         # Wakes accept(), which close() alone does not.
         self._is_closed = True
-        self.kept.close()
+        self.buffered.close()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -108,7 +108,7 @@ class Endpoint:
     def abort(self) -> None:
         """Leave every client without an answer, and the address behind: the server has died."""
         self._is_closed = True
-        self.kept.close()
+        self.buffered.close()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         for client in list(self._clients):
@@ -134,24 +134,20 @@ class Endpoint:
 
     def _take(self, message: msg.FromClient, client: ClientConnection) -> None:
         match message:
-            case msg.SubmitHttp(request=request):
-                sink = self.kept.sink(client, message, is_rest=request.continuation is not None)
-                self._submit(request, message, sink)
-            case msg.Submit(requests=work):
-                is_rest = any(each.continuation for each in work)
-                sink = self.kept.sink(client, message, is_rest=is_rest)
-                self._submit(work, message, sink)
+            case msg.SubmitHttp(request=work) | msg.Submit(requests=work):
+                self._submit(work, message, self.buffered.sink(client, message))
             case msg.Hello():
                 self._check(message, client)
-                client.keeps_ids, client.pid = message.keeps_ids, message.pid
+                client.keeps_ids = message.keeps_ids
                 client.put(self._welcome())
             case msg.AskHealth():
                 client.put(self._service.health())
             case msg.AskState(is_brief=True):
-                client.put(msg.State(self._state.brief()))
+                buffered = {"buffered": self.buffered.counts()}
+                client.put(msg.State(self._state.brief() | buffered))
             case msg.AskState(log_after=number):
-                kept = {"kept": self.kept.counts()}
-                client.put(msg.State(self._state.values(log_after=number) | kept))
+                buffered = {"buffered": self.buffered.counts()}
+                client.put(msg.State(self._state.values(log_after=number) | buffered))
             case msg.Abort(ids=request_ids):
                 client.abort(request_ids)
             case msg.Drain(seconds=seconds):
@@ -161,8 +157,8 @@ class Endpoint:
             case msg.Manage(id=request_id, body=body):
                 own = ClientSink(client, request_id)
                 self._try(own, lambda: self.management.take(body, own))
-            case Rejoin() | Forget() | Named() | Deleted() | Find() | Cancelled():
-                self.kept.take(message, client)
+            case Rejoin() | Left() | Find():
+                self.buffered.take(message, client)
 
     def _check(self, hello: msg.Hello, client: ClientConnection) -> None:
         """Raise WorkerError, and tell the client why, if it is of another protocol."""
@@ -208,7 +204,7 @@ class Endpoint:
                     return
                 raise
             ways = (self._handle, self._clients.discard, self._service.leave, self._share)
-            client = ClientConnection(connection, *ways, self.kept.leave)
+            client = ClientConnection(connection, *ways, self.buffered.leave)
             self._clients.add(client)
             client.start()
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
 from lmi_backend.endpoint.backlog import STILL_SECONDS, UNREAD, UNREAD_BYTES
-from lmi_backend.errors import EngineError, UnavailableError
+from lmi_backend.errors import EngineError, MovedError
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.chunk_log import parts_in
 from lmi_backend.ipc.events import chunk_of, delta_of
-from lmi_backend.ipc.kept_chunks import chunks_before, chunks_in
-from lmi_backend.ipc.rejoining import Cancelled, Deleted, Forget, Named
+from lmi_backend.ipc.failures import error_of
 from lmi_backend.shares import Shares
 from lmi_backend.token_ids import ID_BYTES
 
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
     from lmi_backend.errors import LmiError
     from lmi_backend.frontend.connection import ModelConnection
-    from lmi_backend.generation import Chunk, Continuation, Delta
-    from lmi_backend.ipc.rejoining import Before, Rejoined
+    from lmi_backend.generation import Chunk, Delta
+    from lmi_backend.ipc.buffered import Rejoined
     from lmi_backend.resume.progress import Progress
 
     _Submit = msg.Submit | msg.SubmitHttp
@@ -53,18 +52,22 @@ class Forward(Protocol):
         ...
 
 
-class Kept(Protocol):
-    """Keeps what comes of an answer for its client."""
+class ReturningClient(Protocol):
+    """The client of a buffered answer."""
 
-    name: str
-    """By which the model keeps it too."""
+    returns: bool
+    """Whether it may come back when it has left."""
 
-    def moved(self) -> None:
-        """Note that another front end has the answer."""
+    def begin_after(self, num_events: int) -> None:
+        """Let the first chunk stand for so many events."""
         ...
 
-    def before(self, where: Continuation) -> Before | None:
-        """Return what its client has got, where the model resumes it; None if that is not known."""
+    def so_far(self) -> tuple[int, bytes] | None:
+        """Return how many events came, and a block that stands for them; None if none can."""
+        ...
+
+    def hand_over(self) -> Callable[[int], object] | None:
+        """Let the answer count for its key alone; return what is to be called at its end."""
         ...
 
 
@@ -90,8 +93,9 @@ class Answer:
     """What has come of one request's answer and is not yet taken."""
 
     __slots__ = (
-        "_before", "_chunks", "_connection", "_error", "_kept", "_seen", "_taken_at", "_unread",
-        "_waiting", "awaited", "forward", "is_over", "owner", "progress", "request_id", "unsent",
+        "_after", "_blocks", "_chunks", "_connection", "_error", "_has_left", "_is_resumed",
+        "_seen", "_taken_at", "_unread", "_waiting", "are_old", "client", "forward", "is_over",
+        "owner", "progress", "request_id", "unsent",
     )  # fmt: skip
 
     def __init__(
@@ -105,18 +109,22 @@ class Answer:
         self.progress = progress
         """What lets it resume when the model is gone and back; None if it cannot."""
         self._chunks: list[Chunk] = []
-        self.awaited: Progress | None = None
-        """What becomes its progress when the chunks of another front end have come."""
-        self._before: list[list[Chunk]] = []
-        """These chunks, which are read first."""
+        self._blocks: list[bytes] = []
+        """What came before it was requested again, the latest first; it is read before all else."""
+        self._after: Progress | None = None
+        """What becomes its progress when these are read."""
+        self._is_resumed = self.are_old = False
+        """The last one: whether what was read last had come before."""
         self._unread = connection.unread
         self.owner = owner
         self.unsent: Callable[[], int] = int
         """Returns the bytes of what was read that the client has not taken."""
         self._seen, self._taken_at = -1, 0.0
         """These bytes, and when something was taken last, as far as was looked."""
-        self._kept: Kept | None = None
-        """How its client may get it again."""
+        self.client: ReturningClient | None = None
+        """Its client, if the answer is buffered for it."""
+        self._has_left = False
+        """Whether the model knows that this client wants no more of it now."""
         self._error: LmiError | None = None
         self.is_over = False
         """Whether it is finished, or its client has left."""
@@ -147,31 +155,50 @@ class Answer:
 
     def put(self, chunk: Chunk) -> None:
         """Take a chunk from the connection."""
-        if chunk.is_last:
-            self.progress = None
-        elif self.progress is not None and self.progress.add(chunk):
-            self._connection.acknowledged(self)
+        if not self._blocks:
+            self._note(chunk)
         forward = self.forward if self._waiting is not None else None
         if forward is None or not forward.take(chunk):
             self._keep(chunk)
 
-    def rejoin(self, rejoined: Rejoined) -> None:
-        """Take the chunks that another front end had."""
-        try:
-            before = chunks_before(rejoined.before) if rejoined.before else ()
-            self._before = [*before, *chunks_in(rejoined.blocks)]
-        except Exception as error:  # noqa: BLE001  all answers come on this connection
-            self.fail(EngineError(f"what is kept of the answer cannot be read: {error}"))
-            self.abort()
-            return
-        self.progress, self.awaited = self.awaited, None
-        for chunks in self._before:
-            for chunk in chunks:
-                if chunk.is_last:
-                    self.progress = None
-                elif self.progress is not None:
-                    self.progress.add(chunk)
+    def _note(self, chunk: Chunk) -> None:
+        """Keep what a chunk tells about where to resume."""
+        if chunk.is_last:
+            self.progress = None
+        elif self.progress is not None and self.progress.add(chunk):
+            self._connection.acknowledged(self)
+
+    def rejoin(self, rejoined: Rejoined, progress: Progress | None) -> None:
+        """Take what is buffered of it.
+
+        Args:
+            progress: of the request, after the events for which the first block stands.
+        """
+        self._blocks, self._after = rejoined.blocks[::-1], progress
+        self._is_resumed = rejoined.num_events > 0
+        if self.client is not None:
+            self.client.begin_after(rejoined.num_events)
         self._wake()
+
+    async def _next_block(self) -> list[Chunk]:
+        # There may be many, and others are to run too.
+        await asyncio.sleep(0)
+        self.progress, chunks = self._after, []
+        for part in parts_in(self._blocks.pop()):
+            if isinstance(part, msg.Failure):
+                self.fail(error_of(part))
+                continue
+            chunks.append(part.chunk)
+            if not self._is_resumed:
+                self._note(part.chunk)
+        self._is_resumed = False
+        self._after, self.are_old = self.progress, True
+        if not self._blocks:
+            for chunk in self._chunks:
+                self._note(chunk)
+        else:
+            self.progress = None
+        return chunks
 
     def _keep(self, chunk: Chunk) -> None:
         size = self._unread.answers.of(self)
@@ -192,7 +219,8 @@ class Answer:
     def end_unread(self) -> None:
         """End because the client does not read what has come."""
         self._drop()
-        self.fail(EngineError(UNREAD))
+        # A client that reconnects has the rest.
+        self.fail(EngineError(UNREAD) if self.client is None else MovedError(UNREAD))
         self.abort()
 
     def _drop(self) -> list[Chunk]:
@@ -213,61 +241,43 @@ class Answer:
         Raises:
             LmiError: the request failed; what came before has been returned.
         """
-        if not (self._before or self._chunks or self._error):
+        if not (self._blocks or self._chunks or self._error):
             self._waiting = asyncio.get_running_loop().create_future()
             try:
                 await self._waiting
             finally:
                 self._waiting = None
-        if self._before:
-            # There may be many, and others are to run too.
-            await asyncio.sleep(0)
-            return self._before.pop(0)
+        if self._blocks:
+            return await self._next_block()
+        self.are_old = False
         if not self._chunks and self._error is not None:
             raise self._error
         return self._drop()
 
     def close(self) -> None:
         """Forget a finished request; abort one that is not finished."""
-        if self._connection.forget(self.request_id) and not self.is_over:
+        is_open = self._connection.forget(self.request_id)
+        if self.client is not None:
+            self._leave(self.client, is_open=is_open)
+        elif is_open and not self.is_over:
             self.abort()
         # Not asked for either, where it waits for its model.
         self.is_over = True
         self._drop()
 
     def abort(self) -> None:
-        """Tell the model that nobody waits."""
-        self._connection.forget(self.request_id)
-        self._connection.send(msg.Abort([self.request_id]))
+        """Tell the model that nobody waits now."""
+        is_open = self._connection.forget(self.request_id)
+        if self.client is None:
+            self._connection.send(msg.Abort([self.request_id]))
+        else:
+            self._leave(self.client, is_open=is_open)
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether not all is read that another front end had."""
-        return bool(self._before)
-
-    def keep(self, kept: Kept) -> None:
-        """Note how its client may get it again."""
-        self._kept = kept
-        self._connection.questions.when_moved[kept.name] = kept.moved
-
-    async def call(self, alias: str, *, is_deleted: bool = False) -> None:
-        """Have the model know by what it is to find the answer too, or that it is deleted."""
-        if self._kept is not None:
-            message = Deleted(alias) if is_deleted else Named(self._kept.name, alias)
-            self._connection.send(message)
-            with contextlib.suppress(UnavailableError):
-                await self._connection.questions.find(alias)
-
-    def cancel(self) -> None:
-        """Tell the model that what there is of the answer is all."""
-        if self._kept is not None:
-            self._connection.send(Cancelled(self._kept.name))
-
-    def forget(self) -> None:
-        """Tell the model that the answer is kept no longer."""
-        if self._kept is not None:
-            self._connection.send(Forget(self._kept.name))
-            self._connection.questions.when_moved.pop(self._kept.name, None)
+    def _leave(self, client: ReturningClient, *, is_open: bool) -> None:
+        if not self._has_left:
+            self._has_left = True
+            when_ended = client.hand_over() if is_open else None
+            self._connection.leave(self.request_id, when_ended, returns=client.returns)
 
     def move(self, connection: ModelConnection, request_id: int) -> None:
         """Have another connection resume the answer."""
@@ -275,20 +285,21 @@ class Answer:
         if self.progress is not None:
             self.progress.times += 1
             self.progress.is_acknowledged = False
-            connection.send(self._with_before(self.progress.message(request_id)))
-            if self._kept is not None:
-                connection.questions.when_moved[self._kept.name] = self._kept.moved
+            message = self.progress.message(request_id)
+            has_begun = self.progress.has_begun
+            connection.send(self._with_events(message) if has_begun else message)
 
-    def _with_before(self, message: _Submit) -> _Submit:
-        """Add to a request that resumes what its client has got, if that is known."""
-        is_read = not self._before and not self._chunks
-        if self._kept is None or not is_read:
+    def _with_events(self, message: _Submit) -> _Submit:
+        """Let a request that resumes have the model buffer all of the answer, if that can be."""
+        if self.client is None or message.buffering is None:
             return message
-        work = message.requests[0] if isinstance(message, msg.Submit) else message.request
-        where, keep = work.continuation, message.keep
-        if where is None or keep is None:
-            return message
-        return replace(message, keep=replace(keep, before=self._kept.before(where)))
+        so_far = None if self._chunks else self.client.so_far()
+        if so_far is None:
+            self.client = None
+            return replace(message, buffering=None)
+        num_events, block = so_far
+        buffering = replace(message.buffering, num_events=num_events, block=block)
+        return replace(message, buffering=buffering)
 
     def end(self) -> None:
         """Note that the last chunk has come."""

@@ -6,30 +6,22 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.dropped import DroppedParameters
-from lmi_backend.clients.form import EVENTS
-from lmi_backend.clients.lmi.handler_form import HandlerForm
 from lmi_backend.clients.reply import AdapterChange
-from lmi_backend.clients.responses.background import PATH, BackgroundForm
+from lmi_backend.clients.responses.background import BackgroundForm
 from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, UPLOAD
 from lmi_backend.clients.tracing import PARENT, take_trace, with_trace
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.adapters import manage
-from lmi_backend.frontend.at_model import AtModel
-from lmi_backend.frontend.background_answer import BackgroundAnswer
-from lmi_backend.frontend.found_responses import FoundResponses
-from lmi_backend.frontend.keeping import LAST_ID
-from lmi_backend.frontend.kept_responses import NO_RESPONSE, KeptResponses, check_own_id, is_by_id
-from lmi_backend.frontend.rejoining import Rejoining, owner_of
+from lmi_backend.frontend.background import NO_RESPONSE, BeginningForm, Responses, is_by_id
 from lmi_backend.frontend.relay import send_answer
-from lmi_backend.ipc.rejoining import Keep
+from lmi_backend.frontend.resumable import LAST_ID, Resumable, ResumableForm
 
 if TYPE_CHECKING:
     from lmi_backend.clients.spec import Path, Read
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.keeping import Keeping
-    from lmi_backend.frontend.kept_answer import KeptAnswer
     from lmi_backend.frontend.model import Model
     from lmi_backend.frontend.reading import Reading
+    from lmi_backend.ipc.buffered import Buffering
 
 
 class Answering:
@@ -37,7 +29,6 @@ class Answering:
 
     Args:
         reading: finds the model and reads what it is to do.
-        keeping: keeps answers for clients that reconnect.
         limit: bytes of a body.
         seconds: time a body may take to come.
     """
@@ -45,11 +36,10 @@ class Answering:
     resumed: Final = frozenset({READ, RELAY, INVOKE, STORED})
     """Actions of the paths whose streams a client may resume."""
 
-    def __init__(self, reading: Reading, keeping: Keeping, limit: int, seconds: float) -> None:
+    def __init__(self, reading: Reading, limit: int, seconds: float) -> None:
         self._reading, self._limit, self._seconds = reading, limit, seconds
-        self._keeping, self._responses = keeping, KeptResponses(keeping)
-        self._rejoining = Rejoining(reading, keeping)
-        self._found = FoundResponses(reading.models, keeping, self._responses)
+        self._streams = Resumable(reading)
+        self._responses = Responses(reading.models, self._streams)
         self._dropped = DroppedParameters()
 
     async def __call__(self, path: Path, exchange: Exchange) -> None:
@@ -64,47 +54,28 @@ class Answering:
         read = exchange.body if path.action == UPLOAD else exchange.text
         data = await read(self._limit, self._seconds)
         model, asked = await self._reading.actions[path.action](path, exchange, data)
-        keep, kept = None, self._kept(exchange, model, asked)
-        if kept is not None:
-            await check_own_id(exchange, data)
-            kept.request = await owner_of(exchange, data)
-            if _may_be_events(asked):
-                lasts = isinstance(kept, BackgroundAnswer)
-                keep = Keep(kept.name, kept.request, model.info.resume_window, is_lasting=lasts)
-        await self._send(exchange, model, asked, kept, keep)
+        order = await self._streams.order(exchange, model.info, asked, data)
+        await self._send(exchange, model, asked, order)
 
-    def _kept(self, exchange: Exchange, model: Model, asked: Read) -> KeptAnswer | None:
-        """Return what keeps an answer; None if it is not to be kept."""
-        if isinstance(asked.form, BackgroundForm):
-            is_stream = asked.form.is_stream
-            return self._keeping.in_background(exchange, model.info, is_stream=is_stream)
-        return None if _is_own(asked) else self._keeping.open(exchange, model.info)
-
-    def has(self, exchange: Exchange) -> bool:
-        """Tell whether a request is about an answer of its client that is kept here."""
-        if is_by_id(exchange):
-            return self._responses.find(exchange) is not None
-        return exchange.method == "POST" and self._keeping.has_of(exchange)
+    def is_back(self, exchange: Exchange) -> bool:
+        """Tell whether a request begins no answer: it is about one of its client's."""
+        return is_by_id(exchange) or (exchange.method == "POST" and LAST_ID in exchange.headers)
 
     async def come_back(self, path: Path, exchange: Exchange) -> bool:
-        """Answer a request about a kept answer; return false if it is about none.
+        """Answer a request about a buffered answer; return false if it is about none.
 
-        Raises as `FoundResponses`, `Rejoining` and `KeptResponses` do.
+        Raises as `Resumable.come_back` and `Responses` do.
         """
-        if is_by_id(exchange):
-            kept = await self._found.find(exchange)
-            if kept is not None:
-                await exchange.text(self._limit, self._seconds)
-                await self._responses.answer(exchange, kept)
-            return bool(exchange.status)
-        if LAST_ID not in exchange.headers or exchange.method != "POST":
+        if not self.is_back(exchange):
             return False
-        # The request was read when the answer began, unless another front end did so.
+        found = None
+        if is_by_id(exchange) and (found := await self._responses.find(exchange)) is None:
+            return False
         data = await exchange.text(self._limit, self._seconds)
-        if self._keeping.has(exchange):
-            await self._keeping.come_back(exchange, await owner_of(exchange, data))
+        if found is None:
+            await self._streams.come_back(path, exchange, data)
         else:
-            await self._rejoining(path, exchange, data)
+            await self._responses.answer(exchange, *found)
         return True
 
     async def _send(
@@ -112,8 +83,7 @@ class Answering:
         exchange: Exchange,
         model: Model,
         asked: Read,
-        kept: KeptAnswer | None = None,
-        keep: Keep | None = None,
+        order: Buffering | None = None,
     ) -> None:
         self._dropped.note(asked.dropped)
         if isinstance(asked.work, AdapterChange):
@@ -122,25 +92,12 @@ class Answering:
             trace = take_trace(dict(exchange.headers)) if PARENT in exchange.headers else {}
             work = with_trace(asked.work, trace)
             tenant = exchange.tenant or asked.tenant
-            answer = model.connection.submit(work, tenant, keep, exchange.request_id)
+            answer = model.connection.submit(work, tenant, order, exchange.request_id)
         failure = asked.failure or exchange.spec.failure
-        if kept is None:
+        if order is None:
             await send_answer(exchange, answer, asked.form, failure)
-        else:
-            if keep is not None:
-                kept.at_model = AtModel(kept, answer, asked.form)
-            sending = send_answer(kept, answer, asked.form, failure)
-            if exchange.path != PATH:
-                await kept.serve(sending)
-            elif await kept.begin(sending, 1):
-                await self._responses.begin(exchange, kept)
-
-
-def _is_own(asked: Read) -> bool:
-    """Tell whether users' code answers, whose events may have ids of their own."""
-    return isinstance(asked.form, HandlerForm)
-
-
-def _may_be_events(asked: Read) -> bool:
-    """Tell whether the answer may be a stream of events; some formats know it later."""
-    return asked.form.headers.get("content-type", EVENTS).startswith(EVENTS)
+            return
+        form, begins = ResumableForm(asked.form, order.name), None
+        if isinstance(asked.form, BackgroundForm) and not asked.form.is_stream:
+            begins = BeginningForm(form)
+        await self._streams.send(exchange, answer, form, failure, wrapped=begins)

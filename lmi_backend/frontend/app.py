@@ -24,7 +24,6 @@ from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.hosts import OwnNames, is_loopback
 from lmi_backend.frontend.http.log import as_field
 from lmi_backend.frontend.http.routing import Responder, Routes, route
-from lmi_backend.frontend.keeping import Keeping
 from lmi_backend.frontend.listing import Listing
 from lmi_backend.frontend.model_control import ModelControl
 from lmi_backend.frontend.models import Models
@@ -63,12 +62,11 @@ class FrontEnd:
         self._starting = Starting(settings.awaited, self._control.index)
         self.models = Models(settings.base, self._starting)
         self._bodies = Bodies(ALL_BODIES * settings.max_body)
-        self._keeping = Keeping()
-        self._metrics = Metrics(self.models, self._keeping, settings.metrics_url)
+        self._metrics = Metrics(self.models, settings.metrics_url)
         self._health = HealthChecks(self.models, settings.required)
         limits = settings.max_body, settings.client_seconds
         self._reading = Reading(self.models)
-        self._answering = Answering(self._reading, self._keeping, *limits)
+        self._answering = Answering(self._reading, *limits)
         self._triton = TritonProxy(settings.triton_url, *limits)
         parts = settings.processes, settings.place
         keys = ApiKeys(settings.api_keys, settings.api_key, *parts)
@@ -152,7 +150,7 @@ class FrontEnd:
             exchange.direct.belong_to(key.name)
             exchange.key_digest = key.digest
             exchange.has_token_limit = key.has_token_limit
-            key.enter(is_back=service.resumed is not None and self._answering.has(exchange))
+            key.enter(is_back=service.resumed is not None and self._answering.is_back(exchange))
             exchange.key = key
         try:
             path = service.resumed
@@ -253,7 +251,7 @@ class FrontEnd:
     def _own_paths(self) -> Iterator[tuple[str, _Answer, Who]]:
         """Yield the paths of no client's: those for people and for what watches the server."""
         yield "/metrics", self._metrics.show, ANYBODY
-        yield "/api/state", StateCollector(self.models, self._keeping).show, OPERATOR
+        yield "/api/state", StateCollector(self.models).show, OPERATOR
         if self._settings.has_page:
             page = WebPage(self._access)
             yield from ((path, page.show, ANYBODY) for path in PATHS)

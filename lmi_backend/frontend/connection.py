@@ -26,9 +26,10 @@ from lmi_backend.frontend.questions import Questions
 from lmi_backend.frontend.side import Side, write
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.buffered import Buffering, Ended, Left, Rejoin, Rejoined
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, CheckedEncoder, FrameDecoder, encode_request
-from lmi_backend.ipc.rejoining import Keep, Rejoin, Rejoined
+from lmi_backend.resume.progress import resumed
 from lmi_backend.resume.resumption import Resumption
 from lmi_backend.tokenization import check_characters
 
@@ -73,6 +74,10 @@ class ModelConnection(asyncio.Protocol):
         self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
         self._encoder = CheckedEncoder(msg.FromClient)
         self._answers: dict[int, Answer] = {}
+        self._orders: dict[int, msg.Submit | msg.SubmitHttp] = {}
+        """What the answers want that are requested again, until these begin."""
+        self._left: dict[int, Callable[[int], object]] = {}
+        """What is called when answers are over whose clients have left."""
         self._resumption: Resumption[Answer] = Resumption("the model's process", 0, 0)
         self.questions = Questions(self._send_question)
         self._ids = itertools.count(1)
@@ -108,6 +113,8 @@ class ModelConnection(asyncio.Protocol):
         self._transport = None
         self.side.close()
         error = EngineDeadError(GONE)
+        for number in list(self._left):
+            self._end(number)
         answers, self._answers = list(self._answers.values()), {}
         left = []
         for answer, refused in zip(answers, self._resumption.refusals(answers, error), strict=True):
@@ -130,9 +137,9 @@ class ModelConnection(asyncio.Protocol):
         return len(self._answers)
 
     def submit(
-        self, work: msg.Work, tenant: str, keep: Keep | None = None, name: str = ""
+        self, work: msg.Work, tenant: str, buffering: Buffering | None = None, name: str = ""
     ) -> Answer:
-        """Send a request, whose answer may be kept, and which logs call by its name.
+        """Send a request, whose answer may be buffered, and which logs call by its name.
 
         Raises:
             UnavailableError: the model has gone, or does not read.
@@ -141,21 +148,40 @@ class ModelConnection(asyncio.Protocol):
         """
         if isinstance(work, HttpRequest):
             return self._start(
-                lambda number: msg.SubmitHttp(number, work, tenant, keep, name), tenant
+                lambda number: msg.SubmitHttp(number, work, tenant, buffering, name), tenant
             )
         for request in work:
             if request.sampling.truncate_prompt_tokens is None and isinstance(request.prompt, str):
                 bounds = self.model.max_model_len, self.model.longest_token
                 check_characters(len(request.prompt), *bounds, field="prompt")
-        return self._start(lambda number: msg.Submit(number, work, tenant, keep, name), tenant)
+        return self._start(lambda number: msg.Submit(number, work, tenant, buffering, name), tenant)
 
-    def rejoin(self, keep: Keep, work: msg.Work | None = None, tenant: str = "") -> Answer:
-        """Request all of an answer that another front end had begun; raises like `submit`."""
-        answer = self._start(lambda number: Rejoin(number, keep.name, keep.owner), tenant)
+    def rejoin(self, order: Buffering, work: msg.Work | None = None, tenant: str = "") -> Answer:
+        """Request all of an answer that is buffered; raises like `submit`."""
+        answer = self._start(lambda number: Rejoin(number, order.name, order.owner), tenant)
         if work is not None:
             kind = msg.SubmitHttp if isinstance(work, HttpRequest) else msg.Submit
-            answer.awaited = self._progress(kind(0, work, tenant, keep))  # type: ignore[arg-type]
+            self._orders[answer.request_id] = kind(0, work, tenant, order)  # type: ignore[arg-type]
         return answer
+
+    def leave(
+        self, request_id: int, when_ended: Callable[[int], object] | None, *, returns: bool
+    ) -> None:
+        """Let a buffered answer continue without its client, or be deleted.
+
+        Args:
+            when_ended: called when it is over, with the tokens that came meanwhile.
+            returns: whether the client may come back.
+        """
+        if when_ended is not None:
+            self._left[request_id] = when_ended
+        if self._transport is None:
+            self._end(request_id)
+        self.send(Left(request_id, returns))
+
+    def _end(self, request_id: int, num_tokens: int = 0) -> None:
+        if (when_ended := self._left.pop(request_id, None)) is not None:
+            when_ended(num_tokens)
 
     def resume(self, answer: Answer) -> None:
         """Request the rest of an answer that another connection has begun.
@@ -197,7 +223,7 @@ class ModelConnection(asyncio.Protocol):
         if self._transport is not None:
             frame = encode_request(message)
             write(self.side.way(frame, self._transport), frame)
-            if isinstance(message, msg.Abort) and self.side.transport is not None:
+            if isinstance(message, msg.Abort | Left) and self.side.transport is not None:
                 # It may be there.
                 write(self.side.transport, frame)
 
@@ -207,6 +233,7 @@ class ModelConnection(asyncio.Protocol):
 
     def _pop(self, request_id: int) -> Answer | None:
         answer = self._answers.pop(request_id, None)
+        self._orders.pop(request_id, None)
         if answer is not None:
             self.acknowledged(answer)
         return answer
@@ -253,7 +280,7 @@ class ModelConnection(asyncio.Protocol):
         write(transport, frame)
         return answer
 
-    def _progress(self, order: msg.FromClient) -> Progress | None:
+    def _progress(self, order: msg.FromClient | None) -> Progress | None:
         if (progress := self._resumption.progress(order, 0)) is not None:
             progress.meet(self.model)
         return progress
@@ -284,8 +311,14 @@ class ModelConnection(asyncio.Protocol):
                         self._fail(answer, error)
             case Rejoined():
                 if (answer := self._answers.get(message.id)) is not None:
-                    answer.rejoin(message)
+                    order = self._orders.pop(message.id, None)
+                    if order is not None and message.where is not None:
+                        order = resumed(order, message.where)
+                    answer.rejoin(message, self._progress(order))
+            case Ended():
+                self._end(message.id, message.num_tokens)
             case msg.Failure():
+                self._end(message.id)
                 if (answer := self._pop(message.id)) is not None:
                     answer.fail(error_of(message))
             case msg.Welcome():

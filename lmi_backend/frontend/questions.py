@@ -1,4 +1,4 @@
-"""What the front end requests from a model itself: its health, what it keeps, how it is."""
+"""What the front end requests from a model itself: its health, what it buffers, how it is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lmi_backend.errors import UnavailableError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.rejoining import Find, Found, Moved
+from lmi_backend.ipc.buffered import Find, Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +27,6 @@ class Questions:
         self._health: list[asyncio.Future[msg.Health]] = []
         self._states: list[asyncio.Future[msg.State]] = []
         self._found: list[asyncio.Future[Found]] = []
-        self.when_moved: dict[str, Callable[[], object]] = {}
-        """What is called when another front end has the kept answer of a name."""
 
     async def health(self) -> msg.Health:
         """Return whether the model accepts requests.
@@ -46,9 +44,9 @@ class Questions:
         """Return what changes with each request; raises like `health`."""
         return await self._state(msg.AskState(is_brief=True))
 
-    async def find(self, alias: str) -> Found:
-        """Return how an answer of an alias is kept, if it is; raises like `health`."""
-        return await self._ask(Find(alias), self._found)
+    async def find(self, asked: Find) -> Found:
+        """Return what is buffered of a response, if it is; raises like `health`."""
+        return await self._ask(asked, self._found)
 
     def take(self, message: msg.ToClient) -> None:
         """Hand an answer to the first caller that waits for one of its kind, if it still waits."""
@@ -58,8 +56,6 @@ class Questions:
             _answer(self._states, message)
         elif isinstance(message, Found):
             _answer(self._found, message)
-        elif isinstance(message, Moved) and (moved := self.when_moved.pop(message.name, None)):
-            moved()
 
     def fail(self, error: Exception) -> None:
         """Fail all that wait."""

@@ -6,7 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.clients.form import on_one_line
+from lmi_backend.clients.form import EVENTS, on_one_line
 from lmi_backend.clients.lmi.handler_form import LmiForm
 from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.errors import CancelledError, EngineError, LmiError, MovedError
@@ -18,18 +18,14 @@ if TYPE_CHECKING:
     from lmi_backend.clients.form import Form
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.kept_answer import KeptAnswer
     from lmi_backend.generation import Chunk, Delta
-
-    Receiver = Exchange | KeptAnswer
-    """What takes an answer: a client, or a kept answer in its place."""
 
 CLIENT_LEFT: Final = 499
 """Status in the log of a request whose client left; nobody gets it."""
 
 
 async def send_answer(
-    exchange: Receiver,
+    exchange: Exchange,
     answer: Answer,
     form: Form,
     failure_of: Callable[[LmiError], ErrorResponse],
@@ -47,15 +43,15 @@ async def send_answer(
 
 
 async def _send(
-    exchange: Receiver, answer: Answer, form: Form, failure_of: Callable[[LmiError], ErrorResponse]
+    exchange: Exchange, answer: Answer, form: Form, failure_of: Callable[[LmiError], ErrorResponse]
 ) -> None:
     forward = _Forward(exchange, form, answer)
     try:
         while not form.is_over:
             chunks = await answer.read()
-            _count(exchange, chunks)
-            for some in exchange.apart(chunks):
-                await forward.send(some)
+            if not answer.are_old:
+                _count(exchange, chunks)
+            await forward.send(chunks)
     except LmiError as error:
         if exchange.has_left:
             exchange.status = exchange.status or CLIENT_LEFT
@@ -69,7 +65,7 @@ async def _send(
 
 
 async def _fail(
-    exchange: Receiver, form: Form, error: LmiError, failure_of: Callable[[LmiError], ErrorResponse]
+    exchange: Exchange, form: Form, error: LmiError, failure_of: Callable[[LmiError], ErrorResponse]
 ) -> None:
     """Send an error in the client's format; without one, `Exchange.close` closes the connection."""
     exchange.error = type(error).__name__
@@ -77,7 +73,7 @@ async def _fail(
         await exchange.respond(*failure_of(error))
         return
     data, is_end = form.failure(error)
-    if data:
+    if data or is_end:
         await exchange.write(data, is_last=is_end)
 
 
@@ -86,7 +82,7 @@ class _Forward:
 
     __slots__ = ("_answer", "_client", "_exchange", "_form", "_lines", "_notes_all", "_passing")
 
-    def __init__(self, exchange: Receiver, form: Form, answer: Answer) -> None:
+    def __init__(self, exchange: Exchange, form: Form, answer: Answer) -> None:
         self._exchange, self._form, self._answer = exchange, form, answer
         self._client = exchange.direct
         answer.unsent = self._client.unsent
@@ -151,9 +147,10 @@ class _Forward:
         return True
 
 
-async def _send_part(exchange: Receiver, form: Form, data: bytes) -> None:
-    """Send the next bytes; an answer that is complete at once gets its length."""
-    if not exchange.status and form.is_over:
+async def _send_part(exchange: Exchange, form: Form, data: bytes) -> None:
+    """Send the next bytes; an answer that is complete at once gets its length, but no stream."""
+    is_stream = form.headers.get("content-type", "").startswith(EVENTS)
+    if not exchange.status and form.is_over and not is_stream:
         await exchange.respond(form.status, data, form.headers)
         return
     if not exchange.status:
@@ -161,7 +158,7 @@ async def _send_part(exchange: Receiver, form: Form, data: bytes) -> None:
     await exchange.write(data, is_last=form.is_over)
 
 
-def _count(exchange: Receiver, chunks: Iterable[Chunk]) -> None:
+def _count(exchange: Exchange, chunks: Iterable[Chunk]) -> None:
     for chunk in chunks:
         exchange.num_tokens += chunk.num_tokens
         exchange.num_prompt_tokens = max(exchange.num_prompt_tokens, chunk.num_prompt_tokens)

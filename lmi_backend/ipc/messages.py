@@ -17,13 +17,13 @@ import msgspec
 
 from lmi_backend.engine_config import Context, EngineConfig, ModelInfo
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.ipc.buffered import Buffering, ForBuffered, OfBuffered
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
-from lmi_backend.ipc.rejoining import ForKept, Keep, OfKept
 from lmi_backend.token_ids import ID_BYTES
 
-PROTOCOL: Final = 20
+PROTOCOL: Final = 21
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -78,7 +78,7 @@ class Submit(_Message, frozen=True):
     requests: tuple[GenerateRequest, ...]
     tenant: str = ""
     """Whose turn it takes, for a model whose workers are shared; workers do not look at it."""
-    keep: Keep | None = None
+    buffering: Buffering | None = None
     name: str = ""
 
 
@@ -88,7 +88,7 @@ class SubmitHttp(_Message, frozen=True):
     id: int
     request: HttpRequest
     tenant: str = ""
-    keep: Keep | None = None
+    buffering: Buffering | None = None
     name: str = ""
 
 
@@ -292,9 +292,9 @@ class State(_Message, frozen=True):
 
 
 ToWorker = Challenge | Accepted | Start | Proceed | Submit | SubmitHttp | SetAdapter | Abort | Stop
-_ForRequests = Submit | SubmitHttp | ForKept | Manage | Abort
+_ForRequests = Submit | SubmitHttp | ForBuffered | Manage | Abort
 FromClient = Hello | _ForRequests | Drain | RenewWorker | AskHealth | AskState
 _OfAnswers = Output | HttpOutput | Events | Deltas | Failure
 FromWorker = Hello | Prepared | Ready | StartFailed | _OfAnswers | Heartbeat
-ToClient = Welcome | Refused | OfKept | _OfAnswers | Drained | Renewed | Health | State
+ToClient = Welcome | Refused | OfBuffered | _OfAnswers | Drained | Renewed | Health | State
 Work = tuple[GenerateRequest, ...] | HttpRequest

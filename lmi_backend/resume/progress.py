@@ -159,14 +159,7 @@ class Progress:
 
     def message(self, request_id: int) -> msg.Submit | msg.SubmitHttp:
         """Return the request for the next worker."""
-        asked, where = self._message, self._continuation()
-        if isinstance(asked, msg.SubmitHttp):
-            request = replace(pulls_nothing(asked.request), continuation=where)
-            return replace(asked, id=request_id, request=request)
-        requests = tuple(
-            replace(pulls_nothing(each), continuation=where) for each in asked.requests
-        )
-        return replace(asked, id=request_id, requests=requests)
+        return replace(resumed(self._message, self._continuation()), id=request_id)
 
     def _num_answers(self) -> int:
         if self._width:
@@ -185,6 +178,17 @@ class Progress:
         if self._packed:
             total = delta_of(self._packed, b"").cumulative_logprob
         return Continuation(bytes(self._ids), self._num_lines, self._head, total, names)
+
+
+def resumed(
+    asked: msg.Submit | msg.SubmitHttp, where: Continuation | None
+) -> msg.Submit | msg.SubmitHttp:
+    """Return a request that resumes somewhere."""
+    if isinstance(asked, msg.SubmitHttp):
+        request = replace(pulls_nothing(asked.request), continuation=where)
+        return replace(asked, request=request)
+    requests = tuple(replace(pulls_nothing(each), continuation=where) for each in asked.requests)
+    return replace(asked, requests=requests)
 
 
 def _difference(before: Identity, found: Identity, model: str | None) -> str:

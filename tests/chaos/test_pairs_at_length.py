@@ -10,7 +10,7 @@ from itertools import product
 import psutil
 import pytest
 
-from lmi_backend.ipc.rejoining import NOT_KEPT
+from lmi_backend.ipc.buffered import NOT_BUFFERED
 from tests.chaos.test_front_end import CHATS, RESUMABLE
 from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import follow
@@ -66,7 +66,7 @@ def test_a_fault_within_the_recovery_of_another(
                 try:
                     got = follow(echo.port, CHATS, BODY, 0.1, **RESUMABLE)
                 except AssertionError as error:
-                    return "lost" if NOT_KEPT in str(error) else str(error)
+                    return "lost" if NOT_BUFFERED in str(error) else str(error)
                 return "whole" if (text := _text(got.events)) == plain else text
 
             results = threads.map(run, range(STREAMS))

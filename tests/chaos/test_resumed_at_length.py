@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
+from lmi_backend.ipc.buffered import NOT_BUFFERED
 from tests.chaos.test_front_end import CHATS, RESUMABLE, text_of_chat
 from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import CuttingProxy, follow
@@ -44,16 +45,25 @@ def test_a_client_reconnects_while_a_process_is_killed(
         def cut(number: int) -> bool:
             mark = f"cut-{number}."
             proxy.cuts[mark.encode()] = 2000 + number * 700
-            got = follow(proxy.port, CHATS, body, number % 4 / 4, **RESUMABLE, mark=mark)
-            return (text_of_chat(got.events), got.connections) == (plain, 2)
+            try:
+                got = follow(proxy.port, CHATS, body, number % 4 / 4, **RESUMABLE, mark=mark)
+            except AssertionError as error:
+                # The stub has the only log: who is away while it dies has nothing.
+                if what == "a worker" or NOT_BUFFERED not in str(error):
+                    raise
+                return False
+            assert (text_of_chat(got.events), got.connections) == (plain, 2)
+            return True
 
         results = threads.map(cut, range(STREAMS))
         # Some are cut already, the others are not yet.
         wait_for(lambda: not proxy.cuts and proxy.passed > 4000)
         victim(echo).kill()
         whole = sum(results)
-    assert whole == STREAMS
+    assert whole == STREAMS or what != "a worker"
+    away = STREAMS - whole
     report.note_front(
         f"{what} is killed while the connections of {STREAMS} streams are cut",
-        f"their clients reconnect and have the same text: {whole} of {STREAMS}",
+        f"their clients reconnect and have the same text: {whole} of {STREAMS}"
+        + (f"; {away} that were away then get 404, which names this cause" if away else ""),
     )

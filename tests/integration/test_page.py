@@ -376,13 +376,13 @@ def test_the_live_view_shows_what_the_model_does(page: Page, server: tuple[Serve
     assert not [each for each in page.requests[asked:] if "/api/state" in each["url"]]
 
 
-def test_the_live_view_counts_the_streams_that_are_kept(page: Page, address: str) -> None:
+def test_the_live_view_counts_the_streams_that_are_buffered(page: Page, address: str) -> None:
     page.click("#to-live")
-    kept = "[...document.querySelectorAll('.facts div')].map(each => each.innerText)"
-    kept = f"{kept}.find(each => each.startsWith('Streams kept'))?.split(/\\s+/).join(' ')"
+    shown = "[...document.querySelectorAll('.facts div')].map(each => each.innerText)"
+    shown = f"{shown}.find(each => each.startsWith('Streams buffered'))?.split(/\\s+/).join(' ')"
     page.wait("document.querySelector('.facts div')")
-    # The page's own are kept too, for their windows.
-    resumed = state_of(address)["front_end"]["resumed"]
+    # The page's own are there too, for their windows.
+    resumed = state_of(address)["buffered"]["reconnections"]
     body = json.dumps({"model": "demo", "prompt": "a b", "stream": True, "max_tokens": 90})
     # A client that leaves after its first event.
     page.run(
@@ -390,7 +390,7 @@ def test_the_live_view_counts_the_streams_that_are_kept(page: Page, address: str
         f"'x-lmi-resumable': '1'}}, body: {json.dumps(body)}}}).then(async response => {{"
         "const reader = response.body.getReader(); await reader.read(); reader.cancel(); }), 0"
     )
-    page.wait(f"/^Streams kept [1-9].*B; {resumed} reconnections, /.test({kept})")
+    page.wait(f"/^Streams buffered [1-9].*B; {resumed} reconnections, /.test({shown})")
 
 
 def test_the_live_view_says_which_fast_paths_are_off(page: Page) -> None:

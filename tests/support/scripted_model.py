@@ -17,8 +17,8 @@ from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.protocol import bounded_protocol
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.buffered import NOT_BUFFERED, Find, Found, Rejoin
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
-from lmi_backend.ipc.rejoining import NOT_KEPT, Find, Forget, Found, Keep, Rejoin
 from lmi_backend.private_folders import private_folder
 from tests.support.waiting import HANG_SECONDS, wait_for
 
@@ -29,18 +29,11 @@ _PAUSE_SECONDS = 0.003
 Order = msg.Submit | msg.SubmitHttp | msg.Manage
 Script = Callable[[Order], Sequence[msg.ToClient | None]]
 """Returns what comes of a request; None: the model's process dies."""
-Kept = Callable[[Rejoin], Sequence[msg.ToClient | None]]
-"""The same of an answer that another front end had begun."""
 
 
 def nothing(_: Order) -> Sequence[msg.ToClient | None]:
     """Die at once."""
     return [None]
-
-
-def nothing_kept(order: Rejoin) -> Sequence[msg.ToClient | None]:
-    """Say that there is no such answer."""
-    return [msg.Failure(order.id, "http", NOT_KEPT, status=404)]
 
 
 class Answered(NamedTuple):
@@ -58,11 +51,6 @@ class ScriptedModel:
 
     def __init__(self, name: str) -> None:
         self.script: Script = nothing
-        self.kept: Kept = nothing_kept
-        self.keeps: list[Keep] = []
-        """What was to be kept."""
-        self.forgotten: list[str] = []
-        """Names of what is kept no longer."""
         self.num_greeted = self.num_deaths = 0
         self.welcome = msg.Welcome(
             Context(is_custom=name == OWN, has_lora=True),
@@ -85,14 +73,10 @@ class ScriptedModel:
             self.num_greeted += 1
         elif isinstance(message, Order):
             messages = self.script(message)
-            if not isinstance(message, msg.Manage) and message.keep is not None:
-                self.keeps.append(message.keep)
         elif isinstance(message, Rejoin):
-            messages = self.kept(message)
+            messages = [msg.Failure(message.id, "http", NOT_BUFFERED, status=404)]
         elif isinstance(message, Find):
             messages = [Found()]
-        elif isinstance(message, Forget):
-            self.forgotten.append(message.name)
         for each in messages:
             if each is None:
                 self.num_deaths += 1

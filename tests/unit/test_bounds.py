@@ -7,8 +7,7 @@ import pytest
 from lmi_backend.clients.triton.inference import MOST_TEXT
 from lmi_backend.endpoint.backlog import UNREAD_BYTES as UNREAD_BYTES_OF_ONE
 from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
-from lmi_backend.endpoint.kept import ALL_KEPT_BYTES as ALL_KEPT_IN_STUB
-from lmi_backend.endpoint.kept import KEPT_BYTES as KEPT_IN_STUB
+from lmi_backend.endpoint.buffered import ALL_BUFFERED_BYTES, BUFFERED_BYTES
 from lmi_backend.engines.bodies import FEWEST_VALUES
 from lmi_backend.engines.body_texts import MOST_ITEMS
 from lmi_backend.engines.vllm.images import TIMES, WAIT_SECONDS
@@ -18,7 +17,6 @@ from lmi_backend.frontend.http.bodies import ALL_BODIES, FREE_BYTES
 from lmi_backend.frontend.http.encodings import MOST_ENCODINGS, WINDOW_BYTES
 from lmi_backend.frontend.http.protocol import HEAD_BYTES, MOST_HEADERS, WAITING_BYTES
 from lmi_backend.frontend.http.unread import UNREAD_BYTES
-from lmi_backend.frontend.keeping import ALL_KEPT_BYTES, KEPT_BYTES
 from lmi_backend.outline import LARGE, MOST_BYTES, MOST_VALUES, MOST_WIDE
 from lmi_backend.pool.connection import UNSENT_BYTES as UNSENT_TO_WORKER
 from lmi_backend.serving.limits import OPEN_BYTES
@@ -59,12 +57,8 @@ LARGE_BODY = f"of more than {LARGE >> 10} KiB"
             [f"{UNREAD_BYTES_OF_ONE >> 20} MiB", f"{ALL_UNREAD_BYTES >> 20} MiB"],
         ),
         (
-            "an answer that is kept for a client",
-            [f"{KEPT_BYTES >> 20} MiB", f"{ALL_KEPT_BYTES >> 20} MiB"],
-        ),
-        (
-            "the same answer, for the next front end",
-            [f"{KEPT_IN_STUB >> 20} MiB", f"{ALL_KEPT_IN_STUB >> 20} MiB a model"],
+            "an answer that is buffered for a client",
+            [f"{BUFFERED_BYTES >> 20} MiB", f"{ALL_BUFFERED_BYTES >> 20} MiB a model"],
         ),
         ("what is written and not yet sent", [f"{UNREAD_BYTES >> 20} MiB, looked at each second"]),
         (

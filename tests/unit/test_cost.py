@@ -32,10 +32,10 @@ from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.relay import send_answer
 from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest, Token
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.chunk_log import message_of
 from lmi_backend.ipc.events import append_event, is_event
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder, encode
-from lmi_backend.ipc.kept_chunks import message_of
 from lmi_backend.repository.variants import MAIN
 from lmi_backend.serving.service import Service
 from lmi_backend.token_ids import pack

@@ -19,7 +19,7 @@ from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.clients.openai.lines import LinesForm
 from lmi_backend.errors import HTTP_ERROR
-from lmi_backend.generation import HttpRequest
+from lmi_backend.generation import HttpChunk, HttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,10 +70,10 @@ class LegacyChatForm(HttpForm):
         super().__init__()
         self._buffered = b""
 
-    @property
-    def has_each_line(self) -> bool:
+    def taken(self) -> HttpChunk | None:
         """See `HttpForm`."""
-        return self.has_events and not self._buffered
+        is_known = self.has_events and not self._buffered
+        return HttpChunk(headers=dict(self.headers)) if is_known else None
 
     def write(self, chunks: list[Chunk]) -> bytes:
         """See `HttpForm`; a body is held until it is whole, and an event too."""

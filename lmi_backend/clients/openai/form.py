@@ -34,10 +34,13 @@ class HttpForm:
         self.headers: Mapping[str, str] = {}
         self.has_events = False
 
-    @property
-    def has_each_line(self) -> bool:
-        """Whether as many lines were written as came, so that the model can resume after them."""
-        return self.passes_events
+    def taken(self) -> HttpChunk | None:
+        """See `Restorable`; as many lines were written as came, so that the model can resume."""
+        return HttpChunk(headers=dict(self.headers)) if self.passes_events else None
+
+    def restore(self, before: HttpChunk, num_events: int) -> None:
+        """See `Restorable`."""
+        self.write([before])
 
     def write(self, chunks: list[Chunk]) -> bytes:
         """Return the application's bytes.

@@ -16,12 +16,11 @@ from lmi_backend.frontend.http.encodings import ACCEPTED, decoding_of, utf8_of
 from lmi_backend.frontend.http.header import line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 
     from lmi_backend.clients.spec import ClientSpec
     from lmi_backend.frontend.http.api_keys import ApiKey
     from lmi_backend.frontend.http.client import Client
-    from lmi_backend.generation import Chunk
 
     Scope = Mapping[str, Any]
     Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -178,10 +177,6 @@ class Exchange:
     def direct(self) -> Client:
         """What writes at once the parts that follow the response's beginning."""
         return self._client
-
-    def apart(self, chunks: list[Chunk]) -> Iterable[list[Chunk]]:
-        """Return the chunks that came together as they are to be written: here together."""
-        return (chunks,)
 
     def when_gone(self, leave: Callable[[], object]) -> None:
         """Have something called when the client closes its connection, or has done so."""

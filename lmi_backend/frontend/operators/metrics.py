@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.keeping import Keeping
     from lmi_backend.frontend.model import Model
     from lmi_backend.frontend.models import Models
 
@@ -55,22 +54,19 @@ FAMILIES: Final = {
         "Requests that waited for a model, to begin or to resume, that was not back in time",
     ),
     "lmi_front_end_answers_kept": (
-        "gauge", "kept", "Streams that are kept for clients that may reconnect",
+        "gauge", "answers", "Streams that are buffered for clients that may reconnect",
     ),
     "lmi_front_end_answers_kept_bytes": (
-        "gauge", "kept_bytes", "Bytes of memory that they take, about",
+        "gauge", "bytes", "Bytes of memory that they take, about",
     ),
     "lmi_front_end_reconnections_total": (
-        "counter", "resumed", "Times that a client reconnected for the rest of its stream",
-    ),
-    "lmi_front_end_answers_taken_over_total": (
-        "counter", "rejoined", "Streams that another process of the front end had begun",
+        "counter", "reconnections", "Times that a client reconnected for the rest of its stream",
     ),
     "lmi_front_end_answers_lapsed_total": (
         "counter", "lapsed", "Streams that were cancelled because their clients did not reconnect",
     ),
 }  # fmt: skip
-"""Name to kind, count and help of what the front end itself counts."""
+"""Name to kind, count and help of what the front end counts, or a model of what it buffers."""
 _HEADERS: Final = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -80,12 +76,11 @@ class Metrics:
 
     Args:
         models: those there are.
-        keeping: counts the kept answers.
         url: of Triton's own metrics.
     """
 
-    def __init__(self, models: Models, keeping: Keeping, url: str) -> None:
-        self._models, self._keeping, self._url = models, keeping, url
+    def __init__(self, models: Models, url: str) -> None:
+        self._models, self._url = models, url
         self._triton, self._triton_at = "", -_TRITON_SECONDS
         self._fleet, self._fleet_at = "", -_IDLE_SECONDS
         self._is_idle = False
@@ -130,11 +125,11 @@ class Metrics:
 
     async def _read_models(self) -> str:
         states = await asyncio.gather(*map(_state, self._models.all()))
-        outages = self._models.outage_counts()
-        held = {name: counts | self._keeping.counts(name) for name, counts in outages.items()}
+        held = self._models.outage_counts()
         is_waiting = any(counts["waiting"] for counts in held.values())
         self._is_idle = not is_waiting and not any(map(_is_busy, states))
-        lines = (*_lines(states), *_held(held))
+        buffered = {each["model"]: each["buffered"] for each in states if each}
+        lines = (*_lines(states), *_held(held, buffered))
         return "".join(f"{line}\n" for line in lines)
 
 
@@ -181,13 +176,22 @@ def _lines(states: Iterable[dict[str, Any]]) -> Iterator[str]:
     yield from _adapters(workers, max((state["now"] for state in known), default=0.0))
 
 
-def _held(counts: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """Yield what this process counts of each model; others that share the port count for them."""
+def _held(
+    counts: Mapping[str, Mapping[str, int]], buffered: Mapping[str, Mapping[str, int]]
+) -> Iterator[str]:
+    """Yield what this process counts of each model; others that share the port count for them.
+
+    What the models count of the answers that they buffer is the same in all processes.
+    """
     for name, (kind, key, meaning) in FAMILIES.items():
         yield f"# HELP {name} {meaning}"
         yield f"# TYPE {name} {kind}"
         for model, values in counts.items():
-            yield _series(name, {"model": model, "process": str(os.getpid())}, values[key])
+            if key in values:
+                yield _series(name, {"model": model, "process": str(os.getpid())}, values[key])
+        for model, values in buffered.items():
+            if key in values:
+                yield _series(name, {"model": model}, values[key])
 
 
 def _cache(workers: Iterable[dict[str, Any]]) -> Iterator[str]:

@@ -15,10 +15,7 @@ from lmi_backend.errors import HttpError, LmiError
 from lmi_backend.frontend.outages import AWAY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.keeping import Keeping
     from lmi_backend.frontend.model import Model
     from lmi_backend.frontend.models import Models
 
@@ -32,11 +29,10 @@ class StateCollector:
 
     Args:
         models: all models.
-        keeping: counts the kept answers.
     """
 
-    def __init__(self, models: Models, keeping: Keeping) -> None:
-        self._models, self._keeping = models, keeping
+    def __init__(self, models: Models) -> None:
+        self._models = models
 
     async def show(self, exchange: Exchange) -> None:
         """Answer `GET /api/state`: the state of each model, and the front end's counts.
@@ -57,12 +53,9 @@ class StateCollector:
             *(_state(model, _number(asked.get(f"log_after.{model.name}"))) for model in models)
         )
         rows = (*states, *away, *failed, *loads)
-        shown = [{**each, "front_end": self._counts(each["model"], held)} for each in rows]
+        shown = [{**each, "front_end": held.get(each["model"], {})} for each in rows]
         body = {"version": __version__, "models": shown}
         await exchange.respond(200, msgspec.json.encode(body), _HEADERS)
-
-    def _counts(self, name: str, held: Mapping[str, dict[str, int]]) -> dict[str, int]:
-        return held[name] | self._keeping.counts(name) if name in held else {}
 
 
 async def _state(model: Model, log_after: int) -> dict[str, Any]:

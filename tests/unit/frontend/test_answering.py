@@ -9,7 +9,6 @@ from lmi_backend.clients.spec import Read
 from lmi_backend.engine_config import ModelInfo
 from lmi_backend.frontend import answering as module
 from lmi_backend.frontend.answering import Answering
-from lmi_backend.frontend.keeping import Keeping
 from lmi_backend.generation import HttpRequest
 
 
@@ -34,7 +33,7 @@ async def test_a_parameter_that_changes_nothing_is_said_once(
         text=text, headers={}, parameters={}, tenant="", request_id="", spec=spec, path="/"
     )
     reading: Any = SimpleNamespace(actions={"read": read}, models=None)
-    answering = Answering(reading, Keeping(), 1, 1.0)
+    answering = Answering(reading, 1, 1.0)
     path: Any = SimpleNamespace(action="read")
     for _ in range(2):
         await answering(path, exchange)

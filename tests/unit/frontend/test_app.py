@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.clients.registry import CLIENTS, UPLOADS
 from lmi_backend.clients.spec import ANYBODY, INVOKE, PROBE
 from lmi_backend.frontend.http.api_keys import hash_of
-from lmi_backend.frontend.keeping import LAST_ID, WANTED
+from lmi_backend.frontend.resumable import LAST_ID, WANTED
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.outline import LARGE

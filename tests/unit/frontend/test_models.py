@@ -21,7 +21,6 @@ from lmi_backend.frontend import starting
 from lmi_backend.frontend.http.bodies import ClientGoneError
 from lmi_backend.frontend.http.client import CLIENT
 from lmi_backend.frontend.http.exchange import Exchange
-from lmi_backend.frontend.keeping import Keeping
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.operators.health import HealthChecks
 from lmi_backend.frontend.operators.state import StateCollector
@@ -277,7 +276,7 @@ async def test_a_model_that_is_downloaded_is_told_with_its_share(folder: Path) -
         await ask(models)
     assert error.value.seconds == 190
     exchange = Answered()
-    await StateCollector(models, Keeping()).show(exchange)  # type: ignore[arg-type]
+    await StateCollector(models).show(exchange)  # type: ignore[arg-type]
     (shown,) = exchange.answer["models"]
     assert (shown["model"], shown["loading"]["total"]) == ("late", 100)
 
@@ -295,11 +294,11 @@ async def test_what_waited_is_counted(folder: Path) -> None:
         await until(lambda: models.outage_counts()["late"]["held"])
         assert models.outage_counts()["m"] == none | {"waiting": 2, "held": 1}
         exchange = Answered()
-        await StateCollector(models, Keeping()).show(exchange)  # type: ignore[arg-type]
+        await StateCollector(models).show(exchange)  # type: ignore[arg-type]
         assert exchange.answer["models"][-1] == {
             "model": "m",
             "error": "it has gone, and is expected back",
-            "front_end": none | {"waiting": 2, "held": 1} | Keeping().counts("m"),
+            "front_end": none | {"waiting": 2, "held": 1},
         }
         with pytest.raises(UnavailableError, match="not back"):
             await waiting[1]

@@ -14,7 +14,7 @@ from lmi_backend.errors import EngineDeadError, EngineError
 from lmi_backend.frontend.relay import _Forward
 from lmi_backend.generation import Delta, HttpChunk, Token
 from lmi_backend.token_ids import pack
-from tests.unit.frontend.test_at_model import _forms as streams_of_tokens
+from tests.unit.frontend.test_resumable_form import forms as streams_of_tokens
 
 HEADERS = {"content-type": "text/event-stream"}
 FIRST = b'event: response.created\ndata: {"type":"response.created","sequence_number":0,'

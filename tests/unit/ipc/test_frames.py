@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from lmi_backend.engine_config import ClientSettings, Context, EngineConfig, ModelInfo
 from lmi_backend.errors import ConnectionLostError, WorkerError
-from lmi_backend.generation import Delta, GenerateRequest, HttpRequest, Sampling
+from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.buffered import Buffering, Ended, Find, Found, Left, Rejoin, Rejoined
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.frames import (
     CheckedEncoder,
@@ -18,18 +19,6 @@ from lmi_backend.ipc.frames import (
     encode,
     encode_request,
     receive,
-)
-from lmi_backend.ipc.rejoining import (
-    Before,
-    Cancelled,
-    Find,
-    Forget,
-    Found,
-    Keep,
-    Moved,
-    Named,
-    Rejoin,
-    Rejoined,
 )
 from lmi_backend.structures import StructureBounds
 
@@ -59,20 +48,23 @@ TO_CLIENT: list[msg.ToClient] = [
     msg.Welcome(Context(CLIENTS, ["a"], is_custom=True), ModelInfo(name="m")),
     msg.Health(is_ready=True),
     Rejoined(7, [b"block", b""]),
-    Rejoined(7, [], Before({"a": "b"}, [b"c"], b"d", b"e", 2, b"f", 3, 4)),
-    Rejoined(7, [], Before({}, [b"c"], b"", b"e", 0, b"", 3, 4, Delta("t", 3))),
+    Rejoined(7, [b"block"], 3, Continuation(b"ids", 2, b"head")),
+    Ended(7, 3),
     Found(),
-    Found(Keep("name", "owner", 60, is_lasting=True, alias="alias"), is_cancelled=True),
-    Moved("name"),
+    Found("over", Buffering("name", "owner", 60, is_lasting=True, key="key"), [b"block"]),
 ]
 FROM_CLIENT: list[msg.FromClient] = [
-    msg.Submit(7, (GenerateRequest("p"),), "tenant", Keep("name", "owner", 60)),
-    msg.SubmitHttp(8, HttpRequest("/v1/models", b""), "", Keep("name", "owner", 0.5)),
+    msg.Submit(7, (GenerateRequest("p"),), "tenant", Buffering("name", "owner", 60)),
+    msg.SubmitHttp(
+        8,
+        HttpRequest("/v1/models", b""),
+        "",
+        Buffering("name", "owner", 0.5, num_events=3, block=b"block"),
+    ),
     Rejoin(7, "name", "owner"),
-    Named("name", "alias"),
-    Find("alias"),
-    Cancelled("name"),
-    Forget("name"),
+    Left(7),
+    Left(7, returns=False),
+    Find("key", "name", "cancel"),
 ]
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from lmi_backend import ipc
 from lmi_backend.generation import Delta
+from lmi_backend.ipc import buffered
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc import rejoining
 
 TO_WORKER = typing.get_args(msg.ToWorker)
 FROM_WORKER = typing.get_args(msg.FromWorker)
@@ -25,13 +25,13 @@ TO_CLIENT = typing.get_args(msg.ToClient)
 def test_each_message_goes_one_way_and_none_is_forgotten() -> None:
     declared = {
         kind
-        for module in (msg, rejoining)
+        for module in (msg, buffered)
         for name, kind in vars(module).items()
         if isinstance(kind, type)
         and kind.__module__ == module.__name__
         and name[0] != "_"
-        # Parts of others.
-        and kind not in (rejoining.Keep, rejoining.Before)
+        # A part of others.
+        and kind is not buffered.Buffering
     }
     assert {*TO_WORKER, *FROM_WORKER, *FROM_CLIENT, *TO_CLIENT} == declared
     assert not set(TO_WORKER) & set(FROM_WORKER)

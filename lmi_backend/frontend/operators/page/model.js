@@ -105,7 +105,7 @@ export class ModelCard {
   }
 
   #showFacts(state) {
-    const { now, stats, workers, front_end: held } = state;
+    const { now, stats, workers, front_end: held, buffered } = state;
     if (this.#past[0]?.started_at !== state.started_at) this.#past = [];
     this.#past.push({ now, started_at: state.started_at, stats });
     while (this.#past[0].now < now - WINDOW) this.#past.shift();
@@ -129,8 +129,8 @@ export class ModelCard {
     ];
     // These are of interest once the server was away, or a client asked for a stream that it can resume.
     if (!(held.moved + held.held + held.given_up)) rows.pop();
-    if (held.kept + held.resumed + held.lapsed) {
-      rows.push(["Streams kept", count(held.kept), `${bytes(held.kept_bytes)}; ${count(held.resumed)} reconnections, ${count(held.lapsed)} cancelled without one`]);
+    if (buffered.answers + buffered.reconnections + buffered.lapsed) {
+      rows.push(["Streams buffered", count(buffered.answers), `${bytes(buffered.bytes)}; ${count(buffered.reconnections)} reconnections, ${count(buffered.lapsed)} cancelled without one`]);
     }
     fill(this.#facts, rows);
   }

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.frontend.keeping import Keeping
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.operators import metrics
 from lmi_backend.frontend.operators.metrics import FAMILIES, Metrics
@@ -52,9 +51,11 @@ async def lines(folder: Path, *models: tuple[EngineStats, ...]) -> list[str]:
 
 async def test_what_this_process_counts_is_there_from_the_start(folder: Path) -> None:
     shown_lines = (await shown(folder, (EngineStats(),), (EngineStats(),))).lines
-    labels = [f'{{model="model {number}",process="{os.getpid()}"}}' for number in range(2)]
+    process = f',process="{os.getpid()}"'
     assert shown_lines[-2 * len(FAMILIES) :] == [
-        f"{name}{each} 0" for name in FAMILIES for each in labels
+        f'{name}{{model="model {number}"{"" if buffered else process}}} 0'
+        for name, buffered in zip(FAMILIES, [False] * 4 + [True] * 4, strict=True)
+        for number in range(2)
     ]
 
 
@@ -74,7 +75,7 @@ async def showing(folder: Path, *models: tuple[EngineStats, ...]) -> AsyncIterat
     ]
     found = Models(folder)
     looking = asyncio.create_task(found.run())
-    shows = Metrics(found, Keeping(), NOWHERE)
+    shows = Metrics(found, NOWHERE)
     try:
         await until(lambda: len(found.all()) == len(models))
         yield shows

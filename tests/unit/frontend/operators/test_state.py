@@ -12,7 +12,6 @@ import pytest
 from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.endpoint.state import LogLine, StateView
 from lmi_backend.engine_config import Context, ModelInfo
-from lmi_backend.frontend.keeping import Keeping
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.operators.state import StateCollector
 from lmi_backend.ipc.engine import EngineStats
@@ -92,7 +91,7 @@ async def ask(folder: Path, query: str) -> dict[str, Any]:
     looking = asyncio.create_task(models.run())
     await until(models.all)
     exchange = Exchange(query)
-    await StateCollector(models, Keeping()).show(exchange)  # type: ignore[arg-type]
+    await StateCollector(models).show(exchange)  # type: ignore[arg-type]
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
     (model,) = exchange.answer["models"]

@@ -1,10 +1,11 @@
-"""Chunks that are kept for a front end that comes later."""
+"""The log of an answer."""
 
 import random
 import tracemalloc
 
 from lmi_backend.generation import Chunk, Delta, HttpChunk, Token
-from lmi_backend.ipc.kept_chunks import KeptChunks, chunks_in
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.chunk_log import ChunkLog, block_of, message_of, parts_in
 from lmi_backend.token_ids import pack
 
 EVENT = (
@@ -27,7 +28,11 @@ def _events(count: int, seed: int = 0) -> list[Chunk]:
     ]
 
 
-def test_chunks_come_back_each_by_itself() -> None:
+def _in(log: ChunkLog) -> list[object]:
+    return [part for block in log.blocks() for part in parts_in(block)]
+
+
+def test_parts_come_back_each_by_itself() -> None:
     token = Token(5, "a", -0.5, 1, top=(Token(6, "b", -1.5, 2),))
     deltas: list[Chunk] = [
         Delta("a", 1, num_prompt_tokens=3, tokens=(token,), ids=pack([5])),
@@ -35,35 +40,42 @@ def test_chunks_come_back_each_by_itself() -> None:
     ]
     first = HttpChunk(b"", headers={"content-type": "text/event-stream"})
     for chunks in (deltas, [first, *_events(300)]):
-        kept = KeptChunks()
-        assert kept.is_empty
-        for chunk in chunks:
-            kept.add([chunk])
-        blocks = kept.blocks()
-        assert [chunk for some in chunks_in(blocks) for chunk in some] == chunks
-        # What comes later is behind it.
-        kept.add(chunks[:1])
-        assert kept.blocks()[: len(blocks)] == blocks
-        assert [chunk for some in chunks_in(kept.blocks()) for chunk in some] == [
-            *chunks,
-            chunks[0],
-        ]
+        log, parts = ChunkLog(), [message_of(7, chunk) for chunk in chunks]
+        assert log.is_empty
+        for part in parts:
+            log.add([part])
+        assert not log.is_empty
+        blocks = log.blocks()
+        assert _in(log) == parts
+        # What comes later is behind it, an error too.
+        log.add([msg.Failure(7, "engine", "no")])
+        assert log.blocks()[: len(blocks)] == blocks
+        assert _in(log) == [*parts, msg.Failure(7, "engine", "no")]
 
 
-def test_a_kept_token_takes_less_than_a_hundred_bytes() -> None:
+def test_a_log_may_begin_with_what_stands_for_another() -> None:
+    block = block_of(Delta("a", 1))
+    log = ChunkLog(block)
+    assert (log.is_empty, log.blocks()) == (False, [block])
+    assert log.size > len(block)
+    log.add([message_of(1, Delta("b", 1))])
+    assert [part.chunk.text for part in _in(log)] == ["a", "b"]  # type: ignore[attr-defined]
+
+
+def test_a_token_takes_less_than_a_hundred_bytes() -> None:
     answers, tokens = 20, 1000
     streams = [_events(tokens, seed) for seed in range(answers)]
     tracemalloc.start()
     try:
-        kept = [KeptChunks() for _ in streams]
-        for each, chunks in zip(kept, streams, strict=True):
+        logs = [ChunkLog() for _ in streams]
+        for each, chunks in zip(logs, streams, strict=True):
             for chunk in chunks:
-                each.add([chunk])
+                each.add([message_of(1, chunk)])
         taken = tracemalloc.get_traced_memory()[0]
-        size = sum(each.size for each in kept)
+        size = sum(each.size for each in logs)
         assert taken < 100 * answers * tokens
         assert taken < size < 100 * answers * tokens
-        kept.clear()
+        logs.clear()
         del each
         assert tracemalloc.get_traced_memory()[0] < 20_000
     finally:

@@ -1,0 +1,270 @@
+"""The one log of the answers whose clients may reconnect, to any front end.
+
+Who reconnects gets all of an answer from its beginning: only a front end knows which events of the
+client's its chunks make, and which of them the client has.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from lmi_backend.endpoint.buffered_sink import BufferedSink
+from lmi_backend.endpoint.connection import ClientSink
+from lmi_backend.errors import HttpError
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.buffered import NOT_BUFFERED, Ended, Find, Found, Left, Rejoin
+from lmi_backend.ipc.chunk_log import ChunkLog
+from lmi_backend.ipc.failures import failure_of
+from lmi_backend.shares import Shares
+from lmi_backend.threads import guarded_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from lmi_backend.endpoint.connection import ClientConnection
+    from lmi_backend.ipc.buffered import ForBuffered
+    from lmi_backend.ipc.chunk_log import Logged
+
+_log = logging.getLogger(__name__)
+
+BUFFERED_BYTES: Final = 4 << 20
+"""Of one answer. Above it the answer is buffered no longer."""
+ALL_BUFFERED_BYTES: Final = 256 << 20
+"""Of all answers of a model. Above it one is deleted of the key that holds most: the first without
+a client, or else the largest."""
+MOST_DELETED: Final = 10_000
+"""Deleted responses that are remembered: an engine that stores them has no way to delete one."""
+_LOOK_SECONDS: Final = 0.25
+
+
+class BufferedAnswers:
+    """The answers of a model that are buffered.
+
+    One lock guards all of them: it is held where chunks come, and where a client leaves or comes
+    back, so that no chunk is lost between two connections.
+
+    Args:
+        stop: cancels the requests of sinks that nobody wants.
+    """
+
+    def __init__(self, stop: Callable[[Iterable[ClientSink]], None]) -> None:
+        self.lock = threading.RLock()
+        self._stop = stop
+        self._answers: dict[str, BufferedSink] = {}
+        self._responses: dict[tuple[str, str], BufferedSink] = {}
+        """By the key of the client, and the id."""
+        self._deleted: dict[tuple[str, str], None] = {}
+        """Responses that their clients deleted, the latest last."""
+        self._sizes: Shares[BufferedSink] = Shares()
+        self._behind: set[ClientConnection] = set()
+        """What has to be flushed without the lock."""
+        self._closed, self._is_watched = threading.Event(), False
+        self._num_reconnected = self._num_lapsed = 0
+
+    def counts(self) -> dict[str, int]:
+        """Return how many answers are buffered, what they take, and what became of others."""
+        with self.lock:
+            return {
+                "answers": len(self._answers),
+                "alone": sum(sink.is_alone for sink in self._answers.values()),
+                "bytes": self._sizes.size,
+                "reconnections": self._num_reconnected,
+                "lapsed": self._num_lapsed,
+            }
+
+    def sink(self, client: ClientConnection, order: msg.Submit | msg.SubmitHttp) -> ClientSink:
+        """Return the sink of a new request, which logs its chunks where that is ordered."""
+        buffering, own = order.buffering, (client, order.id, order.tenant)
+        if buffering is None:
+            return ClientSink(*own)
+        work = order.requests[0] if isinstance(order, msg.Submit) else order.request
+        with self.lock:
+            if (before := self._answers.get(buffering.name)) is not None:
+                # Its front end has lost its connection, and has it generated again.
+                self._end(before)
+            sink = BufferedSink(self, *own, buffering, work.continuation)
+            # Of an answer that resumes, all before must be in the request.
+            if not self._closed.is_set() and not (work.continuation and not buffering.block):
+                self._answers[buffering.name] = sink
+                self._count(sink)
+        if client.is_gone:
+            # It left before the sink was known.
+            self.leave(client)
+        return sink
+
+    def take(self, message: ForBuffered, client: ClientConnection) -> None:
+        """Do what a front end says of an answer."""
+        stopped: list[ClientSink] = []
+        with self.lock:
+            match message:
+                case Rejoin():
+                    self._rejoin(message, client)
+                case Left():
+                    stopped = self._left(message, client)
+                case Find():
+                    stopped = self._find(message, client)
+        self._stop(stopped)
+        self._flush()
+        if client.is_gone:
+            # It left before it had the answer.
+            self.leave(client)
+
+    def _rejoin(self, asked: Rejoin, client: ClientConnection) -> None:
+        sink = self._answers.get(asked.name)
+        if sink is None or sink.order.owner != asked.owner:
+            error = HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
+            self.send(client, failure_of(asked.id, error))
+        else:
+            self._num_reconnected += 1
+            sink.move(client, asked.id)
+            self._count(sink)
+
+    def _left(self, message: Left, client: ClientConnection) -> list[ClientSink]:
+        sink = client.leave(message.id)
+        if sink is None:
+            # It was moved, and its front end has been told.
+            return []
+        if isinstance(sink, BufferedSink):
+            if message.returns and sink.is_wanted:
+                self._be_alone([sink])
+                return []
+            self.drop(sink)
+        sink.is_gone = True
+        self.send(client, Ended(message.id))
+        return [sink]
+
+    def _find(self, asked: Find, client: ClientConnection) -> list[ClientSink]:
+        """Answer, and return the sinks whose requests are to be stopped."""
+        name = asked.key, asked.name
+        if name in self._deleted:
+            self.send(client, Found("deleted"))
+            return []
+        if (sink := self._responses.get(name)) is None or not sink.is_wanted:
+            self.send(client, Found())
+            return []
+        is_running = not sink.is_over
+        if asked.verb == "cancel" and is_running and sink.order.is_lasting:
+            sink.cancel()
+            self._behind.add(sink.client)
+        is_cancelled = sink.is_cancelled_by_client or (asked.verb == "cancel" and is_running)
+        blocks = sink.log.blocks() if sink.is_over else sink.log.blocks()[:1]
+        found = Found("running" if is_running else "over", sink.order, blocks[:1] + blocks[1:][-1:])
+        self.send(client, replace(found, state="cancelled") if is_cancelled else found)
+        if asked.verb == "delete" or (asked.verb == "cancel" and not sink.order.is_lasting):
+            self._end(sink)
+        elif sink.is_alone:
+            sink.start_window()
+        if asked.verb == "delete":
+            self._deleted[name] = None
+            if len(self._deleted) > MOST_DELETED:
+                del self._deleted[next(iter(self._deleted))]
+        return [sink] if is_running and asked.verb != "read" else []
+
+    def leave(self, client: ClientConnection) -> None:
+        """Buffer the answers of a front end that has gone for as long as clients may reconnect."""
+        with self.lock:
+            own = [
+                sink
+                for sink in self._answers.values()
+                if sink.client is client and not sink.is_alone
+            ]
+            for sink in own:
+                if not sink.is_wanted:
+                    self.drop(sink)
+                    sink.is_gone = True
+            alone = [sink for sink in own if not sink.is_gone]
+            self._be_alone(alone)
+        if alone:
+            _log.info("%d answers are buffered: their front end has gone", len(alone))
+
+    def _be_alone(self, sinks: Iterable[BufferedSink]) -> None:
+        for sink in sinks:
+            sink.be_alone()
+            if not self._is_watched:
+                self._is_watched = True
+                guarded_thread("lmi-buffered", self._watch).start()
+
+    def _watch(self) -> None:
+        """Delete answers whose time is over, while any is without a client."""
+        while not self._closed.wait(_LOOK_SECONDS):
+            with self.lock:
+                now = time.monotonic()
+                alone = [sink for sink in self._answers.values() if sink.is_alone]
+                for sink in [each for each in alone if each.ends_at <= now]:
+                    self._end(sink)
+                self._is_watched = bool(alone)
+            self._flush()
+            if not alone:
+                return
+
+    def close(self) -> None:
+        """Buffer nothing from now on."""
+        self._closed.set()
+        with self.lock:
+            for sink in list(self._answers.values()):
+                self.drop(sink)
+                sink.is_gone = sink.is_gone or sink.is_alone
+
+    def name(self, sink: BufferedSink, response_id: str) -> None:
+        """Find an answer by the id of its response too; the caller has the lock."""
+        if response_id and self.has(sink) and sink.order.key is not None:
+            sink.response_id = response_id
+            self._responses[sink.order.key, response_id] = sink
+
+    def add(self, sink: BufferedSink, parts: Sequence[Logged]) -> None:
+        """Log parts of an answer, within the bounds; the caller has the lock."""
+        if not self.has(sink):
+            return
+        sink.log.add(parts)
+        if sink.is_over:
+            sink.log.compress()
+        self._count(sink)
+        if sink.log.size > BUFFERED_BYTES:
+            self._end(sink)
+        while self._sizes.size > ALL_BUFFERED_BYTES:
+            of_one = self._sizes.largest_owner()
+            alone = (each for each in of_one if each.is_alone)
+            self._end(next(alone, None) or max(of_one, key=self._sizes.of))
+
+    def _count(self, sink: BufferedSink) -> None:
+        if self.has(sink):
+            self._sizes.add(sink, sink.log.size - self._sizes.of(sink), sink.owner)
+
+    def send(self, client: ClientConnection, message: msg.ToClient) -> None:
+        """Have a client get a message; the caller has the lock."""
+        client.store([message])
+        self._behind.add(client)
+
+    def _flush(self) -> None:
+        """Let what was stored leave, without the lock: where that fails, requests end."""
+        with self.lock:
+            behind, self._behind = self._behind, set()
+        for client in behind:
+            client.flush()
+
+    def _end(self, sink: BufferedSink) -> None:
+        """Delete an answer, and cancel it if it has no client."""
+        self.drop(sink)
+        self._num_lapsed += not sink.is_over
+        if sink.is_alone and not sink.is_over:
+            # Who looks in turn whether clients have gone ends it.
+            sink.is_gone = True
+            sink.end_wait()
+
+    def drop(self, sink: BufferedSink) -> None:
+        """Delete what is logged of an answer."""
+        if self.has(sink):
+            del self._answers[sink.order.name]
+            self._responses.pop((sink.order.key or "", sink.response_id), None)
+            self._sizes.forget(sink)
+            sink.log = ChunkLog()
+
+    def has(self, sink: BufferedSink) -> bool:
+        """Tell whether an answer is logged."""
+        return self._answers.get(sink.order.name) is sink

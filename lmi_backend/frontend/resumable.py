@@ -1,0 +1,290 @@
+"""Streams whose clients may reconnect, to this front end or another, for the events that they lack.
+
+The stub has the only log of an answer (`endpoint/buffered.py`). Events are counted here while they
+are written: a client that reconnects is sent the answer from its beginning, without what it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import secrets
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.clients.form import EVENTS, Ending, Restorable
+from lmi_backend.clients.lmi.handler_form import HandlerForm
+from lmi_backend.clients.reply import AdapterChange
+from lmi_backend.clients.responses.background import PATH, BackgroundForm
+from lmi_backend.errors import HttpError, LmiError, RequestError, UnavailableError
+from lmi_backend.frontend.http.bodies import aside, read_object
+from lmi_backend.frontend.relay import send_answer
+from lmi_backend.ipc.buffered import NOT_BUFFERED, Buffering
+from lmi_backend.ipc.chunk_log import block_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lmi_backend.clients.failure import ErrorResponse
+    from lmi_backend.clients.form import Form
+    from lmi_backend.clients.spec import Path, Read
+    from lmi_backend.engine_config import ModelInfo
+    from lmi_backend.frontend.answer import Answer
+    from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.model import Model
+    from lmi_backend.frontend.reading import Reading
+    from lmi_backend.generation import Chunk
+
+WANTED: Final = "x-lmi-resumable"
+"""Header of a request: 1 for ids of events, 0 for none where the model gives them."""
+LAST_ID: Final = "last-event-id"
+_ID: Final = re.compile(r"([\w-]{16})\.([0-9]{1,9})", re.ASCII)
+_NAME_BYTES: Final = 12
+_END: Final = b"\n\n"
+_PING: Final = b": ping\n"
+"""Has no empty line: after an id, clients read one as an event without data."""
+_OWN_ID: Final = b'"request_id"'
+_WAIT_SECONDS: Final = 5.0
+"""Time in which a front end that starts finds the models."""
+_LOOK_SECONDS: Final = 0.1
+
+
+class ResumableForm:
+    """Writes the events of an answer with their ids, those that its client lacks.
+
+    What is no stream of events is written as it is. Each chunk is written by itself: together, they
+    might make other events another time.
+
+    Args:
+        inner: makes the events.
+        name: of the answer. An id is the name, a dot and the number of the event.
+        skipped: events that the client has.
+    """
+
+    def __init__(self, inner: Form, name: str, skipped: int = 0) -> None:
+        self._inner, self._name, self._skipped = inner, name.encode(), skipped
+        self._count = 0
+        self._rest = b""
+        """The beginning of an event that is not complete."""
+        self._first = 0
+        """Events for which the first chunk stands; only who has them can be sent the others."""
+        self._has_begun = False
+
+    @property
+    def status(self) -> int:
+        """See `Form`."""
+        return self._inner.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """See `Form`."""
+        return self._inner.headers
+
+    @property
+    def is_over(self) -> bool:
+        """See `Form`."""
+        return self._inner.is_over
+
+    @property
+    def is_failed(self) -> bool:
+        """See `Form`."""
+        return self._inner.is_failed
+
+    def begin_after(self, num_events: int) -> None:
+        """Let the first chunk stand for so many events."""
+        self._first = num_events
+
+    def write(self, chunks: list[Chunk]) -> bytes:
+        """See `Form`.
+
+        Raises:
+            HttpError: not all events that the client lacks are there, or its last one is not (404).
+        """
+        if self._first > self._skipped:
+            raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
+        if self._first > self._count and chunks and isinstance(self._inner, Restorable):
+            first, *chunks = chunks
+            self._inner.restore(first, self._first)
+            self._count = self._first
+        data = b"".join(self._numbered(self._inner.write([chunk])) for chunk in chunks)
+        if self.is_over and self._rest:
+            data += self._numbered(_END)
+        if self._count < self._skipped:
+            if self.is_over:
+                raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
+        elif self._skipped and not (data or self._has_begun or self.is_over):
+            # Its client learns at once that it is back.
+            data = _PING
+        self._has_begun = self._has_begun or bool(data)
+        return data
+
+    def failure(self, error: LmiError) -> Ending:
+        """See `Form`."""
+        data, is_end = self._inner.failure(error)
+        return Ending(self._numbered(data), is_end=is_end)
+
+    def _numbered(self, data: bytes) -> bytes:
+        if not self.headers.get("content-type", "").startswith(EVENTS):
+            return data
+        *events, self._rest = (self._rest + data).split(_END)
+        lines = []
+        for event in events:
+            if (text := event.lstrip(b"\n")) and not _is_comment(text):
+                self._count += 1
+                if self._count > self._skipped:
+                    lines.append(b"id: %b.%d\n%b\n\n" % (self._name, self._count, text))
+        return b"".join(lines)
+
+    def so_far(self) -> tuple[int, bytes] | None:
+        """Return how many events came, and a block that stands for them; None if none can."""
+        taken = self._inner.taken() if isinstance(self._inner, Restorable) else None
+        return None if taken is None or self._rest else (self._count, block_of(taken))
+
+
+class _Client:
+    """The client of a buffered answer, as the answer knows it.
+
+    Args:
+        exchange: its request.
+        stream: writes what it gets.
+        is_back: whether it has reconnected.
+    """
+
+    def __init__(self, exchange: Exchange, stream: ResumableForm, *, is_back: bool) -> None:
+        self._exchange, self._stream, self._is_back = exchange, stream, is_back
+        self.begin_after, self.so_far = stream.begin_after, stream.so_far
+        self.returns = exchange.headers.get(WANTED) != "0"
+
+    def hand_over(self) -> Callable[[int], object] | None:
+        """Let the answer count for its key without the client.
+
+        Returns what is to be called at its end, with the tokens that came meanwhile.
+        """
+        exchange, key = self._exchange, self._exchange.key
+        if key is None or self._stream.is_over:
+            return None
+        exchange.key = None
+        tokens = exchange.num_tokens + (0 if self._is_back else exchange.num_prompt_tokens)
+        return lambda more: key.leave(tokens + more)
+
+
+class Resumable:
+    """Begins the streams whose clients may reconnect, and continues them.
+
+    Args:
+        reading: finds the model, and reads what the first request wanted.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    async def order(
+        self, exchange: Exchange, model: ModelInfo, asked: Read, data: bytes
+    ) -> Buffering | None:
+        """Return how the answer to a request is to be buffered; None if it is not.
+
+        Raises:
+            RequestError: the body chooses the id of a response which is buffered.
+        """
+        is_lasting = isinstance(asked.form, BackgroundForm)
+        if not is_lasting and not _is_resumable(exchange, model, asked):
+            return None
+        is_response = exchange.path == PATH
+        if is_response and _OWN_ID in data and (await read_object(data)).get("request_id"):
+            # Another may have it.
+            text = "would be the id of a response that is kept"
+            raise RequestError(text, field="request_id", accepted="nothing")
+        return Buffering(
+            secrets.token_urlsafe(_NAME_BYTES),
+            await _owner_of(exchange, data),
+            model.resume_window,
+            is_lasting=is_lasting,
+            key=exchange.key_digest if is_response else None,
+        )
+
+    async def send(
+        self,
+        exchange: Exchange,
+        answer: Answer,
+        form: ResumableForm,
+        failure_of: Callable[[LmiError], ErrorResponse],
+        *,
+        wrapped: Form | None = None,
+        is_back: bool = False,
+    ) -> None:
+        """Send an answer to its client, which may leave and reconnect.
+
+        Args:
+            wrapped: writes what `form` writes as something else.
+            is_back: whether it has reconnected.
+        """
+        exchange.ping_text = _PING
+        answer.client = _Client(exchange, form, is_back=is_back)
+        await send_answer(exchange, answer, wrapped or form, failure_of)
+        if is_back:
+            exchange.num_prompt_tokens = 0
+
+    async def come_back(self, path: Path, exchange: Exchange, data: bytes) -> None:
+        """Send a client the events after the one that it names.
+
+        Raises:
+            HttpError: nothing is buffered there for this client (404).
+            UnavailableError: the model is not there.
+            ClientGoneError: the client left while it waited for the model.
+        """
+        if (match := _ID.fullmatch(exchange.headers[LAST_ID].strip())) is None:
+            raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
+        model, asked = await self._read(path, exchange, data)
+        if isinstance(asked.work, AdapterChange):
+            raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
+        owner = await _owner_of(exchange, data)
+        order = Buffering(match[1], owner, model.info.resume_window)
+        answer = model.connection.rejoin(order, asked.work, exchange.tenant or asked.tenant)
+        form = ResumableForm(asked.form, match[1], int(match[2]))
+        failure = asked.failure or exchange.spec.failure
+        await self.send(exchange, answer, form, failure, is_back=True)
+
+    async def _read(self, path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
+        """Read a request as another front end did, which this one's client is back from."""
+        end = time.monotonic() + _WAIT_SECONDS
+        while True:
+            try:
+                return await self._reading.actions[path.action](path, exchange, data)
+            except UnavailableError:
+                if time.monotonic() > end:
+                    raise
+            except LmiError as error:
+                # Its answer would not have begun, if this front end knows its model.
+                if self._reading.models.are_complete or time.monotonic() > end:
+                    raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED) from error
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _is_resumable(exchange: Exchange, model: ModelInfo, asked: Read) -> bool:
+    """Tell whether the answer to a request gets ids, if it is a stream of events."""
+    wanted = exchange.headers.get(WANTED)
+    is_wanted = model.is_resumable if wanted is None else wanted.strip().lower() in ("1", "true")
+    if not is_wanted or not model.resume_window or isinstance(asked.work, AdapterChange):
+        return False
+    # Users' code may have ids of its own. Some formats know later that they are no events.
+    may_be_events = asked.form.headers.get("content-type", EVENTS).startswith(EVENTS)
+    return may_be_events and not isinstance(asked.form, HandlerForm)
+
+
+def _is_comment(event: bytes) -> bool:
+    return event.startswith(b":") and all(line[:1] == b":" for line in event.split(b"\n"))
+
+
+async def _owner_of(exchange: Exchange, data: bytes) -> str:
+    """Return a digest of what two requests for one answer have in common: key, path and body."""
+    begin = f"{exchange.key_digest} {exchange.path}\n".encode("utf-8", "surrogateescape")
+    return await aside(len(data), _digest, begin, data)
+
+
+def _digest(*parts: bytes) -> str:
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()

@@ -1,0 +1,84 @@
+"""What came of an answer, as bytes that a front end can read.
+
+The chunks of a stream are much alike. Compressed together, each takes some twenty bytes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.generation import Chunk, Delta
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Logged = msg.Output | msg.HttpOutput | msg.Failure
+"""A part of an answer; its number of the request means nothing here."""
+_BLOCK_BYTES: Final = 8 << 10
+"""Size of the parts that are compressed together, about."""
+_FAST: Final = 1
+_ANSWER_BYTES: Final = 2048
+"""Memory of an answer without its chunks, about."""
+_OBJECT_BYTES: Final = 100
+"""The same of a block."""
+
+
+class ChunkLog:
+    """The parts of an answer, in the order in which they came.
+
+    Args:
+        first: a block that stands for what came before from another process; empty for none.
+    """
+
+    def __init__(self, first: bytes = b"") -> None:
+        self._blocks = [first] if first else []
+        self._latest = bytearray()
+        self.size = _ANSWER_BYTES + len(first)
+        """Bytes of memory, about."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing came."""
+        return not (self._blocks or self._latest)
+
+    def add(self, parts: Sequence[Logged]) -> None:
+        """Keep parts; what becomes of them later does not matter."""
+        frame = encode(parts)
+        self._latest += frame
+        self.size += len(frame)
+        if len(self._latest) >= _BLOCK_BYTES:
+            self.compress()
+
+    def compress(self) -> None:
+        """Compress the latest parts."""
+        if self._latest:
+            data = zlib.compress(self._latest, _FAST)
+            self._blocks.append(data)
+            self.size += len(data) + _OBJECT_BYTES - len(self._latest)
+            self._latest = bytearray()
+
+    def blocks(self) -> list[bytes]:
+        """Return all of it, for `parts_in`."""
+        self.compress()
+        return list(self._blocks)
+
+
+def block_of(chunk: Chunk) -> bytes:
+    """Return a block of one chunk."""
+    return zlib.compress(encode([message_of(0, chunk)]), _FAST)
+
+
+def message_of(request_id: int, chunk: Chunk) -> msg.Output | msg.HttpOutput:
+    """Return the message that hands a chunk on."""
+    if isinstance(chunk, Delta):
+        return msg.Output(request_id, chunk)
+    return msg.HttpOutput(request_id, chunk)
+
+
+def parts_in(block: bytes) -> list[Logged]:
+    """Return the parts in a block."""
+    decoder: FrameDecoder[Logged] = FrameDecoder(Logged, limit=LARGEST_FRAME)
+    return decoder.feed(zlib.decompress(block))

@@ -1,0 +1,455 @@
+"""Answers whose clients leave and come back: on a real endpoint, as its front ends see it."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from msgspec.structs import replace
+
+from lmi_backend.endpoint import buffered
+from lmi_backend.endpoint.server import Endpoint
+from lmi_backend.errors import EngineDeadError
+from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.buffered import (
+    NOT_BUFFERED,
+    Buffering,
+    Ended,
+    Find,
+    Found,
+    Left,
+    Rejoin,
+    Rejoined,
+)
+from lmi_backend.ipc.chunk_log import block_of, parts_in
+from lmi_backend.ipc.frames import FrameDecoder, encode, receive
+from lmi_backend.token_ids import pack
+from tests.support.endpoints import open_endpoint, short_folder
+from tests.support.idle_workers import IdleWorkers
+from tests.support.waiting import HANG_SECONDS, wait_for
+
+folder = pytest.fixture(short_folder)
+EVENTS = {"content-type": "text/event-stream"}
+CHAT = HttpRequest("/v1/chat/completions", b'{"stream": true}')
+ORDER = Buffering("name", "owner", 600)
+RESPONSE = replace(ORDER, key="key")
+CREATED = b'data: {"type":"response.created","response":{"tools":[],"id":"resp"}}\n\n'
+
+
+class FrontEnd:
+    """A front end, as the endpoint sees it."""
+
+    opened: ClassVar[list["FrontEnd"]] = []
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._socket = socket.socket(socket.AF_UNIX)
+        self.opened.append(self)
+        self._socket.settimeout(HANG_SECONDS)
+        self._socket.connect(str(endpoint._address))
+        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 24)
+        self._messages: list[Any] = []
+        self.send(msg.Hello(msg.PROTOCOL, 1, keeps_ids=True))
+        assert isinstance(self.hear(), msg.Welcome)
+
+    def send(self, message: Any) -> None:
+        self._socket.sendall(encode([message]))
+
+    def hear(self) -> Any:
+        while not self._messages:
+            self._messages += receive(self._socket, self._decoder)
+        return self._messages.pop(0)
+
+    def die(self) -> None:
+        """Close the connection, as the kernel does for a process that is killed."""
+        self.close()
+        wait_for(lambda: not self._endpoint._clients)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def leave(self, number: int = 7, *, returns: bool = True) -> None:
+        """Say that a client has left, and wait until that is known."""
+        self.send(Left(number, returns))
+        self.send(msg.AskHealth())
+        while not isinstance(message := self.hear(), msg.Health):
+            self.heard = message
+
+    def rejoin(self, number: int = 5, name: str = "name", owner: str = "owner") -> Any:
+        self.send(Rejoin(number, name, owner))
+        return self.hear()
+
+    def find(self, key: str = "key", name: str = "resp", verb: Any = "read") -> Any:
+        self.send(Find(key, name, verb))
+        return self.hear()
+
+
+@pytest.fixture
+def endpoint(folder: Path) -> Iterator[Endpoint]:
+    endpoint = open_endpoint("m", IdleWorkers())
+    endpoint._service._cancellation.start()
+    endpoint._service._senders.ready.start()
+    yield endpoint
+    for front in FrontEnd.opened:
+        front.close()
+    FrontEnd.opened.clear()
+    endpoint.close()
+    endpoint._service._cancellation.stop()
+    endpoint._service._senders.ready.stop()
+
+
+@pytest.fixture
+def front(endpoint: Endpoint) -> FrontEnd:
+    return FrontEnd(endpoint)
+
+
+def _begin(
+    endpoint: Endpoint, front: FrontEnd, order: Buffering | None = ORDER, number: int = 7
+) -> int:
+    """Begin a chat; return the service's number of it."""
+    known = set(endpoint._service._states)
+    front.send(msg.SubmitHttp(number, CHAT, "", order))
+    wait_for(lambda: len(endpoint._service._states) > len(known))
+    (request,) = set(endpoint._service._states) - known
+    return request
+
+
+def _chunk(number: int, *, is_last: bool = False) -> HttpChunk:
+    first = {} if number else EVENTS
+    return HttpChunk(b"data: %d\n\n" % number, is_last, 200, first, 1, 3, pack([number]))
+
+
+def _say(endpoint: Endpoint, request: int, *chunks: HttpChunk) -> None:
+    endpoint._service.on_messages([msg.HttpOutput(request, chunk) for chunk in chunks])
+
+
+def _chunks(rejoined: Rejoined) -> list[Any]:
+    return [part.chunk for block in rejoined.blocks for part in parts_in(block)]  # type: ignore[union-attr]
+
+
+def _open(endpoint: Endpoint) -> int:
+    return endpoint._service.snapshot().open
+
+
+def test_an_answer_goes_on_without_its_front_end(endpoint: Endpoint, front: FrontEnd) -> None:
+    request = _begin(endpoint, front)
+    _say(endpoint, request, *map(_chunk, range(3)))
+    assert [front.hear().chunk for _ in range(3)] == [_chunk(each) for each in range(3)]
+    front.die()
+    # Events would travel in columns; these are kept all the same.
+    columns = msg.Events([request] * 2, [b"data: 3\n\n", b"data: 4\n\n"], [pack([3]), pack([4])])
+    endpoint._service.on_messages([columns])
+    assert endpoint.buffered.counts()["alone"] == 1
+    back = FrontEnd(endpoint)
+    messages = back.rejoin()
+    assert isinstance(messages, Rejoined)
+    assert [chunk.data for chunk in _chunks(messages)] == [b"data: %d\n\n" % n for n in range(5)]
+    assert b"".join(chunk.ids for chunk in _chunks(messages)) == b"".join(
+        pack([n]) for n in range(5)
+    )
+    # What follows comes as it does in a new request, and its end too.
+    _say(endpoint, request, _chunk(5), _chunk(6, is_last=True))
+    assert [back.hear() for _ in range(2)] == [
+        msg.HttpOutput(5, _chunk(5)),
+        msg.HttpOutput(5, _chunk(6, is_last=True)),
+    ]
+    assert _open(endpoint) == 0
+    # A whole answer is there until its client says that it does not return.
+    back.die()
+    third = FrontEnd(endpoint)
+    assert len(_chunks(third.rejoin())) == 7
+    third.leave(5, returns=False)
+    assert third.heard == Ended(5)
+    assert third.rejoin() == msg.Failure(5, "http", NOT_BUFFERED, status=404)
+    assert endpoint.buffered.counts() == {
+        "answers": 0, "alone": 0, "bytes": 0, "reconnections": 2, "lapsed": 0,
+    }  # fmt: skip
+
+
+def test_an_answer_goes_on_without_its_client(endpoint: Endpoint, front: FrontEnd) -> None:
+    """The front end is told of its end, and how much came meanwhile."""
+    request = _begin(endpoint, front)
+    _say(endpoint, request, _chunk(0))
+    front.hear()
+    front.leave()
+    _say(endpoint, request, _chunk(1), _chunk(2))
+    assert isinstance(front.rejoin(8), Ended)
+    assert len(_chunks(front.hear())) == 3
+    front.leave(8)
+    _say(endpoint, request, _chunk(3), _chunk(4, is_last=True))
+    assert front.hear() == Ended(8, 2)
+    # Of one that is over it is told at once.
+    assert len(_chunks(front.rejoin(9))) == 5
+    front.leave(9)
+    assert front.heard == Ended(9)
+    # And when it is deleted.
+    running = _begin(endpoint, front, replace(ORDER, name="late", seconds=0.1), 10)
+    _say(endpoint, running, _chunk(0))
+    front.hear()
+    front.leave(10)
+    assert front.hear() == Ended(10)
+    wait_for(lambda: _open(endpoint) == 0)
+    assert endpoint.buffered.counts()["lapsed"] == 1
+
+
+def test_who_does_not_own_it_gets_404(endpoint: Endpoint, front: FrontEnd) -> None:
+    request = _begin(endpoint, front)
+    _say(endpoint, request, _chunk(0))
+    front.die()
+    back = FrontEnd(endpoint)
+    for name, owner in (("name", "other"), ("other", "owner"), ("name", ""), ("", "")):
+        assert back.rejoin(name=name, owner=owner).status == 404
+    assert isinstance(back.rejoin(), Rejoined)
+
+
+def test_nothing_is_buffered_after_the_window(endpoint: Endpoint, front: FrontEnd) -> None:
+    running = _begin(endpoint, front, Buffering("running", "owner", 0.2))
+    whole = _begin(endpoint, front, Buffering("whole", "owner", 0.2), 8)
+    _say(endpoint, running, _chunk(0))
+    _say(endpoint, whole, _chunk(0), _chunk(1, is_last=True))
+    front.die()
+    wait_for(lambda: _open(endpoint) == 0)
+    wait_for(lambda: endpoint.buffered.counts()["answers"] == 0)
+    assert endpoint.buffered.counts()["bytes"] == 0
+    back = FrontEnd(endpoint)
+    assert {back.rejoin(name=name).status for name in ("running", "whole")} == {404}
+
+
+@pytest.mark.parametrize(
+    ("order", "chunks"),
+    [
+        (None, [_chunk(0)]),
+        # Its client has no event, and so no id.
+        (ORDER, []),
+        (ORDER, [HttpChunk(b"{", headers={"content-type": "application/json"})]),
+    ],
+)
+def test_what_nobody_can_return_for_ends_with_its_front_end(
+    endpoint: Endpoint, front: FrontEnd, order: Buffering | None, chunks: list[HttpChunk]
+) -> None:
+    request = _begin(endpoint, front, order)
+    _say(endpoint, request, *chunks)
+    front.die()
+    wait_for(lambda: _open(endpoint) == 0)
+    assert endpoint.buffered.counts()["answers"] == 0
+
+
+def test_the_rest_of_an_answer_that_another_stub_began_is_not_buffered(
+    endpoint: Endpoint, front: FrontEnd
+) -> None:
+    where = Continuation(pack([1]), 2, b"data: 0\n\n")
+    front.send(msg.SubmitHttp(7, HttpRequest(CHAT.path, CHAT.body, {}, where), "", ORDER))
+    front.send(msg.Submit(8, (GenerateRequest("a", continuation=where),), "", ORDER))
+    wait_for(lambda: _open(endpoint) == 2)
+    assert endpoint.buffered.counts()["answers"] == 0
+    # Its client cannot come back.
+    for number in (7, 8):
+        front.leave(number)
+        assert front.heard == Ended(number)
+    wait_for(lambda: _open(endpoint) == 0)
+
+
+def test_an_error_is_a_part_of_the_answer(endpoint: Endpoint, front: FrontEnd) -> None:
+    front.send(msg.Submit(7, (GenerateRequest("a"),), "", ORDER))
+    wait_for(lambda: _open(endpoint) == 1)
+    (request,) = endpoint._service._states
+    endpoint._service.on_messages([msg.Output(request, Delta("a", 1))])
+    front.die()
+    endpoint._service.on_death(0, EngineDeadError("it died"))
+    wait_for(lambda: _open(endpoint) == 0)
+    back = FrontEnd(endpoint)
+    (block,) = back.rejoin().blocks
+    output, failure = parts_in(block)
+    assert output.chunk.text == "a"  # type: ignore[union-attr]
+    assert isinstance(failure, msg.Failure)
+    assert (failure.kind, failure.message[:7]) == ("dead", "it died")
+
+
+def test_a_front_end_that_is_there_loses_the_answer_to_another(
+    endpoint: Endpoint, front: FrontEnd
+) -> None:
+    request = _begin(endpoint, front)
+    _say(endpoint, request, _chunk(0))
+    front.hear()
+    other = FrontEnd(endpoint)
+    assert isinstance(other.rejoin(), Rejoined)
+    message = front.hear()
+    assert (message.id, message.kind) == (7, "moved")
+    # Nor may it end what it has no more.
+    front.send(msg.Abort([7]))
+    front.leave(returns=False)
+    _say(endpoint, request, _chunk(1))
+    assert other.hear() == msg.HttpOutput(5, _chunk(1))
+    assert endpoint.buffered.counts()["answers"] == 1
+
+
+def test_what_a_front_end_aborts_is_not_buffered(endpoint: Endpoint, front: FrontEnd) -> None:
+    request = _begin(endpoint, front)
+    _say(endpoint, request, _chunk(0))
+    front.send(msg.Abort([7]))
+    wait_for(lambda: _open(endpoint) == 0)
+    assert endpoint.buffered.counts()["answers"] == 0
+
+
+@pytest.mark.parametrize("bound", ["BUFFERED_BYTES", "ALL_BUFFERED_BYTES"])
+def test_what_is_buffered_is_bounded(
+    endpoint: Endpoint, front: FrontEnd, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(buffered, bound, 100_000)
+    request = _begin(endpoint, front)
+    other = _begin(endpoint, front, Buffering("other", "owner", 600), 8)
+    _say(endpoint, request, _chunk(0))
+    _say(endpoint, other, _chunk(0))
+    front.die()
+    # Compressed, they take as much.
+    parts = [HttpChunk(os.urandom(5000), num_tokens=1, ids=pack([1])) for _ in range(40)]
+    for part in parts:
+        _say(endpoint, other, part)
+        assert endpoint.buffered.counts()["bytes"] < 110_000
+    # Nobody can return for it: it is not generated further.
+    wait_for(lambda: other not in endpoint._service._states)
+    back = FrontEnd(endpoint)
+    assert back.rejoin(name="other").status == 404
+
+
+def test_a_model_that_is_unloaded_buffers_nothing(endpoint: Endpoint, front: FrontEnd) -> None:
+    request = _begin(endpoint, front)
+    _say(endpoint, request, _chunk(0))
+    endpoint.close()
+    assert endpoint.buffered.counts()["answers"] == 0
+    wait_for(lambda: _open(endpoint) == 0)
+
+
+def test_a_key_of_many_answers_costs_no_other_key_its_own(
+    endpoint: Endpoint, front: FrontEnd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buffered, "ALL_BUFFERED_BYTES", 60_000)
+    part = HttpChunk(os.urandom(8000), num_tokens=1)
+    for number, tenant in enumerate(["one", *["other"] * 12]):
+        order = replace(ORDER, name=f"name {number}")
+        front.send(msg.SubmitHttp(number, CHAT, tenant, order))
+        wait_for(lambda: _open(endpoint) == 1)
+        (request,) = endpoint._service._states
+        _say(endpoint, request, _chunk(0), part, _chunk(1, is_last=True))
+        wait_for(lambda: _open(endpoint) == 0)
+    back = FrontEnd(endpoint)
+    assert isinstance(back.rejoin(name="name 0"), Rejoined)
+    assert back.rejoin(name="name 1").status == 404
+
+
+def _response(number: int, *, is_last: bool = False) -> HttpChunk:
+    """Return what comes of a response: its id comes after its beginning."""
+    data = (b"", CREATED, b"data: {}\n\n", b'data: {"done":1}\n\n')[number]
+    return HttpChunk(data, is_last, 200, {} if number else EVENTS, 1)
+
+
+def _ends(found: Found) -> list[bytes]:
+    return [part.chunk.data for block in found.blocks for part in parts_in(block)]  # type: ignore[union-attr]
+
+
+def test_a_response_is_found_by_its_id_and_key(endpoint: Endpoint, front: FrontEnd) -> None:
+    request = _begin(endpoint, front, RESPONSE)
+    _say(endpoint, request, _response(0))
+    # Nobody can know it before its first event.
+    assert isinstance(front.hear(), msg.HttpOutput)
+    assert front.find() == Found()
+    _say(endpoint, request, _response(1))
+    front.hear()
+    found = front.find()
+    assert (found.state, found.buffering, _ends(found)) == ("running", RESPONSE, [b"", CREATED])
+    front.close()
+    wait_for(lambda: endpoint.buffered.counts()["alone"] == 1)
+    other = FrontEnd(endpoint)
+    assert other.find().state == "running"
+    for name in (("key", ""), ("", "resp"), ("other", "resp"), ("key", "other")):
+        assert other.find(*name) == Found()
+    for _ in range(40):
+        _say(endpoint, request, HttpChunk(os.urandom(1000)))
+    _say(endpoint, request, _response(2), _response(3, is_last=True))
+    # Its beginning and its end.
+    found = other.find()
+    assert (found.state, len(found.blocks)) == ("over", 2)
+    assert (_ends(found)[:2], _ends(found)[-1]) == ([b"", CREATED], _response(3).data)
+    # What is over is not cancelled; without a client that stays it is deleted.
+    assert other.find(verb="cancel").state == "over"
+    assert other.find() == Found()
+    assert endpoint.buffered._responses == {}
+
+
+def test_what_a_client_cancels_is_buffered_as_it_is(endpoint: Endpoint, front: FrontEnd) -> None:
+    request = _begin(endpoint, front, replace(RESPONSE, is_lasting=True))
+    _say(endpoint, request, _response(0), _response(1))
+    assert [front.hear().chunk for _ in range(2)] == [_response(0), _response(1)]
+    other = FrontEnd(endpoint)
+    assert other.find(verb="cancel").state == "cancelled"
+    # Who reads it gets its end; what comes until the worker knows is nobody's.
+    assert front.hear().chunk == HttpChunk(is_last=True)
+    _say(endpoint, request, _response(2))
+    wait_for(lambda: _open(endpoint) == 0)
+    front.close()
+    wait_for(lambda: endpoint.buffered.counts()["alone"] == 1)
+    back = FrontEnd(endpoint)
+    found = back.find(verb="cancel")
+    assert (found.state, _ends(found)) == ("cancelled", [b"", CREATED, b""])
+    assert [chunk.data for chunk in _chunks(back.rejoin())] == [b"", CREATED, b""]
+    assert endpoint.buffered.counts()["answers"] == 1
+
+
+@pytest.mark.parametrize("is_lasting", [False, True])
+def test_what_a_client_deletes_is_found_no_more(
+    endpoint: Endpoint, front: FrontEnd, *, is_lasting: bool
+) -> None:
+    request = _begin(endpoint, front, replace(RESPONSE, is_lasting=is_lasting))
+    _say(endpoint, request, _response(0), _response(1))
+    assert [front.hear().chunk for _ in range(2)] == [_response(0), _response(1)]
+    assert FrontEnd(endpoint).find(verb="delete").state == "running"
+    assert front.hear().kind == "cancelled"
+    wait_for(lambda: _open(endpoint) == 0)
+    for verb in ("read", "cancel", "delete"):
+        assert front.find(verb=verb) == Found("deleted")
+    assert endpoint.buffered.counts()["answers"] == 0
+
+
+@pytest.mark.parametrize("data", [b"data: {response.created", b'data: {"response.created":1}'])
+def test_an_odd_beginning_has_no_id(endpoint: Endpoint, front: FrontEnd, data: bytes) -> None:
+    request = _begin(endpoint, front, RESPONSE)
+    _say(endpoint, request, HttpChunk(data, headers=EVENTS))
+    front.hear()
+    assert endpoint.buffered._responses == {}
+
+
+def test_the_time_of_a_lasting_one_begins_at_its_end(endpoint: Endpoint, front: FrontEnd) -> None:
+    lasting = _begin(endpoint, front, Buffering("lasting", "owner", 0.05, is_lasting=True))
+    other = _begin(endpoint, front, Buffering("other", "owner", 0.5), 8)
+    _say(endpoint, lasting, _chunk(0))
+    _say(endpoint, other, _chunk(0))
+    front.die()
+    wait_for(lambda: endpoint.buffered.counts()["answers"] == 1)
+    assert list(endpoint.buffered._answers) == ["lasting"]
+    wait_for(lambda: _open(endpoint) == 1)
+    _say(endpoint, lasting, _chunk(1, is_last=True))
+    wait_for(lambda: endpoint.buffered.counts()["answers"] == 0)
+    assert _open(endpoint) == 0
+
+
+def test_the_rest_of_an_answer_is_buffered_with_what_came_before(
+    endpoint: Endpoint, front: FrontEnd
+) -> None:
+    where = Continuation(pack([1]), 2, b"data: 0\n\n")
+    before = HttpChunk(headers=EVENTS)
+    work = HttpRequest(CHAT.path, CHAT.body, {}, where)
+    order = replace(ORDER, num_events=3, block=block_of(before))
+    front.send(msg.SubmitHttp(7, work, "", order))
+    wait_for(lambda: _open(endpoint) == 1)
+    # It was known to its client before anything comes.
+    front.die()
+    wait_for(lambda: endpoint.buffered.counts()["alone"] == 1)
+    back = FrontEnd(endpoint)
+    (request,) = endpoint._service._states
+    _say(endpoint, request, _chunk(1))
+    rejoined = back.rejoin()
+    assert (rejoined.num_events, rejoined.where) == (3, where)
+    assert _chunks(rejoined) == [before, _chunk(1)]
