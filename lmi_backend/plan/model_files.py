@@ -48,7 +48,7 @@ def check_model_files(folder: Path, *, has_tokenizer: bool, must_be_whole: bool)
     Args:
         folder: a model's, with config.json.
         has_tokenizer: whether the engine takes the tokenizer from it.
-        must_be_whole: refuse config.json alone, of which a plan can be made.
+        must_be_whole: refuse config.json alone, which is enough for a plan.
 
     Raises:
         PlanError: a file is missing, is cut, cannot be read or contradicts config.json.
@@ -60,7 +60,7 @@ def check_model_files(folder: Path, *, has_tokenizer: bool, must_be_whole: bool)
         return
     tensors = _tensors(folder, names)
     if not has_weights:
-        raise PlanError(f"{folder} has no weights: no file ends in {', '.join(_WEIGHTS[:3])}")
+        raise PlanError(f"{folder} has no weights, such as model.safetensors")
     for name in filter(names.__contains__, _READ):
         _read_json(folder / name)
     _compare(folder / _CONFIG, tensors)
@@ -129,16 +129,16 @@ def _compare(config: Path, tensors: Mapping[str, Tensor]) -> None:
     """Compare shapes with config.json, for the names that decoders of text have."""
     written = _read_json(config)
     text = written.get("text_config")
-    said = text if isinstance(text, dict) else written
+    fields = text if isinstance(text, dict) else written
     if (found := tensors.get(_EMBEDDING)) and found.dtype in _PLAIN and len(found.shape) > 1:
         pairs = zip(("vocab_size", "hidden_size"), found.shape, strict=False)
         for field, number in pairs:
-            expected = said.get(field)
+            expected = fields.get(field)
             if isinstance(expected, int) and expected != number:
                 problem = f"{_EMBEDDING} has {number}, and {config} has {field}={expected}"
                 raise PlanError(f"{config.parent / found.file}: {problem}")
     count = max((int(match[1]) + 1 for match in map(_LAYER.match, tensors) if match), default=0)
-    expected = said.get("num_hidden_layers")
+    expected = fields.get("num_hidden_layers")
     if count and isinstance(expected, int) and count < expected:
         problem = (
             f"has the weights of {count} layers, and {config} has num_hidden_layers={expected}"

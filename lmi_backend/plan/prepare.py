@@ -39,7 +39,7 @@ _LIBRARIES = ("vllm", "transformers")
 """Engines that read a model as its trainers leave it."""
 _LOAD_FORMATS = ("auto", "hf", "safetensors", "pt")
 _OTHER_TOKENIZER = {"tokenizer", "skip_tokenizer_init", "tokenizer_mode"}
-"""Arguments with which the folder may have no tokenizer, or one of another form."""
+"""Arguments with which the folder may have no tokenizer, or another kind of one."""
 
 Reach = Literal["local", "config", "model"]
 """What may be fetched: nothing, the model's config.json, or the model."""

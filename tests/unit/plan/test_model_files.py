@@ -59,7 +59,7 @@ def rewritten(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], N
     return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes())) and None
 
 
-def told(**fields: Any) -> Callable[[Path], None]:
+def configured(**fields: Any) -> Callable[[Path], None]:
     data = json.dumps(CONFIG | fields).encode()
     return rewritten("config.json", lambda _: data)
 
@@ -111,9 +111,15 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: (folder / "model.safetensors.index.json").write_text("{", "utf-8"),
         "model.safetensors.index.json is no JSON",
     ),
-    "wrong width": (told(hidden_size=16), r"embed_tokens.weight has 8, and .*hidden_size=16"),
-    "wrong vocabulary": (told(vocab_size=64), r"embed_tokens.weight has 32, and .*vocab_size=64"),
-    "layers missing": (told(num_hidden_layers=4), "weights of 2 layers, and .*num_hidden_layers=4"),
+    "wrong width": (configured(hidden_size=16), r"embed_tokens.weight has 8, and .*hidden_size=16"),
+    "wrong vocabulary": (
+        configured(vocab_size=64),
+        r"embed_tokens.weight has 32, and .*vocab_size=64",
+    ),
+    "layers missing": (
+        configured(num_hidden_layers=4),
+        "weights of 2 layers, and .*num_hidden_layers=4",
+    ),
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
     "tokenizer cut": (
         rewritten("tokenizer.json", lambda data: data[:5]),
