@@ -128,6 +128,8 @@ class Implementation:
     pools: bool = False
     """Whether it makes vectors as well as text."""
     takes_encoder_decoders: bool = True
+    reads_checkpoints: bool = False
+    """Whether it reads a model's folder as trainers leave it: weights, tokenizer, config.json."""
     reads_mistral: bool = False
     """Whether it reads models in Mistral's own format: params.json instead of config.json."""
     image: str = ""

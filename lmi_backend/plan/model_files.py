@@ -34,7 +34,7 @@ _PLAIN: Final = ("F32", "F16", "BF16")
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
 
 
-class Tensor(NamedTuple):
+class StoredTensor(NamedTuple):
     """A tensor of a safetensors file, by the file's table."""
 
     file: str
@@ -79,7 +79,7 @@ def _check_tokenizer(folder: Path, names: list[str], *, is_there: bool) -> None:
         _begin(folder / name, 1)
 
 
-def _tensors(folder: Path, names: list[str]) -> dict[str, Tensor]:
+def _tensors(folder: Path, names: list[str]) -> dict[str, StoredTensor]:
     """Return the tensors of all safetensors files; look that each weights file is whole."""
     for index in filter(names.__contains__, _INDICES):
         files = _read_json(folder / index).get("weight_map")
@@ -88,7 +88,7 @@ def _tensors(folder: Path, names: list[str]) -> dict[str, Tensor]:
         if lacking := sorted({str(each) for each in files.values()} - {*names}):
             shown = f"{lacking[0]}" + f" and {len(lacking) - 1} more" * (len(lacking) > 1)
             raise PlanError(f"{folder / index} names {shown}: not in the folder")
-    found: dict[str, Tensor] = {}
+    found: dict[str, StoredTensor] = {}
     for name in names:
         if name.endswith(".safetensors"):
             found.update(_table(folder / name))
@@ -99,7 +99,7 @@ def _tensors(folder: Path, names: list[str]) -> dict[str, Tensor]:
     return found
 
 
-def _table(path: Path) -> Iterator[tuple[str, Tensor]]:
+def _table(path: Path) -> Iterator[tuple[str, StoredTensor]]:
     """Yield the tensors of a file, by its head.
 
     Raises:
@@ -117,7 +117,7 @@ def _table(path: Path) -> Iterator[tuple[str, Tensor]]:
             whole = (
                 _LENGTH + length + max((t["data_offsets"][1] for t in table.values()), default=0)
             )
-            rows = [(name, Tensor(path.name, t["dtype"], t["shape"])) for name, t in table.items()]
+            rows = [(name, StoredTensor(path.name, t["dtype"], t["shape"])) for name, t in table.items()]
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise PlanError(f"{path} is no safetensors file: its table cannot be read") from error
     if size != whole:
@@ -125,7 +125,7 @@ def _table(path: Path) -> Iterator[tuple[str, Tensor]]:
     yield from rows
 
 
-def _compare(config: Path, tensors: Mapping[str, Tensor]) -> None:
+def _compare(config: Path, tensors: Mapping[str, StoredTensor]) -> None:
     """Compare shapes with config.json, for the names that decoders of text have."""
     written = _read_json(config)
     text = written.get("text_config")

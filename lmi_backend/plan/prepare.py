@@ -35,8 +35,6 @@ _CONFIG = "config.json"
 _QUANTISATION = "hf_quant_config.json"
 """ModelOpt's file; some config.json say nothing of its content."""
 
-_LIBRARIES = ("vllm", "transformers")
-"""Engines that read a model as its trainers leave it."""
 _LOAD_FORMATS = ("auto", "hf", "safetensors", "pt")
 _OTHER_TOKENIZER = {"tokenizer", "skip_tokenizer_init", "tokenizer_mode"}
 """Arguments with which the folder may have no tokenizer, or another kind of one."""
@@ -99,7 +97,7 @@ def plan_model(
 def _check_files(options: LmiOptions, model: str, *, must_be_whole: bool) -> None:
     """Refuse a local model whose files the engine could not load."""
     is_usual = options[vllm.LOAD_FORMAT] in _LOAD_FORMATS
-    reads_files = options.choice.spec.implementation.library in _LIBRARIES
+    reads_files = options.choice.spec.implementation.reads_checkpoints
     if is_usual and reads_files and os.path.isfile(os.path.join(model, _CONFIG)):
         has_tokenizer = not options.passthrough.keys() & _OTHER_TOKENIZER
         check_model_files(Path(model), has_tokenizer=has_tokenizer, must_be_whole=must_be_whole)

@@ -21,6 +21,7 @@ SPEC: Final = EngineSpec(
         engine="lmi_backend.engines.transformers.engine:TransformersEngine",
         follower="lmi_backend.engines.transformers.engine:TransformersFollower",
         library="transformers",
+        reads_checkpoints=True,
         image="vllm",
         sizes=Sizes("max_batch_size"),
         arguments={

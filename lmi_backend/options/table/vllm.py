@@ -127,6 +127,7 @@ SPEC: Final = EngineSpec(
             "it has no allowed_media_domains, by which it is kept to the hosts it may fetch from",
         ),
         pools=True,
+        reads_checkpoints=True,
         reads_mistral=True,
         image="vllm",
         # LMI-Dist served these; vLLM itself never has.
