@@ -155,18 +155,13 @@ class Answer:
 
     def put(self, chunk: Chunk) -> None:
         """Take a chunk from the connection."""
-        if not self._blocks:
-            self._note(chunk)
-        forward = self.forward if self._waiting is not None else None
-        if forward is None or not forward.take(chunk):
-            self._keep(chunk)
-
-    def _note(self, chunk: Chunk) -> None:
-        """Keep what a chunk tells about where to resume."""
         if chunk.is_last:
             self.progress = None
         elif self.progress is not None and self.progress.add(chunk):
             self._connection.acknowledged(self)
+        forward = self.forward if self._waiting is not None else None
+        if forward is None or not forward.take(chunk):
+            self._keep(chunk)
 
     def rejoin(self, rejoined: Rejoined, progress: Progress | None) -> None:
         """Take what is buffered of it.
@@ -180,24 +175,22 @@ class Answer:
             self.client.begin_after(rejoined.num_events)
         self._wake()
 
-    async def _next_block(self) -> list[Chunk]:
-        # There may be many, and others are to run too.
-        await asyncio.sleep(0)
-        self.progress, chunks = self._after, []
+    def _next_block(self) -> list[Chunk]:
+        chunks: list[Chunk] = []
         for part in parts_in(self._blocks.pop()):
             if isinstance(part, msg.Failure):
                 self.fail(error_of(part))
-                continue
-            chunks.append(part.chunk)
-            if not self._is_resumed:
-                self._note(part.chunk)
-        self._is_resumed = False
-        self._after, self.are_old = self.progress, True
-        if not self._blocks:
-            for chunk in self._chunks:
-                self._note(chunk)
-        else:
-            self.progress = None
+            else:
+                chunks.append(part.chunk)
+        # What came meanwhile follows. The ids of what the first one stands for are known.
+        known = [] if self._is_resumed else chunks
+        for chunk in known if self._blocks else (*known, *self._chunks):
+            if chunk.is_last:
+                self._after = None
+            elif self._after is not None:
+                self._after.add(chunk)
+        self._is_resumed, self.are_old = False, True
+        self.progress = None if self._blocks else self._after
         return chunks
 
     def _keep(self, chunk: Chunk) -> None:
@@ -248,7 +241,10 @@ class Answer:
             finally:
                 self._waiting = None
         if self._blocks:
-            return await self._next_block()
+            # There may be many, and others are to run too.
+            await asyncio.sleep(0)
+        if self._blocks:
+            return self._next_block()
         self.are_old = False
         if not self._chunks and self._error is not None:
             raise self._error
@@ -274,6 +270,7 @@ class Answer:
             self._leave(self.client, is_open=is_open)
 
     def _leave(self, client: ReturningClient, *, is_open: bool) -> None:
+        self._blocks = []
         if not self._has_left:
             self._has_left = True
             when_ended = client.hand_over() if is_open else None

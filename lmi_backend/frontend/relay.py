@@ -149,11 +149,10 @@ class _Forward:
 
 async def _send_part(exchange: Exchange, form: Form, data: bytes) -> None:
     """Send the next bytes; an answer that is complete at once gets its length, but no stream."""
-    is_stream = form.headers.get("content-type", "").startswith(EVENTS)
-    if not exchange.status and form.is_over and not is_stream:
-        await exchange.respond(form.status, data, form.headers)
-        return
     if not exchange.status:
+        if form.is_over and not form.headers.get("content-type", "").startswith(EVENTS):
+            await exchange.respond(form.status, data, form.headers)
+            return
         await exchange.start(form.status, form.headers)
     await exchange.write(data, is_last=form.is_over)
 
