@@ -46,7 +46,7 @@ class Answering:
         """Answer a request that came to a path of one of the reader's actions.
 
         Raises:
-            HttpError: it names a response that is not kept, and there are several models (404).
+            HttpError: it names a response that is not buffered, and there are several models (404).
         """
         if is_by_id(exchange) and len(self._reading.models.all()) > 1:
             # No model is named on these paths: none of several is asked.

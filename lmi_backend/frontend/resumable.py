@@ -194,7 +194,7 @@ class Resumable:
         is_response = exchange.path == PATH
         if is_response and _OWN_ID in data and (await read_object(data)).get("request_id"):
             # Another may have it.
-            text = "would be the id of a response that is kept"
+            text = "would be the id of a response that is buffered"
             raise RequestError(text, field="request_id", accepted="nothing")
         return Buffering(
             secrets.token_urlsafe(_NAME_BYTES),

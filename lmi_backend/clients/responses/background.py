@@ -1,6 +1,6 @@
 """Responses in the background: OpenAI's `background: true`, whose client need not stay.
 
-The engine makes a stream of it, which is kept; from that come the states that a client requests.
+The engine makes a stream of it, which is buffered: the states come from that.
 """
 
 from __future__ import annotations
