@@ -14,8 +14,7 @@ _COHERE: Final = "vLLM serves it with Cohere's library alone; chats are served a
 _REASONS: Final[dict[str, str]] = {
     "/sleep /wake_up /is_sleeping": f"{_ONE_WORKER}; operators unload and load models at /models",
     "/pause /resume /is_paused": f"{_ONE_WORKER}; `lmi-backend drain` lets requests end",
-    "/release_kv_cache_memory /reset_prefix_cache /reset_mm_cache"
-    " /reset_encoder_cache": _ONE_WORKER,
+    "/release_kv_cache_memory": _ONE_WORKER,
     "/start_profile /stop_profile": f"{_ONE_WORKER}; use py-spy or nsys on the worker",
     "/abort_requests": "a request stops when its connection is closed",
     "/collective_rpc": "it calls any method of the engine",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _DEEPEST: Final = 512
 """Levels of a request; what a grammar may have is less (option.max_structure_depth)."""
-Command = msg.SetAdapter | msg.Manage
+Command = msg.SetAdapter | msg.Manage | msg.SubmitHttp
 """What a worker is told to do that is no request for an answer."""
 
 

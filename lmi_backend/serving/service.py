@@ -18,6 +18,7 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lmi_backend.clients.openai.paths import RESETS
 from lmi_backend.errors import (
     CancelledError,
     EngineDeadError,
@@ -96,6 +97,10 @@ class Service:
         """
         if not isinstance(work, HttpRequest):
             self._limits.check_structures(work)
+        elif work.path in RESETS:
+            send = partial(self._command, msg.SubmitHttp(0, work))
+            send_to_all(self._workers.stats(), sink, send)
+            return
         self._start(*new_request(next(self._ids), work, sink, self._deadline(seconds), tenant))
 
     def adapt(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.openai.paths import TOKENS
+from lmi_backend.clients.openai.paths import RESETS, TOKENS
 from lmi_backend.errors import CancelledError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
@@ -349,3 +349,12 @@ def test_a_prompt_may_be_rendered_and_answered_as_tokens(engine: Any) -> None:
     for wrong in ({"sampling_params": {"n": 2}}, {"features": {"mm_hashes": {}}}):
         assert ask(engine, TOKENS, {"token_ids": ids, "sampling_params": {}} | wrong)[0] == 400
     assert ask(engine, "/tokenizer_info")[0] == 404
+
+
+def test_a_cache_is_emptied_where_the_engine_has_it(engine: Any) -> None:
+    for path in RESETS:
+        status, answer = ask(engine, path)
+        if engine.plan.engine == "vllm":
+            assert (status, answer) == (200, {"success": True}), path
+        else:
+            assert status == 404

@@ -6,7 +6,7 @@ from typing import Final
 
 from lmi_backend.clients.openai.errors import openai_failure
 from lmi_backend.clients.openai.form import RefusingForm
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS, MODELS, TOKENS
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS, MODELS, RESETS, TOKENS
 from lmi_backend.clients.spec import ANYBODY, OPERATOR, RELAY, STORED, UPLOAD, ClientSpec, Path
 
 
@@ -46,6 +46,7 @@ SPEC: Final = ClientSpec(
             for word in ("render", "derender")
         ),
         Path("/tokenizer_info", STORED, "GET", OPERATOR),
+        *(Path(each, STORED, "POST", OPERATOR) for each in RESETS),
         Path(MODELS, "list models", "GET", by_tensor=True),
         Path(f"{MODELS}/{{model:path}}", "show model", "GET"),
         Path("/v1/load_lora_adapter", "load adapter", who=OPERATOR),

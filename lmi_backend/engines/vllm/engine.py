@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
+from lmi_backend.clients.form import JSON
+from lmi_backend.clients.openai.paths import RESETS
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.bodies import check_sampling
@@ -57,8 +59,9 @@ from lmi_backend.errors import (
     EngineDeadError,
     LmiError,
     RequestError,
+    UnavailableError,
 )
-from lmi_backend.generation import GenerateRequest, HttpRequest
+from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest, openai_error
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.options.signature import installed_version
 from lmi_backend.structures import check_structures
@@ -192,7 +195,21 @@ class VllmEngine(Engine):
     def _read_capacity(self) -> None:
         self._capacity = capacity(self._engine.vllm_config)
 
+    async def _reset(self, path: str) -> HttpChunk:
+        """Empty a cache, by vLLM's method of the path's name."""
+        reset = getattr(self._engine, path.removeprefix("/"), None)
+        if reset is None or is_rank():
+            # The schedulers of ranks have to know the same.
+            return openai_error(404, f"{path} is not served by this engine")
+        if await compat.settled(reset()) is False:
+            raise UnavailableError("running requests hold the cache")
+        data, headers = b'{"success":true}', {"content-type": JSON}
+        return HttpChunk(data, is_last=True, headers=headers)
+
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
+        if request.path in RESETS:
+            sink.take(await self._reset(request.path))
+            return
         if request.path in TOKEN_PATHS:
             sink.take(
                 await tokens.answer_tokens(

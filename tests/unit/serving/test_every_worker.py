@@ -2,7 +2,9 @@
 
 import pytest
 
+from lmi_backend.clients.openai.paths import RESETS
 from lmi_backend.errors import RequestError
+from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
 from tests.support.service_bench import Bench, Sink
@@ -30,6 +32,17 @@ def test_an_adapter_is_loaded_in_every_worker_and_answered_once() -> None:
     bench.answer(2)
     assert sink.ends == ["answered"]
     assert bench.service.snapshot().open == 1
+
+
+@pytest.mark.parametrize("path", RESETS)
+def test_a_cache_is_emptied_in_every_worker(path: str) -> None:
+    bench = Bench(2)
+    bench.service.submit(HttpRequest(path, b"", {":method": "POST"}), sink := Sink())
+    assert [list(each) for each in bench.workers.requests] == [[1], [2]]
+    for number in (1, 2):
+        assert sink.ends == []
+        bench.answer(number)
+    assert sink.ends == ["answered"]
 
 
 @pytest.mark.parametrize("refusing", [1, 2])
