@@ -14,7 +14,7 @@ from lmi_backend.errors import HttpError
 from lmi_backend.frontend.adapters import manage
 from lmi_backend.frontend.background import NO_RESPONSE, BeginningForm, Responses, is_by_id
 from lmi_backend.frontend.relay import send_answer
-from lmi_backend.frontend.resumable import LAST_ID, Resumable, ResumableForm
+from lmi_backend.frontend.resumable import LAST_ID, ResumableForm, ResumableStreams
 
 if TYPE_CHECKING:
     from lmi_backend.clients.spec import Path, Read
@@ -38,7 +38,7 @@ class Answering:
 
     def __init__(self, reading: Reading, limit: int, seconds: float) -> None:
         self._reading, self._limit, self._seconds = reading, limit, seconds
-        self._streams = Resumable(reading)
+        self._streams = ResumableStreams(reading)
         self._responses = Responses(reading.models, self._streams)
         self._dropped = DroppedParameters()
 
@@ -64,7 +64,7 @@ class Answering:
     async def come_back(self, path: Path, exchange: Exchange) -> bool:
         """Answer a request about a buffered answer; return false if it is about none.
 
-        Raises as `Resumable.come_back` and `Responses` do.
+        Raises as `ResumableStreams.come_back` and `Responses` do.
         """
         if not self.is_back(exchange):
             return False

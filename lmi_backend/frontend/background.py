@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.model import Model
     from lmi_backend.frontend.models import Models
-    from lmi_backend.frontend.resumable import Resumable
+    from lmi_backend.frontend.resumable import ResumableStreams
     from lmi_backend.generation import Chunk
     from lmi_backend.ipc.buffered import Found
 
@@ -95,7 +95,7 @@ class Responses:
         streams: sends the rest of one that is followed.
     """
 
-    def __init__(self, models: Models, streams: Resumable) -> None:
+    def __init__(self, models: Models, streams: ResumableStreams) -> None:
         self._models, self._streams = models, streams
 
     async def answer(self, exchange: Exchange, model: Model, found: Found) -> None:

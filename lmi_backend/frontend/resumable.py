@@ -170,7 +170,7 @@ class _Client:
         return lambda more: key.leave(tokens + more)
 
 
-class Resumable:
+class ResumableStreams:
     """Begins the streams whose clients may reconnect, and continues them.
 
     Args:

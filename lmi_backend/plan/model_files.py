@@ -117,7 +117,9 @@ def _table(path: Path) -> Iterator[tuple[str, StoredTensor]]:
             whole = (
                 _LENGTH + length + max((t["data_offsets"][1] for t in table.values()), default=0)
             )
-            rows = [(name, StoredTensor(path.name, t["dtype"], t["shape"])) for name, t in table.items()]
+            rows = [
+                (name, StoredTensor(path.name, t["dtype"], t["shape"])) for name, t in table.items()
+            ]
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise PlanError(f"{path} is no safetensors file: its table cannot be read") from error
     if size != whole:

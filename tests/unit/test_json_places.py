@@ -73,6 +73,7 @@ NOT_OF_CLIENTS = {
     "clients/triton/body.py": "members of known types, of a body whose values are counted",
     "clients/triton/inference.py": "members of known types, of a body whose values are counted",
     "clients/answers.py": "fields whose values are not read, of an outline or a small body",
+    "endpoint/buffered_sink.py": "the first event of an answer",
     "triton/load.py": "Triton's configuration of the model",
     "triton/model.py": "Triton's configuration of the model",
     "worker/handlers/completion.py": "an answer",
