@@ -70,7 +70,7 @@ class ConfigurationError(LmiError):
     code = "INVALID_ARG"
 
     def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(printable(problem, 2 * _PROBLEM) for problem in problems))
+        super().__init__("\n".join(_line(problem, 2 * _PROBLEM) for problem in problems))
 
 
 class OptionError(ConfigurationError):
@@ -92,7 +92,7 @@ class OptionError(ConfigurationError):
         hint = f"; accepted: {accepted}" if accepted else ""
         self.option, self.origin = option, origin
         # What is wrong may quote a part of the value, or of a file that it names.
-        self.problem = printable(f"{problem}{hint}", _PROBLEM)
+        self.problem = _line(f"{problem}{hint}", _PROBLEM)
         """What is wrong, without the option and its origin."""
         super().__init__(f"{origin}: {written} {self.problem}")
 
@@ -244,6 +244,11 @@ class NotSentError(ConnectionLostError):
 def lmi_status(error: LmiError) -> int:
     """Return the HTTP status with which LMI answers an error."""
     return HTTP_STATUS[error.code] if error.code in ("UNAVAILABLE", "NOT_FOUND") else LMI_ERROR
+
+
+def _line(problem: str, limit: int) -> str:
+    """Return a problem in one line: engines' errors have several."""
+    return printable(" ".join(filter(None, map(str.strip, problem.splitlines()))), limit)
 
 
 def _repr(value: object) -> str:

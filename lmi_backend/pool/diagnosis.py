@@ -10,6 +10,8 @@ _LESS_MEMORY: Final = (
     "option.max_rolling_batch_prefill_tokens, raise option.tensor_parallel_degree, or quantise the "
     "model (option.quantize)"
 )
+# The last frame of a traceback that is of a tokenizer, and JSON's below it.
+_IN_TOKENIZER: Final = r'File "[^"\n]*tokeniz[^"\n]*", line .*\n(?:.*\n){0,16}?.*\b'
 _CAUSES: Final = (
     (
         r"No available memory for the cache blocks|larger than the available KV cache memory"
@@ -22,9 +24,9 @@ _CAUSES: Final = (
         "another process uses the GPU: stop it, or lower option.gpu_memory_utilization",
     ),
     (
-        r"Available memory on node .* is less than desired",
-        "other processes use the host's memory: stop them, lower option.gpu_memory_utilization, or "
-        "set VLLM_CPU_KVCACHE_SPACE",
+        r"Available memory on node .* is less than (?:desired|requested)",
+        "the host has less memory free: stop other processes, lower option.gpu_memory_utilization, "
+        "or lower VLLM_CPU_KVCACHE_SPACE",
     ),
     (
         r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY"
@@ -37,6 +39,10 @@ _CAUSES: Final = (
         f"the host's memory is full: {_LESS_MEMORY}",
     ),
     (
+        r"Disk quota exceeded|os error 122",
+        "this user's disk quota is used up: make room, or set HF_HOME to a folder on another disk",
+    ),
+    (
         r"No space left on device|unable to .* shared memory|Bus error",
         "a disk or /dev/shm is full: give the container more shared memory (docker --shm-size), "
         "or make room where HF_HOME is",
@@ -44,6 +50,36 @@ _CAUSES: Final = (
     (
         r"SafetensorError|MetadataIncompleteBuffer|PytorchStreamReader failed",
         "a file of weights is cut short or damaged: remove it, and download it again",
+    ),
+    (
+        r"Cannot find any model weights|[Nn]o file named [\w.]+.* found in directory"
+        r"|does not appear to have (?:a|any) files? named \S*(?:safetensors|bin)",
+        "the model's folder has no weights: put its *.safetensors there, or correct "
+        "option.model_id",
+    ),
+    (
+        r"No such file or directory: '?(?P<file>[^'\n]*\.(?:safetensors|bin|pt|gguf))",
+        "\\g<file> is missing: download the model again",
+    ),
+    (
+        r"size of tensor a .* must match the size of tensor b|size mismatch for \S+"
+        r"|Attempted to load weight .* into parameter|ignore_mismatched_sizes"
+        r"|exceeds dimension size|shape '.*' is invalid for input of size"
+        r"|There is no module or parameter named|weights were not initialized from checkpoint"
+        r"|expand\(.*the number of sizes|loaded_weight\.(?:shape|size\(\)) ==",
+        "config.json and the weights are of different models: take both from one release",
+    ),
+    (
+        r"Couldn't instantiate the backend tokenizer|Can't load tokenizer for"
+        r"|Unable to load vocabulary from file",
+        "the model's folder has no tokenizer that can be loaded: put its tokenizer.json and "
+        "tokenizer_config.json there",
+    ),
+    (
+        rf"{_IN_TOKENIZER}(?:JSONDecodeError|KeyError|UnicodeDecodeError|TypeError|Exception):"
+        r"|untagged enum ModelWrapper",
+        "tokenizer.json or tokenizer_config.json in the model's folder is damaged: download them "
+        "again",
     ),
     (
         r"401 Unauthorized|Invalid user token|Invalid username or password",
@@ -75,6 +111,38 @@ _CAUSES: Final = (
         r"no kernel image is available|CUDA driver version is insufficient",
         "the GPU or its driver does not fit the engine's CUDA build",
     ),
+    (
+        r"Failed to infer device type|Found no NVIDIA driver|libcuda\.so\.1: cannot open shared",
+        "the engine sees no GPU: start the container with --gpus all, or install the driver",
+    ),
+    (
+        r"NCCL error|DistBackendError|nccl\w+Error",
+        "the GPUs do not reach each other: give the container more shared memory (docker "
+        "--shm-size), and set NCCL_DEBUG=INFO to have the reason in the log",
+    ),
+    (
+        r"Failed to find C compiler|No working C\+\+ compiler|Could not find nvcc"
+        r"|CUDA_HOME environment variable is not set|nvcc: not found|Ninja is required"
+        r"|No such file or directory: '\S*(?:nvcc|ninja|gcc|g\+\+|clang)'|Python\.h: No such file",
+        "the engine compiles kernels, and has nothing to do it with: install a C++ compiler, "
+        "Python's headers, ninja and CUDA's nvcc, or set option.enforce_eager=true",
+    ),
+    (
+        r"(?:Read-only file system|os error 30\)|Permission denied|os error 13\))"
+        r"(?::(?P<file> '[^'\n]+'))?",
+        "the engine's user may not use a file or folder\\g<file>: change its owner or its mode, "
+        "mount it writable, or set HF_HOME and XDG_CACHE_HOME to folders that can be written",
+    ),
+    (
+        r"packages that were not found in your environment: (?P<names>[\w, .-]+?)\. Run",
+        "the model's code needs \\g<names>: install that for the engine's Python",
+    ),
+    (
+        r"requires the (?P<name>\S+) library but it was not found"
+        r"|(?:ModuleNotFoundError|ImportError): No module named '(?P<module>[\w.]+)'",
+        "the engine's Python lacks \\g<name>\\g<module>: install it there "
+        "(option.pythonExecutable names that Python)",
+    ),
 )
 
 
@@ -97,8 +165,8 @@ def likely_cause(lines: str, *, memory_kills: int = 0) -> str:
         memory_kills: processes that the kernel has killed meanwhile for want of memory.
     """
     for pattern, advice in _CAUSES:
-        if re.search(pattern, lines):
-            return advice
+        if found := re.search(pattern, lines):
+            return found.expand(advice)
     if memory_kills:
         return f"the kernel killed a process because the host's memory is full: {_LESS_MEMORY}"
     return ""

@@ -23,7 +23,7 @@ from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.plan.host_memory import memory_kills
 from lmi_backend.pool.connection import POLL_SECONDS, Connection
 from lmi_backend.pool.diagnosis import likely_cause, with_root_cause
-from lmi_backend.pool.load_failure import LAST_LINES, LIKELY
+from lmi_backend.pool.load_failure import LAST_LINES, LIKELY, kept
 from lmi_backend.pool.process import describe_exit
 from lmi_backend.pool.rank_group import RankGroup, Worker
 
@@ -179,7 +179,7 @@ class StartingWorker:
                     lines = self._process.kept_lines()
                     advice = self._advice(f"{text}\n{lines}")
                     text = self._process.redact(with_root_cause(text, lines))
-                    raise ConfigurationError(text + advice)
+                    raise ConfigurationError(text + advice + kept(self._name, lines))
                 case _ if isinstance(message, kind):
                     return message
                 case _:
@@ -201,8 +201,9 @@ class StartingWorker:
         if refusals:
             problem += f"; {refusals}"
         lines = self._process.last_lines()
-        advice = self._advice(self._process.kept_lines())
-        raise WorkerStartError(f"{problem}{advice}{LAST_LINES}{lines}")
+        all_lines = self._process.kept_lines()
+        problem += self._advice(all_lines) + kept(self._name, all_lines)
+        raise WorkerStartError(f"{problem}{LAST_LINES}{lines}")
 
     def _advice(self, words: str) -> str:
         cause = likely_cause(words, memory_kills=memory_kills() - self._memory_kills)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import tempfile
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from lmi_backend.errors import ConfigurationError
 from lmi_backend.printable import cut
+from lmi_backend.private_folders import private_folder
 
 LIKELY: Final = "; likely cause: "
 """Stands between what happened and what to do about it."""
 LAST_LINES: Final = ". Its last lines:\n"
 """Stands before what the worker said."""
+_KEPT: Final = "; its last lines are in "
+"""Stands before the name of the file that has them."""
 # Triton's and its Python backend's own words before ours, and where in our code they were raised.
 _HEAD: Final = re.compile(
     r"^(?:load failed for model '[^']*': )?(?:version \S+ is at UNAVAILABLE state: )?"
@@ -18,6 +26,8 @@ _HEAD: Final = re.compile(
 )
 _PLACE: Final = "\n\nAt:"
 _NO_ADVICE: Final = "read the model's lines in the log (--log-file FILE, or -v)"
+_NOT_IN_NAMES: Final = re.compile(r"[^\w.-]")
+_LONGEST_NAME: Final = 100
 # Our own errors say what to do after what is wrong.
 _OWN_ADVICE: Final = re.compile(r"; (?=(?:check|install|request|run|set|start|stop|use) )")
 _LONGEST: Final = 600
@@ -34,6 +44,23 @@ def first_line(text: str) -> str:
     return text.partition(LAST_LINES)[0].partition("\n")[0]
 
 
+def kept(worker: str, lines: str) -> str:
+    """Keep a worker's last lines in a file; return the words that name it, or an empty text.
+
+    The file replaces that of the worker's last failure, so that a server which tries for ever
+    fills no disk.
+    """
+    if not lines:
+        return ""
+    name = f"{_NOT_IN_NAMES.sub('_', worker)[-_LONGEST_NAME:]}.log"
+    # What cannot be kept must not hide why the worker failed.
+    with contextlib.suppress(OSError, ConfigurationError):
+        folder = private_folder(Path(tempfile.gettempdir()) / f"lmi-failed-starts-{os.getuid()}")
+        (folder / name).write_text(f"{lines}\n", "utf-8")
+        return f"{_KEPT}{folder / name}"
+    return ""
+
+
 class LoadFailure(NamedTuple):
     """A model that is not served."""
 
@@ -42,12 +69,15 @@ class LoadFailure(NamedTuple):
     """In one line."""
     advice: str
     """What to do about it."""
+    file: str = ""
+    """Has the last lines of the worker."""
 
     @classmethod
     def of(cls, model: str, reason: str) -> LoadFailure:
         """Return what Triton's index gives as the reason."""
         text = _HEAD.sub("", reason.strip()).partition(_PLACE)[0]
         message, _, lines = text.partition(LAST_LINES)
+        message, _, file = message.partition(_KEPT)
         cause, _, advice = message.partition(LIKELY)
         if not advice and not lines and (own := _OWN_ADVICE.search(message)):
             cause, advice = message[: own.start()], message[own.end() :]
@@ -55,13 +85,19 @@ class LoadFailure(NamedTuple):
             # The last line of a traceback says what it is about.
             cause += f": {lines.strip().splitlines()[-1]}"
         one_line = " ".join(cause.split())
-        return cls(model, cut(one_line, _LONGEST), " ".join(advice.split()) or _NO_ADVICE)
+        advice = " ".join(advice.split()) or (f"read {file}" if file else _NO_ADVICE)
+        return cls(model, cut(one_line, _LONGEST), advice, file)
 
     @property
     def brief(self) -> str:
-        """Cause and advice in one line."""
-        return self.cause if self.advice == _NO_ADVICE else f"{self.cause}; {self.advice}"
+        """Cause and advice in one line, for clients too: they have no use for a file of ours."""
+        is_known = self.advice not in (_NO_ADVICE, f"read {self.file}")
+        return f"{self.cause}; {self.advice}" if is_known else self.cause
 
     def __str__(self) -> str:
-        """Return three lines: model, cause, advice."""
-        return f"model {self.model} does not start\n  cause:  {self.cause}\n  advice: {self.advice}"
+        """Return a line for each: model, cause, advice, and the file."""
+        lines = f"\n  lines:  {self.file}" if self.file else ""
+        return (
+            f"model {self.model} does not start\n  cause:  {self.cause}\n"
+            f"  advice: {self.advice}{lines}"
+        )

@@ -175,6 +175,9 @@ class Conversation:
         except OptionError as error:
             self._refuse(error.problem, error.option)
         except ConfigurationError as error:
+            if error.__cause__ is not None:
+                # The engine's own traceback names the file, or the step, that its words do not.
+                _log.error("the engine does not start", exc_info=error.__cause__)
             self._refuse(str(error))
         except Exception as error:  # noqa: BLE001  engines raise anything while loading
             _log.exception("engine %s failed to start", start.engine)

@@ -1,7 +1,9 @@
+import os
+from pathlib import Path
+
 import pytest
 
-from lmi_backend.pool.diagnosis import likely_cause
-from lmi_backend.pool.load_failure import LAST_LINES, LIKELY, LoadFailure
+from lmi_backend.pool.load_failure import LAST_LINES, LIKELY, LoadFailure, kept
 
 PLACE = "\n\nAt:\n  /a/triton/model.py(58): initialize\n"
 HEAD = "Internal: TritonModelException: "
@@ -43,15 +45,18 @@ def test_a_reason_becomes_cause_and_advice(reason: str, cause: str, advice: str)
     assert len(str(failure).splitlines()) == 3
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("safetensors_rust.SafetensorError: Error while deserializing header", "download it again"),
-        ("HfHubHTTPError: Client error '401 Unauthorized' for url", "HF_TOKEN"),
-        ("Model architectures ['Foo'] are not supported for now.", "architecture"),
-        ("OSError: [Errno 28] No space left on device", "disk"),
-        ("torch.OutOfMemoryError: CUDA out of memory", "memory is full"),
-    ],
-)
-def test_usual_failures_come_with_advice(words: str, named: str) -> None:
-    assert named in likely_cause(f"Traceback\n{words}\n" + "more\n" * 300)
+def test_the_last_lines_of_a_failed_start_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    words = kept("a/b/0", "line\nOSError: gone")
+    failure = LoadFailure.of("b", f"{HEAD}vLLM refuses to start: x{LIKELY}do y{words}{PLACE}")
+    assert (failure.cause, failure.advice) == ("vLLM refuses to start: x", "do y")
+    assert Path(failure.file).read_text() == "line\nOSError: gone\n"
+    assert str(failure).endswith(f"\n  lines:  {failure.file}")
+    assert failure.file not in failure.brief
+    unknown = LoadFailure.of("b", f"{HEAD}it failed{words}{LAST_LINES}KeyError: 1{PLACE}")
+    assert unknown.advice == f"read {failure.file}"
+    assert unknown.brief == "it failed: KeyError: 1"
+    tmp_path.joinpath(f"lmi-failed-starts-{os.getuid()}").chmod(0o777)
+    assert kept("b/0", "line") == kept("b/0", "") == ""
