@@ -22,6 +22,8 @@ KEY_VARIABLE: Final = "LMI_API_KEY"
 """Environment variable that holds a single key of clients."""
 VARIABLE: Final = "LMI_BACKEND_FRONT_END"
 """Holds the settings of a front end that `serve` starts; only its own user can read it."""
+OWN_AGENT: Final = "lmi-backend"
+"""The `User-Agent` of probes that `serve` sends to its own front end."""
 LEAVES: Final = b"!"
 """What a front end writes into its pipe, besides dots, when it accepts no more connections."""
 _OPTION: Final = "option"
@@ -171,6 +173,10 @@ class Settings:
     has_page: bool = field(default=True, metadata=_set_by("--no-page", "nothing for browsers at /"))
     logs_access: bool = field(
         default=True, metadata=_set_by("--no-access-log", "no line for each request")
+    )
+    is_verbose: bool = field(
+        default=False,
+        metadata=_set_by("--verbose", "log each GET too; default: failed ones", is_shared=False),
     )
 
 

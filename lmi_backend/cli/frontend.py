@@ -73,7 +73,9 @@ def add_front_end_arguments(parser: argparse.ArgumentParser, *, is_alone: bool =
 def _add(group: argparse._ArgumentGroup, setting: SettingField) -> None:
     option, default = setting.option, setting.default
     if setting.kind == "bool":
-        group.add_argument(option.flag, dest=setting.name, action="store_false", help=option.help)
+        group.add_argument(
+            option.flag, dest=setting.name, action=f"store_{not default}".lower(), help=option.help
+        )
         return
     group.add_argument(
         option.flag,

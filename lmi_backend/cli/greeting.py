@@ -83,10 +83,9 @@ class Greeter:
             show("".join(f"{line}\n" for line in lines))
 
     def _show_example(self, triton: TritonHttp, prompt: str) -> None:
-        show(f"\n{prompt}")
-        for text in stream(triton, next(iter(self.plans)), prompt, {"max_new_tokens": 20}):
-            show(text)
-        show("\n")
+        name = next(iter(self.plans))
+        # Written at once: a line of the log would come between the parts of an answer.
+        show(f"\n{prompt}{''.join(stream(triton, name, prompt, {'max_new_tokens': 20}))}\n")
 
     def _summary(self) -> Iterator[str]:
         """Yield what serves: each model, its workers and its memory."""

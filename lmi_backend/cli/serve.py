@@ -207,6 +207,7 @@ def _front_ends(
     )
     return front_ends(settings, setup.log, is_urgent=lambda: stop.is_urgent)
 
+        is_verbose=arguments.verbose,
 
 def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
     """Return which of Triton's APIs are restricted, and by which key."""

@@ -43,7 +43,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     _add_protection(parser)
     add_clients(parser)
     _add_log(parser)
-    parser.add_argument("--example", metavar="PROMPT", help="when ready, stream this answer")
+    parser.add_argument("--example", metavar="PROMPT", help="when ready, show this answer")
 
 
 def _add_log(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from lmi_backend.clients.registry import CLIENTS, client_near
 from lmi_backend.clients.spec import ANYBODY, OPERATOR, PROBE
 from lmi_backend.clients.unserved_paths import UNSERVED_PATHS
 from lmi_backend.errors import HttpError, LmiError, StoppingError
+from lmi_backend.front_end_settings import OWN_AGENT
 from lmi_backend.frontend.answering import Answering
 from lmi_backend.frontend.http.access import Access
 from lmi_backend.frontend.http.api_keys import ApiKeys, ElsewhereError
@@ -51,6 +52,8 @@ _log = logging.getLogger(__name__)
 _Answer = Callable[["Exchange"], Awaitable[None]]
 _PRINTABLE_ID: Final = 128
 _SHOWN_PATH: Final = 200
+_LOOKS: Final = ("GET", "HEAD", "OPTIONS")
+"""Methods that change nothing."""
 
 
 class FrontEnd:
@@ -126,8 +129,8 @@ class FrontEnd:
             await self._fail(exchange, failed)
         finally:
             exchange.close()
-            if self._is_of_interest(service, exchange):
-                self._log_access(exchange)
+            if self._settings.logs_access:
+                self._log_access(exchange, self._level(service, exchange))
 
     def drain(self) -> None:
         """Refuse requests from now on: the server stops. Those that run continue."""
@@ -171,37 +174,44 @@ class FrontEnd:
         if not exchange.has_begun:
             await exchange.respond(*exchange.spec.failure(error))
 
-    def _is_of_interest(self, service: Responder, exchange: Exchange) -> bool:
-        """Tell whether a request gets a line.
+    def _level(self, service: Responder, exchange: Exchange) -> int:
+        """Return the level of a request's line; `NOTSET` for no line.
 
-        Probes and scrapers come often: those that fail are of interest, and of a probe the first.
+        Pages, probes and scrapers ask often: those that fail are of interest, and of a probe the
+        first.
         """
-        if service.needs_key:
-            return True
-        if service.who != PROBE:
-            return exchange.status >= HTTPStatus.BAD_REQUEST
-        before = self._probed.get(exchange.path, HTTPStatus.OK)
-        self._probed[exchange.path] = exchange.status
-        return exchange.status != before
+        if service.who == PROBE:
+            if exchange.headers.get("user-agent") == OWN_AGENT:
+                return logging.NOTSET
+            before = self._probed.get(exchange.path, HTTPStatus.OK)
+            self._probed[exchange.path] = exchange.status
+            return logging.INFO if exchange.status != before else logging.NOTSET
+        has_failed = bool(exchange.error) or exchange.status >= HTTPStatus.BAD_REQUEST
+        # The rest of a stream is fetched by GET, and has tokens.
+        if has_failed or exchange.num_tokens or exchange.method not in _LOOKS:
+            return logging.INFO
+        return logging.DEBUG if service.needs_key else logging.NOTSET
 
-    def _log_access(self, exchange: Exchange) -> None:
-        if self._settings.logs_access:
-            _log.info(
-                "%s %s status=%d outcome=%s error=%s"
-                " ms=%.1f prompt_tokens=%d tokens=%d id=%s key=%s model=%s client=%s",
-                exchange.method,
-                exchange.raw_path[:_SHOWN_PATH],
-                exchange.status,
-                exchange.outcome,
-                exchange.error or "-",
-                (time.monotonic() - exchange.began) * 1e3,
-                exchange.num_prompt_tokens,
-                exchange.num_tokens,
-                as_field(exchange.request_id),
-                exchange.tenant or "-",
-                as_field(exchange.model) or "-",
-                exchange.address or "-",
-            )
+    def _log_access(self, exchange: Exchange, level: int) -> None:
+        if not _log.isEnabledFor(level):
+            return
+        _log.log(
+            level,
+            "%s %s status=%d outcome=%s error=%s"
+            " ms=%.1f prompt_tokens=%d tokens=%d id=%s key=%s model=%s client=%s",
+            exchange.method,
+            exchange.raw_path[:_SHOWN_PATH],
+            exchange.status,
+            exchange.outcome,
+            exchange.error or "-",
+            (time.monotonic() - exchange.began) * 1e3,
+            exchange.num_prompt_tokens,
+            exchange.num_tokens,
+            as_field(exchange.request_id),
+            exchange.tenant or "-",
+            as_field(exchange.model) or "-",
+            exchange.address or "-",
+        )
 
     def _find(self, scope: dict[str, Any]) -> tuple[Responder, dict[str, Any]]:
         service, found, allowed = self._routes.find(scope)

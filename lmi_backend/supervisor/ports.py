@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.front_end_settings import OWN_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -129,7 +130,7 @@ def wait_until_well(
     while time.monotonic() < end and not is_over():
         connection = kind(address_of(host), port, timeout=1)
         try:
-            connection.request("GET", "/ping")
+            connection.request("GET", "/ping", headers={"User-Agent": OWN_AGENT})
             if connection.getresponse().status == HTTPStatus.OK:
                 return
         except ssl.SSLError:

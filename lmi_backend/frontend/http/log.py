@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
     )
 
+_FRONT_END: Final = "lmi_backend.frontend.app"
 _MOST_LINES: Final = 10_000
 _GATHER_SECONDS: Final = 0.05
 _TRACE_LINE: Final = 2_000
@@ -118,13 +119,19 @@ class GatheredHandler(logging.Handler):
         return lines
 
 
-def log_to_stderr() -> None:
-    """Log to standard error from a thread."""
+def log_to_stderr(*, is_verbose: bool = False) -> None:
+    """Log to standard error from a thread.
+
+    Args:
+        is_verbose: whether the front end's own lines for debugging are written, none of libraries.
+    """
     # What no line says is not found out for each: docs.python.org/3/howto/logging.html#optimization
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = GatheredHandler(sys.stderr)
     handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    if is_verbose:
+        logging.getLogger(_FRONT_END).setLevel(logging.DEBUG)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     atexit.register(handler.close)

@@ -75,7 +75,7 @@ def serve(settings: Settings, heartbeat: int = -1, listener: socket.socket | Non
             nobody reads it any more this process ends, as at a signal.
         listener: listens already, for the processes before and after this one.
     """
-    log_to_stderr()
+    log_to_stderr(is_verbose=settings.is_verbose)
     certificate = certificate_of(settings.tls_certificate, settings.tls_key)
     _allow_descriptors()
     if listener is None:

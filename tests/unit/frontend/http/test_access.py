@@ -13,7 +13,7 @@ from botocore.credentials import Credentials
 
 from lmi_backend.clients.registry import PATHS
 from lmi_backend.clients.spec import PROBE
-from lmi_backend.front_end_settings import Settings
+from lmi_backend.front_end_settings import OWN_AGENT, Settings
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.access import Access
 from lmi_backend.frontend.http.hosts import OwnNames, is_loopback, name_in
@@ -314,3 +314,23 @@ async def test_a_fault_of_ours_is_logged_once_with_the_requests_id(
     assert failed.endswith("failed id=1%20key%3Dboss%20status%3D200")
     assert "id=1%20key%3Dboss%20status%3D200 key=-" in access
     assert access.count("status=") == access.count("key=") == 1
+
+
+async def test_who_only_looks_leaves_no_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A page, a router and `serve` itself look each second; operators read the log."""
+    caplog.set_level(logging.INFO)
+    front_end = local(tmp_path)
+    for path in ("/v1/models", "/api/state", "/"):
+        assert (await ask(front_end, path)).status < 400
+    assert (await ask(front_end, "/ping", {"user-agent": OWN_AGENT})).status == 503
+    assert not caplog.messages
+    for path in ("/ping", "/ping", "/v1/models/none"):
+        await ask(front_end, path)
+    assert [line.split()[1] for line in caplog.messages] == ["/ping", "/v1/models/none"]
+    caplog.set_level(logging.DEBUG)
+    await ask(front_end, "/v1/models")
+    await ask(front_end, "/ping")
+    assert caplog.messages[-1].startswith("GET /v1/models status=200")
+    assert len(caplog.messages) == 3
