@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
 
 Dialect = Literal["legacy", "async"]
@@ -151,3 +152,9 @@ class EngineConfig:
     """Bounds of the structured outputs that a request may have compiled."""
     fast_paths: bool = True
     """Whether the engine makes answers cheaper than by its public ways."""
+
+    @property
+    def served_names(self) -> tuple[str, ...]:
+        """What clients may call the model, besides its name in Triton's repository."""
+        names = self.arguments.get("served_model_name") or DEFAULT_MODEL_NAME
+        return (names,) if isinstance(names, str) else tuple(names)

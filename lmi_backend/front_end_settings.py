@@ -53,8 +53,8 @@ class Settings:
     """Folder for temporary files of the server, or its supervisor's run folder."""
     control_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The key of Triton's model repository."""
-    awaited: tuple[str, ...] = ()
-    """Models that `serve` loads at each start; empty where nobody says."""
+    awaited: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Models that `serve` loads at each start, with their names; empty where nobody says."""
     required: tuple[str, ...] = ()
     """Models without which the server is not ready."""
     api_key: str = field(default="", repr=False)

@@ -93,7 +93,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             exits_when_given_up=arguments.on_failure == "exit",
         )
         greeter = Greeter(plans, setup.ports, arguments, lambda: stop.is_requested)
-        with _front_ends(arguments, setup, stop) as front:
+        with _front_ends(arguments, setup, plans, stop) as front:
             return supervisor.run(greeter.start, front.drain if front else lambda: None)
 
 
@@ -192,7 +192,10 @@ def _required(given: Sequence[str], names: Sequence[str]) -> frozenset[str]:
 
 
 def _front_ends(
-    arguments: argparse.Namespace, setup: ServerSetup, stop: StopSignals
+    arguments: argparse.Namespace,
+    setup: ServerSetup,
+    plans: Mapping[str, EnginePlan],
+    stop: StopSignals,
 ) -> contextlib.AbstractContextManager[FrontEnds | None]:
     if arguments.no_frontend:
         return contextlib.nullcontext()
@@ -202,12 +205,12 @@ def _front_ends(
         triton_url=setup.ports.url,
         metrics_url=setup.ports.metrics_url,
         control_headers=headers_for("model-repository", setup.restriction.arguments()),
-        awaited=tuple(allocation.model for allocation in setup.allocations),
+        awaited={name: plan.config.served_names for name, plan in plans.items()},
         required=tuple(setup.required),
+        is_verbose=arguments.verbose,
     )
     return front_ends(settings, setup.log, is_urgent=lambda: stop.is_urgent)
 
-        is_verbose=arguments.verbose,
 
 def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
     """Return which of Triton's APIs are restricted, and by which key."""

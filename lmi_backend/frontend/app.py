@@ -63,7 +63,7 @@ class FrontEnd:
         self._settings = settings
         self._control = ModelControl(settings.triton_url, settings.control_headers)
         self._starting = Starting(settings.awaited, self._control.index)
-        self.models = Models(settings.base, self._starting)
+        self.models = Models(settings.base, self._starting, settings.awaited)
         self._bodies = Bodies(ALL_BODIES * settings.max_body)
         self._metrics = Metrics(self.models, settings.metrics_url)
         self._health = HealthChecks(self.models, settings.required)

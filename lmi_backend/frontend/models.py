@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.address import endpoint_folder
@@ -26,7 +28,7 @@ from lmi_backend.printable import listed, printable
 from lmi_backend.private_folders import private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from lmi_backend.frontend.answer import Answer
@@ -47,14 +49,23 @@ class Models:
         base: folder for temporary files, or the supervisor's run folder; the endpoints are in a
             private folder in it.
         starting: those that are expected at first.
+        configured: the names of the models that the server is to have, as far as that is known.
     """
 
-    def __init__(self, base: Path, starting: Starting | None = None) -> None:
+    def __init__(
+        self,
+        base: Path,
+        starting: Starting | None = None,
+        configured: Mapping[str, Collection[str]] = MappingProxyType({}),
+    ) -> None:
         self._base, self._folder = base, endpoint_folder(base)
         self._starting = starting or Starting()
         self._known: dict[Path, tuple[int, ModelConnection]] = {}
         self._models: dict[Path, Model] = {}
         self._by_name: dict[str, Model] = {}
+        self._configured = configured
+        self._claims: dict[str, Collection[str]] = {}
+        """Names of the models that were found, without those that were unloaded."""
         self._outages = Outages()
         self._unread = Unread()
         self._refusals: set[str] = set()
@@ -260,6 +271,9 @@ class Models:
             self._index()
         # One that was unloaded has taken its socket away; of one that died it is left.
         names = model.names if model is not None and path.exists() else ()
+        if not names:
+            self._claims.pop(connection.model.name, None)
+            self._index()
         if names:
             self._starting.lost(connection.model.name)
         self._outages.begin(answers, connection.model, names)
@@ -275,10 +289,11 @@ class Models:
             self._knows_all = False
 
     def _index(self) -> None:
-        own = {model.name: model for model in self.all()}
-        others: dict[str, Model | None] = {}
-        for model in self.all():
-            for name in model.names:
-                # A name of two models is neither's: it must not depend on what else is loaded.
-                others[name] = None if name in others else model
-        self._by_name = {name: model for name, model in others.items() if model} | own
+        models = self.all()
+        self._claims |= {model.name: model.names for model in models}
+        claims = {**self._configured, **self._claims}
+        # A name of two models is neither's, whether the other is loaded or not.
+        claimed = Counter(name for names in claims.values() for name in {*names})
+        own = {model.name: model for model in models}
+        others = {name: model for model in models for name in model.names if claimed[name] == 1}
+        self._by_name = others | own

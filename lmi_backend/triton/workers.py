@@ -19,7 +19,6 @@ from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import OptionError
 from lmi_backend.fetch.weights import fetch_weights
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
-from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.options import load_options
 from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.plan import plan_model
@@ -244,10 +243,9 @@ def _model_info(
     plan: EnginePlan, name: str, capabilities: Capabilities, start_seconds: float
 ) -> ModelInfo:
     limits = plan.limits
-    served = plan.config.arguments.get("served_model_name") or DEFAULT_MODEL_NAME
     return ModelInfo(
         name=name,
-        served_names=(served,) if isinstance(served, str) else tuple(served),
+        served_names=plan.config.served_names,
         root=plan.config.model,
         engine=capabilities.engine,
         version=capabilities.version,

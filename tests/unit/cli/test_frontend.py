@@ -49,7 +49,7 @@ def test_a_process_is_started_with_all_that_options_set(tmp_path: Path) -> None:
         words += [values[each.kind]] if each.kind != "bool" else []
     parser = argparse.ArgumentParser()
     add_front_end_arguments(parser, is_alone=True)
-    more = {"base": tmp_path, "control_headers": {"key": "k"}, "awaited": ("a model",)}
+    more = {"base": tmp_path, "control_headers": {"key": "k"}, "awaited": {"a model": ("lmi",)}}
     settings = settings_of(parser.parse_args(words), **more)
     assert decode(encode(settings)) == settings
     for each in options():

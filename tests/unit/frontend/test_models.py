@@ -100,15 +100,22 @@ async def found(folder: Path, *endpoints: Endpoint) -> AsyncIterator[Models]:
     models = Models(folder)
     for endpoint in endpoints:
         await endpoint.open()
-    looking = asyncio.create_task(models.run())
-    await until(lambda: len(models.all()) == len(endpoints))
-    try:
+    async with running(models):
+        await until(lambda: len(models.all()) == len(endpoints))
         yield models
+    for endpoint in endpoints:
+        endpoint.die()
+
+
+@contextlib.asynccontextmanager
+async def running(models: Models) -> AsyncIterator[None]:
+    """Models that look for endpoints."""
+    looking = asyncio.create_task(models.run())
+    try:
+        yield
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
-        for endpoint in endpoints:
-            endpoint.die()
 
 
 def exchange(client: Client, path: str = "/v1/completions") -> Exchange:
@@ -223,6 +230,36 @@ async def test_one_that_is_back_is_not_another_that_is_awaited(folder: Path) -> 
         assert not waiting.done()
         await b.open()
         assert (await waiting).name == "b"
+
+
+async def test_a_name_does_not_depend_on_what_else_is_loaded(folder: Path) -> None:
+    configured = {"a": ("lmi", "x"), "b": ("lmi",), "c": ("a",)}
+    models = Models(folder, Starting(configured), configured)
+    a, b, c = (Endpoint(folder, name, served_names=configured[name]) for name in "abc")
+    async with running(models):
+        await a.open()
+        await until(lambda: models.find("a"))
+        assert models.find("x") is models.find("a")
+        with pytest.raises(UnavailableError, match="being loaded: b, c"):
+            await ask(models, "lmi")
+        for each in (b, c):
+            await each.open()
+        await until(lambda: len(models.all()) == 3)
+        assert models.find("a") is not models.find("c")
+        for each in (b, c):
+            await dead(models, each)
+            each.path.unlink(missing_ok=True)
+            assert models.find("lmi") is None
+            assert models.find("x") is models.find("a")
+        await dead(models, a)
+
+
+async def test_a_name_is_free_when_the_other_model_is_unloaded(folder: Path) -> None:
+    a, b = (Endpoint(folder, name, served_names=("lmi",)) for name in "ab")
+    async with found(folder, a, b) as models:
+        assert models.find("lmi") is None
+        b.unload()
+        await until(lambda: models.find("lmi") is models.find("a"))
 
 
 async def test_probes_are_told_of_a_model_that_is_awaited(folder: Path) -> None:
