@@ -24,7 +24,7 @@ from lmi_backend.frontend.http.bodies import ALL_BODIES, Bodies, ClientGoneError
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.hosts import OwnNames, is_loopback
 from lmi_backend.frontend.http.log import as_field
-from lmi_backend.frontend.http.routing import Responder, Routes, route
+from lmi_backend.frontend.http.routing import Near, Responder, Routes, route
 from lmi_backend.frontend.listing import Listing
 from lmi_backend.frontend.model_control import ModelControl
 from lmi_backend.frontend.models import Models
@@ -217,11 +217,13 @@ class FrontEnd:
         service, found, allowed = self._routes.find(scope)
         if service is not None:
             return service, found
-        client = self._routes.client_of(scope) or client_near(scope["path"])
+        near = None if allowed or scope["path"] in UNSERVED_PATHS else self._routes.near(scope)
+        client = near.client if near else self._routes.client_of(scope)
+        client = client or client_near(scope["path"])
         # Browsers ask this before they send a key, and show a page no 404 that they did not send.
         if scope["method"] == "OPTIONS" and (allowed or _is_preflight(scope)):
             return Responder(_methods(allowed), client, ANYBODY), {}
-        return Responder(_refusal(allowed), client), {}
+        return Responder(_refusal(allowed, near), client), {}
 
     def _make_routes(self) -> Iterator[tuple[Route, Responder]]:
         actions = self._actions()
@@ -279,13 +281,15 @@ def _is_preflight(scope: Mapping[str, Any]) -> bool:
     return any(name == b"access-control-request-method" for name, _ in scope["headers"])
 
 
-def _refusal(allowed: set[str]) -> _Answer:
+def _refusal(allowed: set[str], near: Near | None) -> _Answer:
     async def refuse(exchange: Exchange) -> None:
         shown = f"{exchange.path[:_SHOWN_PATH]!r} is not served"
         if exchange.headers.get("upgrade", "").lower() == "websocket":
             raise HttpError(HTTPStatus.NOT_FOUND, f"{shown} as a WebSocket: no path is")
         if reason := UNSERVED_PATHS.get(exchange.path):
             raise HttpError(HTTPStatus.NOT_FOUND, f"{shown}: {reason}")
+        if near:
+            shown += f"; {near.advice}"
         if not allowed:
             raise HttpError(HTTPStatus.NOT_FOUND, shown)
         exchange.extra_headers.append((b"allow", ", ".join(sorted(allowed)).encode()))

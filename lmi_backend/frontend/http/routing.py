@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.routing import Match, Route
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.http.exchange import Exchange
 
 _SERVER: Final = SERVER.decode()
+_VERSION: Final = "/v1"
+_SHOWN: Final = 200
+_MOST_PARTS: Final = 8
+"""Of a path, at whose beginning a base URL may be wrong."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,15 @@ class Responder:
     def needs_key(self) -> bool:
         """Whether it needs one where keys are needed."""
         return self.who not in (PROBE, ANYBODY)
+
+
+class Near(NamedTuple):
+    """A path that is served, near one that is not."""
+
+    advice: str
+    """Which path, and what to do to the base URL."""
+    client: ClientSpec
+    """Whose path it is."""
 
 
 def route(path: str, methods: str) -> Route:
@@ -95,8 +108,29 @@ class Routes:
         rows = self._rows(scope)
         return next((s.client for row, s in rows if row.matches(scope)[0] != Match.NONE), None)
 
+    def near(self, scope: MutableMapping[str, Any]) -> Near | None:
+        """Return what a client means whose base URL is wrong; None if that cannot be told.
+
+        Clients add the path's end to a base URL: with `/v1`, without it, or with a proxy's prefix.
+        """
+        parts = scope["path"].rstrip("/").split("/")[1:]
+        for first in range(min(len(parts), _MOST_PARTS)):
+            end = "/" + "/".join(parts[first:])
+            wrong = "/" + "/".join(parts[:first]) if first else ""
+            for path in (f"{_VERSION}{end}", end):
+                if path != scope["path"] and (client := self.client_of({**scope, "path": path})):
+                    return Near(_advice(path, wrong, is_short=path != end), client)
+        return None
+
     def _rows(self, scope: MutableMapping[str, Any]) -> Iterable[tuple[Route, Responder]]:
         return (*self._exact.get(scope["path"], ()), *self._others)
+
+
+def _advice(path: str, wrong: str, *, is_short: bool) -> str:
+    shown, remedy = repr(wrong[:_SHOWN]), f"add {_VERSION} to"
+    if wrong:
+        remedy = f"write {_VERSION} in place of {shown} in" if is_short else f"remove {shown} from"
+    return f"did you mean {path[:_SHOWN]!r}? Then {remedy} the client's base URL"
 
 
 async def _unused(_: Any) -> None:

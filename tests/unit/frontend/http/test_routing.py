@@ -69,3 +69,34 @@ async def test_a_path_that_is_not_served_says_why(tmp_path: Path) -> None:
         answer = await ask(front_end, path, upgrade)
         assert answer.status == 404
         assert f"'{path}' is not served as a WebSocket" in answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "meant", "remedy", "key"),
+    [
+        ("/chat/completions", "/v1/chat/completions", "add /v1 to", "error"),
+        ("/v1/v1/messages", "/v1/messages", "remove '/v1' from", "type"),
+        ("/api/v1/chat/completions/", "/v1/chat/completions", "remove '/api' from", "error"),
+        ("//v1/completions", "/v1/completions", "remove '/' from", "error"),
+        ("/v1/invocations", "/invocations", "remove '/v1' from", "error"),
+        (
+            "/v1/completions/chat/completions",
+            "/v1/chat/completions",
+            "write /v1 in place of '/v1/completions' in",
+            "error",
+        ),
+    ],
+)
+async def test_who_has_a_wrong_base_url_is_told_the_right_path(
+    tmp_path: Path, path: str, meant: str, remedy: str, key: str
+) -> None:
+    answer = await ask(FrontEnd(Settings(base=tmp_path)), path, method="POST")
+    assert (answer.status, key in json.loads(answer.body)) == (404, True)
+    text = f"is not served; did you mean '{meant}'? Then {remedy} the client's base URL"
+    assert text in answer.body.decode()
+
+
+@pytest.mark.parametrize("path", ["/none", "/none/", "/v1", "/v1/none", "/", "/a/b/c/d/e/f/g/h/i"])
+async def test_nothing_is_guessed_of_other_paths(tmp_path: Path, path: str) -> None:
+    answer = await ask(FrontEnd(Settings(base=tmp_path)), path, method="POST")
+    assert b"did you mean" not in answer.body
