@@ -7,11 +7,14 @@ of somebody else's log, or characters that turn the reading direction around.
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
 _NAMED = 20
+# Of several words: clients write less of that kind, and an engine may quote them.
+_FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z0-9]+)+)(?![\w-])")
 # A terminal that is paused, or a log reader that hangs, must not stop who writes.
 _READER_SECONDS = 1.0
 
@@ -35,6 +38,11 @@ def as_utf_8(text: str) -> str:
 def cut(text: str, limit: int = 2000) -> str:
     """Return the beginning of a text; to cut it again changes nothing."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def with_options(text: str) -> str:
+    """Return a text of an engine, whose flags are options here: `option.max_model_len`."""
+    return _FLAG.sub(lambda flag: f"option.{flag[1].replace('-', '_')}", text)
 
 
 def listed(names: Iterable[str], none: str = "none") -> str:

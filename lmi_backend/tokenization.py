@@ -76,4 +76,10 @@ def check_characters(number: int, max_model_len: int, longest: int, *, field: st
     """
     if (most := max_model_len * longest) and number > most:
         accepted = f"at most {most}: {max_model_len} tokens of at most {longest} each"
+        accepted = f"{accepted}. {context_length(max_model_len)}"
         raise RequestError(f"has {number} characters", field=field, accepted=accepted)
+
+
+def context_length(tokens: int) -> str:
+    """Return OpenAI's sentence, by which clients know that a shorter prompt helps."""
+    return f"This model's maximum context length is {tokens} tokens"

@@ -41,6 +41,7 @@ from lmi_backend.generation import (
 )
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.token_ids import ID_BYTES, pack
+from lmi_backend.tokenization import context_length
 from lmi_backend.unreadable import UNREADABLE
 
 _LOGPROB = -0.5
@@ -113,7 +114,9 @@ class EchoEngine(Engine):
         longest = self._settings.max_model_len
         if num_prompt_tokens >= longest:
             problem = f"has {longest} tokens or more"
-            raise RequestError(problem, field="prompt", accepted=f"fewer than {longest}")
+            raise RequestError(
+                problem, field="prompt", accepted=f"fewer than {longest}. {context_length(longest)}"
+            )
         if request.adapter not in ("", *self._adapters):
             known = ", ".join(self._adapters) or "none is loaded"
             raise RequestError("is unknown", field="adapter", value=request.adapter, accepted=known)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest
-from lmi_backend.tokenization import check_characters
+from lmi_backend.tokenization import check_characters, context_length
 
 _LONG_PROMPT: Final = 4096
 """Characters above which a prompt is tokenised in a thread; below, the hop costs more."""
@@ -58,6 +58,8 @@ async def prompt_ids(
         accepted = f"fewer than {max_model_len}, to leave room for an answer"
         if min_tokens:
             accepted = f"at least one, {accepted}" if max_model_len else "at least one"
+        if 0 < max_model_len <= len(ids):
+            accepted += f". {context_length(max_model_len)}"
         raise RequestError(f"has {len(ids)} tokens", field="prompt", accepted=accepted)
     return list(ids)
 

@@ -26,6 +26,7 @@ from lmi_backend.pool.diagnosis import likely_cause, with_root_cause
 from lmi_backend.pool.load_failure import LAST_LINES, LIKELY, kept
 from lmi_backend.pool.process import describe_exit
 from lmi_backend.pool.rank_group import RankGroup, Worker
+from lmi_backend.printable import with_options
 
 if TYPE_CHECKING:
     import socket
@@ -178,7 +179,7 @@ class StartingWorker:
                 case msg.StartFailed(message=text):
                     lines = self._process.kept_lines()
                     advice = self._advice(f"{text}\n{lines}")
-                    text = self._process.redact(with_root_cause(text, lines))
+                    text = with_options(self._process.redact(with_root_cause(text, lines)))
                     raise ConfigurationError(text + advice + kept(self._name, lines))
                 case _ if isinstance(message, kind):
                     return message

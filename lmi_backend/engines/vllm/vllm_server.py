@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
 from lmi_backend.engines.vllm import compat, fast_paths, names
-from lmi_backend.printable import cut
+from lmi_backend.printable import cut, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,7 @@ def _import_tool_parser(path: str) -> None:
 
 
 def cut_messages() -> None:
-    """Have vLLM's server cut the text of an error before it looks for paths in it.
+    """Have vLLM's server cut the text of an error, which it looks for paths in, and name options.
 
     0.32 looks with an expression that takes the square of the text, on its only event loop: a
     reference of 120 kB, which the text quotes, takes a minute and a half.
@@ -97,7 +97,7 @@ def _sanitized(sanitize: Callable[..., str], *given: Any, **named: Any) -> str:
 
 
 def _cut(value: Any) -> Any:
-    return cut(value) if isinstance(value, str) else value
+    return with_options(cut(value)) if isinstance(value, str) else value
 
 
 def call(function: Callable[..., Any], **given: Any) -> Any:

@@ -59,7 +59,8 @@ async def test_a_text_that_cannot_fit_is_not_encoded() -> None:
     def encode(text: str) -> list[int]:
         raise AssertionError
 
-    accepted = r"has 25 characters; accepted: at most 24: 8 tokens of at most 3 each"
+    accepted = r"has 25 characters; accepted: at most 24: 8 tokens of at most 3 each\. "
+    accepted += "This model's maximum context length is 8 tokens$"
     with pytest.raises(RequestError, match=f"prompt {accepted}"):
         await prompt_ids(GenerateRequest("a" * 25), encode, max_model_len=8, longest=3)
     messages = [{"role": "user", "content": "a" * 12}, {"role": "user", "content": "a" * 13}]

@@ -34,6 +34,13 @@ def test_a_message_is_cut_whatever_its_parameter_is_called(module: Any) -> None:
     assert len(module.sanitize_message(LONG)) < len(LONG)
     assert len(module.sanitize_message(text=LONG)) < len(LONG)
     assert module.sanitize_message(None) is None
+    assert module.sanitize_message(
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+    ) == (
+        '"auto" tool choice requires option.enable_auto_tool_choice and option.tool_call_parser '
+        "to be set"
+    )
+    assert module.sanitize_message(same := "a--b-c, --d, ---e-f, `--G-h`") == same
 
 
 def test_a_server_that_cleans_no_error_where_it_is_looked_for_is_said(module: Any) -> None:
