@@ -19,7 +19,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUDGETS: Final = {
-    "lmi_backend": 2_925,
+    "lmi_backend": 2_950,
     "lmi_backend/cli": 4_075,
     "lmi_backend/clients": 6_050,
     "lmi_backend/deploy": 775,
@@ -27,12 +27,12 @@ BUDGETS: Final = {
     "lmi_backend/engines": 4_375,
     "lmi_backend/engines/vllm": 8_725,
     "lmi_backend/fetch": 550,
-    "lmi_backend/frontend": 6_800,
+    "lmi_backend/frontend": 6_850,
     "lmi_backend/ipc": 1_675,
     "lmi_backend/migrate": 4_025,
     "lmi_backend/options": 5_575,
     "lmi_backend/plan": 4_375,
-    "lmi_backend/pool": 2_900,
+    "lmi_backend/pool": 3_025,
     "lmi_backend/repository": 1_225,
     "lmi_backend/resume": 450,
     "lmi_backend/serving": 2_800,
@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 3_200,
     "lmi_backend/triton": 1_350,
     "lmi_backend/worker": 3_200,
-    "tests": 78_625,
+    "tests": 78_825,
     "tools": 9_675,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

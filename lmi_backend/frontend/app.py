@@ -177,7 +177,7 @@ class FrontEnd:
     def _level(self, service: Responder, exchange: Exchange) -> int:
         """Return the level of a request's line; `NOTSET` for no line.
 
-        Pages, probes and scrapers ask often: those that fail are of interest, and of a probe the
+        Pages, probes and scrapers send many: those that fail are of interest, and of a probe the
         first.
         """
         if service.who == PROBE:

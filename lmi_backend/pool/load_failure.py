@@ -45,7 +45,7 @@ def first_line(text: str) -> str:
 
 
 def kept(worker: str, lines: str) -> str:
-    """Keep a worker's last lines in a file; return the words that name it, or an empty text.
+    """Write a worker's last lines into a file; return the text that names it, or an empty one.
 
     The file replaces that of the worker's last failure, so that a server which tries for ever
     fills no disk.
@@ -90,7 +90,7 @@ class LoadFailure(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """Cause and advice in one line, for clients too: they have no use for a file of ours."""
+        """Cause and advice in one line, for clients too, which cannot read the file."""
         is_known = self.advice not in (_NO_ADVICE, f"read {self.file}")
         return f"{self.cause}; {self.advice}" if is_known else self.cause
 
