@@ -119,10 +119,10 @@ class LoadingFile:
             return Loading(self._model, self._doing)
         if (now := self._download) is None:
             seconds = time.monotonic() - self._began
-            text = f"loading for {duration(seconds)}"
+            text = "loading the engine"
             if not 0 <= self._loaded < _ALL:
                 return Loading(self._model, text, seconds=seconds)
-            text += f": {self._loaded} % of the weights"
+            text = f"loading: {self._loaded} % of the weights"
             return Loading(self._model, text, loaded=self._loaded, seconds=seconds)
         return Loading(self._model, str(now), now.done, now.total, now.rate, now.seconds_left)
 

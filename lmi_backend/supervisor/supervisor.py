@@ -198,10 +198,10 @@ class Supervisor:
     def _say_progress(self, left: Sequence[str], seconds: float) -> None:
         """Say what the models that are not there yet do."""
         progress = read_loading(self._setup.traces.run)
-        for name in [name for name in left if name in progress]:
-            say(f"{name}: {progress[name].text}")
-        if not progress:
-            say(f"starting {left[0]}: {seconds:.0f} s")
+        for name in [name for name in left if name in progress] or left[:1]:
+            # One clock for all: that of this start.
+            text = progress[name].text if name in progress else "starting"
+            say(f"{name}: {text}; {seconds:.0f} s so far")
 
     def _judge(self, failures: Sequence[LoadFailure], ready: Sequence[str]) -> Problem | None:
         """Return why a server that cannot load some models is started again; None if it serves.

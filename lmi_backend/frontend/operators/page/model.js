@@ -61,7 +61,8 @@ export class ModelCard {
 
   show(state) {
     if (state.loading) {
-      this.#say("starting", "loading", state.loading.text);
+      const { text, seconds } = state.loading;
+      this.#say("starting", "loading", seconds ? `${text}, ${Math.round(seconds)} s so far` : text);
       return;
     }
     if (state.error) {
