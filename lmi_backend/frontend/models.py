@@ -250,7 +250,7 @@ class Models:
 
     def _enter(self, path: Path, connection: ModelConnection, welcome: msg.Welcome) -> None:
         if path not in self._models:
-            _log.info("model %s is there", welcome.model.name)
+            _log.info("model %s is ready", welcome.model.name)
         self._models[path] = Model(connection, welcome)
         self._starting.found(welcome.model.name)
         self._index()
@@ -267,7 +267,7 @@ class Models:
         model = self._models.get(path)
         if model is not None and model.connection is connection:
             del self._models[path]
-            _log.info("model %s has gone", model.name)
+            _log.info("model %s %s", model.name, "has died" if path.exists() else "was unloaded")
             self._index()
         # One that was unloaded has taken its socket away; of one that died it is left.
         names = model.names if model is not None and path.exists() else ()

@@ -121,7 +121,8 @@ def _check(echo: Served, report: Report) -> None:
     assert set(crowd.outcomes) == {"200 1"}, crowd.outcomes
     count = crowd.outcomes.total()
     assert count > 200
-    assert "model echo has gone" not in echo.log()
+    assert "model echo has died" not in echo.log()
+    assert "model echo was unloaded" not in echo.log()
     processes = f"{len(before)} processes" if len(before) > 1 else "the front end"
     report.note_front(
         f"SIGUSR2 for {processes} amid {STREAMS} streams, and {count} short requests, half of them "

@@ -53,6 +53,9 @@ class StateCollector:
             *(_state(model, _number(asked.get(f"log_after.{model.name}"))) for model in models)
         )
         rows = (*states, *away, *failed, *loads)
+        for model, state in zip(models, states, strict=True):
+            if names := state.get("served_names"):
+                state["served_names"] = [each for each in names if self._models.find(each) is model]
         shown = [{**each, "front_end": held.get(each["model"], {})} for each in rows]
         body = {"version": __version__, "models": shown}
         await exchange.respond(200, msgspec.json.encode(body), _HEADERS)

@@ -111,7 +111,8 @@ def _leave(server: Scripted, path: str = CHATS, **headers: str) -> str:
         connection.sendall(request_of(path, _body(path), *lines))
         received = b""
         while b"\n\n" not in received.partition(b"\r\n\r\n")[2]:
-            received += connection.recv(1 << 16)
+            received += (part := connection.recv(1 << 16))
+            assert part, received
     return received.partition(b"\nid: ")[2].partition(b"\n")[0].decode()
 
 
@@ -490,6 +491,8 @@ def test_it_resumes_once_more_from_another_front_end(
 ) -> None:
     """The tokens of the first model count, and those that were read again."""
     first, second = fronts
+    first.wait()
+    second.wait()
     model.script = _script(path, DIES, ends=False)
     name = _leave(first, path)
     with ThreadPoolExecutor(1) as thread:

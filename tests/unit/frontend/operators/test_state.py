@@ -2,8 +2,9 @@
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -55,7 +56,12 @@ def endpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint
     service = Service(Workers(), limits_of(8, 8))
     lora = LoraManager(AdapterSet.of({"fine": "/adapters/fine"}), (), is_enabled=True)
     model = ModelInfo(
-        name="some model", engine="echo", version="1", max_model_len=100, return_seconds=5
+        served_names=("lmi",),
+        name="some model",
+        engine="echo",
+        version="1",
+        max_model_len=100,
+        return_seconds=5,
     )
     view = StateView(
         model=model,
@@ -85,9 +91,11 @@ class Exchange:
         self.answer = msgspec.json.decode(data)
 
 
-async def ask(folder: Path, query: str) -> dict[str, Any]:
+async def ask(
+    folder: Path, query: str, configured: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+) -> dict[str, Any]:
     """Return the state of the one model, as a client gets it."""
-    models = Models(folder)
+    models = Models(folder, configured=configured)
     looking = asyncio.create_task(models.run())
     await until(models.all)
     exchange = Exchange(query)
@@ -120,6 +128,12 @@ async def test_it_has_what_people_and_monitors_look_at(endpoint: Endpoint, folde
     assert state["stats"]["first_seconds"]["count"] == 0
     assert state["stats"]["first_seconds"]["buckets"]["+Inf"] == 0
     assert "log" not in state
+
+
+async def test_a_name_that_a_model_shares_is_not_shown(endpoint: Endpoint, folder: Path) -> None:
+    assert (await ask(folder, ""))["served_names"] == ["lmi"]
+    others = {"another": ("lmi",)}
+    assert (await ask(folder, "", others))["served_names"] == []
 
 
 async def test_the_log_goes_on_where_it_was_read(endpoint: Endpoint, folder: Path) -> None:
