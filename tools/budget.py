@@ -27,7 +27,7 @@ BUDGETS: Final = {
     "lmi_backend/engines": 4_375,
     "lmi_backend/engines/vllm": 8_725,
     "lmi_backend/fetch": 550,
-    "lmi_backend/frontend": 6_850,
+    "lmi_backend/frontend": 6_875,
     "lmi_backend/ipc": 1_675,
     "lmi_backend/migrate": 4_025,
     "lmi_backend/options": 5_575,
