@@ -21,7 +21,8 @@ BODIES = (
 WHOLE = (
     "/v1/chat/completions/render", "/v1/completions/render", "/v1/responses/render",
     "/v1/chat/completions/derender", "/v1/completions/derender", "/tokenizer_info",
-    "/v1/audio/transcriptions", "/v1/audio/translations",
+    "/v1/audio/transcriptions", "/v1/audio/translations", "/reset_prefix_cache", "/reset_mm_cache",
+    "/reset_encoder_cache",
 )  # fmt: skip
 """Further paths of OpenAI's format, whose answers are whole here."""
 FORMS = {
