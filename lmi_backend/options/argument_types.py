@@ -13,7 +13,7 @@ from lmi_backend.options.signature import ANY_CASE, SCALED
 if TYPE_CHECKING:
     from lmi_backend.options.signature import Argument
 
-_MEMBER: Final = re.compile(r"(?:'[^']*'|\[[^\]]*\]|[^|'\[])+")
+_MEMBER: Final = re.compile(r"(?:'[^']*(?:'|\Z)|\[[^\]]*(?:\]|\Z)|[^|'\[])+")
 _COLLECTION: Final = re.compile(r"(?:list|set|tuple)(?:\[(.*)\])?")
 _SCALED_NUMBER: Final = re.compile(r"\d+[kKmMgGtT]?|\d+\.\d+[kmgt]")
 _PLAIN: Final = frozenset({"bool", "str", "int", "float", "dict", "None"})

@@ -26,9 +26,7 @@ _PARTITION: Final = re.compile(r"^[ \t]+MIG .*\(UUID: (MIG-[^)\s]+)\)", re.MULTI
 _GPU: Final = re.compile(r"^GPU \d+:.*\(UUID: (GPU-[^)\s]+)\)", re.MULTILINE)
 _UP: Final = re.compile(r"^[ \t]+Link \d+: [\d.]+ GB/s", re.MULTILINE)
 _SIZES: Final = re.compile(
-    r"<mig_device>(?:(?!</mig_device>).)*?<fb_memory_usage>\s*<total>(\d+) MiB</total>"
-    r"(?:\s*<reserved>(\d+) MiB)?",
-    re.DOTALL,
+    r"<fb_memory_usage>\s*<total>(\d+) MiB</total>(?:\s*<reserved>(\d+) MiB)?"
 )
 """MiB of a partition, in all and kept by the driver, in the tool's XML."""
 _NUMBER: Final = re.compile(r"\d{1,9}")
@@ -115,7 +113,9 @@ def _by_gpu(command: tuple[str, ...]) -> dict[str, str]:
 def _partitions(tool: str, row: list[str], listed: str) -> list[list[str]]:
     """Return the partitions of a GPU; their memory is empty where the tool's XML has none."""
     uuids = _PARTITION.findall(listed)
-    sizes = _SIZES.findall(_output((tool, "-q", "-x", "-i", row[1])))
+    *parts, _ = _output((tool, "-q", "-x", "-i", row[1])).split("</mig_device>")
+    found = [_SIZES.search(part.rpartition("<mig_device>")[2]) for part in parts]
+    sizes = [each.groups("") for each in found if each]
     if len(sizes) != len(uuids):
         sizes = [("", "")] * len(uuids)
     return [
