@@ -56,7 +56,6 @@ class QueueThreads(Generic[_Item]):
         """Queues an item behind those before it; never blocks."""
 
     def start(self) -> None:
-        """Start the threads."""
         for thread in self._threads:
             thread.start()
 

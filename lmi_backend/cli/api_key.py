@@ -10,7 +10,6 @@ from lmi_backend.errors import ConfigurationError
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "api-key",
         help="make a key for a client of the front end",

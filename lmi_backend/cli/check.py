@@ -37,7 +37,6 @@ REFUSED = 2
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "check",
         help="show what becomes of each option of an LMI folder",

@@ -14,7 +14,6 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "completion",
         help="print what a shell needs to complete these commands",

@@ -25,7 +25,6 @@ from lmi_backend.repository.writer import (
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands of this module."""
     render = commands.add_parser(
         "render",
         help="print the config.pbtxt of an LMI folder",

@@ -54,7 +54,6 @@ _IMAGE: Final = re.compile(r"[\w./:@-]{1,400}", re.ASCII)
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "deploy",
         help="write what Kubernetes, Helm, Compose or systemd need to run a model",

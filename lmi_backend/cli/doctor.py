@@ -50,7 +50,6 @@ _CODE: Final = (
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "doctor",
         help="look at this machine, and say what to do",

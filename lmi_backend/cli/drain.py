@@ -19,7 +19,6 @@ _LOAD_SECONDS = 86_400.0
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "drain",
         help="let running requests finish before a server stops",

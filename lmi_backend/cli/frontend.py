@@ -29,7 +29,6 @@ _DRAIN_SECONDS: Final = 35.0
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "frontend",
         help="one HTTP port for OpenAI's, LMI's, SageMaker's and other clients",
@@ -154,7 +153,6 @@ def _serve_many(settings: Settings) -> int:
 
 
 def needs_key(arguments: argparse.Namespace) -> bool:
-    """Tell whether a request needs a key."""
     return arguments.api_keys is not None or bool(os.environ.get(KEY_VARIABLE))
 
 

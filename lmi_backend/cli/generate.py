@@ -16,7 +16,6 @@ from lmi_backend.supervisor.triton_http import TritonHttp
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "generate",
         help="send a prompt to a running server",

@@ -12,7 +12,6 @@ from lmi_backend.supervisor.local_server import LocalServer
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "health",
         help="say whether the models of a server accept requests",

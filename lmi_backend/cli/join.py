@@ -29,7 +29,6 @@ _POLL_SECONDS: Final = 0.5
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "join",
         help="add a machine to a model that spans several without Ray and MPI",

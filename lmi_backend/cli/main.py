@@ -68,7 +68,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
     whole = Parser(
         prog="lmi-backend",
         description="Serve large language models on NVIDIA Triton from an LMI serving.properties.",

@@ -35,7 +35,6 @@ _RECORDED: Final = "recorded"
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "migrate",
         help="write all that moves an endpoint: the model folder, manifests and a page",

@@ -54,7 +54,6 @@ def pasted(argv: Sequence[str]) -> list[str]:
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "options",
         help="list every option, with what it does here",

@@ -40,7 +40,6 @@ _NO_MEMORY = (
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "plan",
         help="show what would run for an LMI folder, and why",

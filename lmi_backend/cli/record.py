@@ -26,7 +26,6 @@ _SMALLEST: Final = 1 << 20
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "record",
         help="a proxy that records requests and answers, for `replay`",

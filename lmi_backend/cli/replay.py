@@ -39,7 +39,6 @@ _PROGRESS_WIDTH: Final = 60
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "replay",
         help="send recorded requests to a server, and show where its answers differ",

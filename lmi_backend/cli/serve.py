@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command of this module."""
     parser = commands.add_parser(
         "serve",
         help="serve LMI folders on Triton until Ctrl-C",

@@ -13,7 +13,6 @@ from lmi_backend.supervisor.log_lines import FORMATS, TEXT
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add them."""
     parser.add_argument(
         "paths",
         nargs="*",

@@ -56,7 +56,6 @@ class Served:
 
     @property
     def labels(self) -> dict[str, Value]:
-        """Labels of its pods."""
         return {
             "app.kubernetes.io/name": "lmi-backend",
             "app.kubernetes.io/instance": self.name,

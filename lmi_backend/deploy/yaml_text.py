@@ -14,7 +14,6 @@ _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y
 
 
 def yaml_text(value: Mapping[str, Value]) -> str:
-    """Return a mapping as a YAML document."""
     return "".join(f"{line}\n" for line in _mapping(value))
 
 
@@ -57,7 +56,6 @@ def _is_list(value: Value) -> bool:
 
 
 def scalar(value: Value) -> str:
-    """Return a value on one line."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
     # JSON is YAML; empty lists and mappings, too.

@@ -78,7 +78,6 @@ class ClientConnection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has requests."""
         return bool(self._sinks)
 
     def put(self, *messages: msg.ToClient) -> None:

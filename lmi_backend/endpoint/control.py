@@ -35,7 +35,6 @@ def find_endpoints(server: int, base: Path) -> list[Path]:
 
 
 def is_endpoint_of(endpoint: Path, model: str) -> bool:
-    """Tell whether an endpoint is a model's."""
     return endpoint.stem.partition("-")[2] == endpoint_name(model)
 
 

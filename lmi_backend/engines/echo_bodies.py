@@ -50,7 +50,6 @@ class OpenAiBody(msgspec.Struct):
         return GenerateRequest(prompt, Sampling(max_tokens=most))
 
     def event(self, request_id: str, delta: Delta, count: int) -> bytes:
-        """Return an event of a stream."""
         return b"data: " + self._object(request_id, delta, count, is_chunk=True) + b"\n\n"
 
     def end(self, request_id: str, delta: Delta, count: int) -> bytes:

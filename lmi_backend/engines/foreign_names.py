@@ -201,7 +201,6 @@ def changes(fields: Mapping[str, Any], path: str, read: Collection[str] = ()) ->
 
 
 def rewritten(body: Mapping[str, Any], changed: Mapping[str, Any]) -> bytes:
-    """Return a body with what `changes` says."""
     kept = {name: value for name, value in {**body, **changed}.items() if value is not None}
     return json.dumps(kept, ensure_ascii=False).encode("utf-8", "surrogatepass")
 

@@ -98,7 +98,6 @@ class AnswerDeltas:
         return delta
 
     def _take(self, token_id: int, delta: Delta) -> None:
-        """Add one token."""
         if self._count < len(self._known) and token_id != self._known[self._count]:
             raise EngineError("the answer cannot resume: it comes out otherwise on this worker")
         self._count += 1

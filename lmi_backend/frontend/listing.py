@@ -34,7 +34,6 @@ class Listing:
         await exchange.respond(200, msgspec.json.encode({"object": "list", "data": cards}), _JSON)
 
     async def model(self, exchange: Exchange) -> None:
-        """Show one of them."""
         name = exchange.parameters["model"]
         model = self._models.find(name)
         if model is None:

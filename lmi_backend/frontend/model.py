@@ -20,7 +20,6 @@ class Model:
 
     @property
     def info(self) -> ModelInfo:
-        """What it is."""
         return self.welcome.model
 
     @property

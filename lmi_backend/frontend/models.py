@@ -198,7 +198,6 @@ class Models:
         return LoadingError(text, min(each.retry_seconds for each in known))
 
     def why_none(self) -> str:
-        """Return why there is no model."""
         if self.loading:
             return str(self.unknown(""))
         reasons = (connection.refusal for _, connection in self._known.values())

@@ -146,12 +146,10 @@ class _Outage:
 
     @property
     def open_answers(self) -> list[Answer]:
-        """Answers whose clients are there."""
         return [answer for answer in self.answers if not answer.is_over]
 
     @property
     def num_waiting(self) -> int:
-        """Requests that wait."""
         return len(self.open_answers) + self.num_new
 
     def check(self) -> None:

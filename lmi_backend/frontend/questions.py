@@ -58,7 +58,6 @@ class Questions:
             _answer(self._found, message)
 
     def fail(self, error: Exception) -> None:
-        """Fail all that wait."""
         asked: list[asyncio.Future[Any]] = [*self._health, *self._states, *self._found]
         for waiting in asked:
             if not waiting.done():

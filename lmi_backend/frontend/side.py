@@ -67,12 +67,10 @@ class Side(asyncio.Protocol):
         self._on_messages([each for each in messages if not isinstance(each, handshake)])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Say so."""
         self._transport = None
         self._on_lost()
 
     def close(self) -> None:
-        """Leave."""
         if self._transport is not None:
             self._transport.close()
 

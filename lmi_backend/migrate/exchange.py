@@ -188,7 +188,6 @@ def plain(body: bytes, headers: dict[str, str]) -> tuple[bytes, dict[str, str]]:
 
 
 def decoded(text: str, name: str) -> bytes:
-    """Return the bytes of a base64 text."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -70,7 +70,6 @@ def _items(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Return a text that stays in its cell."""
     escaped = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
     return " ".join(escaped.split())
 

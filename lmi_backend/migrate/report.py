@@ -41,7 +41,6 @@ class Group:
 
     @property
     def advice(self) -> str:
-        """What to do about it."""
         return advice_of(self.difference.kind, self.client)
 
 
@@ -191,7 +190,6 @@ _WIDEST = 110
 
 
 def lines_of(report: Report) -> Iterator[str]:
-    """Yield the lines of a report."""
     yield from _head(report)
     if report.groups:
         yield ""

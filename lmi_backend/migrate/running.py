@@ -46,7 +46,6 @@ SHARES: Final = (0.5, 0.9, 0.99)
 
 
 def times_of(answer: RecordedAnswer | None) -> Times:
-    """Return when an answer came."""
     if answer is None or answer.error:
         return Times()
     came = answer.arrivals
@@ -102,7 +101,6 @@ class Replay:
     """Set to start no further request."""
 
     def measure(self, exchange: RecordedExchange) -> RecordedAnswer | None:
-        """Return the answer that is the measure."""
         return self.old.send(exchange.request) if self.old else exchange.answer
 
     def differences(
@@ -127,7 +125,6 @@ class Replay:
         ]
 
     def one(self, exchange: RecordedExchange) -> Outcome:
-        """Return what comes of one exchange."""
         was, now = self.measure(exchange), self.new.send(exchange.request)
         request = exchange.request
         found = self.differences(request, was, now) if was else []
@@ -220,7 +217,6 @@ class OutcomeFile:
             self._write("\n")
 
     def add(self, outcome: Outcome) -> None:
-        """Keep an outcome."""
         self.known[outcome.place] = outcome
         self._write(json.dumps(asdict(outcome)) + "\n")
 

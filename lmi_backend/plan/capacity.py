@@ -93,7 +93,6 @@ class Capacity:
         return (self._asked(self.options.choice.spec.length_option) or 0) < 0
 
     def estimate(self, tensor: int, pipeline: int) -> MemoryEstimate:
-        """Estimate the memory of one device."""
         found = self._estimate(tensor, pipeline, self.budget)
         # No more can be kept on the host than there is.
         offloaded = min(int(self.options[vllm.CPU_OFFLOAD] * GIB), found.weights)
@@ -151,7 +150,6 @@ class Capacity:
 
     @property
     def step(self) -> Step:
-        """One step of the engine."""
         gpu = gpu_of_memory(self.hardware.device_memory)
         known = self.hardware.capability or (gpu.capability if gpu else 0)
         supposed = HOPPER if self.hardware.device_memory >= _LARGE_DEVICE else AMPERE

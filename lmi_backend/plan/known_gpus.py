@@ -27,7 +27,6 @@ class KnownGpu:
 
     @property
     def is_instinct(self) -> bool:
-        """Whether it is an AMD."""
         return not self.capability
 
 

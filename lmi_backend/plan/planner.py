@@ -271,7 +271,6 @@ def _release(options: LmiOptions, python: str) -> Release:
 
 
 def _allowed(options: LmiOptions, environment: Mapping[str, str], hardware: Hardware) -> Hardware:
-    """Return the part of the hardware that the options allow."""
     check_memory(options, hardware)
     devices = usable_devices(options, hardware)
     if 0 < len(devices) < options[vllm.DATA_PARALLEL_SIZE]:

@@ -177,7 +177,6 @@ class Pool:
             return health_of(self._slots)
 
     def stats(self) -> list[WorkerStats]:
-        """Return the stats of each worker."""
         return [slot.worker_stats() for slot in self._slots]
 
     def end_with_stub(self) -> None:

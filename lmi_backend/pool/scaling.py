@@ -76,7 +76,6 @@ class Scaler:
         self._thread = guarded_thread("lmi-scaling", self._run)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

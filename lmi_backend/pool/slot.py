@@ -182,7 +182,6 @@ class Slot:
         self.failures = 1 if self.last_life > _FORGIVEN_SECONDS else self.failures + 1
 
     def worker_stats(self) -> WorkerStats:
-        """Return the stats of its worker."""
         return WorkerStats(
             self.stats,
             self.assigned,

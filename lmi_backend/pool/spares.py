@@ -79,7 +79,6 @@ class Spares:
 
     @classmethod
     def of(cls, plan: EnginePlan, launch: Callable[[Slot], StartingWorker]) -> Spares:
-        """Return the spares that a plan wants."""
         environment = {**os.environ, **plan.launch.environment}
         number, loaded_bytes = plan.launch.spare_workers, plan.launch.spare_bytes
         return cls(number, launch, plan.config, loaded_bytes, environment)

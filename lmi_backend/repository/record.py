@@ -91,7 +91,6 @@ class Record:
         return salted(self.salt, json.dumps([self.model_dir, self.digests], sort_keys=True))
 
     def as_text(self) -> str:
-        """Return the file."""
         return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
 
 

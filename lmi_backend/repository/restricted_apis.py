@@ -88,7 +88,6 @@ def exposures(arguments: Sequence[str], environment: Mapping[str, str]) -> Itera
 
 
 def _is_there(api: str, arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Tell whether a server has an API at all."""
     if api == "model-repository":
         return _values("--model-control-mode", arguments)[-1:] == ["explicit"]
     if api == "shared-memory":

@@ -67,7 +67,6 @@ class Variant:
         return name if self is MAIN else f"{name}_{self.clients}"
 
     def of_model(self, name: str) -> Variant:
-        """Return the variant as the model of that name has it."""
         is_ensemble = self.is_trtllm and name == _ENSEMBLE
         return replace(self, inputs=_ENSEMBLE_INPUTS) if is_ensemble else self
 

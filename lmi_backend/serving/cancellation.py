@@ -55,11 +55,9 @@ class CancellationPoller:
         self.thread = guarded_thread("lmi-cancel", self._run)
 
     def start(self) -> None:
-        """Start the thread."""
         self.thread.start()
 
     def wake(self) -> None:
-        """Tell it that there is a request."""
         self._has_work.set()
 
     def stop(self) -> None:

@@ -74,7 +74,6 @@ class EveryWorker:
         self._is_over.set()
 
     def fail(self, error: LmiError) -> None:
-        """Note that one has not."""
         self.error = error
         self._is_over.set()
 

@@ -38,7 +38,6 @@ class Limits:
 
     @classmethod
     def of(cls, plan: EnginePlan) -> Limits:
-        """Return the limits of a plan."""
         return cls(plan.max_requests, plan.limits, plan.config.structure_bounds)
 
     def check_structures(self, requests: tuple[GenerateRequest, ...]) -> None:

@@ -177,7 +177,6 @@ def _of_fast_paths(worker: WorkerStats, labels: Labels) -> Iterator[tuple[tuple[
 
 
 def histograms(model: str, now: StatsSnapshot) -> Series:
-    """Return the series of a model's histograms."""
     own: Labels = (("model", model),)
     series: Series = {}
     for name, histogram in (

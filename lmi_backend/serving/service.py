@@ -188,7 +188,6 @@ class Service:
         return self._workers.health()
 
     def snapshot(self) -> StatsSnapshot:
-        """Return the stats now."""
         with self._lock:
             num_open, queue, workers = len(self._states), self._dispatch, self._workers.stats()
             return self._stats.snapshot(num_open, workers, queue.num_waiting, queue.resumption)

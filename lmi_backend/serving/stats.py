@@ -78,7 +78,6 @@ class Histogram:
         yield from zip(names, accumulate(self._counts), strict=True)
 
     def copy(self) -> Histogram:
-        """Return it as it is now."""
         other = Histogram(self.edges)
         other._counts, other.total = self._counts.copy(), self.total
         return other
@@ -185,7 +184,6 @@ class RequestStats:
         self._ended[outcome] = self._ended.get(outcome, 0) + 1
 
     def ended(self, state: RequestState, outcome: str) -> None:
-        """Note the outcome of a request."""
         self._count(outcome)
         self._request.observe(state.sent_at - state.began)
         # Prompt tokens are known with the end; what changes an adapter has none.

@@ -17,7 +17,6 @@ def count_experts(config: ConfigFields) -> int:
 
 
 def expert_width(config: ConfigFields) -> int:
-    """Return the width of one routed expert."""
     names = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
     return config.number(*names, "ffn_config.ffn_hidden_size")
 
@@ -34,6 +33,5 @@ def vision_expert_share(config: ConfigFields) -> float:
 
 
 def experts_per_token(config: ConfigFields) -> int:
-    """Return the experts that each token passes."""
     names = ("num_experts_per_tok", "num_experts_per_token", "ffn_config.moe_top_k", "moe_topk")
     return config.number(*names, "moe_k", "top_k_experts", "experts_per_token", default=1)

@@ -179,7 +179,6 @@ def _with_experts(config: ConfigFields, num_layers: int) -> tuple[int, ...]:
 
 
 def layer_kinds(config: ConfigFields, num_layers: int, experts: int) -> LayerKinds:
-    """Return which layers have what."""
     attention, states = mixers(config, num_layers)
     dense, with_experts = feed_forwards(config, num_layers, experts)
     return LayerKinds(attention, states, dense, with_experts)

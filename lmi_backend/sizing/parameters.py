@@ -72,7 +72,6 @@ class ParameterCount:
 
     @property
     def total(self) -> int:
-        """All parameters."""
         return int(
             self.embeddings
             + self.head

@@ -51,7 +51,6 @@ class BeatingProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not exited."""
         return self._process.poll() is None
 
     @property

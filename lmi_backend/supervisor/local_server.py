@@ -100,7 +100,6 @@ class LocalServer:
 
 
 def _is_here(host: str) -> bool:
-    """Tell whether a host is this machine."""
     try:
         asked = {found[4][0] for found in socket.getaddrinfo(host, None)}
     except OSError:

@@ -59,7 +59,6 @@ def has_dead_stub(server: int) -> bool:
 
 
 def lives(process: psutil.Process | None) -> bool:
-    """Return whether a process is there and has not exited."""
     try:
         return process is not None and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -141,11 +140,9 @@ class Traces:
         return with_children(running(_PROGRAMS, self.names.prefix) + self.workers())
 
     def stubs(self) -> list[psutil.Process]:
-        """Return the stubs of all models."""
         return running((f"/{STUB}",), self.names.prefix)
 
     def workers(self) -> list[psutil.Process]:
-        """Return the workers of all models."""
         return running((_WORKER_MODULE,), str(self.run))
 
     def survivors(self) -> list[psutil.Process]:
@@ -169,7 +166,6 @@ def kill(processes: Iterable[psutil.Process]) -> None:
 
 
 def send_kill(processes: Iterable[psutil.Process]) -> None:
-    """Kill processes."""
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()

@@ -93,7 +93,6 @@ class TritonHttp:
             return None
 
     def generate(self, model: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer of `/generate`."""
         for event in self._events(f"/v2/models/{model}/generate", body):
             return event
         raise UnavailableError("the server closed the connection without an answer")

@@ -116,7 +116,6 @@ def _leading(tensor: Tensor, *, is_batched: bool) -> tuple[int, ...]:
 
 
 def error_response(error: LmiError) -> Any:
-    """Return a response that carries only an error."""
     code = getattr(pb_utils.TritonError, error.code)
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), code))
 

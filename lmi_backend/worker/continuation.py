@@ -81,7 +81,6 @@ class ContinuedDeltas:
         self._left = len(continuation.ids) // ID_BYTES
 
     def take(self, delta: Delta) -> None:
-        """Take a delta."""
         if self._left > 0 and not delta.is_last:
             self._left -= delta.num_tokens
         else:

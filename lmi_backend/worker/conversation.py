@@ -108,7 +108,6 @@ class Conversation:
         return self._is_lost and not is_stopped and self.loaded is not None
 
     def close_connection(self) -> None:
-        """Close the socket."""
         self._writer.close()
 
     def stop(self, status: int = 0) -> None:

@@ -14,7 +14,6 @@ _MANAGEMENT: Final = {
 
 
 def as_lmi(error: LmiError) -> HttpError:
-    """Return an error as LMI writes it."""
     status = lmi_status(error)
     return HttpError(status, _text(status, str(error)))
 

@@ -157,7 +157,6 @@ def form_of(work: tuple[GenerateRequest, ...] | HttpRequest, reply: Reply) -> Fo
 
 
 def _merged(chunks: list[Chunk]) -> list[Chunk]:
-    """Return one chunk for each answer."""
     merged: dict[int, Chunk] = {}
     for chunk in chunks:
         if (before := merged.get(chunk.index)) is None:

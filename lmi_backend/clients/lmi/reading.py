@@ -157,7 +157,6 @@ class LmiReply:
 
     @property
     def content_type(self) -> str:
-        """Type of the body."""
         return self.body.content_type if self.body is not None else ""
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:

@@ -47,7 +47,6 @@ class LinesForm:
         return b"".join(map(_line, events))
 
     def failure(self, error: LmiError) -> Ending:
-        """Return a line with the error."""
         if not self._inner.has_events:
             return self._inner.failure(error)
         return Ending(openai_failure(error).data.strip() + b"\n", is_end=True)

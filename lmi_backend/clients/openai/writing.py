@@ -33,7 +33,6 @@ class Writer:
         return self._encode(self.KIND, choices, usage)
 
     def event(self, delta: Delta) -> bytes:
-        """Return the event of a delta."""
         choices = [self._part(delta)]
         return b"data: " + self._encode(self.STREAM_KIND, choices) + b"\n\n"
 

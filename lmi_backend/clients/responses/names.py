@@ -47,11 +47,9 @@ class EventNames:
 
     @property
     def text(self) -> bytes:
-        """All names."""
         return b"\n".join(self._found)
 
     def put_back(self, before: EventNames, data: bytes) -> bytes:
-        """Return events with the names of `before` in the places of these."""
         for own, first in zip(self._found, before._found, strict=False):
             if own != first:
                 data = data.replace(own, first)

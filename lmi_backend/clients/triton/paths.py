@@ -31,7 +31,6 @@ class TritonPath(NamedTuple):
 
     @property
     def is_stream(self) -> bool:
-        """Whether its answer is a stream."""
         return self.word == "generate_stream"
 
 

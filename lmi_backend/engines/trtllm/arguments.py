@@ -11,7 +11,6 @@ from lmi_backend.engines.trtllm import compat
 
 
 def llm_arguments(config: EngineConfig) -> dict[str, Any]:
-    """Return the arguments of its LLM."""
     given = {name: _read(text) for name, text in config.passthrough.items()} | config.arguments
     if given.get("enable_lora"):
         lora = given.setdefault("lora_config", {})

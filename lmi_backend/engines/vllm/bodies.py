@@ -199,7 +199,6 @@ class BodyAnswer:
         self.head = head
 
     def take(self, chunk: HttpChunk) -> None:
-        """Take a chunk from the server."""
         if self.engine.errored:
             # Perhaps the server's own words of that, in the middle of a stream that can resume.
             self.is_cut = True

@@ -193,12 +193,10 @@ class _Rows:
             return super().add_expand(y, *given, **named)  # type: ignore[misc]
 
     def add_lora_embedding(self, y: Any, *given: Any, **named: Any) -> Any:
-        """Add that of an embedding to `y`."""
         with _others_kept(y, self.token_lora_indices):
             return super().add_lora_embedding(y, *given, **named)  # type: ignore[misc]
 
     def add_lora_logits(self, y: Any, x: Any, *given: Any, **named: Any) -> Any:
-        """Add those of the logits of states `x` to `y`."""
         try:
             self._of_prompt = _rows(self, x)
         except Exception as error:  # noqa: BLE001  the step of all requests goes on without

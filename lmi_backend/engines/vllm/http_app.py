@@ -160,7 +160,6 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 
 def scope_of(request: HttpRequest) -> dict[str, Any]:
-    """Return the scope of a request."""
     path, _, query = request.path.partition("?")
     given = {name.lower(): value for name, value in request.headers.items()}
     headers = {"content-type": "application/json"} | given

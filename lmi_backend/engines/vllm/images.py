@@ -291,7 +291,6 @@ class _Tally:
         self._pixels, self.taken = pixels, 0
 
     def take(self, pixels: int) -> None:
-        """See `Pixels.take`."""
         try:
             self._pixels.take(pixels)
         except NoRoomError:

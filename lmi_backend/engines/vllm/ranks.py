@@ -53,7 +53,6 @@ class Broadcast:
         self._plain = names.MsgpackDecoder()
 
     def send(self, commands: Commands) -> None:
-        """Send from rank 0."""
         frame = msgspec.msgpack.encode(
             [(method, self._pack(method, arguments)) for method, arguments in commands]
         )

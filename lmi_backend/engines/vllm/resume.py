@@ -265,7 +265,6 @@ class ReplayedAnswer:
         return self._repeated.new_of(output)
 
     def fail(self, error: Exception) -> None:
-        """Fail the request."""
         self._repeated = Repeated()
         self._state.queue.put(error)
 

@@ -302,14 +302,12 @@ class _Maker:
         """Note nothing."""
 
     def chunk(self, piece: Piece) -> Piece:
-        """Return the piece."""
         return piece
 
     def add_prompt(self, _chunk: Any, _logprobs: Any) -> None:
         """Add nothing."""
 
     def failure(self, num_tokens: int) -> Exception:
-        """Return an error."""
         return _Difference(f"vLLM fails after {num_tokens} tokens")
 
 

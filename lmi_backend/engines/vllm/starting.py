@@ -170,7 +170,6 @@ def engine_args(config: EngineConfig) -> Any:
 
 
 def guard_media(hosts: Sequence[str]) -> None:
-    """See `media.guard_media`."""
     from lmi_backend.engines.vllm import media  # noqa: PLC0415  it subclasses one of vLLM's
 
     media.guard_media(hosts)

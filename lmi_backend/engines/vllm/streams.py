@@ -74,7 +74,6 @@ class TextParser:
         self._has_calls = False
 
     def begin(self, prompt_ids: Sequence[int] | None) -> None:
-        """Note the prompt."""
         self._prompt_ids = prompt_ids
 
     def read(self, text: str, ids: Sequence[int], *, is_last: bool) -> Any:
@@ -139,7 +138,6 @@ class StreamWriter:
         """Whether any chunk was made."""
 
     def begin(self, prompt_ids: Sequence[int] | None, num_prompt_tokens: int) -> None:
-        """Note the prompt."""
         self.num_prompt_tokens = num_prompt_tokens
         if self._parser is not None:
             self._parser.begin(prompt_ids)
@@ -188,7 +186,6 @@ class StreamWriter:
         return FailedOutputError()
 
     def _last(self, new: bytes, piece: Piece) -> bytes:
-        """Return the last events."""
         reason = piece.finish_reason
         if self._parser is not None:
             reason = self._parser.reason(reason)
@@ -233,7 +230,6 @@ class ChatStreams:
     def chat_completion_stream_generator(
         self, request: Any, result_generator: Any, request_id: str, *more: Any, **named: Any
     ) -> Events:
-        """Return the events of a chat."""
         given = (request_id, *more)
 
         def write(server: Any, outputs: Any) -> Any:
@@ -280,7 +276,6 @@ class CompletionStreams:
         *more: Any,
         **named: Any,
     ) -> Events:
-        """Return the events of a completion."""
         given = (request_id, *more)
 
         def write(server: Any, outputs: Any) -> Any:
@@ -466,7 +461,6 @@ class _FailedEngine:
         return getattr(self._engine, name)
 
     async def add_request(self, *_: Any, **__: Any) -> Any:
-        """Fail."""
         raise self._error
 
 

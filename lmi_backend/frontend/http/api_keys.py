@@ -105,7 +105,6 @@ class ApiKey:
 
     @property
     def has_token_limit(self) -> bool:
-        """Whether its tokens are limited."""
         return _LIMITS[2] in self._buckets
 
     def enter(self, *, is_back: bool = False) -> None:

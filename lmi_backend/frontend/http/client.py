@@ -35,7 +35,6 @@ class Client:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the response has begun."""
         return self._cycle.response_started
 
     @property

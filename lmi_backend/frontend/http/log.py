@@ -51,7 +51,6 @@ class LineFormatter(logging.Formatter):
         return self._written if datefmt else f"{self._written},{record.msecs:03.0f}"
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return all lines of a record."""
         # Another handler's may be kept there.
         record.exc_text = None
         return super().format(record)
@@ -62,7 +61,6 @@ class LineFormatter(logging.Formatter):
         return line if line.isprintable() else printable(line, len(line) * _ESCAPE)
 
     def formatException(self, ei: _ExcInfo) -> str:
-        """Return the trace."""
         lines = super().formatException(ei).split("\n")
         return "\n".join(f"  {printable(line, _TRACE_LINE)}" for line in lines)
 

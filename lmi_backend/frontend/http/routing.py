@@ -34,7 +34,6 @@ class Responder:
 
     @property
     def needs_key(self) -> bool:
-        """Whether it needs one where keys are needed."""
         return self.who not in (PROBE, ANYBODY)
 
 

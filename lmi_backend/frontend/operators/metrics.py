@@ -227,7 +227,6 @@ def _names(workers: Iterable[dict[str, Any]], key: str) -> str:
 def _family(
     name: str, meaning: str, value: float, labels: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Yield a family of one series."""
     yield f"# HELP {name} {meaning}"
     yield f"# TYPE {name} gauge"
     yield _series(name, labels or {}, value)

@@ -20,7 +20,6 @@ _OURS: Final = frozenset({"do_sample", "details", "return_full_text", "decoder_i
 
 
 def completion_request(body: Mapping[str, Any]) -> HttpRequest:
-    """Return the completion request of an LMI body."""
     parameters = body.get("parameters") or {}
     renamed = {_NAMES.get(name, name): parameters[name] for name in parameters.keys() - _OURS}
     if parameters.get("do_sample") is False:
@@ -51,7 +50,6 @@ class Response(dict[str, Any]):
         return dumped
 
     def model_dump_json(self, **_: Any) -> str:
-        """Return JSON."""
         return json.dumps(self)
 
 

@@ -51,7 +51,6 @@ class PartialAnswer:
         self.last = delta
 
     def joined(self, *, with_tokens: bool) -> Delta:
-        """Return all of it as one chunk."""
         last = self.last or Delta()
         return Delta(
             "".join(self.texts),
@@ -79,7 +78,6 @@ class Answers:
 
     @property
     def are_complete(self) -> bool:
-        """Whether each is finished."""
         return all(answer.last is not None and answer.last.is_last for answer in self._answers)
 
     def taken(self) -> Delta | None:
@@ -105,7 +103,6 @@ class Answers:
         return self._requested.prefix(index) + "".join(self._answers[index].texts)
 
     def details(self, index: int, *, with_tokens: bool = True) -> Json:
-        """Return the details of one answer."""
         requested, answer = self._requested, self._answers[index]
         if answer.last is None:
             return {}
