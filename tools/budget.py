@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 3_175,
     "lmi_backend/triton": 1_350,
     "lmi_backend/worker": 3_200,
-    "tests": 78_825,
+    "tests": 78_850,
     "tools": 9_675,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

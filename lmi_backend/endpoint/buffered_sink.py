@@ -91,6 +91,9 @@ class BufferedSink(ClientSink):
             if self.is_alone:
                 self._num_tokens += sum(chunk.num_tokens for chunk in chunks)
             self._take([message_of(self.number, chunk) for chunk in chunks], is_last=is_last)
+            if is_last:
+                # It has the request, which may be larger than the answer that stays.
+                self.state = None
 
     def fail(self, error: LmiError) -> None:
         """End the answer with an error, which is a part of it."""
@@ -100,7 +103,7 @@ class BufferedSink(ClientSink):
             if not self.is_wanted:
                 self._answers.drop(self)
             self._take([failure_of(self.number, error)], is_last=True)
-            client = self.client
+            self.state, client = None, self.client
         client.flush()
 
     def cancel(self) -> None:

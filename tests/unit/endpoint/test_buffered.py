@@ -1,5 +1,6 @@
 """Answers whose clients leave and come back: on a real endpoint, as its front ends see it."""
 
+import gc
 import os
 import socket
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from lmi_backend.ipc.buffered import (
 )
 from lmi_backend.ipc.chunk_log import block_of, parts_in
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
+from lmi_backend.serving.request_state import RequestState
 from lmi_backend.token_ids import pack
 from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
@@ -167,6 +169,23 @@ def test_an_answer_goes_on_without_its_front_end(endpoint: Endpoint, front: Fron
     assert endpoint.buffered.counts() == {
         "answers": 0, "alone": 0, "bytes": 0, "reconnections": 2, "lapsed": 0,
     }  # fmt: skip
+
+
+def test_an_answer_that_is_over_does_not_hold_its_request(
+    endpoint: Endpoint, front: FrontEnd
+) -> None:
+    """A prompt of a million tokens may have an answer of one."""
+    request = _begin(endpoint, front)
+    frame = endpoint._service._states[request].frame
+    _say(endpoint, request, _chunk(0), _chunk(1, is_last=True))
+    wait_for(
+        lambda: (
+            not any(
+                isinstance(each, RequestState) and each.frame is frame for each in gc.get_objects()
+            )
+        )
+    )
+    assert endpoint.buffered.counts()["answers"] == 1
 
 
 def test_an_answer_goes_on_without_its_client(endpoint: Endpoint, front: FrontEnd) -> None:
