@@ -362,13 +362,19 @@ async def test_too_many_headers_are_refused(
     assert not application.asked
 
 
+@pytest.mark.parametrize(
+    ("head", "end"),
+    [
+        (b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 20000000\r\n\r\n", b""),
+        (CHUNKED + b"1312d00\r\n", b"\r\n0\r\n\r\n"),
+    ],
+    ids=["length", "chunked"],
+)
 async def test_who_leaves_after_a_large_body_is_gone(
-    connection: Connection, application: Application
+    connection: Connection, application: Application, head: bytes, end: bytes
 ) -> None:
     application.may.clear()
-    size = 20_000_000
-    connection[1].write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % size)
-    connection[1].write(bytes(size))
+    connection[1].write(head + bytes(20_000_000) + end)
     await until(lambda: application.bodies)
     connection[1].close()
     await until(lambda: application.gone)
