@@ -27,7 +27,7 @@ _NAME: Final = re.compile(
     r"(?!.*_(file|path|dir|folder|id|name|arn|type|size|len)$)"
     r"|(^|_)(pass|pat|auth|authorization|cookies?|dsn|sas|jwt|bearer|creds|sig|signature|webhook"
     r"|webhook_url|conn(ection)?_?str(ing)?)$"
-    r"|_pwd$|(?<!public)_key$"
+    r"|_pwd$|(?<!public)_key$|otlp_(traces_)?headers$"
 )
 # Counts of tokens, tokens of a vocabulary, names of headers.
 _PLAIN_TOKENS: Final = frozenset(

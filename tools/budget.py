@@ -35,12 +35,12 @@ BUDGETS: Final = {
     "lmi_backend/pool": 3_000,
     "lmi_backend/repository": 1_225,
     "lmi_backend/resume": 450,
-    "lmi_backend/serving": 2_800,
+    "lmi_backend/serving": 2_950,
     "lmi_backend/sizing": 3_525,
     "lmi_backend/supervisor": 3_175,
-    "lmi_backend/triton": 1_350,
+    "lmi_backend/triton": 1_400,
     "lmi_backend/worker": 3_200,
-    "tests": 78_850,
+    "tests": 79_000,
     "tools": 9_675,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

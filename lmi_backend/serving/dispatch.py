@@ -91,6 +91,8 @@ class Dispatch:
         for other in displaced:
             self._fail(other, UnavailableError(DISPLACED))
         if worker is None:
+            if state.span is not None:
+                state.span.event("queued")
             state.expires_at = wait_until
             self._admission.enqueue(state)
             self.release()
@@ -186,6 +188,8 @@ class Dispatch:
             self._workers.done(state.worker, state.width)
             self._admission.left(state)
         state.worker, state.death, state.loss = None, None, error
+        if state.span is not None:
+            state.span.event("paused", reason=str(error))
         state.expires_at = wait_until
         self.resumption.num_resumed += 1
         progress.is_acknowledged = False
@@ -296,4 +300,6 @@ class Dispatch:
         """Choose a worker, whose death finds the state from here on."""
         state.worker, worker = self._workers.claim(state.width, state.only)
         self._admission.started(state)
+        if state.span is not None:
+            state.span.event("resumed" if state.loss else "started", worker=worker.name)
         return worker

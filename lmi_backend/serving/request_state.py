@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lmi_backend.ipc import messages as msg
     from lmi_backend.ipc.frames import Frame
     from lmi_backend.resume.progress import Progress
+    from lmi_backend.serving.spans import RequestSpan
 
 
 _KEPT_APART: Final = 256
@@ -120,6 +121,7 @@ class RequestState:
         "sent_at",
         "sink",
         "size",
+        "span",
         "tenant",
         "width",
         "worker",
@@ -158,6 +160,8 @@ class RequestState:
         """How the worker died that it is to resume without."""
         self.expires_at = math.inf
         """When it has waited for a worker for long enough, while none is ready."""
+        self.span: RequestSpan | None = None
+        """None where nothing is traced."""
         self.error: LmiError | None = None
         self.is_scheduled = False
         # For the stats: seconds of a monotonic clock, and what was sent.

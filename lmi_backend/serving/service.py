@@ -46,6 +46,8 @@ from lmi_backend.serving.workers import Workers
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from lmi_backend.serving.spans import RequestTracer
+
 _log = logging.getLogger(__name__)
 
 _LAST_SECONDS = 5.0  # For the errors of those that are cut to be sent.
@@ -54,8 +56,14 @@ _LAST_SECONDS = 5.0  # For the errors of those that are cut to be sent.
 class Service:
     """The requests of one model, from their start to their end."""
 
-    def __init__(self, workers: Workers, limits: Limits, stats: RequestStats | None = None) -> None:
-        self._workers, self._limits = workers, limits
+    def __init__(
+        self,
+        workers: Workers,
+        limits: Limits,
+        stats: RequestStats | None = None,
+        tracer: RequestTracer | None = None,
+    ) -> None:
+        self._workers, self._limits, self._tracer = workers, limits, tracer
         self._stats = stats or RequestStats()
         self._lock = threading.Lock()
         self._states: dict[int, RequestState] = {}
@@ -101,7 +109,19 @@ class Service:
             send = partial(self._command, msg.SubmitHttp(0, work))
             send_to_all(self._workers.stats(), sink, send)
             return
-        self._start(*new_request(next(self._ids), work, sink, self._deadline(seconds), tenant))
+        span = None
+        if self._tracer is not None:
+            work, span = self._tracer.begin(work, sink.request_id)
+        try:
+            state, message = new_request(
+                next(self._ids), work, sink, self._deadline(seconds), tenant
+            )
+            state.span = span
+            self._start(state, message)
+        except LmiError as error:
+            if span is not None:
+                span.failed(error)
+            raise
 
     def adapt(
         self, order: msg.SetAdapter, sink: Sink, only: Collection[int] | None = None
@@ -199,6 +219,8 @@ class Service:
         self._workers.close()
         self._dispatch.released.stop()
         self._senders.ready.stop()
+        if self._tracer is not None:
+            self._tracer.close()
 
     def kill(self) -> None:
         """End the workers at once; clients get no answer."""
@@ -298,5 +320,7 @@ class Service:
             self._stats.sent(state, chunks)
             if has_ended:
                 self._stats.ended(state, outcome)
+                if state.span is not None:
+                    state.span.answered(state, outcome)
         except Exception:  # noqa: BLE001  a wrong count must not keep the answer
             fault_of(state, "what was sent cannot be counted")

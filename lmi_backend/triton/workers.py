@@ -37,6 +37,7 @@ from lmi_backend.serving.renewal import Renewal
 from lmi_backend.serving.service import Service
 from lmi_backend.serving.stats import RequestStats
 from lmi_backend.triton.recent_log import RECENT
+from lmi_backend.triton.tracing import tracer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -211,7 +212,8 @@ def _start(
     lora_manager.on_set, lora_manager.on_unequal = pool.note_adapter, pool.end_worker
     environment = {**os.environ, **plan.launch.environment}
     pool.on_start = partial(identify, adapters=adapters, config=config, environment=environment)
-    service = Service(pool, Limits.of(plan), RequestStats(name, says_all=plan.log_requests))
+    stats = RequestStats(name, says_all=plan.log_requests)
+    service = Service(pool, Limits.of(plan), stats, tracer_of(name, os.environ))
     capabilities = service.start()
     _log.info(
         "%s: %s %s serves up to %d requests at once, each up to %d tokens",

@@ -1,11 +1,16 @@
 """Several workers of one model: they share the load, and take over from one that dies."""
 
+import gzip
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.support.http_double import Handler, running
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -13,9 +18,31 @@ COUNT = 200
 TAKEN = "lmi_worker_requests_total"
 
 
+class Collector(Handler):
+    """Takes OTLP over HTTP, as OpenTelemetry's own collector does."""
+
+    spans: list[Span]
+
+    def do_POST(self) -> None:
+        data = self.rfile.read(int(self.headers["content-length"]))
+        if self.headers.get("content-encoding") == "gzip":
+            data = gzip.decompress(data)
+        for of_process in ExportTraceServiceRequest.FromString(data).resource_spans:
+            for of_library in of_process.scope_spans:
+                self.spans += of_library.spans
+        self.send_response(200)
+        self.end_headers()
+
+
+@pytest.fixture(scope="module")
+def spans() -> list[Span]:
+    """All that the collector of `two` got."""
+    return []
+
+
 @pytest.fixture(scope="module")
 def two(
-    tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any]
+    tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any], spans: list[Span]
 ) -> Iterator[Served]:
     """Two workers of the echo, and two of the real vLLM."""
     folder = tmp_path_factory.mktemp("two")
@@ -26,8 +53,11 @@ def two(
         write_properties(folder / "pair", echo | workers),
         write_properties(folder / "tiny", without | workers),
     ]
-    with serve(models, folder) as server:
-        yield server
+    with running(Collector, spans=spans) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+        with serve(models, folder) as server:
+            yield server
 
 
 def shares(served: Served, model: str) -> list[float]:
@@ -66,8 +96,10 @@ def test_one_after_the_other_uses_both(two: Served) -> None:
     assert abs(first - second) <= 2
 
 
-def test_a_dead_worker_takes_no_request_with_it(two: Served) -> None:
-    body = {"inputs": "a b", "parameters": {"max_new_tokens": 1000}}
+def test_a_dead_worker_takes_no_request_with_it(two: Served, spans: list[Span]) -> None:
+    """A trace shows the pause of each request that it had."""
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    body = {"inputs": "a b", "parameters": {"max_new_tokens": 1000}, "traceparent": parent}
     with ThreadPoolExecutor(8) as clients:
         answers = [clients.submit(two.generate, "pair", body) for _ in range(8)]
         wait_for(lambda: two.metric("lmi_engine_requests_running", "pair") == 8)
@@ -78,3 +110,8 @@ def test_a_dead_worker_takes_no_request_with_it(two: Served) -> None:
     # The other serves on, and soon there are two again.
     assert two.generate("pair", {"inputs": "a", "parameters": {"max_new_tokens": 1}})[0] == 200
     wait_for(lambda: len(two.workers("pair")) == 2)
+    own = partial(filter, lambda span: span.trace_id.hex() in parent, spans)
+    wait_for(lambda: len(list(own())) == 8)
+    assert {span.parent_span_id.hex() for span in own()} == {"00f067aa0ba902b7"}
+    events = sorted([event.name for event in span.events] for span in own())
+    assert events == [["started"]] * 4 + [["started", "paused", "resumed"]] * 4

@@ -95,10 +95,8 @@ class ScriptedWorkers:
 
 
 class _Worker:
-    name = "model/0"
-
     def __init__(self, workers: ScriptedWorkers, index: int) -> None:
-        self._workers, self._index = workers, index
+        self._workers, self._index, self.name = workers, index, f"model/{index}"
         self.identity = workers.identities[index]
 
     def send_frame(self, frame: Frame) -> None:

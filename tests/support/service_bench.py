@@ -7,6 +7,7 @@ from lmi_backend.errors import LmiError
 from lmi_backend.generation import Chunk, Delta, GenerateRequest
 from lmi_backend.serving.limits import OPEN_BYTES, Limits
 from lmi_backend.serving.service import Service
+from lmi_backend.serving.spans import RequestTracer
 from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
 from tests.support.scripted_workers import ScriptedWorkers
 
@@ -55,11 +56,16 @@ class Bench:
     """A service whose threads do not run: the test does their work, in the order it likes."""
 
     def __init__(
-        self, count: int = 1, waiting: int = 100, capacity: int = CAPACITY, **limits: Any
+        self,
+        count: int = 1,
+        waiting: int = 100,
+        capacity: int = CAPACITY,
+        tracer: RequestTracer | None = None,
+        **limits: Any,
     ) -> None:
         self.workers = ScriptedWorkers(capacity, count)
         bounds = limits_of(capacity * count, waiting, **limits)
-        self.service = Service(self.workers, bounds)  # type: ignore[arg-type]
+        self.service = Service(self.workers, bounds, tracer=tracer)  # type: ignore[arg-type]
         self.workers.start(self.service)
         self.sinks: list[Sink] = []
 

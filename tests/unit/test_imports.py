@@ -22,7 +22,8 @@ PROVIDED = "worker/handlers/provided"
 PROCESSES = {
     "command line": {"msgspec", "psutil"},
     "auto-complete": set(),
-    "stub": {"msgspec", "numpy", "triton_python_backend_utils"},
+    # The last one only where requests are traced.
+    "stub": {"msgspec", "numpy", "triton_python_backend_utils", "opentelemetry.sdk.trace.export"},
     "front end": {
         *("aiohttp", "anyio", "backports", "httptools", "msgspec", "starlette", "uvicorn", "uvloop")
     },

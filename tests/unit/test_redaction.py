@@ -13,6 +13,7 @@ TOKEN = "hf_" + "aBcDeFgHiJkLmNoPqRsTuV"
         ("HF_TOKEN", "whatever", "***"),
         ("AWS_SECRET_ACCESS_KEY", "whatever", "***"),
         ("VLLM_API_KEY", "whatever", "***"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=whatever", "***"),
         ("option.env", f"A=1,HF_TOKEN={TOKEN},B=2", "A=***,HF_TOKEN=***,B=***"),
         ("option.model_id", "https://me:secret@hub/model", "https://***@hub/model"),
         ("option.max_tokens", "12", "12"),

@@ -1,0 +1,115 @@
+"""A span of OpenTelemetry for each request, from its arrival in the stub to its last response.
+
+Names follow OpenTelemetry's conventions for generative AI. Needs the extra `tracing`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from lmi_backend.clients.tracing import HEADERS, with_trace
+from lmi_backend.generation import HttpRequest
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span
+
+    from lmi_backend.errors import LmiError
+    from lmi_backend.ipc import messages as msg
+    from lmi_backend.serving.request_state import RequestState
+
+_OPERATIONS: Final = {
+    "/v1/chat/completions": "chat",
+    "/v1/messages": "chat",
+    "/v1/responses": "chat",
+    "/v1/embeddings": "embeddings",
+}
+"""Of a path; all others complete a text."""
+
+
+class RequestTracer:
+    """Makes one model's spans, and sends them from a thread of the library.
+
+    Args:
+        model: its name.
+        exporter: sends spans to a collector.
+    """
+
+    def __init__(self, model: str, exporter: SpanExporter) -> None:
+        named = Resource.create({"service.name": "lmi-backend"})
+        self._provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("lmi_backend")
+        self._propagator = TraceContextTextMapPropagator()
+        self._model = model
+
+    def begin(self, work: msg.Work, request_id: str) -> tuple[msg.Work, RequestSpan]:
+        """Begin a request's span; return the request, as the parent of the engine's spans has it.
+
+        Args:
+            work: the request; a trace that it names is the span's parent.
+            request_id: the client's own; may be empty.
+        """
+        operation = "text_completion"
+        if isinstance(work, HttpRequest):
+            operation, headers = _OPERATIONS.get(work.path, operation), work.headers
+        else:
+            headers = work[0].trace_headers
+        parent = self._propagator.extract({n: headers[n] for n in HEADERS if n in headers})
+        attributes = {
+            "gen_ai.operation.name": operation,
+            "gen_ai.request.model": self._model,
+            "lmi.request_id": request_id,
+        }
+        name = f"{operation} {self._model}"
+        span = self._tracer.start_span(name, parent, SpanKind.SERVER, attributes)
+        own: dict[str, str] = {}
+        self._propagator.inject(own, set_span_in_context(span))
+        return with_trace(work, own), RequestSpan(span)
+
+    def close(self) -> None:
+        """Send what was not sent yet."""
+        self._provider.shutdown()
+
+
+class RequestSpan:
+    """The span of one request."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def event(self, name: str, **attributes: str | int) -> None:
+        """Note what becomes of the request."""
+        self._span.add_event(name, attributes)
+
+    def answered(self, state: RequestState, outcome: str) -> None:
+        """End with the last response.
+
+        Args:
+            state: the request's.
+            outcome: its finish reason, or its error's code in lower case.
+        """
+        attributes: dict[str, Any] = {
+            "gen_ai.usage.input_tokens": state.num_prompt_tokens,
+            "gen_ai.usage.output_tokens": state.num_tokens,
+            "gen_ai.response.finish_reasons": [outcome],
+        }
+        if state.num_sent:
+            attributes["gen_ai.server.time_to_first_token"] = state.first_at - state.began
+        self._span.set_attributes(attributes)
+        if state.error is None:
+            self._span.end()
+        else:
+            self.failed(state.error)
+
+    def failed(self, error: LmiError) -> None:
+        """End with an error; so does a request that is refused."""
+        self._span.set_attribute("error.type", error.code.lower())
+        self._span.set_status(Status(StatusCode.ERROR, str(error)))
+        self._span.end()

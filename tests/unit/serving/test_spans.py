@@ -1,0 +1,106 @@
+"""A request is one span, from its arrival to its last response, through a dead worker."""
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from lmi_backend.errors import UnavailableError
+from lmi_backend.generation import GenerateRequest, HttpRequest
+from lmi_backend.serving.spans import RequestTracer
+from lmi_backend.triton.tracing import tracer_of
+from tests.support.service_bench import Bench, Sink
+
+TRACE, PARENT = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7
+HEADERS = {"traceparent": f"00-{TRACE:032x}-{PARENT:016x}-01", "tracestate": "a=b"}
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+
+
+@pytest.fixture
+def exporter() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+def spans_in(bench: Bench, exporter: InMemorySpanExporter) -> tuple[ReadableSpan, ...]:
+    bench.service.close()
+    return exporter.get_finished_spans()
+
+
+def test_an_answer_is_a_span_whose_parent_is_the_clients(exporter: InMemorySpanExporter) -> None:
+    bench = Bench(tracer=RequestTracer("m", exporter))
+    bench.service.submit((GenerateRequest("a", trace_headers=HEADERS),), Sink("mine"))
+    bench.settle()
+    (number,) = bench.open()
+    sent = bench.workers.sent[number].requests[0].trace_headers
+    bench.answer(number)
+    (span,) = spans_in(bench, exporter)
+    assert span.name == "text_completion m"
+    assert span.parent is not None
+    assert span.context is not None
+    assert (span.parent.trace_id, span.parent.span_id) == (TRACE, PARENT)
+    # What the engine traces hangs below the span.
+    assert sent == HEADERS | {"traceparent": f"00-{TRACE:032x}-{span.context.span_id:016x}-01"}
+    assert span.attributes is not None
+    assert span.status.is_ok
+    assert span.attributes["lmi.request_id"] == "mine"
+    assert span.attributes["gen_ai.usage.output_tokens"] == 1
+    assert span.attributes["gen_ai.response.finish_reasons"] == ("stop",)
+    assert float(str(span.attributes["gen_ai.server.time_to_first_token"])) > 0
+    assert [event.name for event in span.events] == ["started"]
+
+
+def test_a_call_names_its_operation(exporter: InMemorySpanExporter) -> None:
+    bench = Bench(tracer=RequestTracer("m", exporter))
+    for path in ("/v1/chat/completions", "/v1/embeddings", "/v1/completions"):
+        bench.service.submit(HttpRequest(path, b"{}", {"accept": "*/*"}), Sink())
+    sent = [message.request.headers for message in bench.workers.sent.values()]
+    assert all(each.keys() == {"accept", "traceparent"} for each in sent)
+    bench.settle()
+    bench.answer(*bench.open())
+    names = [span.name for span in spans_in(bench, exporter)]
+    assert names == ["chat m", "embeddings m", "text_completion m"]
+
+
+def test_a_pause_is_an_event(exporter: InMemorySpanExporter) -> None:
+    bench = Bench(2, tracer=RequestTracer("m", exporter), migration_timeout=None)
+    bench.submit()
+    bench.workers.die(0)
+    bench.settle()
+    bench.answer(*bench.open())
+    (span,) = spans_in(bench, exporter)
+    events = {event.name: event.attributes for event in span.events}
+    assert list(events) == ["started", "paused", "resumed"]
+    assert (events["started"], events["resumed"]) == ({"worker": "model/0"}, {"worker": "model/1"})
+    assert span.status.is_ok
+
+
+def test_a_refusal_is_a_span_with_its_code(exporter: InMemorySpanExporter) -> None:
+    bench = Bench(waiting=0, capacity=1, tracer=RequestTracer("m", exporter))
+    bench.submit()
+    with pytest.raises(UnavailableError):
+        bench.submit()
+    bench.settle()
+    bench.answer(*bench.open())
+    refused, *answered = spans_in(bench, exporter)
+    assert refused.attributes is not None
+    assert not refused.status.is_ok
+    assert refused.attributes["error.type"] == "unavailable"
+    assert all(each.status.is_ok for each in answered)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        ENDPOINT | {"OTEL_SDK_DISABLED": "true"},
+        ENDPOINT | {"OTEL_TRACES_EXPORTER": "none"},
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
+    ],
+)
+def test_no_spans_are_made_where_none_are_wanted(environment: dict[str, str]) -> None:
+    assert tracer_of("m", environment) is None
+
+
+def test_what_is_not_installed_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """The exporter for gRPC is an extra of its own."""
+    assert tracer_of("m", ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}) is None
+    assert "lmi-backend[tracing]" in caplog.text
