@@ -20,7 +20,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUDGETS: Final = {
     "lmi_backend": 2_950,
-    "lmi_backend/cli": 4_050,
+    "lmi_backend/cli": 3_925,
     "lmi_backend/clients": 6_050,
     "lmi_backend/deploy": 775,
     "lmi_backend/endpoint": 1_775,
@@ -29,7 +29,7 @@ BUDGETS: Final = {
     "lmi_backend/fetch": 550,
     "lmi_backend/frontend": 6_850,
     "lmi_backend/ipc": 1_675,
-    "lmi_backend/migrate": 4_000,
+    "lmi_backend/migrate": 3_575,
     "lmi_backend/options": 5_575,
     "lmi_backend/plan": 4_375,
     "lmi_backend/pool": 3_000,
@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 3_175,
     "lmi_backend/triton": 1_400,
     "lmi_backend/worker": 3_200,
-    "tests": 79_000,
+    "tests": 78_675,
     "tools": 9_675,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

@@ -24,7 +24,6 @@ from lmi_backend.cli import (
     migrate,
     options,
     plan,
-    record,
     replay,
     serve,
 )
@@ -86,7 +85,6 @@ def parser() -> argparse.ArgumentParser:
         options,
         convert,
         migrate,
-        record,
         replay,
         completion,
     ):

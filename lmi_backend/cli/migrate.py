@@ -183,7 +183,7 @@ def _migration(
     if not source.capture:
         decisions = [
             *decisions,
-            "record requests: `lmi-backend record`, or SageMaker's data capture",
+            "record requests: with mitmproxy (docs/replay.md), or SageMaker's data capture",
         ]
     return Migration(
         name=model.name,

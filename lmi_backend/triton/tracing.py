@@ -9,6 +9,8 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.extras import pip_command
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -45,8 +47,7 @@ def tracer_of(model: str, environment: Mapping[str, str]) -> RequestTracer | Non
             model, importlib.import_module(package).OTLPSpanExporter()
         )
     except ImportError as error:
-        extra = 'pip install "lmi-backend[tracing]"'
-        _log.warning("no spans go to %s: %s (%s installs it)", endpoint, error, extra)
+        _log.warning("no spans go to %s: %s; %s", endpoint, error, pip_command("tracing"))
         return None
     _log.info("%s: the span of each request goes to %s", model, endpoint)
     return made

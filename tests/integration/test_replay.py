@@ -1,8 +1,6 @@
 """Replay finds each planted fault with a small request, and none between a server and itself."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,9 +18,7 @@ from tests.support.faulty_proxy import HEADER, faulty_proxy
 from tests.support.places import TESTS
 from tests.support.planted_faults import FAULTS as BASIC
 from tests.support.planted_faults import HEADERS, REQUESTS
-from tests.support.ports import free_ports
 from tests.support.serving import Served
-from tests.support.waiting import HANG_SECONDS
 
 FAULTS = BASIC | more_faults.FAULTS
 
@@ -113,30 +109,3 @@ def test_what_other_programs_recorded_shows_no_difference(
     report = json.loads(capsys.readouterr().out)
     assert [(e["kind"], e["path"], e["was"], e["now"]) for e in report["differences"]] == []
     assert (status, report["judged"], report["problems"]) == (0, judged, [])
-
-
-def test_recorded_traffic_shows_no_difference(
-    ensemble_server: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    url, folder = f"http://{ensemble_server.front_end}", tmp_path / "recorded"
-    (port,) = free_ports(1)
-    words = ["record", str(folder), "--url", url, "--port", str(port)]
-    command = [sys.executable, "-m", "lmi_backend.cli.main", *words]
-    recorder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert recorder.stdout is not None
-        assert recorder.stdout.readline().startswith(f"recording {url} at http://127.0.0.1:{port}")
-        for name in REQUESTS:
-            key = {"authorization": "Bearer secret-of-somebody"}
-            answer = Target(f"http://127.0.0.1:{port}", headers=key).send(exchange(name).request)
-            assert not answer.error
-    finally:
-        recorder.terminate()
-        _, output = recorder.communicate(timeout=HANG_SECONDS)
-    assert f"{len(REQUESTS)} requests written, 0 " in output
-    assert recorder.returncode == 0
-    assert "secret" not in "".join(path.read_text() for path in folder.iterdir())
-    assert main(["replay", str(folder), "--url", url, "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["judged"] == len(REQUESTS)
-    assert report["latencies"]["between"]["was"]["count"] > 0

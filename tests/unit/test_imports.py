@@ -44,8 +44,6 @@ FOLDERS = {
     "supervisor": ("command line",),
     "deploy": ("command line",),
     "migrate": ("command line",),
-    "migrate/proxy": ("front end",),
-    "migrate/recording": ("front end",),
     "frontend": ("front end",),
     "endpoint": ("command line", "front end", "stub"),
     "endpoint/client": ("stub",),

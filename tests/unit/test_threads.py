@@ -19,7 +19,6 @@ OTHERS = {
     "engines/vllm/ranks.py": "an engine core that ends says so in the same way",
     "frontend/http/log.py": "guards each write; there is nowhere to say more",
     "machine_limits.py": "its threads wait, and do nothing",
-    "migrate/recording.py": "counts and reports each record that it cannot write",
     "supervisor/health.py": "guards each look at the server",
     "threads.py": "makes the guarded ones",
 }
