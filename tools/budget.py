@@ -27,7 +27,7 @@ BUDGETS: Final = {
     "lmi_backend/engines": 4_375,
     "lmi_backend/engines/vllm": 8_700,
     "lmi_backend/fetch": 550,
-    "lmi_backend/frontend": 6_850,
+    "lmi_backend/frontend": 6_700,
     "lmi_backend/ipc": 1_675,
     "lmi_backend/migrate": 3_575,
     "lmi_backend/options": 5_575,
@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 3_175,
     "lmi_backend/triton": 1_400,
     "lmi_backend/worker": 3_200,
-    "tests": 78_675,
+    "tests": 78_650,
     "tools": 9_675,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

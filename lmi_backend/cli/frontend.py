@@ -158,7 +158,7 @@ def needs_key(arguments: argparse.Namespace) -> bool:
 
 def exposure(arguments: argparse.Namespace) -> str:
     """Return what is open to anyone who reaches the port; empty where nothing is."""
-    from lmi_backend.frontend.http.hosts import is_loopback  # noqa: PLC0415  the front end's
+    from lmi_backend.frontend.http.access import is_loopback  # noqa: PLC0415  the front end's
 
     if is_loopback(arguments.host):
         return ""
@@ -177,7 +177,7 @@ def exposure(arguments: argparse.Namespace) -> str:
 
 def triton_exposure(arguments: argparse.Namespace) -> str:
     """Return what is open to anyone who reaches Triton's own ports; empty where nothing is."""
-    from lmi_backend.frontend.http.hosts import is_loopback  # noqa: PLC0415  the front end's
+    from lmi_backend.frontend.http.access import is_loopback  # noqa: PLC0415  the front end's
 
     host = arguments.triton_host
     if is_loopback(host):

@@ -11,15 +11,22 @@ from lmi_backend.clients.responses.background import BackgroundForm
 from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, UPLOAD
 from lmi_backend.clients.tracing import PARENT, take_trace, with_trace
 from lmi_backend.errors import HttpError
-from lmi_backend.frontend.adapters import manage
-from lmi_backend.frontend.background import NO_RESPONSE, BeginningForm, Responses, is_by_id
-from lmi_backend.frontend.relay import send_answer
-from lmi_backend.frontend.resumable import LAST_ID, ResumableForm, ResumableStreams
+from lmi_backend.frontend.answer import send_answer
+from lmi_backend.frontend.lora_routes import manage
+from lmi_backend.frontend.resumable import (
+    LAST_ID,
+    NO_RESPONSE,
+    BeginningForm,
+    Responses,
+    ResumableForm,
+    ResumableStreams,
+    is_by_id,
+)
 
 if TYPE_CHECKING:
     from lmi_backend.clients.spec import Path, Read
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.model import Model
+    from lmi_backend.frontend.models import Model
     from lmi_backend.frontend.reading import Reading
     from lmi_backend.ipc.buffered import Buffering
 

@@ -17,25 +17,23 @@ from lmi_backend.clients.spec import ANYBODY, OPERATOR, PROBE
 from lmi_backend.clients.unserved_paths import UNSERVED_PATHS
 from lmi_backend.errors import HttpError, LmiError, StoppingError
 from lmi_backend.front_end_settings import OWN_AGENT
+from lmi_backend.frontend.answer import CLIENT_LEFT
 from lmi_backend.frontend.answering import Answering
-from lmi_backend.frontend.http.access import Access
+from lmi_backend.frontend.http.access import Access, OwnNames, is_loopback
 from lmi_backend.frontend.http.api_keys import ApiKeys, ElsewhereError
 from lmi_backend.frontend.http.bodies import ALL_BODIES, Bodies, ClientGoneError
 from lmi_backend.frontend.http.exchange import Exchange
-from lmi_backend.frontend.http.hosts import OwnNames, is_loopback
 from lmi_backend.frontend.http.log import as_field
 from lmi_backend.frontend.http.routing import Near, Responder, Routes, route
 from lmi_backend.frontend.listing import Listing
 from lmi_backend.frontend.model_control import ModelControl
-from lmi_backend.frontend.models import Models
+from lmi_backend.frontend.models import Models, Starting, find_models
 from lmi_backend.frontend.operators.health import STOPPING, HealthChecks
 from lmi_backend.frontend.operators.management import Management
 from lmi_backend.frontend.operators.metrics import Metrics
 from lmi_backend.frontend.operators.state import StateCollector
 from lmi_backend.frontend.operators.web_page import PATHS, WebPage
 from lmi_backend.frontend.reading import Reading
-from lmi_backend.frontend.relay import CLIENT_LEFT
-from lmi_backend.frontend.starting import Starting, find_models
 from lmi_backend.frontend.triton import TritonProxy
 
 if TYPE_CHECKING:

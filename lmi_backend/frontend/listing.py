@@ -11,8 +11,7 @@ import msgspec
 if TYPE_CHECKING:
     from lmi_backend.engine_config import ModelInfo
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.model import Model
-    from lmi_backend.frontend.models import Models
+    from lmi_backend.frontend.models import Model, Models
 
 _JSON: Final = {"content-type": "application/json"}
 

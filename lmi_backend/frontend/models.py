@@ -1,11 +1,16 @@
-"""The models of this machine's server: found by their endpoints, as they come and go."""
+"""The models of this machine's server: found by their endpoints, as they come and go.
+
+Until each model that the server loads as it starts is there, the server is not ready.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -21,23 +26,187 @@ from lmi_backend.errors import (
 )
 from lmi_backend.frontend.answer import Unread
 from lmi_backend.frontend.connection import ModelConnection
-from lmi_backend.frontend.model import Model
 from lmi_backend.frontend.outages import Outages
-from lmi_backend.frontend.starting import Starting
+from lmi_backend.pool.load_failure import LoadFailure
 from lmi_backend.printable import listed, printable
 from lmi_backend.private_folders import private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
+    from lmi_backend.engine_config import Context, ModelInfo
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.model_control import RepositoryModel
     from lmi_backend.ipc import messages as msg
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model that is loaded."""
+
+    connection: ModelConnection
+    welcome: msg.Welcome
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.welcome.model
+
+    @property
+    def name(self) -> str:
+        """What Triton calls it."""
+        return self.welcome.model.name
+
+    @property
+    def context(self) -> Context:
+        """How its clients' bodies are read now."""
+        return self.welcome.context
+
+    def context_of(self, name: str) -> Context:
+        """Return how to read bodies of a client that uses one of the model's names."""
+        is_adapter = name not in ("", self.name, *self.info.served_names)
+        context = self.context
+        return (
+            replace(context, adapter=name) if is_adapter and name in context.adapters else context
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names by which a client may call it; LoRA adapters last."""
+        return tuple(dict.fromkeys((self.name, *self.info.served_names, *self.context.adapters)))
+
 
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.2
+_OTHERS_SECONDS: Final = 2.0
+"""The same next to a tritonserver that others start."""
+_FIND_SECONDS: Final = 1.0
+_FIND_LOOK_SECONDS: Final = 0.01
+_FAILED: Final = "FAILED"
+_READY: Final = "READY"
+_ON_THE_WAY: Final = ("LOADING", "READY", "UNLOADING")
+"""States after which a model's endpoint is found, or found again."""
+
+
+async def find_models(models: Models, base: Path) -> None:
+    """Wait for the models that were there before this front end, for a moment at most.
+
+    Clients that waited for it come at once, and would be told that no model is there yet.
+
+    Args:
+        models: which are found.
+        base: folder in which their endpoints are.
+    """
+    end = time.monotonic() + _FIND_SECONDS
+    while time.monotonic() < end:
+        endpoints = list(endpoint_folder(base).glob("*.sock"))
+        if len(models.all()) >= len(endpoints) and (models.is_open or not endpoints):
+            return
+        await asyncio.sleep(_FIND_LOOK_SECONDS)
+
+
+class Starting:
+    """The models that are awaited, and what became of the others.
+
+    Args:
+        names: what `serve` loads at each start; empty if that is not known.
+        index: requests from Triton what became of them; Triton answers when it has tried to load
+            them all.
+    """
+
+    def __init__(
+        self,
+        names: Collection[str] = (),
+        index: Callable[[], Awaitable[Mapping[str, RepositoryModel]]] | None = None,
+    ) -> None:
+        self._names, self._index = set(names), index
+        self.is_known = bool(names)
+        """Whether a `serve` loads models again that failed."""
+        self.is_open = index is None or not self.is_known
+        """Whether Triton's own ports are open, as far as that is known."""
+        self._has_lost = asyncio.Event()
+        self.failed: dict[str, str] = {}
+        """Models that could not be loaded, and why."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the models that are not there yet."""
+        return sorted(self._names)
+
+    def found(self, name: str) -> None:
+        """Note that a model is there."""
+        self._names.discard(name)
+        self.failed.pop(name, None)
+
+    def lost(self, name: str) -> None:
+        """Note that a model has died: the next start of its server loads it again."""
+        if self.is_known:
+            self._names.add(name)
+            self.is_open = self._index is None
+            self._has_lost.set()
+
+    @property
+    def _looks(self) -> bool:
+        """Whether Triton has something to tell."""
+        is_settled = self.is_known and self.is_open and not (self._names or self.failed)
+        return self._index is not None and not is_settled
+
+    async def run(self) -> None:
+        """Follow the models that are awaited, until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except Exception:  # noqa: BLE001  without this loop a model that failed is awaited for ever
+                _log.exception("looking at the models that are loaded failed")
+            await asyncio.sleep(_LOOK_SECONDS if self.is_known else _OTHERS_SECONDS)
+            if not self._looks:
+                self._has_lost.clear()
+                await self._has_lost.wait()
+
+    async def look(self) -> None:
+        """Await no more what was unloaded, or has failed; that is awaited again when it loads."""
+        if self._index is None or not self._looks:
+            return
+        try:
+            index = await self._index()
+        except UnavailableError:
+            # Its port opens when it has loaded what it can.
+            return
+        except LmiError as error:
+            _log.warning("which models are still loaded is not known: %s", error)
+            self._names.clear()
+            self.is_open = True
+            if not self.is_known:
+                self._index = None
+            return
+        if self.is_known:
+            self._follow(index)
+        else:
+            self.failed = {name: _reason(name, each) for name, each in _failed(index)}
+
+    def _follow(self, index: Mapping[str, RepositoryModel]) -> None:
+        self.failed |= {
+            name: _reason(name, each) for name, each in _failed(index) if name in self._names
+        }
+        for name in [each for each in self.failed if each in index]:
+            if index[name].state == _READY:
+                del self.failed[name]
+                self._names.add(name)
+        self._names &= {name for name, model in index.items() if model.state in _ON_THE_WAY}
+        # The one that answers may be about to go, as long as a model is awaited.
+        self.is_open = not self._names
+
+
+def _failed(index: Mapping[str, RepositoryModel]) -> Iterator[tuple[str, RepositoryModel]]:
+    return ((name, each) for name, each in index.items() if each.status == _FAILED)
+
+
+def _reason(name: str, model: RepositoryModel) -> str:
+    return LoadFailure.of(name, model.reason).brief
+
+
 _REFUSED_SECONDS: Final = 5.0
 """Pause before the next try with a model that refuses this process: another may be in its place."""
 
@@ -245,7 +414,7 @@ class Models:
             return
         self._known[path] = inode, connection
         with contextlib.suppress(OSError):
-            await loop.create_unix_connection(lambda: connection.side, str(path))
+            await loop.create_unix_connection(lambda: connection.bulk, str(path))
 
     def _enter(self, path: Path, connection: ModelConnection, welcome: msg.Welcome) -> None:
         if path not in self._models:

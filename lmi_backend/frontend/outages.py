@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.connection import ModelConnection
 
+
 _log = logging.getLogger(__name__)
 
 AWAY: Final = "it has gone, and is expected back"

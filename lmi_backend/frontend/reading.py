@@ -26,9 +26,8 @@ from lmi_backend.clients.responses import background
 from lmi_backend.clients.sagemaker.headers import target_of
 from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, TARGET, UPLOAD, Path, Read
 from lmi_backend.errors import HttpError
-from lmi_backend.frontend.adapters import asked_of, load_of, unload_of
-from lmi_backend.frontend.http.bodies import aside, model_of, read_object
-from lmi_backend.frontend.http.uploads import model_in_upload
+from lmi_backend.frontend.http.bodies import aside, model_in_upload, model_of, read_object
+from lmi_backend.frontend.lora_routes import asked_of, load_of, unload_of
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
 from lmi_backend.outline import LARGE
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from lmi_backend.clients.reply import ParsedRequest
     from lmi_backend.engine_config import Context
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.model import Model
-    from lmi_backend.frontend.models import Models
+    from lmi_backend.frontend.models import Model, Models
 
 _Reader = Callable[[Path, "Exchange", bytes], Awaitable[tuple["Model", Read]]]
 

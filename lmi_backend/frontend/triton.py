@@ -32,8 +32,8 @@ from lmi_backend.clients.triton.inference import (
 )
 from lmi_backend.clients.triton.paths import TritonPath, read_path
 from lmi_backend.errors import EngineError, HttpError, UnavailableError
-from lmi_backend.frontend.adapters import check_bodies
 from lmi_backend.frontend.http.bodies import aside, check_values, read_json
+from lmi_backend.frontend.lora_routes import check_bodies
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:

@@ -188,6 +188,14 @@ class RequestState:
             return None
         return None if self.is_scheduled or self._pending or not self.num_sent else direct
 
+    def end_span(self, outcome: str) -> None:
+        """End its span, where requests are traced; an outcome is as in `RequestStats.ended`."""
+        if self.span is not None:
+            if self.num_sent:
+                first_seconds = self.first_at - self.began
+                self.span.answered(first_seconds, self.num_prompt_tokens, self.num_tokens)
+            self.span.end(outcome, self.error)
+
     def add(self, chunk: Chunk) -> None:
         """Take a chunk; those of an answer that wait together share a response."""
         waiting = self._pending.get(chunk.index)

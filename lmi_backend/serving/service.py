@@ -120,7 +120,7 @@ class Service:
             self._start(state, message)
         except LmiError as error:
             if span is not None:
-                span.failed(error)
+                span.end(error.code.lower(), error)
             raise
 
     def adapt(
@@ -320,7 +320,6 @@ class Service:
             self._stats.sent(state, chunks)
             if has_ended:
                 self._stats.ended(state, outcome)
-                if state.span is not None:
-                    state.span.answered(state, outcome)
+                state.end_span(outcome)
         except Exception:  # noqa: BLE001  a wrong count must not keep the answer
             fault_of(state, "what was sent cannot be counted")

@@ -5,7 +5,7 @@ Names follow OpenTelemetry's conventions for generative AI. Needs the extra `tra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from lmi_backend.errors import LmiError
     from lmi_backend.ipc import messages as msg
-    from lmi_backend.serving.request_state import RequestState
 
 _OPERATIONS: Final = {
     "/v1/chat/completions": "chat",
@@ -88,28 +87,27 @@ class RequestSpan:
         """Note what becomes of the request."""
         self._span.add_event(name, attributes)
 
-    def answered(self, state: RequestState, outcome: str) -> None:
-        """End with the last response.
+    def answered(self, first_seconds: float, num_prompt_tokens: int, num_tokens: int) -> None:
+        """Note what its answers were, once they are all sent.
 
         Args:
-            state: the request's.
-            outcome: its finish reason, or its error's code in lower case.
+            first_seconds: from the request's arrival to its first token.
+            num_prompt_tokens: of all its prompts.
+            num_tokens: of all its answers.
         """
-        attributes: dict[str, Any] = {
-            "gen_ai.usage.input_tokens": state.num_prompt_tokens,
-            "gen_ai.usage.output_tokens": state.num_tokens,
-            "gen_ai.response.finish_reasons": [outcome],
-        }
-        if state.num_sent:
-            attributes["gen_ai.server.time_to_first_token"] = state.first_at - state.began
-        self._span.set_attributes(attributes)
-        if state.error is None:
-            self._span.end()
-        else:
-            self.failed(state.error)
+        self._span.set_attribute("gen_ai.usage.input_tokens", num_prompt_tokens)
+        self._span.set_attribute("gen_ai.usage.output_tokens", num_tokens)
+        self._span.set_attribute("gen_ai.server.time_to_first_token", first_seconds)
 
-    def failed(self, error: LmiError) -> None:
-        """End with an error; so does a request that is refused."""
-        self._span.set_attribute("error.type", error.code.lower())
-        self._span.set_status(Status(StatusCode.ERROR, str(error)))
+    def end(self, outcome: str, error: LmiError | None = None) -> None:
+        """End with the last response, or with an error; a request that is refused has one too.
+
+        Args:
+            outcome: a finish reason, or the error's code in lower case.
+            error: why the request failed; None if it did not.
+        """
+        self._span.set_attribute("gen_ai.response.finish_reasons", [outcome])
+        if error is not None:
+            self._span.set_attribute("error.type", outcome)
+            self._span.set_status(Status(StatusCode.ERROR, str(error)))
         self._span.end()

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.plan.reservations import Reservation
     from lmi_backend.serving.request_state import Sink
-    from lmi_backend.triton.load import LoadedModel
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ _SERVER_SECONDS: Final = 15.0
 
 
 @dataclass
-class _Model:
+class WorkersModel:
     """A model with workers of its own, and an endpoint through which others share them."""
 
     service: Service
@@ -99,7 +98,7 @@ def start_workers(
     parameters: Mapping[str, str],
     on_line: Callable[[str, str], None],
     on_secrets: Callable[[Iterable[tuple[str, str]]], None],
-) -> LoadedModel:
+) -> WorkersModel:
     """Plan a model, start its workers and open its endpoint; raises what `load_model` does.
 
     Args:
@@ -200,7 +199,7 @@ def _start(
     name: str,
     on_line: Callable[[str, str], None],
     devices: Reservation,
-) -> LoadedModel:
+) -> WorkersModel:
     pool = Pool(plan, name, on_line)
     config, roots = plan.config, plan.limits.adapter_roots
     adapters = pool.adapters
@@ -238,7 +237,7 @@ def _start(
     endpoint = Endpoint(model, service, lora_manager, context, state, renewal)
     endpoint.open()
     seconds = plan.limits.drain_seconds
-    return _Model(service, lora_manager, context, endpoint, devices, pool, seconds)
+    return WorkersModel(service, lora_manager, context, endpoint, devices, pool, seconds)
 
 
 def _model_info(

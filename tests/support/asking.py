@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from lmi_backend.frontend.app import FrontEnd
-from lmi_backend.frontend.http.client import CLIENT, Client
+from lmi_backend.frontend.http.protocol import CLIENT, Client
 
 
 class Answer(NamedTuple):

@@ -13,10 +13,8 @@ from lmi_backend.engines.body_texts import MOST_ITEMS
 from lmi_backend.engines.vllm.images import TIMES, WAIT_SECONDS
 from lmi_backend.frontend.answer import ALL_UNREAD_BYTES
 from lmi_backend.frontend.connection import UNSENT_BYTES
-from lmi_backend.frontend.http.bodies import ALL_BODIES, FREE_BYTES
-from lmi_backend.frontend.http.encodings import MOST_ENCODINGS, WINDOW_BYTES
-from lmi_backend.frontend.http.protocol import HEAD_BYTES, MOST_HEADERS, WAITING_BYTES
-from lmi_backend.frontend.http.unread import UNREAD_BYTES
+from lmi_backend.frontend.http.bodies import ALL_BODIES, FREE_BYTES, MOST_ENCODINGS, WINDOW_BYTES
+from lmi_backend.frontend.http.protocol import HEAD_BYTES, MOST_HEADERS, UNREAD_BYTES, WAITING_BYTES
 from lmi_backend.outline import LARGE, MOST_BYTES, MOST_VALUES, MOST_WIDE
 from lmi_backend.pool.connection import UNSENT_BYTES as UNSENT_TO_WORKER
 from lmi_backend.serving.limits import OPEN_BYTES

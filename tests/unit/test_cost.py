@@ -26,10 +26,10 @@ from lmi_backend.clients.vllm.reading import VllmReply
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.engines.bodies import BodyBounds, check_body
+from lmi_backend.frontend.answer import send_answer
 from lmi_backend.frontend.connection import ModelConnection
-from lmi_backend.frontend.http.client import CLIENT, Client
 from lmi_backend.frontend.http.exchange import Exchange
-from lmi_backend.frontend.relay import send_answer
+from lmi_backend.frontend.http.protocol import CLIENT, Client
 from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest, Token
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.chunk_log import message_of

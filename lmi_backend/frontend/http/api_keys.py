@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.spec import OPERATOR
 from lmi_backend.errors import ConfigurationError, HttpError
-from lmi_backend.frontend.http.operator_files import Stamp, stamp_of, text_of
+from lmi_backend.frontend.http.certificate import Stamp, stamp_of, text_of
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:

@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.form import EVENTS
 from lmi_backend.clients.openai.spec import SPEC as OPENAI
-from lmi_backend.errors import HTTP_ERROR, HttpError
-from lmi_backend.frontend.http.bodies import FREE_BYTES, Bodies, ClientGoneError, aside, too_large
-from lmi_backend.frontend.http.client import CLIENT
-from lmi_backend.frontend.http.encodings import ACCEPTED, decoding_of, utf8_of
-from lmi_backend.frontend.http.header import line_of
+from lmi_backend.errors import HTTP_ERROR, EngineError, HttpError
+from lmi_backend.frontend.http.bodies import (
+    ACCEPTED,
+    FREE_BYTES,
+    Bodies,
+    ClientGoneError,
+    aside,
+    decoding_of,
+    too_large,
+    utf8_of,
+)
+from lmi_backend.frontend.http.protocol import CLIENT
+from lmi_backend.printable import printable
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+
+
+def line_of(name: str, value: str) -> tuple[bytes, bytes]:
+    """Return a header as ASGI has it.
+
+    Raises:
+        EngineError: HTTP does not allow it.
+    """
+    if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+        text = f"the answer has the header {printable(name)!r} with {printable(value)!r}"
+        raise EngineError(f"{text}: HTTP does not allow it")
+    return name.encode(), value.encode("latin-1", "replace")
+
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 
     from lmi_backend.clients.spec import ClientSpec
     from lmi_backend.frontend.http.api_keys import ApiKey
-    from lmi_backend.frontend.http.client import Client
+    from lmi_backend.frontend.http.protocol import Client
 
     Scope = Mapping[str, Any]
     Receive = Callable[[], Awaitable[Mapping[str, Any]]]

@@ -3,17 +3,257 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 import resource
+import socket
+import struct
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from lmi_backend.frontend.http.client import CLIENT, Client
-from lmi_backend.frontend.http.deadline import Deadline
-from lmi_backend.frontend.http.target import names_one_host, target_of
+from lmi_backend.shares import Shares
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+
+SERVER: Final = b"*"
+"""The target of a request about the server as a whole; OPTIONS only."""
+_HOST: Final = b"host"
+_END: Final = re.compile(rb"[/?]")
+"""What follows the authority of a URL."""
+
+
+def names_one_host(headers: Sequence[tuple[bytes, bytes]], version: str) -> bool:
+    """Tell whether a request names its server once, as HTTP/1.1 demands."""
+    named = [name for name, _ in headers].count(_HOST)
+    return named == 1 or (not named and version != "1.1")
+
+
+def target_of(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Return a target as the path and query that it means; `*` for the server as a whole.
+
+    A client of a proxy writes a whole URL, and proxies may pass it on. Its host counts then, not
+    that of `Host`.
+
+    Args:
+        method: of the request.
+        target: as the client wrote it.
+        headers: those of the request; `Host` becomes the URL's.
+
+    Raises:
+        ValueError: no server of HTTP has such a target.
+        httptools.HttpParserInvalidURLError: it is no URL.
+    """
+    is_general = method == b"OPTIONS"
+    if target.startswith(b"/") or method == b"CONNECT" or (is_general and target == SERVER):
+        return target
+    url = httptools.parse_url(target)
+    scheme = (url.schema or b"").lower()
+    if scheme not in (b"http", b"https") or url.userinfo is not None:
+        raise ValueError(target)
+    host = _END.split(target.partition(b"://")[2], maxsplit=1)[0]
+    headers[:] = [*(each for each in headers if each[0] != _HOST), (_HOST, host)]
+    if is_general and url.path is None and url.query is None:
+        return SERVER
+    return (url.path or b"/") + (b"" if url.query is None else b"?" + url.query)
+
+
+class Deadline:
+    """Calls something when a time is over. To move it costs no timer, but for an earlier time.
+
+    Args:
+        loop: the event loop.
+        missed: called when the time is over.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, missed: Callable[[], None]) -> None:
+        self._loop, self._missed = loop, missed
+        self._ends_at = self._looks_at = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, seconds: float) -> None:
+        """Let the time be over in some seconds; what was said before counts no more."""
+        self._ends_at = self._loop.time() + seconds
+        if self._ends_at < self._looks_at:
+            self._look_at(self._ends_at)
+
+    def end(self) -> None:
+        """Wait for nothing."""
+        self._ends_at = math.inf
+
+    def stop(self) -> None:
+        """Wait for nothing, and forget what would be called."""
+        self._ends_at = self._looks_at = math.inf
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at = when
+        self._timer = self._loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        self._looks_at = math.inf
+        if self._loop.time() >= self._ends_at:
+            self._ends_at = math.inf
+            self._missed()
+        elif self._ends_at < math.inf:
+            self._look_at(self._ends_at)
+
+
+UNREAD_BYTES: Final = 512 << 20
+"""Of what all clients together have been sent and have not read."""
+
+
+class _Connection(Protocol):
+    @property
+    def owner(self) -> str: ...
+    @property
+    def transport(self) -> asyncio.Transport: ...
+
+
+def end_unread(connections: Iterable[_Connection], limit: int = UNREAD_BYTES) -> int:
+    """Close connections until what waits for all is few enough bytes.
+
+    Each is the one whose client reads least, of the key for which most waits.
+
+    Returns:
+        How many were closed.
+    """
+    unread: Shares[asyncio.Transport] = Shares()
+    for each in connections:
+        unread.add(each.transport, each.transport.get_write_buffer_size(), each.owner)
+    closed = list(unread.excess(limit))
+    for transport in closed:
+        transport.abort()
+    return len(closed)
+
+
+CLIENT: Final = "lmi_backend.client"
+"""Key of an ASGI scope: its `Client`."""
+
+
+class Client:
+    """The client of one request, without a task or a turn of one for what ASGI says by messages.
+
+    Each of them costs more than a part of a streamed response.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._ends_at_close = False
+        self.on_gone: Callable[[], object] = _nothing
+        """Called when the client closes its connection before it has the whole response."""
+
+    @property
+    def has_sent_all(self) -> bool:
+        """Whether the whole body is here."""
+        return not self._cycle.more_body
+
+    @property
+    def has_begun(self) -> bool:
+        return self._cycle.response_started
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has closed its connection before it had the whole response."""
+        return self._cycle.disconnected
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a part can be written now: the response has begun, and its client reads."""
+        cycle = self._cycle
+        if cycle.response_complete or cycle.disconnected or not cycle.response_started:
+            return False
+        has_no_length = cycle.chunked_encoding or self._ends_at_close
+        return bool(has_no_length) and not cycle.flow.write_paused
+
+    def unsent(self) -> int:
+        """Return the bytes of the response that wait for the client to read."""
+        return self._cycle.transport.get_write_buffer_size()
+
+    def belong_to(self, owner: str) -> None:
+        """Let what the connection has not sent count for an owner."""
+        protocol: Any = self._cycle.transport.get_protocol()
+        protocol.owner = owner
+
+    def pass_on(self, data: bytes) -> bool:
+        """Write a part of one byte or more if `is_free`; return whether that was so."""
+        cycle = self._cycle
+        if not cycle.chunked_encoding or not cycle.response_started:
+            # The latter is seldom so, and the former is HTTP/1.0, or a response with a length.
+            is_free = self.is_free
+            if is_free:
+                self.write(data)
+            return is_free
+        if cycle.response_complete or cycle.disconnected or cycle.flow.write_paused:
+            return False
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return True
+
+    def write(self, data: bytes) -> None:
+        """Write a part of one byte or more, where `is_free`."""
+        framed = data if self._ends_at_close else b"%x\r\n%b\r\n" % (len(data), data)
+        self._cycle.transport.write(framed)
+
+    def end_at_close(self) -> None:
+        """Let the response, which has no length, come without chunks; called before it begins."""
+        self._ends_at_close = True
+        self._cycle.chunked_encoding = False
+
+    def announce(self, size: int) -> None:
+        """Say how many bytes come next of such a response; uvicorn takes them for its length."""
+        self._cycle.expected_content_length = size
+
+    def cut(self) -> None:
+        """Close the connection without the end of the response."""
+        cycle = self._cycle
+        if not (cycle.response_complete or cycle.disconnected):
+            # uvicorn would report as a fault that the application has not ended it.
+            cycle.response_complete = True
+            if self._ends_at_close:
+                _reset(cycle.transport)
+            else:
+                cycle.transport.close()
+
+    def leave(self) -> None:
+        """Note that the client has closed its connection."""
+        cycle = self._cycle
+        if not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self.on_gone()
+
+    def release(self) -> None:
+        """Forget the request once it is answered: without this, it is a reference cycle.
+
+        Python looks for cycles after so many objects, however many bytes each of them holds.
+        """
+        self.on_gone = _nothing
+        self._cycle.scope.pop(CLIENT, None)  # type: ignore[typeddict-item]
+
+
+def _reset(transport: asyncio.Transport) -> None:
+    """Close a connection so that its client sees a fault; an ordinary end would be the response's.
+
+    What the system has not sent yet is lost.
+    """
+    connection = transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
+
+
+def _nothing() -> None:
+    return None
+
 
 HEAD_BYTES: Final = 1 << 16
 """Of what is not a body between two parts of bodies: a head, a chunk's extension, trailers."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from starlette.routing import Match, Route
 
 from lmi_backend.clients.spec import ANYBODY, PROBE, Who
-from lmi_backend.frontend.http.target import SERVER
+from lmi_backend.frontend.http.protocol import SERVER
 
 if TYPE_CHECKING:
     from lmi_backend.clients.spec import ClientSpec, Path

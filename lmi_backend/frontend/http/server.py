@@ -18,8 +18,7 @@ from lmi_backend.front_end_settings import LEAVES
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.certificate import certificate_of
 from lmi_backend.frontend.http.log import log_to_stderr
-from lmi_backend.frontend.http.protocol import BoundedProtocol, bounded_protocol
-from lmi_backend.frontend.http.unread import end_unread
+from lmi_backend.frontend.http.protocol import BoundedProtocol, bounded_protocol, end_unread
 from lmi_backend.garbage import spare_collections
 from lmi_backend.listening import BACKLOG, listen
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.endpoint.loading import Loading
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.model import Model
-    from lmi_backend.frontend.models import Models
+    from lmi_backend.frontend.models import Model, Models
 
 _ASK_SECONDS: Final = 2.0
 _JSON: Final = {"content-type": "application/json"}
@@ -88,7 +87,7 @@ def _loading(name: str, progress: Mapping[str, Loading]) -> str:
 
 async def _problem(model: Model) -> str:
     try:
-        health = await asyncio.wait_for(model.connection.questions.health(), _ASK_SECONDS)
+        health = await asyncio.wait_for(model.connection.requests.health(), _ASK_SECONDS)
     except asyncio.TimeoutError:
         return f"{model.name}: its stub does not answer"
     except LmiError as error:

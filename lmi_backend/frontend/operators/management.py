@@ -173,7 +173,7 @@ class Management:
         if model is None or model.name != name:
             return {}
         try:
-            return await asyncio.wait_for(model.connection.questions.state(), _STATE_SECONDS)
+            return await asyncio.wait_for(model.connection.requests.state(), _STATE_SECONDS)
         except asyncio.TimeoutError:
             raise HttpError(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"model {name}: its process does not answer"

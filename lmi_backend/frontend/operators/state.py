@@ -16,8 +16,7 @@ from lmi_backend.frontend.outages import AWAY
 
 if TYPE_CHECKING:
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.model import Model
-    from lmi_backend.frontend.models import Models
+    from lmi_backend.frontend.models import Model, Models
 
 _ASK_SECONDS: Final = 2.0
 _HEADERS: Final = {"content-type": "application/json", "cache-control": "no-store"}
@@ -63,7 +62,7 @@ class StateCollector:
 
 async def _state(model: Model, log_after: int) -> dict[str, Any]:
     try:
-        return await asyncio.wait_for(model.connection.questions.state(log_after), _ASK_SECONDS)
+        return await asyncio.wait_for(model.connection.requests.state(log_after), _ASK_SECONDS)
     except asyncio.TimeoutError:
         return {"model": model.name, "error": "its process does not answer"}
     except LmiError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.frontend import background
+from lmi_backend.frontend import resumable
 from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.frontend.resumable import LAST_ID, WANTED
 from lmi_backend.generation import HttpChunk
@@ -316,7 +316,7 @@ def test_a_body_does_not_choose_the_id_of_what_is_buffered(
 def test_a_model_that_is_gone_has_nothing(
     model: BufferingModel, fronts: tuple[Front, Front], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(resumable, "_WAIT_SECONDS", 0.1)
     _begin(fronts[0], model)
     model.endpoint.close()
     wait_for(lambda: not fronts[1].front_end.models.all())

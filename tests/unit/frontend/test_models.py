@@ -17,14 +17,13 @@ from lmi_backend.endpoint.address import endpoint_folder
 from lmi_backend.endpoint.loading import Loading
 from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import LoadingError, RequestError, UnavailableError, UnknownModelError
-from lmi_backend.frontend import starting
+from lmi_backend.frontend import models as module
 from lmi_backend.frontend.http.bodies import ClientGoneError
-from lmi_backend.frontend.http.client import CLIENT
 from lmi_backend.frontend.http.exchange import Exchange
-from lmi_backend.frontend.models import Models
+from lmi_backend.frontend.http.protocol import CLIENT
+from lmi_backend.frontend.models import Models, Starting, find_models
 from lmi_backend.frontend.operators.health import HealthChecks
 from lmi_backend.frontend.operators.state import StateCollector
-from lmi_backend.frontend.starting import Starting, find_models
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
@@ -370,7 +369,7 @@ async def test_a_front_end_begins_when_it_knows_all_models_or_a_moment_is_over(
         await until(lambda: connections)
         # One that serves nobody yet waits for a moment only.
         await find_models(models, folder)
-        monkeypatch.setattr(starting, "_FIND_SECONDS", HANG_SECONDS)
+        monkeypatch.setattr(module, "_FIND_SECONDS", HANG_SECONDS)
         connections[0].write(encode([msg.Welcome(Context(), ModelInfo(name="silent"))]))
         await find_models(models, folder)
         assert [each.name for each in models.all()] == ["silent"]

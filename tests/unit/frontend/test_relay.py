@@ -11,7 +11,7 @@ from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.clients.registry import CLIENTS
 from lmi_backend.clients.responses.background import BackgroundForm
 from lmi_backend.errors import EngineDeadError, EngineError
-from lmi_backend.frontend.relay import _Forward
+from lmi_backend.frontend.answer import _Forward
 from lmi_backend.generation import Delta, HttpChunk, Token
 from lmi_backend.token_ids import pack
 from tests.unit.frontend.test_resumable_form import forms as streams_of_tokens

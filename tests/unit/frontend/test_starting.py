@@ -6,7 +6,7 @@ import pytest
 
 from lmi_backend.errors import HttpError, LmiError, UnavailableError
 from lmi_backend.frontend.model_control import RepositoryModel
-from lmi_backend.frontend.starting import Starting
+from lmi_backend.frontend.models import Starting
 
 NAMES = ("a", "b")
 

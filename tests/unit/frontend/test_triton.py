@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from lmi_backend.errors import HttpError, UnavailableError
-from lmi_backend.frontend.http.client import CLIENT
 from lmi_backend.frontend.http.exchange import Exchange
+from lmi_backend.frontend.http.protocol import CLIENT
 from lmi_backend.frontend.triton import TritonProxy
 from tests.support.triton_bodies import LENGTH, element, inference, plain, tensor
 

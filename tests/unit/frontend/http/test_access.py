@@ -15,8 +15,7 @@ from lmi_backend.clients.registry import PATHS
 from lmi_backend.clients.spec import PROBE
 from lmi_backend.front_end_settings import OWN_AGENT, Settings
 from lmi_backend.frontend.app import FrontEnd
-from lmi_backend.frontend.http.access import Access
-from lmi_backend.frontend.http.hosts import OwnNames, is_loopback, name_in
+from lmi_backend.frontend.http.access import Access, OwnNames, is_loopback, name_in
 from tests.support.asking import ask
 
 PROBES = {path.template for path in PATHS if path.who == PROBE}

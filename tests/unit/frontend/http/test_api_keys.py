@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError, HttpError
 from lmi_backend.frontend.http.api_keys import ApiKeys, RateLimitError, hash_of
-from lmi_backend.frontend.http.operator_files import MOST_BYTES
+from lmi_backend.frontend.http.certificate import MOST_BYTES
 
 
 def write(path: Path, *lines: str) -> Path:

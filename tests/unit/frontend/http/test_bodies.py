@@ -19,8 +19,8 @@ from lmi_backend.frontend.http.bodies import (
     read_model,
     read_object,
 )
-from lmi_backend.frontend.http.client import CLIENT, Client
 from lmi_backend.frontend.http.exchange import Exchange
+from lmi_backend.frontend.http.protocol import CLIENT, Client
 from lmi_backend.outline import MOST_VALUES
 from lmi_backend.units import MIB
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.frontend.http.deadline import Deadline
+from lmi_backend.frontend.http.protocol import Deadline
 
 
 class Loop:

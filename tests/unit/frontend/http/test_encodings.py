@@ -16,10 +16,9 @@ from backports import zstd
 from lmi_backend.errors import HttpError
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
-from lmi_backend.frontend.http.bodies import Bodies
-from lmi_backend.frontend.http.client import CLIENT, Client
-from lmi_backend.frontend.http.encodings import decoding_of, utf8_of
+from lmi_backend.frontend.http.bodies import Bodies, decoding_of, utf8_of
 from lmi_backend.frontend.http.exchange import Exchange
+from lmi_backend.frontend.http.protocol import CLIENT, Client
 from lmi_backend.units import MIB
 from tests.support.asking import ask
 

@@ -8,8 +8,8 @@ import pytest
 from lmi_backend.clients.form import EVENTS
 from lmi_backend.errors import EngineError
 from lmi_backend.frontend.http import exchange as exchange_module
-from lmi_backend.frontend.http.client import CLIENT, Client
 from lmi_backend.frontend.http.exchange import Exchange
+from lmi_backend.frontend.http.protocol import CLIENT, Client
 from tests.support.waiting import turns
 
 

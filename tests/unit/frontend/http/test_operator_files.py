@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.frontend.http.operator_files import MOST_BYTES, content_of, stamp_of, text_of
+from lmi_backend.frontend.http.certificate import MOST_BYTES, content_of, stamp_of, text_of
 
 
 def test_a_file_is_read_up_to_a_bound(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from lmi_backend.frontend.http.client import CLIENT
 from lmi_backend.frontend.http.protocol import (
+    CLIENT,
     HEAD_BYTES,
     WAITING_BYTES,
     BoundedProtocol,

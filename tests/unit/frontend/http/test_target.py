@@ -3,7 +3,7 @@
 import pytest
 from httptools import HttpParserInvalidURLError
 
-from lmi_backend.frontend.http.target import names_one_host, target_of
+from lmi_backend.frontend.http.protocol import names_one_host, target_of
 
 OTHERS = [(b"accept", b"*/*"), (b"host", b"other:1")]
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from unittest.mock import Mock
 
-from lmi_backend.frontend.http.unread import end_unread
+from lmi_backend.frontend.http.protocol import end_unread
 
 
 @dataclass

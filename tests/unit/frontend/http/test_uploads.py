@@ -3,7 +3,7 @@
 import pytest
 
 from lmi_backend.errors import HttpError
-from lmi_backend.frontend.http.uploads import model_in_upload
+from lmi_backend.frontend.http.bodies import model_in_upload
 
 KIND = "multipart/form-data; boundary=X"
 FILE = b'; filename="a"\r\nContent-Type: audio/wav'

@@ -1,4 +1,4 @@
-from lmi_backend.frontend.operators.histograms import as_histograms
+from lmi_backend.frontend.operators.metrics import as_histograms
 
 TRITON = """\
 # HELP lmi_requests_total Finished requests, by outcome

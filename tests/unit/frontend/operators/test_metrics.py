@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.frontend.connection import ModelRequests
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.operators import metrics
 from lmi_backend.frontend.operators.metrics import FAMILIES, Metrics
-from lmi_backend.frontend.questions import Questions
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from tests.support.endpoint_picker import Seen
@@ -154,9 +154,9 @@ async def test_an_idle_model_is_asked_less_often_than_one_that_has_requests(
     clock = [100.0]
     monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     asked = []
-    brief_state = Questions.brief_state
+    brief_state = ModelRequests.brief_state
     monkeypatch.setattr(
-        Questions, "brief_state", lambda each: asked.append(clock[0]) or brief_state(each)
+        ModelRequests, "brief_state", lambda each: asked.append(clock[0]) or brief_state(each)
     )
 
     async def ages(stats: EngineStats) -> list[float]:

@@ -50,13 +50,13 @@ class Socket:
 class Model:
     """A model, and both connections to it."""
 
-    def __init__(self, *, has_side: bool = True, **info: Any) -> None:
+    def __init__(self, *, has_bulk: bool = True, **info: Any) -> None:
         self.lost: list[list[Answer]] = []
         self.connection = ModelConnection(lambda _: None, self.lost.append)
         self.usual = Socket(self.connection)
-        self.side = Socket(self.connection.side) if has_side else self.usual
+        self.bulk = Socket(self.connection.bulk) if has_bulk else self.usual
         model = ModelInfo(name="m", return_seconds=60, migration_limit=3, **info)
-        for each in {self.usual, self.side}:
+        for each in {self.usual, self.bulk}:
             each.say(msg.Welcome(Context(), model))
 
     def submit(self, work: Any) -> Answer:
@@ -66,10 +66,10 @@ class Model:
 def test_what_is_large_takes_the_second_and_its_answer_comes_there() -> None:
     model = Model()
     large, small = model.submit(LARGE), model.submit(HttpRequest("/v1/completions", b"{}"))
-    assert [each.id for each in model.side.sent[1:]] == [large.request_id]
-    assert model.side.sent[1].request.body == BODY
+    assert [each.id for each in model.bulk.sent[1:]] == [large.request_id]
+    assert model.bulk.sent[1].request.body == BODY
     assert [each.id for each in model.usual.sent[1:]] == [small.request_id]
-    for socket, answer in ((model.side, large), (model.usual, small)):
+    for socket, answer in ((model.bulk, large), (model.usual, small)):
         socket.say(msg.HttpOutput(answer.request_id, HttpChunk(b"a", is_last=True)))
         assert answer._chunks
 
@@ -77,35 +77,35 @@ def test_what_is_large_takes_the_second_and_its_answer_comes_there() -> None:
 def test_an_abort_finds_the_request_on_either() -> None:
     model = Model()
     model.submit(LARGE).abort()
-    assert isinstance(model.side.sent[-1], msg.Abort)
+    assert isinstance(model.bulk.sent[-1], msg.Abort)
     assert isinstance(model.usual.sent[-1], msg.Abort)
 
 
 def test_without_a_second_connection_the_first_takes_all() -> None:
-    model = Model(has_side=False)
+    model = Model(has_bulk=False)
     answer = model.submit(LARGE)
     assert [each.id for each in model.usual.sent[1:]] == [answer.request_id]
 
 
 def test_a_model_that_does_not_read_large_requests_gets_small_ones() -> None:
     model = Model()
-    model.side.unsent = UNSENT_BYTES + 1
+    model.bulk.unsent = UNSENT_BYTES + 1
     with pytest.raises(UnavailableError, match="64 MiB wait for it"):
         model.submit(LARGE)
     model.submit(HttpRequest("/v1/completions", b"a" * 200_000))
 
 
-@pytest.mark.parametrize("first", ["side", "usual"])
+@pytest.mark.parametrize("first", ["bulk", "usual"])
 def test_both_end_together_and_answers_may_resume(first: str) -> None:
     model = Model()
     answers = [model.submit(LARGE), model.submit(HttpRequest("/v1/completions", b"{}"))]
     getattr(model, first).close()
     assert model.usual.is_closed
-    assert model.side.is_closed
+    assert model.bulk.is_closed
     assert model.lost == [answers]
     again = Model()
     again.connection.resume(answers[0])
-    assert again.side.sent[-1].request.body == BODY
+    assert again.bulk.sent[-1].request.body == BODY
 
 
 def test_a_prompt_that_no_tokens_can_have_is_refused_before_it_is_sent() -> None:

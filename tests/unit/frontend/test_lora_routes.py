@@ -11,7 +11,7 @@ from lmi_backend.clients.failure import ErrorResponse
 from lmi_backend.clients.lmi.errors import lmi_failure
 from lmi_backend.clients.reply import AdapterChange
 from lmi_backend.errors import HttpError, LmiError
-from lmi_backend.frontend.adapters import asked_of, check_bodies, load_of, manage, unload_of
+from lmi_backend.frontend.lora_routes import asked_of, check_bodies, load_of, manage, unload_of
 from lmi_backend.frontend.reading import Reading
 from lmi_backend.generation import HttpChunk
 
@@ -88,7 +88,7 @@ def test_all_orders_go_through_one_place() -> None:
     (folder,) = lmi_backend.frontend.__path__
     sources = Path(folder).glob("*.py")
     senders = {each.name for each in sources if "connection.manage(" in each.read_text("utf-8")}
-    assert senders == {"adapters.py"}
+    assert senders == {"lora_routes.py"}
 
 
 def test_vllms_path_asks_for_what_its_members_say() -> None:

@@ -5,13 +5,13 @@ import socket
 
 import pytest
 
-from lmi_backend.frontend.gathered import GatheredTransport
+from lmi_backend.frontend.connection import BatchedTransport
 
 
-async def _connected(own: socket.socket) -> GatheredTransport:
+async def _connected(own: socket.socket) -> BatchedTransport:
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_unix_connection(asyncio.Protocol, sock=own)
-    return GatheredTransport(transport, loop.call_soon)
+    return BatchedTransport(transport, loop.call_soon)
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:

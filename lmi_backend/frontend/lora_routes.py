@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from lmi_backend.clients.failure import ErrorResponse
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.http.exchange import Exchange
-    from lmi_backend.frontend.model import Model
+    from lmi_backend.frontend.models import Model
     from lmi_backend.generation import Chunk
+
 
 _VLLM_400: Final = (HTTPStatus.CONFLICT, LMI_ERROR)
 """Statuses of LMI's for which vLLM's server has 400."""
