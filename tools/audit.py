@@ -6,7 +6,7 @@ pip-audit asks OSV, which has PyPI's and GitHub's advisories, for each package b
 which they are filed. npm asks its registry about the lock of tests/clients/node. What wheels hold
 of others is not filed under the wheel's name: that is said.
 Of Triton it says, without a network, whether a release is older than the first to which no known
-bulletin of NVIDIA's applies (supervisor/triton_release.py). Exit status 1: something is known to be
+bulletin of NVIDIA's applies (supervisor/installation.py). Exit status 1: something is known to be
 vulnerable, other than the server inside a wheel; SECURITY.md says what that is for. Exit status 2:
 something could not be looked up.
 """
@@ -28,10 +28,10 @@ from npm_advisories import ask_npm, npm_of, npm_pins
 from packaging.utils import canonicalize_name
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.supervisor.installation import find_server
-from lmi_backend.supervisor.triton_release import (
+from lmi_backend.supervisor.installation import (
     IN_WHEELS,
     describe,
+    find_server,
     installed_version,
     is_vulnerable,
 )

@@ -20,7 +20,7 @@ from overlay import ENGINE
 from vllm_builds import Build, builds, order
 
 from lmi_backend.repository.writer import write_backend
-from lmi_backend.supervisor.triton_release import release_name
+from lmi_backend.supervisor.installation import release_name
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SERVER: Final = ROOT / ".venv"

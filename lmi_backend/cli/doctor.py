@@ -30,10 +30,15 @@ from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import MASK, Hardware, detect_hardware
 from lmi_backend.plan.refusals import age_problem
 from lmi_backend.redaction import Redactor
-from lmi_backend.supervisor.installation import STUB, TritonServer, usable_server
+from lmi_backend.supervisor.installation import (
+    STUB,
+    TritonServer,
+    describe,
+    installed_version,
+    usable_server,
+)
 from lmi_backend.supervisor.ports import Ports
 from lmi_backend.supervisor.run_folder import check_folder
-from lmi_backend.supervisor.triton_release import describe, installed_version
 from lmi_backend.units import GIB
 
 _MARKS: Final = {"ok": "ok", "warning": "!!", "error": "XX"}

@@ -15,8 +15,7 @@ from lmi_backend.options.engine_spec import implementations
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.pool.pool import Pool
 from lmi_backend.printable import say
-from lmi_backend.supervisor.init_process import leave_init_behind
-from lmi_backend.supervisor.stop import StopSignals
+from lmi_backend.supervisor.stop import StopSignals, leave_init_behind
 
 if TYPE_CHECKING:
     import argparse

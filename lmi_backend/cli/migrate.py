@@ -19,8 +19,7 @@ from lmi_backend.deploy.files import TARGETS
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.front_end_settings import PORT
 from lmi_backend.migrate.page import Migration, page_of
-from lmi_backend.migrate.source import PresentServer, why_left
-from lmi_backend.migrate.sources import read_sources
+from lmi_backend.migrate.sources import PresentServer, read_sources, why_left
 from lmi_backend.options.model_store import MODEL_FILES, MODEL_ID
 from lmi_backend.options.option import Status
 from lmi_backend.options.setting import WrittenSetting

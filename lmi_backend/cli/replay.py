@@ -23,10 +23,10 @@ from lmi_backend.migrate.running import (
     MOST_AT_ONCE,
     OutcomeFile,
     Replay,
+    Target,
     recorded_at_once,
     replay_all,
 )
-from lmi_backend.migrate.sending import Target
 from lmi_backend.printable import log, say
 
 if TYPE_CHECKING:

@@ -32,16 +32,14 @@ from lmi_backend.repository.restricted_apis import (
 from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
 from lmi_backend.supervisor.front_end import FrontEnds, front_ends, missing_libraries
-from lmi_backend.supervisor.init_process import leave_init_behind
 from lmi_backend.supervisor.installation import usable_server
-from lmi_backend.supervisor.log_lines import LogFormat
-from lmi_backend.supervisor.log_relay import STANDARD_ERROR, LogFile, relaying
+from lmi_backend.supervisor.log_relay import STANDARD_ERROR, LogFile, LogFormat, relaying
 from lmi_backend.supervisor.ports import check_free
 from lmi_backend.supervisor.processes import Traces, guarded
 from lmi_backend.supervisor.run_folder import RunFolder
-from lmi_backend.supervisor.server_setup import ServerSetup
+from lmi_backend.supervisor.server import ServerSetup
 from lmi_backend.supervisor.shared_names import SharedNames, remove_abandoned
-from lmi_backend.supervisor.stop import StopSignals
+from lmi_backend.supervisor.stop import StopSignals, leave_init_behind
 from lmi_backend.supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from lmi_backend.cli.aliases import add_clients
 from lmi_backend.cli.arguments import add_ports, comma_list
 from lmi_backend.cli.frontend import add_front_end_arguments
 from lmi_backend.repository.restricted_apis import HEADER, NOT_FOR_CLIENTS
-from lmi_backend.supervisor.log_lines import FORMATS, TEXT
+from lmi_backend.supervisor.log_relay import FORMATS, TEXT
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:

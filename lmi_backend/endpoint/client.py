@@ -23,8 +23,7 @@ from lmi_backend.errors import (
 )
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
-from lmi_backend.ipc.frames import LARGEST_FRAME, Frame, FrameDecoder, encode, receive
-from lmi_backend.ipc.outbox import Outbox
+from lmi_backend.ipc.frames import LARGEST_FRAME, Frame, FrameDecoder, Outbox, encode, receive
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.threads import guarded_thread

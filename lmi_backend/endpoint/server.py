@@ -20,7 +20,7 @@ from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import Find, Found, Left, Rejoin
-from lmi_backend.ipc.versions import Refusals
+from lmi_backend.ipc.handshake import Refusals
 from lmi_backend.serving.management import FAULT, AdapterManagement
 from lmi_backend.threads import guarded_thread
 

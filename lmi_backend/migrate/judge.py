@@ -7,9 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lmi_backend.migrate import kinds
-from lmi_backend.migrate.framing import DONE, UNREAD, Event, Framed, framed
+from lmi_backend.migrate.framing import (
+    DONE,
+    FINISHES,
+    UNREAD,
+    Event,
+    Framed,
+    framed,
+    is_greedy,
+    nodes,
+    shown,
+)
 from lmi_backend.migrate.kinds import Difference
-from lmi_backend.migrate.roles import FINISHES, is_greedy, nodes, shown
 from lmi_backend.migrate.structure import (
     Rules,
     compare_members,
@@ -22,7 +31,7 @@ from lmi_backend.migrate.texts import are_equal, compare_constants, compare_text
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from lmi_backend.migrate.exchange import RecordedAnswer, Request
+    from lmi_backend.migrate.records import RecordedAnswer, Request
 
 TOLERANCE: Final = 0.05
 """By how much log probabilities and other numbers may differ."""

@@ -12,9 +12,12 @@ from typing import Any, Final, NamedTuple
 from lmi_backend.bounded_files import LARGEST, read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch.s3 import fetch_s3
-from lmi_backend.migrate.exchange import BadRecordError, RecordedExchange
-from lmi_backend.migrate.har import read_har_entry
-from lmi_backend.migrate.records import read_record
+from lmi_backend.migrate.records import (
+    BadRecordError,
+    RecordedExchange,
+    read_har_entry,
+    read_record,
+)
 from lmi_backend.units import human_bytes
 
 _Read = Callable[[Any, str], RecordedExchange | None]

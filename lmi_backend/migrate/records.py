@@ -1,29 +1,360 @@
-"""Read one recorded exchange: our JSON line, SageMaker's data capture, a trace of Envoy's."""
+"""A recorded exchange: our JSON line, SageMaker's data capture, Envoy's trace, a HAR entry."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from lmi_backend.migrate.exchange import (
-    INVOCATIONS,
-    BadRecordError,
-    RecordedAnswer,
-    RecordedExchange,
-    Request,
-    decoded,
-    headers_of,
-    instant_of,
-    kind_shown,
-    number_of,
-    path_of,
-    plain,
-    sent_headers,
-    typed,
-    without_encoding,
-)
+from lmi_backend.bounded_files import LARGEST, read_bounded
+from lmi_backend.clients.registry import CLIENTS, path_at
+from lmi_backend.clients.sagemaker.event_stream import CONTENT_TYPE as AMAZON
 from lmi_backend.printable import printable
+from lmi_backend.redaction import HIDDEN, header_without_secrets, without_secrets
+
+_OF_A_CONNECTION: Final = frozenset(
+    {
+        *("host", "connection", "keep-alive", "transfer-encoding", "content-length", "te"),
+        *("accept-encoding", "upgrade", "expect", "trailer", "http2-settings", "x-amz-date"),
+    }
+)
+INVOCATIONS: Final = "/invocations"
+"""The path of SageMaker."""
+UNKNOWN: Final = "none"
+"""The client of a path that no client of this package has."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client sent."""
+
+    path: str
+    """With its query."""
+    body: bytes = b""
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Names in small letters; without those of a connection, and without secrets."""
+
+    @property
+    def bare_path(self) -> str:
+        """The path without its query."""
+        return self.path.partition("?")[0]
+
+    @property
+    def template(self) -> str:
+        """The path with names in braces, if it is a known one."""
+        known = path_at(self.path)
+        return known.template if known else self.bare_path
+
+    @property
+    def client(self) -> str:
+        """The title of the client that has this path."""
+        known = path_at(self.path)
+        specs = (spec for spec in CLIENTS.values() if known in spec.paths)
+        return next((spec.title for spec in specs), UNKNOWN)
+
+
+@dataclass(frozen=True)
+class RecordedAnswer:
+    """What a server answered."""
+
+    status: int | None
+    """None: the record does not have it."""
+    headers: Mapping[str, str]
+    """Names in small letters."""
+    body: bytes
+    arrivals: tuple[float, ...] = ()
+    """Seconds from the request to each part of the body; empty if the record does not have them."""
+    seconds: float | None = None
+    """From the request to the last byte."""
+    error: str = ""
+    """Why there is no whole answer."""
+
+    @property
+    def media_type(self) -> str:
+        """The content type without its parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+@dataclass(frozen=True)
+class RecordedExchange:
+    """A recorded request, and its answer if that was recorded."""
+
+    request: Request
+    answer: RecordedAnswer | None
+    place: str
+    """File and line."""
+    at: float | None = None
+    """When it was sent, in seconds of any clock; None if the record does not have it."""
+
+
+def sent_headers(headers: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers that are sent again: not those of a connection, and no secrets.
+
+    A key for the old server must not reach another one.
+    """
+    lower = {str(name).lower(): str(value) for name, value in headers.items()}
+    return {
+        name: value
+        for name, value in lower.items()
+        if name not in _OF_A_CONNECTION
+        and not name.startswith((":", "proxy-", "sec-"))
+        and HIDDEN not in header_without_secrets(name, value)
+    }
+
+
+class BadRecordError(ValueError):
+    """A record is wrong; the text says where and how."""
+
+
+def path_of(value: Any) -> str:
+    """Return the path, with its query, of an address or a path."""
+    if not isinstance(value, str):
+        raise BadRecordError(f"path is {kind_shown(value)}; accepted: a path such as {INVOCATIONS}")
+    try:
+        parts = urlsplit(value)
+    except ValueError as error:
+        raise BadRecordError(f"path {printable(value, 40)!r} is wrong: {error}") from error
+    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
+        raise BadRecordError(f"path is {printable(value, 40)!r}; accepted: {INVOCATIONS}, …")
+    return without_secrets(path)
+
+
+def headers_of(value: Any, name: str) -> dict[str, str]:
+    """Return headers with names in small letters; several of one name have commas between.
+
+    A record has an object, a list of `[NAME, VALUE]`, or a list of objects.
+    """
+    if isinstance(value, dict):
+        pairs: Iterable[tuple[Any, Any]] = value.items()
+    elif value is None or isinstance(value, list):
+        pairs = (_pair(each, name) for each in value or ())
+    else:
+        raise BadRecordError(f"{name} is {kind_shown(value)}; accepted: an object")
+    found: dict[str, str] = {}
+    for key, text in pairs:
+        lower, value_of = str(key).lower(), _checked(text, f"{name}.{key}")
+        found[lower] = f"{found[lower]}, {value_of}" if lower in found else value_of
+    return found
+
+
+def _pair(member: Any, name: str) -> tuple[str, Any]:
+    match member:
+        case [key, value]:
+            return str(key), value
+        case {"name": str() as key} | {"key": str() as key}:
+            return key, member.get("value", "")
+    raise BadRecordError(f"{name} has a wrong member; accepted: [NAME, VALUE]")
+
+
+def _checked(value: Any, name: str) -> str:
+    """Return a header's value, which has no line feed."""
+    text = value if isinstance(value, str) else str(value)
+    if "\n" in text or "\r" in text or "\0" in text:
+        raise BadRecordError(f"{printable(name, 60)} has a line feed in its value")
+    return text
+
+
+def without_encoding(headers: dict[str, str], kind: str) -> dict[str, str]:
+    """Return the headers of a body that the record has decoded."""
+    kept = {name: value for name, value in headers.items() if name != "content-encoding"}
+    return kept | ({"content-type": kind} if kind and "content-type" not in kept else {})
+
+
+def plain(body: bytes, headers: dict[str, str]) -> tuple[bytes, dict[str, str]]:
+    """Return a body without its compression: replay accepts none."""
+    coding = headers.get("content-encoding", "identity").lower()
+    if coding in ("", "identity") or not body:
+        return body, headers
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        known = "gzip, deflate; record with clients that accept these alone"
+        raise BadRecordError(
+            f"answer is compressed with {printable(coding, 20)}; accepted: {known}"
+        )
+    # 32 more: the header tells gzip from zlib.
+    reader = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    try:
+        data = reader.decompress(body, LARGEST)
+    except zlib.error as error:
+        raise BadRecordError(f"answer cannot be decompressed: {error}") from error
+    if reader.unconsumed_tail or not reader.eof:
+        raise BadRecordError("answer is cut or too large when it is decompressed")
+    return data, without_encoding(headers, "")
+
+
+def decoded(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadRecordError(f"{name} is not base64: {error}") from error
+
+
+def number_of(record: Mapping[str, Any], name: str) -> float | None:
+    """Return a number of a record; None if it has none."""
+    value = record.get(name)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and value is not None else None
+
+
+def instant_of(value: Any) -> float | None:
+    """Return a date and time in seconds; None if it is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+
+
+def typed(record: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
+    """Return a member of a record, which has one type."""
+    value = record.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, kind):
+        accepted = _KINDS.get(kind, kind.__name__)
+        raise BadRecordError(f"{name} is {kind_shown(value)}; accepted: {accepted}")
+    return value
+
+
+def kind_shown(value: Any) -> str:
+    """Return the type of a value, for people."""
+    if value is None:
+        return "missing"
+    if isinstance(value, (bool, int, float)):
+        return f"{value!r}"
+    return _KINDS.get(type(value), "unknown")
+
+
+_KINDS: Final[dict[type, str]] = {str: "a text", dict: "an object", list: "a list"}
+
+
+def read_har_entry(entry: Any, place: str, folder: Path) -> RecordedExchange | None:
+    """Return the exchange of a HAR entry; None if it only loads a page or a picture.
+
+    Args:
+        entry: of the list in the file.
+        place: of the entry, for people.
+        folder: where the file is: Playwright writes bodies to files next to it.
+
+    Raises:
+        BadRecordError: it is none.
+    """
+    if not isinstance(entry, dict):
+        raise BadRecordError(f"is {kind_shown(entry)}; accepted: an object")
+    asked = typed(entry, "request", dict, {})
+    path, method = path_of(asked.get("url")), typed(asked, "method", str, "GET").upper()
+    known = path_at(path)
+    if method == "OPTIONS" or (known is None and method != "POST"):
+        return None
+    if known is not None and method not in known.methods.split():
+        return None
+    posted = typed(asked, "postData", dict, {})
+    body = _content(posted, "request.postData", folder)
+    if body is None:
+        if (number_of(asked, "bodySize") or 0) > 0:
+            raise BadRecordError("the file lacks the body of the request: export it with content")
+        body = b""
+    headers = without_encoding(headers_of(asked.get("headers"), "request.headers"), "")
+    if kind := posted.get("mimeType"):
+        headers.setdefault("content-type", str(kind))
+    request = Request(path, body, method, sent_headers(_as_a_page_there(headers, asked["url"])))
+    at = instant_of(entry.get("startedDateTime"))
+    return RecordedExchange(request, _har_answer(entry, folder), place, at)
+
+
+def _as_a_page_there(headers: dict[str, str], url: str) -> dict[str, str]:
+    """Return headers without the old address, if the page came from there: the new one has it."""
+    parts = urlsplit(url)
+    if headers.get("origin") != f"{parts.scheme}://{parts.netloc}":
+        return headers
+    return {name: value for name, value in headers.items() if name not in ("origin", "referer")}
+
+
+def _har_answer(entry: Mapping[str, Any], folder: Path) -> RecordedAnswer | None:
+    """Return the answer of an entry; None if the file does not have the whole one."""
+    answer = typed(entry, "response", dict, {})
+    status = answer.get("status")
+    if not isinstance(status, int) or status <= 0 or answer.get("_failureText"):
+        # The browser stopped reading, or blocked it.
+        return None
+    content = typed(answer, "content", dict, {})
+    body = _content(content, "response.content", folder)
+    if body is None:
+        if content.get("size", 0) != 0:
+            # Exported without content, or read by the browser itself.
+            return None
+        body = b""
+    headers = without_encoding(headers_of(answer.get("headers"), "response.headers"), "")
+    spent = number_of(entry, "time")
+    return RecordedAnswer(status, headers, body, (), None if spent is None else spent / 1000)
+
+
+def _content(content: Mapping[str, Any], name: str, folder: Path) -> bytes | None:
+    """Return the bytes of a body; None if the file does not have them."""
+    media_type = str(content.get("mimeType", ""))
+    if isinstance(file := content.get("_file"), str):
+        data = _file_content(folder, file, name)
+        return data if media_type.startswith(AMAZON) else _repaired(data, media_type)
+    text = content.get("text")
+    if text is None:
+        return None
+    text = typed(content, "text", str, "")
+    if content.get("encoding") == "base64":
+        return decoded(text, f"{name}.text")
+    return _bytes_of(text, media_type)
+
+
+def _file_content(folder: Path, file: str, name: str) -> bytes:
+    if Path(file).name != file:
+        raise BadRecordError(f"{name}._file is {printable(file, 60)!r}; accepted: a file's name")
+    try:
+        return read_bounded(folder / file)
+    except OSError as error:
+        shown = printable(file, 60)
+        raise BadRecordError(f"{name}._file {shown}: {error.strerror or error}") from error
+
+
+def _repaired(data: bytes, media_type: str) -> bytes:
+    try:
+        return _bytes_of(data.decode(), media_type)
+    except UnicodeDecodeError:
+        return data
+
+
+def _bytes_of(text: str, media_type: str) -> bytes:
+    """Return what a server sent as a text.
+
+    Event streams name no character set: Chromium and mitmproxy read their UTF-8 as Windows-1252 or
+    Latin-1, a byte a letter.
+    """
+    if text.isascii():
+        return text.encode()
+    try:
+        data = b"".join(map(_byte, text))
+    except UnicodeEncodeError:
+        return text.encode()
+    if media_type.startswith(AMAZON):
+        return data
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return text.encode()
+    return data
+
+
+def _byte(letter: str) -> bytes:
+    """Return the byte of a letter in Windows-1252, as browsers read it: all 256 are letters."""
+    return letter.encode("latin-1" if ord(letter) < 0x100 else "cp1252")
+
 
 _ANSWER: Final = frozenset({"status", "headers", "body", "body_base64", "events", "seconds"})
 JSON: Final = "application/json"

@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.migrate.framing import UNREAD, parsed
+from lmi_backend.migrate.framing import UNREAD, parsed, shape_of
 from lmi_backend.migrate.kinds import QUOTING, Difference, advice_of
-from lmi_backend.migrate.roles import shape_of
 from lmi_backend.migrate.running import MEASURES, SHARES, known, quantile
 from lmi_backend.migrate.shrinking import Example, example_of, fields_of
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
-    from lmi_backend.migrate.exchange import RecordedExchange, Request
     from lmi_backend.migrate.reading import Corpus
+    from lmi_backend.migrate.records import RecordedExchange, Request
     from lmi_backend.migrate.running import Outcome, Replay
 
 MOST_EXAMPLES = 50

@@ -11,7 +11,7 @@ from lmi_backend.migrate.framing import UNREAD, parsed
 from lmi_backend.migrate.kinds import Difference
 
 if TYPE_CHECKING:
-    from lmi_backend.migrate.exchange import RecordedAnswer, RecordedExchange, Request
+    from lmi_backend.migrate.records import RecordedAnswer, RecordedExchange, Request
     from lmi_backend.migrate.running import Replay
 
 MOST_TRIES: Final = 80

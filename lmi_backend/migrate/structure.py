@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.migrate import kinds
-from lmi_backend.migrate.framing import UNREAD
-from lmi_backend.migrate.kinds import Difference
-from lmi_backend.migrate.roles import (
+from lmi_backend.migrate.framing import (
     CHANGING,
     COUNTS,
     FINISHES,
     LOG_PROBABILITIES,
     PARTS,
+    UNREAD,
     Node,
     as_float,
     is_same_vocabulary,
@@ -22,6 +21,7 @@ from lmi_backend.migrate.roles import (
     nodes,
     shown,
 )
+from lmi_backend.migrate.kinds import Difference
 
 if TYPE_CHECKING:
     from lmi_backend.migrate.framing import Event

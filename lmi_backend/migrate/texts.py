@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
 from lmi_backend.migrate import kinds
-from lmi_backend.migrate.exchange import INVOCATIONS
-from lmi_backend.migrate.framing import UNREAD, parsed
+from lmi_backend.migrate.framing import ARGUMENTS, UNREAD, as_float, kind_of, nodes, parsed, shown
 from lmi_backend.migrate.kinds import Difference
-from lmi_backend.migrate.roles import ARGUMENTS, as_float, kind_of, nodes, shown
+from lmi_backend.migrate.records import INVOCATIONS
 
 if TYPE_CHECKING:
-    from lmi_backend.migrate.exchange import Request
-    from lmi_backend.migrate.framing import Event
-    from lmi_backend.migrate.roles import Node
+    from lmi_backend.migrate.framing import Event, Node
+    from lmi_backend.migrate.records import Request
 
 _NEAR: Final = 0.1
 """Two tokens are as likely if their log probabilities differ by less."""

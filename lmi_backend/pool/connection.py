@@ -7,8 +7,7 @@ from typing import Final
 
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.frames import FrameDecoder, receive
-from lmi_backend.ipc.outbox import Outbox, set_timeout
+from lmi_backend.ipc.frames import FrameDecoder, Outbox, receive, set_timeout
 
 POLL_SECONDS: Final = 0.2
 SILENCE_SECONDS: Final = 30

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from lmi_backend.ipc.survivor import places
-from lmi_backend.supervisor.beating_process import PROGRAM
+from lmi_backend.supervisor.front_end import PROGRAM
 from lmi_backend.supervisor.installation import STUB
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from lmi_backend.machine_limits import machine_problem
 from lmi_backend.pool.load_failure import LoadFailure
 from lmi_backend.printable import log, say
 from lmi_backend.supervisor.reloading import Backoff, ModelReloads
-from lmi_backend.supervisor.server import Problem, RunningServer
-from lmi_backend.supervisor.server_setup import ServerSetup
+from lmi_backend.supervisor.server import Problem, RunningServer, ServerSetup
 from lmi_backend.supervisor.stop import StopSignals
 from lmi_backend.supervisor.triton_http import TritonHttp
 

@@ -25,15 +25,12 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder
 from lmi_backend.options.engine_spec import CUSTOM
-from lmi_backend.worker.built_engine import build_engine
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.continuation import ContinuedSink
-from lmi_backend.worker.hang import HangDetector
-from lmi_backend.worker.heartbeats import Heartbeats
+from lmi_backend.worker.heartbeats import HangDetector, Heartbeats
 from lmi_backend.worker.logs import log_tracebacks_once, restore_logs
 from lmi_backend.worker.outgoing import Outgoing
-from lmi_backend.worker.spare import Spare
-from lmi_backend.worker.started_engine import StartedEngine
+from lmi_backend.worker.starting import Spare, StartedEngine, build_engine
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from lmi_backend.ipc.shared_memory import remove_shared_memory
 from lmi_backend.private_folders import secure_caches
 from lmi_backend.worker.conversation import Conversation
 from lmi_backend.worker.logs import configure_logs
-from lmi_backend.worker.rank_environment import network_variables, torch_variables
+from lmi_backend.worker.starting import network_variables, torch_variables
 from lmi_backend.worker.survival import Survival
 
 _log = logging.getLogger(__name__)

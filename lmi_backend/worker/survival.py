@@ -1,33 +1,88 @@
 """What a worker does whose stub has died: it waits for the next stub of the same `serve`.
 
 So no engine is loaded again for the death of a stub, or of its server. The worker is written down
-(`ipc/survivor.py`). Without that, or if its `serve` is gone too, it stops.
+(`ipc/survivor.py`). Without that, or if its `serve` is gone too, it stops. Meanwhile it reads the
+pipe into which it and its engine print, for a process hangs that prints into a full one.
 """
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import signal
+import stat
+import termios
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import LmiError, WorkerError
 from lmi_backend.ipc.handshake import join
 from lmi_backend.ipc.survivor import RETURN_SECONDS, Place, is_served
-from lmi_backend.worker.own_output import OwnOutput
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lmi_backend.worker.conversation import Conversation
-    from lmi_backend.worker.started_engine import StartedEngine
+    from lmi_backend.worker.starting import StartedEngine
+
+
+_STDOUT: Final = 1
+_LOOK_SECONDS: Final = 0.05
+# fcntl.F_GETPIPE_SZ, which Python has from 3.10 on.
+_PIPE_SIZE: Final = 1032
+
+
+class OwnOutput:
+    """An end for reading of this process's standard output, if that is a pipe."""
+
+    def __init__(self, number: int = _STDOUT) -> None:
+        self._end = -1
+        with contextlib.suppress(OSError):
+            if stat.S_ISFIFO(os.fstat(number).st_mode):
+                flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+                self._end = os.open(f"/proc/self/fd/{number}", flags)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is printed fails for nobody once there is no other reader."""
+        return self._end >= 0
+
+    @contextlib.contextmanager
+    def flowing(self) -> Iterator[None]:
+        """Take out what does not fit while the block runs.
+
+        In a thread of its own: this process may hang in its own printing.
+        """
+        ended = threading.Event()
+        thread = guarded_thread("lmi-own-output", lambda: self._make_room(ended))
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _make_room(self, ended: threading.Event) -> None:
+        most = fcntl.fcntl(self._end, _PIPE_SIZE) // 2
+        while not ended.wait(_LOOK_SECONDS):
+            waiting = array.array("i", [0])
+            fcntl.ioctl(self._end, termios.FIONREAD, waiting)
+            # The next stub gets the rest.
+            if waiting[0] > most:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._end, waiting[0])
+
 
 _log = logging.getLogger(__name__)
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-_LOOK_SECONDS: Final = 0.05
 _SHORT_LIFE: Final = 10.0
 """Of a stub that took this worker over: one that dies sooner may have died of it."""
 

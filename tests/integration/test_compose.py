@@ -15,7 +15,7 @@ from lmi_backend.cli import main
 from lmi_backend.deploy import needs
 from lmi_backend.engine_config import RequestLimits
 from lmi_backend.front_end_settings import PORT
-from lmi_backend.supervisor.server_setup import EXIT_SECONDS
+from lmi_backend.supervisor.server import EXIT_SECONDS
 from tests.support.manifests import check_compose
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
-from lmi_backend.supervisor.installation import find_server
-from lmi_backend.supervisor.triton_release import installed_version, starts_stubs_by_shell
+from lmi_backend.supervisor.installation import (
+    find_server,
+    installed_version,
+    starts_stubs_by_shell,
+)
 from tests.support.ports import free_ports
 from tests.support.processes import is_alive, memory_of_server
 from tests.support.serving import Served, serve, write_properties

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli.main import main
-from lmi_backend.migrate.exchange import RecordedExchange, Request
 from lmi_backend.migrate.judge import Judge
-from lmi_backend.migrate.running import Replay
-from lmi_backend.migrate.sending import Target
+from lmi_backend.migrate.records import RecordedExchange, Request
+from lmi_backend.migrate.running import Replay, Target
 from lmi_backend.migrate.shrinking import Example, example_of, fields_of
 from tests.support import more_faults
 from tests.support.faulty_proxy import HEADER, faulty_proxy

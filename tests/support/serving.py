@@ -17,10 +17,9 @@ from typing import Any
 import psutil
 
 from lmi_backend.repository.restricted_apis import HEADER
-from lmi_backend.supervisor.beating_process import PROGRAM as FRONT_END
-from lmi_backend.supervisor.installation import find_server
+from lmi_backend.supervisor.front_end import PROGRAM as FRONT_END
+from lmi_backend.supervisor.installation import find_server, release_name
 from lmi_backend.supervisor.processes import GUARD, lives
-from lmi_backend.supervisor.triton_release import release_name
 from tests.support.doors import OF_GROUPS, doors
 from tests.support.ports import free_ports, listens
 from tests.support.spending import ENGINES, SERVERS, started

@@ -8,7 +8,7 @@ import pytest
 
 from lmi_backend.cli import serve
 from lmi_backend.cli.help_texts import Parser
-from lmi_backend.supervisor.triton_release import OLDEST_FOR_FLEETS
+from lmi_backend.supervisor.installation import OLDEST_FOR_FLEETS
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = (ROOT / "Dockerfile").read_text("utf-8")

@@ -48,7 +48,6 @@ FOLDERS = {
     "endpoint": ("command line", "front end", "stub"),
     "endpoint/client": ("stub",),
     "endpoint/buffered": ("stub",),
-    "endpoint/buffered_sink": ("stub",),
     "endpoint/connection": ("stub",),
     "endpoint/server": ("stub",),
     "endpoint/state": ("stub",),

@@ -9,7 +9,7 @@ import pytest
 import tomllib
 
 from lmi_backend.cli.main import parser
-from lmi_backend.supervisor.triton_release import OLDEST_FOR_FLEETS
+from lmi_backend.supervisor.installation import OLDEST_FOR_FLEETS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "README.md").read_text("utf-8")

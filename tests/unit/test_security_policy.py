@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lmi_backend.supervisor.triton_release import (
+from lmi_backend.supervisor.installation import (
     IN_WHEELS,
     KNOWN_UNTIL,
     OLDEST_FOR_FLEETS,

@@ -31,13 +31,13 @@ from lmi_backend.generation import (
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.worker.handlers import formatters
-from lmi_backend.worker.handlers.completion import Response, completion_request
 from lmi_backend.worker.handlers.custom_code import (
     CustomCode,
     Function,
     load_adapter_code,
     load_custom_code,
 )
+from lmi_backend.worker.handlers.formatters import Response, completion_request
 from lmi_backend.worker.handlers.runner import HandlerRunner, make_inputs
 
 if TYPE_CHECKING:

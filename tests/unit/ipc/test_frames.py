@@ -13,13 +13,7 @@ from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpReq
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import Buffering, Ended, Find, Found, Left, Rejoin, Rejoined
 from lmi_backend.ipc.engine import Capabilities, EngineStats
-from lmi_backend.ipc.frames import (
-    CheckedEncoder,
-    FrameDecoder,
-    encode,
-    encode_request,
-    receive,
-)
+from lmi_backend.ipc.frames import CheckedEncoder, FrameDecoder, encode, encode_request, receive
 from lmi_backend.structures import StructureBounds
 
 CLIENTS = ClientSettings(dialect="legacy", tgi_compat=True, normalize=False)

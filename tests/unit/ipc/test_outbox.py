@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lmi_backend.errors import NotSentError
-from lmi_backend.ipc.outbox import Outbox
+from lmi_backend.ipc.frames import Outbox
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 SIZE = 1 << 20

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lmi_backend.migrate.exchange import path_of, sent_headers
+from lmi_backend.migrate.records import path_of, sent_headers
 
 MARK = "mark-6f1c,tail"
 """No part of it may be sent."""

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from lmi_backend.migrate import kinds
-from lmi_backend.migrate.exchange import RecordedAnswer, Request
+from lmi_backend.migrate.framing import is_greedy
 from lmi_backend.migrate.judge import Judge
-from lmi_backend.migrate.roles import is_greedy
+from lmi_backend.migrate.records import RecordedAnswer, Request
 
 GREEDY = {"temperature": 0}
 CHAT = "/v1/chat/completions"

@@ -1,9 +1,9 @@
 """A report: texts of others stay on their lines, and a redacted one shows none."""
 
 from lmi_backend.migrate import kinds
-from lmi_backend.migrate.exchange import RecordedExchange, Request
 from lmi_backend.migrate.kinds import Difference
 from lmi_backend.migrate.reading import BadRecord, Corpus
+from lmi_backend.migrate.records import RecordedExchange, Request
 from lmi_backend.migrate.report import Group, Report, lines_of
 from lmi_backend.migrate.running import Outcome, Times
 from lmi_backend.migrate.shrinking import Example

@@ -11,11 +11,17 @@ import pytest
 from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.migrate import kinds
-from lmi_backend.migrate.exchange import RecordedAnswer, RecordedExchange, Request
 from lmi_backend.migrate.judge import Judge
 from lmi_backend.migrate.kinds import Difference
-from lmi_backend.migrate.running import Outcome, OutcomeFile, Replay, Times, recorded_at_once
-from lmi_backend.migrate.sending import Target
+from lmi_backend.migrate.records import RecordedAnswer, RecordedExchange, Request
+from lmi_backend.migrate.running import (
+    Outcome,
+    OutcomeFile,
+    Replay,
+    Target,
+    Times,
+    recorded_at_once,
+)
 from tests.support.http_double import Handler, running
 from tests.support.ports import free_ports
 

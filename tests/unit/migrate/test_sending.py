@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.migrate.exchange import Request
-from lmi_backend.migrate.sending import Target
+from lmi_backend.migrate.records import Request
+from lmi_backend.migrate.running import Target
 from tests.support.certificates import make_pair
 from tests.support.http_double import Handler, running
 

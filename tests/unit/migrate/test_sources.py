@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.migrate.fates import FAMILIES, FATES, gpus_of, what_it_has
-from lmi_backend.migrate.source import PresentServer
-from lmi_backend.migrate.sources import read_sources
+from lmi_backend.migrate.sources import PresentServer, read_sources
 from lmi_backend.plan.known_gpus import KNOWN_GPUS
 
 

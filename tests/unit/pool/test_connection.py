@@ -8,8 +8,7 @@ import pytest
 from lmi_backend.errors import ConnectionLostError, NotSentError, WorkerError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.frames import FrameDecoder, encode
-from lmi_backend.ipc.outbox import set_timeout
+from lmi_backend.ipc.frames import FrameDecoder, encode, set_timeout
 from lmi_backend.pool import connection as module
 from lmi_backend.pool.connection import Connection
 from tests.support.waiting import wait_for

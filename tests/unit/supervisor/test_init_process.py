@@ -12,7 +12,7 @@ from tests.support.waiting import HANG_SECONDS, wait_for
 # Orphans come to a subreaper as they do to process 1 of a PID namespace.
 TEXT = """
 import ctypes, os, signal, subprocess, sys, time
-from lmi_backend.supervisor.init_process import leave_init_behind
+from lmi_backend.supervisor.stop import leave_init_behind
 ctypes.CDLL(None).prctl(36, 1)
 init, number = os.getpid(), os.getpid
 os.getpid = lambda: 1 if number() == init else number()

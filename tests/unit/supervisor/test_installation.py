@@ -8,7 +8,7 @@ import pytest
 
 from lmi_backend.repository.restricted_apis import NOT_FOR_CLIENTS, Restriction
 from lmi_backend.supervisor.installation import TritonServer, find_server
-from lmi_backend.supervisor.server_setup import ServerSetup
+from lmi_backend.supervisor.server import ServerSetup
 
 # Of `tritonserver --help` 2.71.0 (26.07), which goes to standard error with status 1.
 NEW_HELP = """\

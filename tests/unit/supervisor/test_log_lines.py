@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from lmi_backend.supervisor.log_lines import JSON, TEXT, LogFormat
+from lmi_backend.supervisor.log_relay import JSON, TEXT, LogFormat
 
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"
 HEAD = "1126 12:01:49.686907 25647"

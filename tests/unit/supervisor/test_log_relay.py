@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.supervisor.log_lines import LogFormat
-from lmi_backend.supervisor.log_relay import LogFile, log_options, relaying
+from lmi_backend.supervisor.log_relay import LogFile, LogFormat, log_options, relaying
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.supervisor.installation import find_server
-from lmi_backend.supervisor.triton_release import (
+from lmi_backend.supervisor.installation import (
     KNOWN_UNTIL,
     OLDEST_FOR_FLEETS,
     describe,
+    find_server,
     installed_version,
     is_vulnerable,
     numpy_problem,

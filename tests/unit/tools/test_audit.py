@@ -13,7 +13,7 @@ from advisories import AuditError
 from audit import INSIDE, NPM_LOCK, embedded, locked, read_answer, unseen
 from npm_advisories import ask_npm, npm_of, npm_pins
 
-from lmi_backend.supervisor.triton_release import IN_WHEELS, describe
+from lmi_backend.supervisor.installation import IN_WHEELS, describe
 
 ROOT = Path(__file__).resolve().parents[3]
 LOCKS = [locked(path) for path in sorted((ROOT / "requirements").glob("*.txt"))]

@@ -4,7 +4,7 @@ import pytest
 
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.ipc.engine import EngineStats
-from lmi_backend.worker.hang import HangDetector
+from lmi_backend.worker.heartbeats import HangDetector
 
 
 def _look(watch: HangDetector, stats: EngineStats, seconds: range) -> None:

@@ -3,7 +3,7 @@
 import os
 import threading
 
-from lmi_backend.worker.own_output import OwnOutput
+from lmi_backend.worker.survival import OwnOutput
 from tests.support.waiting import HANG_SECONDS
 
 MUCH = 1 << 20

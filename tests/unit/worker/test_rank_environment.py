@@ -1,7 +1,7 @@
 import ipaddress
 import socket
 
-from lmi_backend.worker.rank_environment import network_variables, own_address
+from lmi_backend.worker.starting import network_variables, own_address
 
 
 def test_ranks_on_one_machine_need_nothing() -> None:

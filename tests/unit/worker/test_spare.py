@@ -8,8 +8,8 @@ from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.protocol import Engine
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.ipc.engine import Capabilities
-from lmi_backend.worker import spare as spare_module
-from lmi_backend.worker.spare import Spare
+from lmi_backend.worker import starting as spare_module
+from lmi_backend.worker.starting import Spare
 
 CAPABILITIES = Capabilities("noted", "1", 10)
 

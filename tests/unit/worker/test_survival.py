@@ -16,7 +16,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.survivor import OneProcess, Place, SurvivorRecord, is_served, places
 from lmi_backend.worker import survival
-from lmi_backend.worker.started_engine import StartedEngine
+from lmi_backend.worker.starting import StartedEngine
 from lmi_backend.worker.survival import Survival
 
 
