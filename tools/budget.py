@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 3_125,
     "lmi_backend/triton": 1_400,
     "lmi_backend/worker": 3_150,
-    "tests": 78_650,
+    "tests": 78_850,
     "tools": 9_675,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

@@ -37,6 +37,9 @@ def warn_of_exposures(model: str) -> None:
     except OSError as error:
         _log.warning("%s: what tritonserver leaves open cannot be told: %s", model, error)
         return
+    if not Path(argv[0]).name.startswith("tritonserver"):
+        # A program that has loaded Triton into itself, as Dynamo: its ports are not Triton's.
+        return
     # The server's environment is what the stub has inherited.
     for sentence in exposures(argv, os.environ):
         _log.warning("%s: %s; %s", model, sentence, _ADVICE)
