@@ -63,7 +63,7 @@ class Continuation(msgspec.Struct, frozen=True, array_like=True):
     """Of a body's answer: how it begins."""
     cumulative_logprob: float | None = None
     names: bytes = b""
-    """Of a response: what its events have named so far (`clients/responses/names.py`)."""
+    """Of a response: what its events have named so far (`clients/responses.py`)."""
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -14,11 +14,10 @@ from benchmark.perf_analyzer import VERSION
 from licenses import pins
 from page_parts import ROOT, table
 
-from lmi_backend.clients import nested_names, unserved_names
+from lmi_backend.clients import sagemaker, unserved
 from lmi_backend.clients.registry import CLIENTS, path_at
-from lmi_backend.clients.sagemaker import headers
 from lmi_backend.clients.spec import Who
-from lmi_backend.clients.unserved_paths import UNSERVED_PATHS
+from lmi_backend.clients.unserved import UNSERVED_PATHS
 from lmi_backend.engines import foreign_names
 
 TABLE = ROOT / "tests" / "data" / "clients.json"
@@ -77,36 +76,36 @@ def members() -> Iterator[str]:
     yield f"| {begun} of the last message, an assistant's | `continue_final_message` |"
     for name in foreign_names.SWITCHES:
         yield f"| `{name}` | refused; use `{foreign_names.INSTEAD[name]}` |"
-    for name, nothing in unserved_names.UNSERVED.items():
+    for name, nothing in unserved.UNSERVED.items():
         yield f"| `{name}` | refused{_unless(nothing)} |"
     for name, nothing in foreign_names.EMBEDDED.items():
         yield f"| `{name}` of embeddings | refused{_unless(nothing)} |"
     for name, nothing in foreign_names.OF_SERVERS.items():
         yield f"| `{name}` | refused where its path does not read it{_unless(nothing)} |"
-    for name, reason in unserved_names.HARMLESS.items():
+    for name, reason in unserved.HARMLESS.items():
         yield f"| `{name}` | has no effect: {reason} |"
     yield from _nested()
 
 
 def _nested() -> Iterator[str]:
-    for kind in nested_names.HOSTED:
+    for kind in unserved.HOSTED:
         alone = ", where it is the only tool; else left out, which the log says once"
-        is_offered = kind in nested_names.OFFERED
+        is_offered = kind in unserved.OFFERED
         yield f"| a tool `{kind}` of a response | refused{alone if is_offered else ''} |"
-    for kind in nested_names.ITEMS:
+    for kind in unserved.ITEMS:
         yield f"| an item `{kind}` of a response | refused |"
-    parts = ", ".join(f"`{part}`" for part in nested_names.PARTS)
+    parts = ", ".join(f"`{part}`" for part in unserved.PARTS)
     yield f"| a part of an Anthropic tool result | refused, unless {parts} |"
-    for name, nothing in nested_names.REASONING.items():
+    for name, nothing in unserved.REASONING.items():
         free = _unless((nothing,)) if nothing is not None else ""
         yield f"| `{name}` of a response's `reasoning` | refused{free} |"
-    for name, where in nested_names.REFUSED.items():
+    for name, where in unserved.REFUSED.items():
         yield f"| `{name}` {where} | refused |"
-    for name, meaning in nested_names.MENDED.items():
+    for name, meaning in unserved.MENDED.items():
         yield f"| `{name}` of a message | {meaning} |"
-    for name, reason in nested_names.HARMLESS.items():
+    for name, reason in unserved.HARMLESS_NESTED.items():
         yield f"| `{name}`, nested | has no effect: {reason} |"
-    for name, reason in headers.HARMLESS.items():
+    for name, reason in sagemaker.HARMLESS.items():
         yield f"| `{name}` of SageMaker's InvokeEndpoint | has no effect: {reason} |"
 
 

@@ -29,7 +29,7 @@ from releases_record import PATH as RELEASES
 from releases_record import releases_record
 from support_page import SUPPORT, support
 
-from lmi_backend.clients.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
+from lmi_backend.clients.parameters import CONTROLS, FIELDS, IGNORED, NEUTRAL
 from lmi_backend.deploy.filling import texts_below
 from lmi_backend.engines.vllm.fast_paths import COSTS
 from lmi_backend.engines.vllm.names import NAMES

@@ -1,27 +1,29 @@
-"""All clients: a folder here with a module `spec` is one."""
+"""All clients, and the paths on which they send requests."""
 
 from __future__ import annotations
 
-import pkgutil
-from importlib import import_module
 from typing import Final
 
-from lmi_backend import clients
+from lmi_backend.clients import (
+    anthropic,
+    lmi,
+    openai,
+    responses,
+    sagemaker,
+    tgi,
+    triton,
+    trtllm,
+    vllm,
+)
 from lmi_backend.clients.spec import RELAY, UPLOAD, ClientSpec, Path
 
-
-def _found() -> list[ClientSpec]:
-    folders = [each.name for each in pkgutil.iter_modules(clients.__path__) if each.ispkg]
-    specs = [import_module(f"{clients.__name__}.{name}.spec").SPEC for name in folders]
-    return sorted(specs, key=lambda spec: spec.order)
-
-
-CLIENTS: Final = {spec.name: spec for spec in _found()}
+_MODULES: Final = (
+    lmi, openai, responses, anthropic, sagemaker, tgi, triton, vllm, trtllm
+)  # fmt: skip
+CLIENTS: Final[dict[str, ClientSpec]] = {each.SPEC.name: each.SPEC for each in _MODULES}
 """Each client by its name, in the order of documents."""
 PATHS: Final = tuple(path for spec in CLIENTS.values() for path in spec.paths)
 _EXACT: Final = {path.template: path for path in reversed(PATHS) if "{" not in path.template}
-
-
 _NAMED: Final = [path for path in PATHS if "{" in path.template]
 WORK: Final = frozenset(path.template for path in _EXACT.values() if path.takes_place)
 """Paths without a name in them that take a place."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lmi_backend.clients.openai.paths import TOKENS
+from lmi_backend.clients.openai import TOKENS
 from lmi_backend.clients.registry import UPLOADS
 from lmi_backend.engines import foreign_names
 from lmi_backend.engines.body_texts import CHAT, TEXTS, TRUNCATED, BodyTexts

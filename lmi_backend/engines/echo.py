@@ -25,7 +25,7 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from lmi_backend import __version__
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo_bodies import AnthropicBody, OpenAiBody, first_words, read_body
 from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine, Rank

@@ -9,8 +9,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from lmi_backend.clients.form import named_event
-from lmi_backend.clients.openai.writing import DONE
+from lmi_backend.clients.openai_bodies import DONE
+from lmi_backend.clients.spec import named_event
 from lmi_backend.generation import Delta, GenerateRequest, Sampling
 from lmi_backend.outline import LARGE, fill, in_turns, outline
 

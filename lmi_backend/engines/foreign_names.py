@@ -13,11 +13,10 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from lmi_backend.clients.fields import UNLIMITED
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, EMBEDDINGS
-from lmi_backend.clients.response_formats import bare_schema, is_openais, read_format
-from lmi_backend.clients.spelling import plain_name
-from lmi_backend.clients.unserved_names import HARMLESS, UNSERVED, each_of
+from lmi_backend.clients.openai import CHATS, COMPLETIONS, EMBEDDINGS
+from lmi_backend.clients.parameters import UNLIMITED
+from lmi_backend.clients.unserved import HARMLESS, UNSERVED, each_of, plain_name
+from lmi_backend.clients.values import bare_schema, is_openais, read_format
 from lmi_backend.engines.tool_choices import chosen
 from lmi_backend.errors import RequestError
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from lmi_backend.clients.nested_names import HOSTED, ITEMS, OFFERED, PARTS, REASONING
+from lmi_backend.clients.unserved import HOSTED, ITEMS, OFFERED, PARTS, REASONING
 from lmi_backend.engines.tool_choices import RESPONSES
 from lmi_backend.errors import RequestError
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lmi_backend.clients.openai.reading import read_chat
+from lmi_backend.clients.openai_bodies import read_chat
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.structures import DEFAULT_BOUNDS

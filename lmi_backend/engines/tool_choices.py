@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lmi_backend.clients.openai.paths import CHATS
+from lmi_backend.clients.openai import CHATS
 from lmi_backend.errors import RequestError
 
 RESPONSES: Final = "/v1/responses"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
-from lmi_backend.clients.form import EVENTS, on_one_line
-from lmi_backend.clients.lmi.handler_form import LmiForm
-from lmi_backend.clients.openai.form import HttpForm
+from lmi_backend.clients.lmi import LmiForm
+from lmi_backend.clients.openai import HttpForm
+from lmi_backend.clients.spec import EVENTS, on_one_line
 from lmi_backend.endpoint.backlog import STILL_SECONDS, UNREAD, UNREAD_BYTES
 from lmi_backend.errors import CancelledError, EngineError, LmiError, MovedError
 from lmi_backend.ipc import messages as msg
@@ -24,8 +24,7 @@ from lmi_backend.token_ids import ID_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from lmi_backend.clients.failure import ErrorResponse
-    from lmi_backend.clients.form import Form
+    from lmi_backend.clients.spec import ErrorResponse, Form
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.generation import Chunk, Delta
     from lmi_backend.ipc.buffered import Rejoined

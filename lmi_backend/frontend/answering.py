@@ -5,11 +5,10 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.clients.dropped import DroppedParameters
-from lmi_backend.clients.reply import AdapterChange
-from lmi_backend.clients.responses.background import BackgroundForm
-from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, UPLOAD
-from lmi_backend.clients.tracing import PARENT, take_trace, with_trace
+from lmi_backend.clients.parameters import DroppedParameters
+from lmi_backend.clients.request import PARENT, take_trace, with_trace
+from lmi_backend.clients.responses import BackgroundForm
+from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, UPLOAD, AdapterChange
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.answer import send_answer
 from lmi_backend.frontend.lora_routes import manage

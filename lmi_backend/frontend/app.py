@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.registry import CLIENTS, client_near
 from lmi_backend.clients.spec import ANYBODY, OPERATOR, PROBE
-from lmi_backend.clients.unserved_paths import UNSERVED_PATHS
+from lmi_backend.clients.unserved import UNSERVED_PATHS
 from lmi_backend.errors import HttpError, LmiError, StoppingError
 from lmi_backend.front_end_settings import OWN_AGENT
 from lmi_backend.frontend.answer import CLIENT_LEFT

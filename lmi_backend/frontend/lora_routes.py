@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lmi_backend.clients.lmi.body import manages_adapters
-from lmi_backend.clients.lmi.errors import as_management
-from lmi_backend.clients.openai.errors import openai_failure
-from lmi_backend.clients.openai.form import HttpForm
-from lmi_backend.clients.reply import INPLACE, AdapterChange
-from lmi_backend.clients.spec import Read
+from lmi_backend.clients.lmi_reading import as_management
+from lmi_backend.clients.openai import HttpForm, openai_failure
+from lmi_backend.clients.request import manages_adapters
+from lmi_backend.clients.spec import INPLACE, AdapterChange, Read
 from lmi_backend.errors import LMI_ERROR, HttpError, LmiError
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lmi_backend.clients.failure import ErrorResponse
+    from lmi_backend.clients.spec import ErrorResponse
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.models import Model

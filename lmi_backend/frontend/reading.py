@@ -11,20 +11,28 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from lmi_backend.clients.lmi.body import (
+from lmi_backend.clients import responses
+from lmi_backend.clients.lmi import INVOCATIONS, form_of, streamed
+from lmi_backend.clients.registry import SHARED
+from lmi_backend.clients.request import (
     ADAPTER,
     is_adapter_request,
     pass_on,
     read_http_body,
     read_large_body,
 )
-from lmi_backend.clients.lmi.handler_form import form_of, streamed
-from lmi_backend.clients.lmi.paths import INVOCATIONS
-from lmi_backend.clients.registry import SHARED
-from lmi_backend.clients.reply import AdapterChange
-from lmi_backend.clients.responses import background
-from lmi_backend.clients.sagemaker.headers import target_of
-from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, TARGET, UPLOAD, Path, Read
+from lmi_backend.clients.sagemaker import target_of
+from lmi_backend.clients.spec import (
+    INVOKE,
+    READ,
+    RELAY,
+    STORED,
+    TARGET,
+    UPLOAD,
+    AdapterChange,
+    Path,
+    Read,
+)
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.http.bodies import aside, model_in_upload, model_of, read_object
 from lmi_backend.frontend.lora_routes import asked_of, load_of, unload_of
@@ -34,7 +42,7 @@ from lmi_backend.outline import LARGE
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
-    from lmi_backend.clients.reply import ParsedRequest
+    from lmi_backend.clients.spec import ParsedRequest
     from lmi_backend.engine_config import Context
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.models import Model, Models
@@ -97,11 +105,11 @@ class Reading:
             asked = {"model": adapter or model.name}
             data = msgspec.json.encode(await read_object(data) | asked)
         form = exchange.spec.form()
-        if path.template == background.PATH and background.MARK in data:
+        if path.template == responses.PATH and responses.MARK in data:
             body = await read_object(data)
-            if model.info.resume_window and background.is_asked_by(body):
-                data = msgspec.json.encode(background.as_stream(body))
-                form = background.BackgroundForm(is_stream=body.get("stream") is True)
+            if model.info.resume_window and responses.is_asked_by(body):
+                data = msgspec.json.encode(responses.as_stream(body))
+                form = responses.BackgroundForm(is_stream=body.get("stream") is True)
         return model, Read(HttpRequest(exchange.path, data, _engine_headers(exchange)), form)
 
     def _is_no_name(self, name: str) -> bool:

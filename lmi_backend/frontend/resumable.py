@@ -20,11 +20,9 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from lmi_backend.clients.form import EVENTS, JSON, Ending, Restorable
-from lmi_backend.clients.lmi.handler_form import HandlerForm
-from lmi_backend.clients.reply import AdapterChange
-from lmi_backend.clients.responses.background import PATH, BackgroundForm
-from lmi_backend.clients.responses.form import ResponsesForm
+from lmi_backend.clients.lmi import HandlerForm
+from lmi_backend.clients.responses import PATH, BackgroundForm, ResponsesForm
+from lmi_backend.clients.spec import EVENTS, JSON, AdapterChange, Ending, Restorable
 from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError, UnavailableError
 from lmi_backend.frontend.answer import send_answer
 from lmi_backend.frontend.http.bodies import ClientGoneError, aside, read_object
@@ -36,9 +34,7 @@ from lmi_backend.ipc.failures import error_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from lmi_backend.clients.failure import ErrorResponse
-    from lmi_backend.clients.form import Form
-    from lmi_backend.clients.spec import Path, Read
+    from lmi_backend.clients.spec import ErrorResponse, Form, Path, Read
     from lmi_backend.engine_config import ModelInfo
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.connection import ModelConnection

@@ -15,22 +15,21 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from lmi_backend.clients.tracing import take_trace
-from lmi_backend.clients.triton.body import (
-    check_members,
-    read_members,
-    texts_of,
-    write_generate_body,
-)
-from lmi_backend.clients.triton.inference import (
+from lmi_backend.clients.request import take_trace
+from lmi_backend.clients.triton import (
     MOST_ELEMENTS,
     MOST_TEXT,
+    TritonPath,
     Written,
+    check_members,
     name_raw,
+    read_members,
+    read_path,
+    texts_of,
     too_much,
+    write_generate_body,
     write_inference,
 )
-from lmi_backend.clients.triton.paths import TritonPath, read_path
 from lmi_backend.errors import EngineError, HttpError, UnavailableError
 from lmi_backend.frontend.http.bodies import aside, check_values, read_json
 from lmi_backend.frontend.lora_routes import check_bodies

@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lmi_backend.clients.form import EVENTS, LINES
-from lmi_backend.clients.sagemaker.event_stream import CONTENT_TYPE as AMAZON
+from lmi_backend.clients.sagemaker import CONTENT_TYPE as AMAZON
+from lmi_backend.clients.spec import EVENTS, LINES
 
 if TYPE_CHECKING:
     from lmi_backend.migrate.records import RecordedAnswer, Request

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.migrate import kinds
 from lmi_backend.migrate.framing import ARGUMENTS, UNREAD, as_float, kind_of, nodes, parsed, shown
 from lmi_backend.migrate.kinds import Difference

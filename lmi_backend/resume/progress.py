@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 from msgspec.structs import replace
 
-from lmi_backend.clients.answers import answers_wanted, model_named
-from lmi_backend.clients.lmi.paths import INVOCATIONS
-from lmi_backend.clients.responses.background import PATH as RESPONSES
-from lmi_backend.clients.responses.names import EventNames
+from lmi_backend.clients.lmi import INVOCATIONS
+from lmi_backend.clients.request import answers_wanted, model_named
+from lmi_backend.clients.responses import PATH as RESPONSES
+from lmi_backend.clients.responses import EventNames
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Continuation, Delta, HttpRequest
 from lmi_backend.ipc import messages as msg

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.adapter_files import CONFIG
-from lmi_backend.clients.reply import INPLACE
+from lmi_backend.clients.spec import INPLACE
 from lmi_backend.errors import LMI_ERROR, HttpError, LmiError
 from lmi_backend.generation import HttpChunk
 from lmi_backend.names import PATH_BYTES, check_name

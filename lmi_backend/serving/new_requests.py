@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lmi_backend.clients.answers import answers_wanted
 from lmi_backend.clients.registry import WORK, is_at_once
+from lmi_backend.clients.request import answers_wanted
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg

@@ -18,7 +18,7 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lmi_backend.clients.openai.paths import RESETS
+from lmi_backend.clients.openai import RESETS
 from lmi_backend.errors import (
     CancelledError,
     EngineDeadError,

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from lmi_backend.clients.tracing import HEADERS, with_trace
+from lmi_backend.clients.request import HEADERS, with_trace
 from lmi_backend.generation import HttpRequest
 
 if TYPE_CHECKING:

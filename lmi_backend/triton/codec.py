@@ -10,7 +10,7 @@ import triton_python_backend_utils as pb_utils
 from lmi_backend.errors import LmiError, RequestError
 
 if TYPE_CHECKING:
-    from lmi_backend.clients.reply import Output, Response
+    from lmi_backend.clients.spec import Output, Response
     from lmi_backend.repository.tensors import Tensor
     from lmi_backend.repository.variants import Variant
 

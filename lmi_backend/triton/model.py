@@ -11,12 +11,10 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from lmi_backend.clients.dropped import DroppedParameters
-from lmi_backend.clients.parameters import read_json
-from lmi_backend.clients.reply import AdapterChange, Cancel, ParsedRequest
-from lmi_backend.clients.request import read_request
-from lmi_backend.clients.tracing import take_trace, with_trace
-from lmi_backend.clients.trtllm.reading import stop_id
+from lmi_backend.clients.parameters import DroppedParameters, read_json
+from lmi_backend.clients.request import read_request, take_trace, with_trace
+from lmi_backend.clients.spec import AdapterChange, Cancel, ParsedRequest
+from lmi_backend.clients.trtllm import stop_id
 from lmi_backend.errors import LmiError, UnavailableError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.machine_limits import machine_problem

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import triton_python_backend_utils as pb_utils
 
-from lmi_backend.clients.trtllm.reading import TrtllmReply
+from lmi_backend.clients.trtllm import TrtllmReply
 from lmi_backend.errors import LmiError, RequestError, StoppedError
 from lmi_backend.generation import Delta, joined
 from lmi_backend.triton.codec import Codec, error_response
 
 if TYPE_CHECKING:
-    from lmi_backend.clients.reply import Reply
+    from lmi_backend.clients.spec import Reply
     from lmi_backend.generation import Chunk
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL

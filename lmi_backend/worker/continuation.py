@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.clients.responses.names import EventNames
+from lmi_backend.clients.responses import EventNames
 from lmi_backend.errors import HTTP_ERROR, EngineError
 from lmi_backend.generation import reports_error
 from lmi_backend.token_ids import ID_BYTES

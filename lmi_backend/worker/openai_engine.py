@@ -11,19 +11,17 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, MODELS
-from lmi_backend.clients.openai.reading import (
+from lmi_backend.clients.openai import CHATS, COMPLETIONS, MODELS
+from lmi_backend.clients.openai_bodies import (
+    DONE,
     READ,
     Body,
-    adapter_of,
-    read_chat,
-    read_completion,
-)
-from lmi_backend.clients.openai.writing import (
-    DONE,
     ChatWriter,
     CompletionWriter,
     Writer,
+    adapter_of,
+    read_chat,
+    read_completion,
     usage_of,
 )
 from lmi_backend.engine_config import EngineConfig

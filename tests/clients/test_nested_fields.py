@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients import nested_names, unserved_names
-from lmi_backend.clients.fields import FIELDS
+from lmi_backend.clients import unserved
+from lmi_backend.clients.parameters import FIELDS
 from tests.support.places import CLIENTS_PYTHON, ENGINE_PYTHON
 
 # Prints each type that a root nests, with its fields. Those of a kind that is refused have none.
@@ -106,10 +106,10 @@ OF_SCHEMAS = {"properties"}
 def walked() -> dict[str, Any]:
     known = {
         "passed": [
-            *(*unserved_names.UNSERVED, *unserved_names.HARMLESS),
-            *(*nested_names.HARMLESS, *nested_names.REFUSED),
+            *(*unserved.UNSERVED, *unserved.HARMLESS),
+            *(*unserved.HARMLESS_NESTED, *unserved.REFUSED),
         ],
-        "parts": nested_names.PARTS,
+        "parts": unserved.PARTS,
         "blocks": _blocks(),
         "tools": ("function", "custom", "namespace"),
         "items": ITEMS,
@@ -135,8 +135,8 @@ def _blocks() -> list[str]:
 @pytest.mark.parametrize("client", READ_IN)
 def test_what_the_types_of_a_client_nest_is_known(walked: dict[str, Any], client: str) -> None:
     known = {
-        *(*unserved_names.UNSERVED, *unserved_names.HARMLESS, *nested_names.HARMLESS),
-        *(*nested_names.REFUSED, *nested_names.MENDED, *OF_SCHEMAS),
+        *(*unserved.UNSERVED, *unserved.HARMLESS, *unserved.HARMLESS_NESTED),
+        *(*unserved.REFUSED, *unserved.MENDED, *OF_SCHEMAS),
     }
     for folder in READ_IN[client]:
         for path in (VLLM / folder).rglob("*.py"):
@@ -160,9 +160,9 @@ def test_what_the_types_of_text_generation_inference_nest_is_known(walked: dict[
 
 
 def test_each_tool_that_openais_server_runs_is_refused_by_its_type(walked: dict[str, Any]) -> None:
-    assert {*walked["tools"]} - {"web_search_2025_08_26"} <= {*nested_names.HOSTED}
+    assert {*walked["tools"]} - {"web_search_2025_08_26"} <= {*unserved.HOSTED}
     assert {"web_search", "mcp", "file_search"} <= {*walked["tools"]}
 
 
 def test_an_item_that_would_be_taken_for_a_message_is_refused(walked: dict[str, Any]) -> None:
-    assert walked["items"] == [*nested_names.ITEMS]
+    assert walked["items"] == [*unserved.ITEMS]

@@ -1,10 +1,11 @@
-"""A client is added by one folder of clients, and no more.
+"""A client is added by one module of clients and its name in the registry, and no more.
 
 A copy of the package gets Ollama's `/api/chat`; then the front end serves it in its own words.
 """
 
 import json
 import os
+import re
 import subprocess
 from typing import Any
 
@@ -25,7 +26,12 @@ print(is_at_once("/api/chat"), path_at("/api/chat").by_tensor)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run Python where the package has one client more."""
-    return added(tmp_path_factory.mktemp("added"), FAKE / "package")
+    root = tmp_path_factory.mktemp("added")
+    run = added(root, FAKE / "package")
+    registry = root / "lmi_backend" / "clients" / "registry.py"
+    text = registry.read_text(encoding="utf-8")
+    registry.write_text(re.sub(r"\btgi,", "ollama, tgi,", text), encoding="utf-8")
+    return run
 
 
 @pytest.fixture(scope="module")

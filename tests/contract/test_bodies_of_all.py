@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.generation import HttpRequest
 from tests.contract.conftest import REAL_TRTLLM
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.openai.paths import RESETS, TOKENS
+from lmi_backend.clients.openai import RESETS, TOKENS
 from lmi_backend.errors import CancelledError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.openai.reading import adapter_of, read_completion
-from lmi_backend.clients.request import read_request
-from lmi_backend.clients.tracing import take_trace
+from lmi_backend.clients.openai_bodies import adapter_of, read_completion
+from lmi_backend.clients.request import read_request, take_trace
 from lmi_backend.engine_config import Context
 from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import GenerateRequest

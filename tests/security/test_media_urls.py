@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from lmi_backend.clients.openai.reading import read_chat
+from lmi_backend.clients.openai_bodies import read_chat
 from lmi_backend.engines.vllm.media import MediaRules
 from lmi_backend.errors import OptionError, RequestError
 from lmi_backend.options import resolve_options

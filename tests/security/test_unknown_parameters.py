@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.clients.dropped import DroppedParameters
-from lmi_backend.clients.openai.reading import read_completion
+from lmi_backend.clients.openai_bodies import read_completion
+from lmi_backend.clients.parameters import DroppedParameters
 from lmi_backend.clients.request import read_request
 from lmi_backend.engine_config import Context
 from tests.support.serving import Served, serve, write_properties

@@ -4,7 +4,7 @@ import json
 import random
 from typing import Any
 
-from lmi_backend.clients.fields import FIELDS
+from lmi_backend.clients.parameters import FIELDS
 from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.repository.variants import VARIANTS
 

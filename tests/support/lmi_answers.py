@@ -15,11 +15,10 @@ from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
-from lmi_backend.clients.lmi.body import read_http_body
-from lmi_backend.clients.lmi.errors import lmi_failure
-from lmi_backend.clients.lmi.handler_form import form_of, streamed
-from lmi_backend.clients.lmi.paths import INVOCATIONS
-from lmi_backend.clients.reply import ParsedRequest
+from lmi_backend.clients.lmi import INVOCATIONS, form_of, streamed
+from lmi_backend.clients.lmi_reading import lmi_failure
+from lmi_backend.clients.request import read_http_body
+from lmi_backend.clients.spec import ParsedRequest
 from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.engines import foreign_names
 from lmi_backend.engines.vllm import requests

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from lmi_backend.clients.triton.inference import MOST_TEXT
+from lmi_backend.clients.triton import MOST_TEXT
 from lmi_backend.endpoint.backlog import UNREAD_BYTES as UNREAD_BYTES_OF_ONE
 from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
 from lmi_backend.endpoint.buffered import ALL_BUFFERED_BYTES, BUFFERED_BYTES

@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from lmi_backend.clients.form import Form
-from lmi_backend.clients.lmi.handler_form import form_of
-from lmi_backend.clients.lmi.reading import read_lmi
-from lmi_backend.clients.openai.errors import openai_failure
-from lmi_backend.clients.openai.form import HttpForm
-from lmi_backend.clients.vllm.reading import VllmReply
+from lmi_backend.clients.lmi import form_of
+from lmi_backend.clients.lmi_reading import read_lmi
+from lmi_backend.clients.openai import HttpForm, openai_failure
+from lmi_backend.clients.spec import Form
+from lmi_backend.clients.vllm import VllmReply
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.engines.bodies import BodyBounds, check_body

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.openai.paths import CHATS
+from lmi_backend.clients.openai import CHATS
 from lmi_backend.engines.vllm import answers, names
 from lmi_backend.engines.vllm.answers import Generation
 from lmi_backend.engines.vllm.bodies import BodyAnswer, Kinds, Known, Rendering

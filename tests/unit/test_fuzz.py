@@ -2,8 +2,8 @@
 
 import random
 
-from lmi_backend.clients.reply import AdapterChange, ParsedRequest
 from lmi_backend.clients.request import read_request
+from lmi_backend.clients.spec import AdapterChange, ParsedRequest
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import Chunk, Delta, HttpChunk, HttpRequest, Token
 from lmi_backend.ipc.frames import encode

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 import lmi_backend
-from lmi_backend.clients.answers import answers_wanted, model_named
-from lmi_backend.clients.lmi.body import manages_adapters
-from lmi_backend.clients.request import read_request
+from lmi_backend.clients.request import answers_wanted, manages_adapters, model_named, read_request
 from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.errors import HttpError, LmiError
@@ -59,20 +57,14 @@ NOT_OF_CLIENTS = {
     "engines/vllm/self_test.py": "an event of vLLM's",
     "engines/vllm/starting.py": "an option, and a file that a process of ours has written",
     "engines/vllm/vllm_server.py": "what a model wrote, as long as its limit of tokens",
-    "clients/anthropic/errors.py": "an event of vLLM's",
-    "clients/lmi/body.py": "one field, whose value is not read",
-    "clients/lmi/body_reply.py": "an answer",
-    "clients/lmi/embedding.py": "an answer",
-    "clients/failure.py": "an answer",
-    "clients/lmi/reading.py": "an answer",
-    "clients/responses/background.py": "an event of vLLM's",
-    "clients/responses/form.py": "an answer",
-    "clients/tgi/form.py": "an answer",
-    "clients/tgi/tokens.py": "an answer",
-    "clients/trtllm/tokens.py": "an answer",
-    "clients/triton/body.py": "members of known types, of a body whose values are counted",
-    "clients/triton/inference.py": "members of known types, of a body whose values are counted",
-    "clients/answers.py": "fields whose values are not read, of an outline or a small body",
+    "clients/anthropic.py": "an event of vLLM's",
+    "clients/request.py": "fields whose values are not read, of an outline or a small body",
+    "clients/lmi_reading.py": "an answer",
+    "clients/spec.py": "an answer",
+    "clients/responses.py": "an event of vLLM's, and an answer",
+    "clients/tgi.py": "an answer",
+    "clients/trtllm.py": "an answer",
+    "clients/triton.py": "members of known types, of a body whose values are counted",
     "endpoint/buffered.py": "the first event of an answer",
     "triton/load.py": "Triton's configuration of the model",
     "triton/model.py": "Triton's configuration of the model",

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lmi_backend.clients.answers import answers_wanted
+from lmi_backend.clients.request import answers_wanted
 from lmi_backend.engines.bodies import BodyBounds, asked_in, check_body
 from lmi_backend.errors import HttpError, WorkerError
 from lmi_backend.frontend.http.bodies import read_object

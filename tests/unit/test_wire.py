@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from lmi_backend.clients.reply import ParsedRequest
 from lmi_backend.clients.request import read_request
+from lmi_backend.clients.spec import ParsedRequest
 from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import (

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lmi_backend.clients.anthropic.errors import EVENT, in_known_words
-from lmi_backend.clients.failure import RETRYABLE, message_of
+from lmi_backend.clients.anthropic import EVENT, in_known_words
+from lmi_backend.clients.spec import RETRYABLE, message_of
 from lmi_backend.engines.vllm import cpu, images, names, requests
 from lmi_backend.engines.vllm.requests import ids_of, length, refusal, unfit, unwrapped
 from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay, resume_strategy_of

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from lmi_backend.clients.failure import RETRYABLE
-from lmi_backend.clients.openai.paths import CHATS
+from lmi_backend.clients.openai import CHATS
+from lmi_backend.clients.spec import RETRYABLE
 from lmi_backend.engines.body_texts import MOST_ITEMS
 from lmi_backend.engines.vllm import compat, cpu, fast_paths, names
 from lmi_backend.engines.vllm.bodies import (

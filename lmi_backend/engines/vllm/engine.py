@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
-from lmi_backend.clients.form import JSON
-from lmi_backend.clients.openai.paths import RESETS
+from lmi_backend.clients.openai import RESETS
+from lmi_backend.clients.spec import JSON
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.bodies import check_sampling

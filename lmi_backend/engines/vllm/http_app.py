@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.clients.registry import RESUMED, is_at_once
 from lmi_backend.engines.bodies import BodyBounds, asked_in, check_body
 from lmi_backend.engines.vllm import compat, fast_paths, images, names, streams, vllm_server

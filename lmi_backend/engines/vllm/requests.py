@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from lmi_backend.clients.form import JSON
-from lmi_backend.clients.openai.errors import openai_failure
+from lmi_backend.clients.openai import openai_failure
+from lmi_backend.clients.spec import JSON
 from lmi_backend.engines.vllm import compat, names
 from lmi_backend.errors import EngineDeadError, EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import Delta, FinishReason, GenerateRequest, HttpChunk, Token

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.engines.vllm.answers import Generation, Piece, generate
 from lmi_backend.engines.vllm.requests import ids_of

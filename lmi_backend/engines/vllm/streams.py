@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.engines.vllm import answers, compat, fast_paths, images, names, vllm_server
 from lmi_backend.engines.vllm.bodies import current_answer
 from lmi_backend.engines.vllm.layouts import (

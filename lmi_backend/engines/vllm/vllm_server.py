@@ -15,7 +15,7 @@ from http import HTTPStatus
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.printable import cut, with_options
 

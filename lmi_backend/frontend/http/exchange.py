@@ -8,8 +8,8 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.clients.form import EVENTS
-from lmi_backend.clients.openai.spec import SPEC as OPENAI
+from lmi_backend.clients.openai import SPEC as OPENAI
+from lmi_backend.clients.spec import EVENTS
 from lmi_backend.errors import HTTP_ERROR, EngineError, HttpError
 from lmi_backend.frontend.http.bodies import (
     ACCEPTED,

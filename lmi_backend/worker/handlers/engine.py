@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lmi_backend import __version__
-from lmi_backend.clients.lmi.body import read_body
-from lmi_backend.clients.lmi.paths import INVOCATIONS
+from lmi_backend.clients.lmi import INVOCATIONS
+from lmi_backend.clients.request import read_body
 from lmi_backend.engine_config import Context, EngineConfig
 from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
 from lmi_backend.engines.streams import respond_stream, stream, take_all
@@ -43,7 +43,7 @@ from lmi_backend.worker.handlers.runner import HandlerRunner, make_inputs
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from lmi_backend.clients.reply import ParsedRequest
+    from lmi_backend.clients.spec import ParsedRequest
 
 _log = logging.getLogger(__name__)
 

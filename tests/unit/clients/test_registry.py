@@ -1,9 +1,12 @@
 """What is said of clients once, and whether the front end, the stub and the worker use it."""
 
+import pkgutil
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from lmi_backend import clients
 from lmi_backend.clients.registry import (
     CLIENTS,
     COUNTED,
@@ -30,10 +33,10 @@ def _shown(template: str) -> str:
     return "/".join("x" if part.startswith("{") else part for part in template.split("/"))
 
 
-def test_every_folder_is_a_client() -> None:
-    folders = Path(__file__).parents[3] / "lmi_backend" / "clients"
-    found = {each.parent.name for each in folders.glob("*/__init__.py")}
-    assert found == set(CLIENTS)
+def test_every_module_with_a_spec_is_a_client() -> None:
+    modules = [f"{clients.__name__}.{each.name}" for each in pkgutil.iter_modules(clients.__path__)]
+    found = [each for each in modules if hasattr(import_module(each), "SPEC")]
+    assert {f"{clients.__name__}.{name}" for name in CLIENTS} == {*found}
     assert {name: spec.name for name, spec in CLIENTS.items()} == {name: name for name in CLIENTS}
 
 

@@ -1,15 +1,224 @@
+"""What requests of all clients ask for: answers, a tenant, a trace."""
+
 import json
 from typing import Any
 
 import pytest
 
-from lmi_backend.clients.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
-from lmi_backend.clients.reply import Cancel
-from lmi_backend.clients.request import read_request
+from lmi_backend.clients.parameters import CONTROLS, FIELDS, IGNORED, NEUTRAL
+from lmi_backend.clients.request import MANY, answers_wanted, read_request, take_trace, with_trace
+from lmi_backend.clients.spec import Cancel, ParsedRequest
 from lmi_backend.clients.values import OBJECT, OBJECT_OR_TEXT, TOKEN_WEIGHTS
 from lmi_backend.engine_config import ClientSettings, Context
-from lmi_backend.errors import QuotedError, RequestError
-from lmi_backend.generation import GenerateRequest, Sampling
+from lmi_backend.errors import HttpError, LmiError, QuotedError, RequestError
+from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
+
+# The example of the standard.
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+TRACE = {"traceparent": PARENT, "tracestate": "vendor=value"}
+
+
+def test_the_headers_are_taken_out_of_the_parameters() -> None:
+    parameters: dict[str, Any] = {"max_tokens": 3} | TRACE
+    assert take_trace(parameters) == TRACE
+    assert parameters == {"max_tokens": 3}
+
+
+@pytest.mark.parametrize("parent", ["", "00-short", PARENT.upper(), 7, None])
+def test_a_broken_parent_is_dropped_with_its_state(parent: Any) -> None:
+    parameters = TRACE | {"traceparent": parent}
+    assert take_trace(parameters) == {}
+    assert not parameters
+
+
+def test_every_prompt_of_a_request_belongs_to_the_trace() -> None:
+    work = with_trace((GenerateRequest("a"), GenerateRequest("b")), TRACE)
+    assert isinstance(work, tuple)
+    assert [request.trace_headers for request in work] == [TRACE, TRACE]
+
+
+def test_a_call_carries_it_as_a_server_would() -> None:
+    call = with_trace(HttpRequest("/v1/completions", b"{}", {"accept": "x"}), TRACE)
+    assert isinstance(call, HttpRequest)
+    assert call.headers == {"accept": "x"} | TRACE
+
+
+_CHAT = "/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("body", "answers"),
+    [
+        ('{"prompt": "a"}', 1),
+        ('{"prompt": "a", "n": 3}', 3),
+        ('{"prompt": ["a", "b"], "n": 3}', 6),
+        ('{"prompt": [1, 2, 3], "n": 2}', 2),
+        ('{"prompt": [[1, 2], [3]], "n": 2}', 4),
+        ('{"prompt": [ [1], "b"], "n": null}', 2),
+        ('{"prompt_embeds": ["eA==", "eA=="]}', 2),
+        ('{"messages": [{"role": "user", "content": "a"}], "n": 5}', 5),
+        # As pydantic reads them.
+        ('{"prompt": "a", "n": "4"}', 4),
+        ('{"prompt": "a", "n": 4.0}', 4),
+        ('{"prompt": ["a", "b"], "n": 4, "x": NaN}', 8),
+        ('{"prompt": "a", "n": 4, "n": 100000000000000000000}', 100000000000000000000),
+        ('{"prompt": ["a"], "n": 0}', 1),
+        ('{"prompt": [], "n": -1}', 1),
+        ('{"prompt": "a", "n": "many"}', 1),
+        ('{"prompt": ["a", "b"], "n": Infinity}', 1),
+        ('{"prompt": "a", "n": [2]}', 1),
+        ('"n"', 1),
+        ("no JSON", 1),
+        ("[1]", 1),
+        ("[" * 100_000, 1),
+    ],
+)
+def test_a_body_counts_as_the_answers_it_asks_for(body: str, answers: int) -> None:
+    for path in ("/v1/completions", _CHAT):
+        assert answers_wanted(HttpRequest(path, body.encode())) == answers
+
+
+LARGE = "a" * 300_000
+
+
+@pytest.mark.parametrize(
+    ("body", "answers"),
+    [
+        (f'{{"prompt": "{LARGE}", "n": 3}}', 3),
+        (f'{{"prompt": ["{LARGE}", "b", [1]], "n": 2}}', 6),
+        (f'{{"prompt": [[1], "{LARGE}"]}}', 2),
+        ('{"prompt": [' + "1, " * 100_000 + "1]}", 1),
+        ('{"prompt": [' + '"", ' * 200_000 + '""]}', MANY + 1),
+        ('{"prompt": [' + "[], " * 2_000 + f'"{LARGE}"]' + "}", 2_001),
+        (f'{{"prompt": null, "x": "{LARGE}"}}', 1),
+    ],
+)
+def test_a_large_body_counts_without_being_taken_apart(body: str, answers: int) -> None:
+    assert answers_wanted(HttpRequest("/v1/completions", body.encode())) == answers
+
+
+@pytest.mark.parametrize("rest", ['"n": NaN', '"n": 1', "oops"])
+def test_a_large_body_that_is_no_json_is_refused(rest: str) -> None:
+    body = f'{{"prompt": [{"1, " * 300_000} 1], "y": Infinity, {rest}}}'.encode()
+    with pytest.raises(RequestError, match=r"the body of \d+ bytes.* is no JSON.*accepted"):
+        answers_wanted(HttpRequest("/v1/completions", body))
+
+
+def test_a_long_text_does_not_make_it_large() -> None:
+    body = f'{{"prompt": ["{LARGE}", "b"], "y": Infinity, "n": 2}}'.encode()
+    assert answers_wanted(HttpRequest("/v1/completions", body)) == 4
+
+
+def test_other_bodies_count_as_one() -> None:
+    assert answers_wanted(HttpRequest("/v1/embeddings", b'{"input": ["a", "b"], "n": 3}')) == 1
+
+
+LMI_BODY = {"inputs": "p", "parameters": {"tenant": "of the body"}}
+CHAT_BODY = {"messages": [], "tenant": "is not looked for there"}
+
+
+def read_whole(
+    inputs: dict[str, list[Any]], *, is_custom: bool = False, **parameters: Any
+) -> ParsedRequest:
+    return read_request([inputs], parameters, Context(is_custom=is_custom))
+
+
+def whole(body: Any, **headers: str) -> dict[str, list[Any]]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return {"request": [json.dumps(body)], "headers": [json.dumps(named)]}
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"inputs": ["p"]},
+        {"text_input": ["p"]},
+        {"text_input": ["p"], "bad_words": [""]},
+        {"input_ids": [1, 2]},
+        {"embedding_request": ['{"input": "p"}']},
+        whole(LMI_BODY, x_tenant_id="of the header"),
+        whole(CHAT_BODY),
+    ],
+    ids=" ".join,
+)
+def test_a_request_parameter_of_triton_says_it_to_every_client(
+    inputs: dict[str, list[Any]],
+) -> None:
+    assert read_whole(inputs, tenant="a").tenant == "a"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "tenant"),
+    [
+        (whole(LMI_BODY), "of the body"),
+        (whole(LMI_BODY, X_Tenant_Id="of the header"), "of the header"),
+        (whole(CHAT_BODY, x_tenant_id="b"), "b"),
+        (whole(CHAT_BODY, x_tenant_id="b", x_gateway_inference_fairness_id="c"), "c"),
+        (whole(CHAT_BODY), ""),
+        ({"inputs": ["p"]}, ""),
+        ({"text_input": ["p"], "sampling_parameters": ['{"tenant": "d"}']}, "d"),
+    ],
+)
+def test_whose_word_counts(inputs: dict[str, list[Any]], tenant: str) -> None:
+    assert read_whole(inputs).tenant == tenant
+
+
+def test_the_engine_is_not_told() -> None:
+    for inputs in ({"inputs": ["p"]}, {"text_input": ["p"]}, {"input_ids": [1]}):
+        assert read_whole(inputs, tenant="secret").work == read_whole(inputs).work
+        assert not read_whole(inputs, tenant="secret").dropped
+
+
+def test_the_users_own_code_still_sees_what_it_was_sent() -> None:
+    taken = read_whole({"inputs": ["p"]}, is_custom=True, tenant="a")
+    assert taken.tenant == "a"
+    assert isinstance(taken.work, HttpRequest)
+    assert json.loads(taken.work.body)["parameters"] == {"tenant": "a"}
+
+
+@pytest.mark.parametrize("tenant", [7, ["a"], {}, "\ud800"])
+def test_a_tenant_is_a_string(tenant: Any) -> None:
+    with pytest.raises(LmiError, match=r"tenant .*accepted: a string"):
+        read_whole({"embedding_request": ['{"input": "p"}']}, tenant=tenant)
+    with pytest.raises(HttpError, match="tenant"):
+        read_whole(whole({"inputs": "p", "parameters": {"tenant": tenant}}))
+
+
+@pytest.mark.parametrize(
+    ("outside", "parameters", "tokens", "dropped"),
+    [
+        ({"max_new_tokens": 5}, {}, 5, ()),
+        ({"max_new_tokens": 5}, {"max_new_tokens": 6}, 6, ()),
+        ({"max_tokens": 5}, {"max_new_tokens": 6}, 6, ()),
+        ({"max_new_tokens": None}, {}, 30, ()),
+        ({"tools": [], "max_new_tokens": 5}, {"maxTokens": 6}, 5, ("tools", "maxTokens")),
+    ],
+)
+def test_what_stands_outside_of_the_parameters_counts_or_is_noted(
+    outside: dict[str, Any], parameters: dict[str, Any], tokens: int, dropped: tuple[str, ...]
+) -> None:
+    parsed = read_whole(whole({"inputs": "a", "parameters": parameters} | outside))
+    assert isinstance(parsed.work, tuple)
+    assert (parsed.work[0].sampling.max_tokens, parsed.dropped) == (tokens, dropped)
+
+
+def test_a_constraint_outside_of_the_parameters_holds() -> None:
+    body = {"inputs": "a", "grammar": {"type": "regex", "value": "[0-9]"}}
+    parsed = read_whole(whole(body))
+    assert isinstance(parsed.work, tuple)
+    assert parsed.work[0].sampling.extra == {"structured_outputs": {"regex": "[0-9]"}}
+
+
+@pytest.mark.parametrize(("dialect", "is_older"), [("legacy", True), ("async", False)])
+def test_a_chat_body_is_read_as_the_handlers_of_its_dialect_do(
+    dialect: Any, is_older: bool
+) -> None:
+    body = {"messages": [], "top_logprobs": 2}
+    context = Context(clients=ClientSettings(dialect=dialect))
+    inputs = {**whole(body), "path": ["/invocations"]}
+    work = read_request([inputs], {}, context).work
+    assert isinstance(work, HttpRequest)
+    assert ("top_logprobs" in json.loads(work.body)) != is_older
 
 
 def read(

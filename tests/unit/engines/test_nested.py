@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.nested_names import HOSTED, OFFERED, PARTS
+from lmi_backend.clients.unserved import HOSTED, OFFERED, PARTS
 from lmi_backend.engines import nested
 from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.errors import RequestError

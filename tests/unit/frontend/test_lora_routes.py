@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 import lmi_backend.frontend
-from lmi_backend.clients.failure import ErrorResponse
-from lmi_backend.clients.lmi.errors import lmi_failure
-from lmi_backend.clients.reply import AdapterChange
+from lmi_backend.clients.lmi_reading import lmi_failure
+from lmi_backend.clients.spec import AdapterChange, ErrorResponse
 from lmi_backend.errors import HttpError, LmiError
 from lmi_backend.frontend.lora_routes import asked_of, check_bodies, load_of, manage, unload_of
 from lmi_backend.frontend.reading import Reading

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.lmi.body import read_http_body
-from lmi_backend.clients.lmi.paths import INVOCATIONS
-from lmi_backend.clients.reply import AdapterChange
+from lmi_backend.clients.lmi import INVOCATIONS
+from lmi_backend.clients.request import read_http_body
+from lmi_backend.clients.spec import AdapterChange
 from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.reading import _parsed_in_turns

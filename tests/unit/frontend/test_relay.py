@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.openai.form import HttpForm
+from lmi_backend.clients.openai import HttpForm
 from lmi_backend.clients.registry import CLIENTS
-from lmi_backend.clients.responses.background import BackgroundForm
+from lmi_backend.clients.responses import BackgroundForm
 from lmi_backend.errors import EngineDeadError, EngineError
 from lmi_backend.frontend.answer import _Forward
 from lmi_backend.generation import Delta, HttpChunk, Token

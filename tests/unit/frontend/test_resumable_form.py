@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.form import EVENTS, Form
-from lmi_backend.clients.lmi.handler_form import LegacyChatForm, form_of
-from lmi_backend.clients.lmi.reading import read_lmi
-from lmi_backend.clients.openai.form import HttpForm
-from lmi_backend.clients.responses.background import BackgroundForm
-from lmi_backend.clients.tgi.reading import read_stream
+from lmi_backend.clients.lmi import LegacyChatForm, form_of
+from lmi_backend.clients.lmi_reading import read_lmi
+from lmi_backend.clients.openai import HttpForm
+from lmi_backend.clients.responses import BackgroundForm
+from lmi_backend.clients.spec import EVENTS, Form
+from lmi_backend.clients.tgi import read_stream
 from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.errors import EngineError, HttpError
 from lmi_backend.frontend.resumable import ResumableForm

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.responses.names import MOST
+from lmi_backend.clients.responses import MOST
 from lmi_backend.engine_config import Identity
 from lmi_backend.generation import (
     Continuation,

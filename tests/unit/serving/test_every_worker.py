@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmi_backend.clients.openai.paths import RESETS
+from lmi_backend.clients.openai import RESETS
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lmi_backend.clients.responses.names import EventNames
+from lmi_backend.clients.responses import EventNames
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Continuation, Delta, HttpChunk
 from lmi_backend.token_ids import pack

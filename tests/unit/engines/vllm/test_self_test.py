@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.openai.paths import CHATS
+from lmi_backend.clients.openai import CHATS
 from lmi_backend.engines.vllm import fast_paths, self_test
 from lmi_backend.engines.vllm.answers import OwnAnswer
 from lmi_backend.engines.vllm.self_test import SelfTest

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.engines.vllm import fast_paths, streams
 from lmi_backend.engines.vllm.bodies import BodyAnswer, BodyKind, current_answer
 from lmi_backend.generation import Continuation, HttpChunk

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from lmi_backend.clients.form import EVENTS
+from lmi_backend.clients.spec import EVENTS
 from lmi_backend.errors import EngineError
 from lmi_backend.frontend.http import exchange as exchange_module
 from lmi_backend.frontend.http.exchange import Exchange

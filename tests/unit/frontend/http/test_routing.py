@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.registry import CLIENTS
-from lmi_backend.clients.unserved_paths import UNSERVED_PATHS
+from lmi_backend.clients.unserved import UNSERVED_PATHS
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.routing import Responder, Routes, route

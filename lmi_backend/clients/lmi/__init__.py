@@ -1,1 +1,0 @@
-"""LMI's and DJLServing's clients."""

@@ -1,0 +1,483 @@
+"""LMI's answers as it writes them: one object, lines of JSON, events, or raw text."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from json.encoder import encode_basestring
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from lmi_backend.clients.spec import on_one_line
+from lmi_backend.errors import LMI_ERROR, LmiError, RequestError
+from lmi_backend.generation import Delta
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from lmi_backend.generation import Token
+
+
+@dataclass(frozen=True)
+class RequestedAnswer:
+    """What an LMI body wants of its answer.
+
+    Answers are counted as in `Delta.index`: `n` to the first prompt, then those to the next.
+    """
+
+    prompts: tuple[str, ...]
+    """Their texts; empty for one that was given as token ids."""
+    is_list: bool = False
+    """Whether `inputs` was a list: so is the answer."""
+    n: int = 1
+    stream: bool = False
+    details: bool = False
+    return_full_text: bool = False
+    decoder_input_details: bool = False
+    top_n_tokens: int = 0
+    seed: int | None = None
+    tgi_compat: bool = False
+    dialect: Literal["legacy", "async"] = "legacy"
+
+    @property
+    def answers(self) -> int:
+        """How many there will be."""
+        return len(self.prompts) * self.n
+
+    def prefix(self, index: int) -> str:
+        """Return what comes before an answer's text: its prompt, if it is wanted back."""
+        return self.prompts[index // self.n] if self.return_full_text else ""
+
+
+class Format(Protocol):
+    """Writes the answers to one body."""
+
+    content_type: str
+
+    @property
+    def is_by_token(self) -> bool:
+        """Whether each token is shown by itself."""
+        ...
+
+    def write(self, deltas: Sequence[Delta]) -> str:
+        """Return what to write for these deltas; empty if nothing yet."""
+        ...
+
+    def fail(self, error: LmiError) -> str:
+        """Return the last part of a body that fails after a part has been written."""
+        ...
+
+
+Json = dict[str, Any]
+
+_LEGACY: Final = {"stop": "eos_token"}
+# JSON has no infinity; vLLM's own server writes this number for a token that cannot be.
+_NEVER: Final = -9999.0
+
+
+@dataclass
+class PartialAnswer:
+    """All of one answer so far."""
+
+    index: int
+    keeps_tokens: bool = True
+    texts: list[str] = field(default_factory=list)
+    tokens: list[tuple[Token, str]] = field(default_factory=list)
+    prompt_tokens: tuple[Token, ...] = ()
+    num_tokens: int = 0
+    last: Delta | None = None
+
+    def add(self, delta: Delta, texts: Sequence[str]) -> None:
+        """Take the next chunk.
+
+        Args:
+            delta: the chunk.
+            texts: of its tokens (`token_texts`).
+        """
+        self.texts.append(delta.text)
+        if self.keeps_tokens:
+            self.tokens += zip(delta.tokens, texts, strict=False)
+        self.prompt_tokens += delta.prompt_tokens
+        self.num_tokens += delta.num_tokens
+        self.last = delta
+
+    def joined(self, *, with_tokens: bool) -> Delta:
+        last = self.last or Delta()
+        return Delta(
+            "".join(self.texts),
+            self.num_tokens,
+            num_prompt_tokens=last.num_prompt_tokens,
+            tokens=tuple(token for token, _ in self.tokens) if with_tokens else (),
+            prompt_tokens=self.prompt_tokens,
+            cumulative_logprob=last.cumulative_logprob,
+        )
+
+
+class Answers:
+    """The answers to one body.
+
+    Args:
+        keeps_tokens: whether any object shows the tokens of a whole answer.
+    """
+
+    def __init__(self, requested: RequestedAnswer, *, keeps_tokens: bool = True) -> None:
+        self._requested = requested
+        self._answers = [PartialAnswer(each, keeps_tokens) for each in range(requested.answers)]
+
+    def __getitem__(self, index: int) -> PartialAnswer:
+        return self._answers[index]
+
+    @property
+    def are_complete(self) -> bool:
+        return all(answer.last is not None and answer.last.is_last for answer in self._answers)
+
+    def taken(self) -> Delta | None:
+        """Return what has come of an only answer of a stream as one; None if there are several.
+
+        Its tokens are with it only if the end of the stream shows them again.
+        """
+        if len(self._answers) > 1:
+            return None
+        return self._answers[0].joined(with_tokens=self._requested.top_n_tokens > 0)
+
+    def restore(self, before: Delta) -> None:
+        """Take what has come of an only answer of a stream elsewhere (`taken`)."""
+        self._answers[0].add(before, [token.text for token in before.tokens])
+
+    def whole(self) -> list[Json]:
+        """Return an object for each prompt; its further answers are in the details."""
+        n = self._requested.n
+        return [self._object(index) for index in range(0, len(self._answers), n)]
+
+    def text(self, index: int) -> str:
+        """Return an answer's whole text."""
+        return self._requested.prefix(index) + "".join(self._answers[index].texts)
+
+    def details(self, index: int, *, with_tokens: bool = True) -> Json:
+        requested, answer = self._requested, self._answers[index]
+        if answer.last is None:
+            return {}
+        if requested.dialect == "async":
+            return self._async_details(answer, answer.last, with_tokens=with_tokens)
+        details: Json = {
+            "finish_reason": finish_word(answer.last, requested),
+            "generated_tokens": answer.num_tokens,
+            "inputs": requested.prompts[index // requested.n],
+        }
+        if with_tokens:
+            details["tokens"] = self._tokens(answer)
+        if requested.decoder_input_details:
+            details["prefill"] = self._prefill(answer)
+        if requested.top_n_tokens:
+            # The chosen token comes first, whatever its rank.
+            details["top_tokens"] = [
+                self._top((token, *(each for each in token.top if each.id != token.id)))
+                for token, _ in answer.tokens
+            ]
+        return details
+
+    def _async_details(self, answer: PartialAnswer, last: Delta, *, with_tokens: bool) -> Json:
+        requested = self._requested
+        reason = {"finish_reason": finish_word(last, requested)}
+        seed, count = {"seed": requested.seed}, {"generated_tokens": answer.num_tokens}
+        prefill = {"prefill": self._prefill(answer)}
+        if not with_tokens:
+            wanted = prefill if requested.decoder_input_details else {}
+            return reason | seed | count | wanted | {"input_length": last.num_prompt_tokens}
+        details: Json = reason | count | seed | prefill | {"tokens": self._tokens(answer)}
+        if requested.top_n_tokens:
+            details["top_tokens"] = [self._top(token.top) for token, _ in answer.tokens]
+        return details
+
+    def _tokens(self, answer: PartialAnswer) -> list[Json]:
+        return [token_object(token, text, self._requested) for token, text in answer.tokens]
+
+    def _top(self, tokens: Iterable[Token]) -> list[Json]:
+        return [token_object(token, token.text, self._requested) for token in tokens]
+
+    def _prefill(self, answer: PartialAnswer) -> list[Json]:
+        """Return the tokens of the prompt; the async handlers leave out one without a number."""
+        is_async = self._requested.dialect == "async"
+        tokens = answer.prompt_tokens
+        return self._top(each for each in tokens if each.logprob is not None or not is_async)
+
+    def _object(self, index: int) -> Json:
+        answer: Json = {"generated_text": self.text(index)}
+        if self._requested.details or self._requested.n > 1:
+            details = self.details(index)
+            if self._requested.n > 1:
+                details["best_of_sequences"] = [
+                    {"generated_text": self.text(other)} | self.details(other)
+                    for other in range(index + 1, index + self._requested.n)
+                ]
+            answer["details"] = details
+        return answer
+
+
+def dump(value: object) -> str:
+    """Return JSON that can be sent."""
+    return _sendable_json(json.dumps(value, ensure_ascii=False))
+
+
+def _sendable_json(text: str) -> str:
+    return on_one_line(text.encode("utf-8", "replace")).decode()
+
+
+def sendable(text: str) -> str:
+    """Return a text as UTF-8 has it: half a character, which an engine may cut, becomes "?"."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def finish_word(delta: Delta, requested: RequestedAnswer) -> str | int | None:
+    """Return LMI's name for the finish reason of an answer.
+
+    LMI's async handlers write the stop string or id itself, and nothing for an end of text or the
+    limit. That is a slip, so those two have the names of the older handlers here.
+    """
+    if delta.finish_reason == "stop" and delta.stop_reason is not None:
+        return delta.stop_reason if requested.dialect == "async" else "stop_sequence"
+    return _LEGACY.get(delta.finish_reason or "", delta.finish_reason)
+
+
+def token_object(token: Token, text: str, requested: RequestedAnswer) -> Json:
+    """Return a token as LMI writes it."""
+    is_tgi = requested.tgi_compat or requested.dialect == "async"
+    members: Json = {"id": token.id, "text": text, "logprob" if is_tgi else "log_prob": log(token)}
+    if token.is_special:
+        members["special" if requested.tgi_compat else "special_token"] = True
+    return members
+
+
+def token_json(token: Token, text: str, requested: RequestedAnswer) -> str:
+    """Return what `dump` makes of `token_object`; most of a stream is written by this alone."""
+    is_tgi = requested.tgi_compat or requested.dialect == "async"
+    number, value = "logprob" if is_tgi else "log_prob", log(token)
+    json_number = "null" if value is None else repr(value)
+    special = "special" if requested.tgi_compat else "special_token"
+    rest = f', "{special}": true' if token.is_special else ""
+    json_text = encode_basestring(text)
+    return _sendable_json(
+        f'{{"id": {token.id}, "text": {json_text}, "{number}": {json_number}{rest}}}'
+    )
+
+
+def log(token: Token) -> float | None:
+    """Return a token's log probability as a number JSON has."""
+    if token.logprob is None or math.isfinite(token.logprob):
+        return token.logprob
+    return _NEVER
+
+
+def token_texts(delta: Delta) -> list[str]:
+    """Return the text of each token; together they are exactly the delta's text.
+
+    A token's own text may differ from what it adds. The last token of an answer may add nothing,
+    and a character may take two tokens. Text is held back while a stop string could begin with it.
+    Text between two tokens with a text of their own belongs to the last token between them.
+    """
+    if len(delta.tokens) <= 1:
+        return [delta.text]
+    added = [token.added for token in delta.tokens if token.added is not None]
+    if len(added) == len(delta.tokens):
+        return added
+    texts = [""] * len(delta.tokens)
+    place, silent = 0, -1
+    for index, token in enumerate(delta.tokens):
+        start = delta.text.find(token.text, place) if silent >= 0 else place
+        if not token.text or not delta.text.startswith(token.text, max(start, place)):
+            # Special tokens are left out of the text.
+            silent = silent if token.is_special else index
+            continue
+        texts[silent] += delta.text[place:start]
+        texts[index], place, silent = token.text, start + len(token.text), -1
+    texts[silent] += delta.text[place:]
+    return texts
+
+
+NO_TOKEN: Final = -1
+"""The id of a text or an end that has no token."""
+
+
+class WholeJson:
+    """`json`: one object when all has come; a list of them where `inputs` was one."""
+
+    content_type = "application/json"
+    is_by_token = False
+
+    def __init__(self, requested: RequestedAnswer) -> None:
+        self._requested = requested
+        self._answers = Answers(requested)
+
+    def write(self, deltas: Sequence[Delta]) -> str:
+        for delta in deltas:
+            self._answers[delta.index].add(delta, token_texts(delta))
+        if not self._answers.are_complete:
+            return ""
+        objects = self._answers.whole()
+        is_list = self._requested.is_list or self._requested.tgi_compat
+        return dump(objects if is_list else objects[0])
+
+    def fail(self, error: LmiError) -> str:
+        return dump(error_object(error, self._requested))
+
+
+class Lines:
+    """`jsonlines`: an object for each token; the last one of an answer has its whole text."""
+
+    content_type = "application/jsonlines"
+    is_by_token = True
+    _frame = "", "\n"
+    """What is before and after an object."""
+
+    def __init__(self, requested: RequestedAnswer) -> None:
+        self._requested = requested
+        self.answers = Answers(requested, keeps_tokens=requested.top_n_tokens > 0)
+        self._first = self.answers[0]
+        self._has_others = requested.answers > 1
+        self._has_index = requested.dialect == "async" or self._has_others
+        self._end = ', "generated_text": null, "details": null' * (requested.dialect == "async")
+        """What an object of the middle has after its token."""
+        before, after = self._frame
+        index = '"index": 0, ' * self._has_index
+        self._head = f'{before}{{{index}"token": {{"id": '
+        self._number = f', "{"logprob" if self._is_tgi else "log_prob"}": '
+        self._tail = f"}}{self._end}}}{after}"
+
+    def write(self, deltas: Sequence[Delta]) -> str:
+        before, after = self._frame
+        return "".join([f"{before}{t}{after}" for delta in deltas for t in self._texts(delta)])
+
+    def fail(self, error: LmiError) -> str:
+        before, after = self._frame
+        return f"{before}{dump(error_object(error, self._requested))}{after}"
+
+    def _texts(self, delta: Delta) -> list[str]:
+        """Return the JSON for each token, and one for a text or an end without any."""
+        requested, texts = self._requested, token_texts(delta)
+        self.answers[delta.index].add(delta, texts)
+        if delta.tokens and not delta.is_last:
+            index = f'"index": {delta.index}, ' if self._has_index else ""
+            return [
+                f'{{{index}"token": {token_json(token, text, requested)}{self._end}}}'
+                for token, text in zip(delta.tokens, texts, strict=False)
+            ]
+        return [dump(item) for item in self._objects(delta, texts)]
+
+    def line(self, delta: Delta) -> bytes | None:
+        """Return what `write` makes of a token in the middle of an only answer; else None.
+
+        Most of a stream is that, and this takes a third of the time. `note` must follow where the
+        client gets it.
+        """
+        if len(delta.tokens) != 1 or delta.finish_reason is not None or self._has_others:
+            return None
+        (token,) = delta.tokens
+        if token.is_special or token.logprob is None:
+            return None
+        text = encode_basestring(delta.text)
+        number = token.logprob if isfinite(token.logprob) else log(token)
+        line = f'{self._head}{token.id}, "text": {text}{self._number}{number!r}{self._tail}'
+        # Looked for here: calls are what a token costs.
+        data = line.encode("utf-8", "replace")
+        return on_one_line(data) if b"\xe2\x80" in data or b"\xc2\x85" in data else data
+
+    def note(self, delta: Delta) -> None:
+        """Note that a client has got the line of a delta."""
+        self._first.add(delta, (delta.text,))
+
+    def _objects(self, delta: Delta, texts: Sequence[str]) -> Iterator[Json]:
+        tokens = [
+            token_object(token, text, self._requested)
+            for token, text in zip(delta.tokens, texts, strict=False)
+        ]
+        if not tokens and (delta.text or delta.is_last):
+            name = "logprob" if self._is_tgi else "log_prob"
+            tokens = [{"id": NO_TOKEN, "text": delta.text, name: None}]
+        for position, token in enumerate(tokens, start=1):
+            yield self._object(delta, token, is_last=delta.is_last and position == len(tokens))
+
+    @property
+    def _is_tgi(self) -> bool:
+        return self._requested.tgi_compat or self._requested.dialect == "async"
+
+    def _object(self, delta: Delta, token: Json, *, is_last: bool) -> Json:
+        requested = self._requested
+        item: Json = {}
+        if self._has_index:
+            item["index"] = delta.index
+        item["token"] = token
+        if is_last:
+            item["generated_text"] = self.answers.text(delta.index)
+            if requested.details:
+                item["details"] = self.answers.details(delta.index, with_tokens=False)
+        if requested.dialect == "async":
+            item = {"generated_text": None, "details": None} | item
+            item = {name: item[name] for name in ("index", "token", "generated_text", "details")}
+        return item
+
+
+class EventLines(Lines):
+    """`sse`: the same objects as server-sent events."""
+
+    content_type = "text/event-stream"
+
+    _frame = "data: ", "\n\n"
+
+
+class RawText:
+    """`none`: the text alone."""
+
+    content_type = "text/plain"
+    is_by_token = False
+
+    def __init__(self, requested: RequestedAnswer) -> None:
+        self._requested = requested
+        self._begun: set[int] = set()
+
+    def write(self, deltas: Sequence[Delta]) -> str:
+        texts = []
+        for delta in deltas:
+            if delta.index not in self._begun:
+                self._begun.add(delta.index)
+                texts.append(self._requested.prefix(delta.index))
+            texts.append(delta.text)
+        return sendable("".join(texts))
+
+    def fail(self, error: LmiError) -> str:
+        return ""
+
+
+def error_object(error: LmiError, requested: RequestedAnswer) -> Json:
+    """Return what LMI writes where an answer fails after it has begun."""
+    if requested.dialect == "async":
+        return {"error": {"message": str(error), "code": LMI_ERROR}}
+    return {"error": str(error), "code": LMI_ERROR}
+
+
+_FORMS: Final[dict[str, Callable[[RequestedAnswer], Format]]] = {
+    "json": WholeJson,
+    "jsonlines": Lines,
+    "sse": EventLines,
+    "none": RawText,
+}
+NAMES: Final = tuple(_FORMS)
+"""Accepted values of `output_formatter`."""
+
+
+def make_format(name: str, requested: RequestedAnswer) -> Format:
+    """Return the format of a name; empty chooses by whether the answer streams.
+
+    Raises:
+        RequestError: there is none of that name.
+    """
+    if not name:
+        streamed = "sse" if requested.tgi_compat else "jsonlines"
+        name = streamed if requested.stream else "json"
+    # LMI's names for chat; chat bodies have OpenAI's form, and others the same as without.
+    name = name.removesuffix("_chat")
+    if name not in _FORMS:
+        accepted = ", ".join(NAMES)
+        field = "output_formatter"
+        raise RequestError("is not a formatter", field=field, value=name, accepted=accepted)
+    return _FORMS[name](requested)

@@ -1,0 +1,449 @@
+"""LMI's bodies in both of its dialects, whole or as tensors, with their replies and errors.
+
+The engine's own embeddings endpoint answers requests for vectors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Protocol
+
+from lmi_backend.clients.lmi_formats import Format, RequestedAnswer, dump, make_format
+from lmi_backend.clients.openai import EMBEDDINGS
+from lmi_backend.clients.parameters import Requested, answers_wanted, make_sampling, read_parameters
+from lmi_backend.clients.spec import (
+    ErrorResponse,
+    Output,
+    ParsedRequest,
+    Reply,
+    Response,
+    failure,
+    is_object,
+    rename_prompt,
+)
+from lmi_backend.clients.values import Prompt, prompt_text, read_prompts
+from lmi_backend.engine_config import Context
+from lmi_backend.errors import (
+    HTTP_ERROR,
+    HTTP_SERVER_ERROR,
+    EngineError,
+    HttpError,
+    LmiError,
+    RequestError,
+    lmi_status,
+)
+from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest
+
+_MANAGEMENT: Final = {
+    400: "BadRequestException", 404: "AdapterNotFoundException", 409: "ConflictException",
+}  # fmt: skip
+
+
+def as_lmi(error: LmiError) -> HttpError:
+    status = lmi_status(error)
+    return HttpError(status, _text(status, str(error)))
+
+
+def as_management(error: LmiError) -> LmiError:
+    """Return an error of a request about adapters as LMI's management API writes it."""
+    if not isinstance(error, HttpError):
+        return error
+    kind = _MANAGEMENT.get(error.status, "ModelException")
+    body = {"code": error.status, "type": kind, "message": str(error)}
+    return HttpError(error.status, json.dumps(body, ensure_ascii=False))
+
+
+def lmi_failure(error: LmiError) -> ErrorResponse:
+    """Return an error as LMI's clients read it."""
+    if isinstance(error, HttpError) and not is_object(str(error)):
+        return failure(error.status, _text(error.status, str(error)), error)
+    answer = error if isinstance(error, HttpError) else as_lmi(error)
+    return failure(answer.status, str(answer), error)
+
+
+def _text(status: int, message: str) -> str:
+    return json.dumps({"code": status, "error": message}, ensure_ascii=False)
+
+
+_EVENT: Final = "data: "
+
+
+class _TypedReply(Reply, Protocol):
+    """A reply that writes a body of one content type."""
+
+    @property
+    def content_type(self) -> str: ...
+
+
+@dataclass
+class LmiBodyReply:
+    """An LMI answer whose errors are bodies too."""
+
+    inner: _TypedReply
+    _has_written: bool = False
+
+    @property
+    def outputs(self) -> frozenset[str]:
+        """Outputs the client named."""
+        return self.inner.outputs
+
+    @outputs.setter
+    def outputs(self, names: frozenset[str]) -> None:
+        self.inner.outputs = names
+
+    @property
+    def content_type(self) -> str:
+        """Type of the body."""
+        return self.inner.content_type
+
+    def in_the_middle(self, error: LmiError) -> str:
+        """Return what is written where an answer fails after it has begun."""
+        body = getattr(self.inner, "body", None)
+        return body.fail(self.inner.failure(error)) if body is not None else ""
+
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
+        responses = self.inner.responses(chunks, is_last=is_last)
+        if responses and not self._has_written and "headers" in self.outputs:
+            head = {"status": 200, "content-type": self.inner.content_type}
+            responses[0] |= {"headers": json.dumps(head)}
+        self._has_written |= bool(responses)
+        return responses
+
+    def failure(self, error: LmiError) -> LmiError:
+        return as_lmi(self.inner.failure(error))
+
+
+@dataclass
+class BodyReply:
+    """Bytes as they come; an HTTP error becomes an error whose text is the body."""
+
+    outputs: frozenset[str] = frozenset()
+    has_lines: bool = False
+    """Whether an HTTP client gets a stream as JSON lines; tensors have events."""
+    _first: HttpChunk | None = None
+    _buffered: list[bytes] = field(default_factory=list)
+
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
+        responses = []
+        for chunk in chunks:
+            if isinstance(chunk, HttpChunk):
+                responses += self._chunk(chunk, is_last=is_last)
+        return responses
+
+    def failure(self, error: LmiError) -> LmiError:
+        return error if isinstance(error, HttpError) else as_lmi(error)
+
+    def _chunk(self, chunk: HttpChunk, *, is_last: bool) -> list[Response]:
+        is_first = self._first is None
+        self._first = self._first or chunk
+        if self._first.status >= HTTP_ERROR:
+            self._buffered.append(chunk.data)
+            if not is_last:
+                return []
+            raise HttpError(self._first.status, b"".join(self._buffered).decode("utf-8", "replace"))
+        response: Response = {"response": chunk.data}
+        if is_first and "headers" in self.outputs:
+            response["headers"] = json.dumps({"status": chunk.status} | chunk.headers)
+        return [response] if chunk.data or is_last or is_first else []
+
+
+class LegacyChatReply(BodyReply):
+    """OpenAI's answer, except for its finish reason: eos_token, or stop_sequence."""
+
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
+        responses = super().responses(chunks, is_last=is_last)
+        for response in responses:
+            data = response.get("response")
+            # Most chunks of a stream do not end anything.
+            if isinstance(data, bytes) and b'"finish_reason":"' in data.replace(b" ", b""):
+                response["response"] = with_lmi_reasons(data.decode("utf-8"))
+        return responses
+
+
+def with_lmi_reasons(text: str) -> str:
+    """Return OpenAI's body, or whole events, with the finish reasons of LMI's older handlers."""
+    if not text.startswith(_EVENT):
+        return dump(_with_reasons(json.loads(text)))
+    return "\n\n".join(_translate_event(event) for event in text.split("\n\n"))
+
+
+def _translate_event(event: str) -> str:
+    body = event.removeprefix(_EVENT)
+    return _EVENT + dump(_with_reasons(json.loads(body))) if body.startswith("{") else event
+
+
+def _with_reasons(body: Any) -> Any:
+    for choice in body.get("choices", ()):
+        if choice.get("finish_reason") == "stop":
+            is_string = choice.get("stop_reason") is not None
+            choice["finish_reason"] = "stop_sequence" if is_string else "eos_token"
+    return body
+
+
+MAX_TOKENS: Final = 30
+"""Default of LMI's `max_new_tokens`."""
+# Each is held until all are there.
+_MOST_ANSWERS: Final = 16_384
+_FINISH = {"stop": "eos_token", "length": "length", "abort": "abort", "error": "error"}
+
+
+def read_lmi(
+    inputs: object, named: Mapping[str, object], context: Context, *, is_body: bool
+) -> ParsedRequest:
+    """Read an LMI request.
+
+    Args:
+        inputs: a string, a list of strings, token ids, or a list of lists of them.
+        named: all other fields, those inside and outside of `parameters`.
+        is_body: the answer is wanted as LMI's own body.
+
+    Raises:
+        RequestError: naming the field that is wrong.
+    """
+    prompts, is_list = read_prompts("inputs", inputs)
+    dropped: list[str] = []
+    requested = read_parameters(named, dropped=dropped)
+    wanted = _wanted(requested, prompts, context, is_list=is_list)
+    if wanted.answers > _MOST_ANSWERS:
+        problem = f"request {wanted.answers} answers"
+        raise RequestError(problem, field="inputs and n", accepted=f"at most {_MOST_ANSWERS}")
+    name = requested.get("output_formatter", context.clients.output_formatter)
+    body = make_format(name, wanted) if is_body or name else None
+    logprobs = _logprobs(requested, wanted, body)
+    sampling = make_sampling(_defaults(requested, context))
+    adapters = _adapters(requested, len(prompts), context)
+    requests = tuple(
+        GenerateRequest(
+            prompt=prompt,
+            sampling=sampling,
+            stream=wanted.stream,
+            adapter=adapter,
+            priority=requested.get("priority", 0),
+            n=wanted.n,
+            logprobs=logprobs,
+            prompt_logprobs=requested.get(
+                "prompt_logprobs", 0 if wanted.decoder_input_details else None
+            ),
+        )
+        for prompt, adapter in zip(prompts, adapters, strict=True)
+    )
+    reply = LmiReply(wanted, body)
+    return ParsedRequest(
+        requests,
+        LmiBodyReply(reply) if is_body else reply,
+        tuple(dropped),
+        requested.get("tenant", ""),
+    )
+
+
+def _wanted(
+    requested: Requested, prompts: list[Prompt], context: Context, *, is_list: bool
+) -> RequestedAnswer:
+    return RequestedAnswer(
+        prompts=tuple(map(prompt_text, prompts)),
+        is_list=is_list,
+        n=answers_wanted(requested),
+        stream=requested.get("stream", False),
+        details=requested.get("details", context.clients.tgi_compat),
+        return_full_text=requested.get("return_full_text", False),
+        decoder_input_details=requested.get("decoder_input_details", False),
+        top_n_tokens=requested.get("top_n_tokens", 0),
+        seed=requested.get("seed"),
+        tgi_compat=context.clients.tgi_compat,
+        dialect=context.clients.dialect,
+    )
+
+
+def _defaults(requested: Requested, context: Context) -> Requested:
+    """Apply LMI's defaults and its `do_sample`.
+
+    The legacy handlers answer greedily unless told to sample; the async ones leave it to the
+    engine unless `do_sample` is false (djl-serving's handlers at d21927c). Several answers to a
+    prompt are wanted to differ, so they are sampled unless the request says otherwise.
+    """
+    do_sample = requested.get("do_sample")
+    is_greedy = do_sample is False or (
+        do_sample is None
+        and context.clients.dialect == "legacy"
+        and "temperature" not in requested
+        and answers_wanted(requested) == 1
+    )
+    greedy = {"temperature": 0.0} if is_greedy else {}
+    return {"max_tokens": MAX_TOKENS} | requested | greedy
+
+
+def _logprobs(requested: Requested, wanted: RequestedAnswer, body: Format | None) -> int | None:
+    """Request tokens from the engine only if the answer shows them: they cost time."""
+    is_by_token = body is not None and (wanted.stream or body.is_by_token)
+    shown = wanted.details or wanted.n > 1 or is_by_token
+    count = max(requested.get("logprobs") or 0, wanted.top_n_tokens)
+    return count if shown or count else None
+
+
+def _adapters(requested: Requested, prompts: int, context: Context) -> tuple[str, ...]:
+    """Return an adapter for each prompt; empty is the base model."""
+    names: tuple[str, ...] = requested.get("adapter", ())
+    if context.adapter:
+        if names and set(names) != {context.adapter}:
+            problem = f"contradicts the model's name in the request, {context.adapter}"
+            raise RequestError(problem, field="adapters", value=", ".join(names))
+        names = (context.adapter,)
+    if not names and requested.get("model") in context.adapters:
+        names = (requested["model"],)
+    if len(names) <= 1:
+        return (names[0] if names else "",) * prompts
+    if len(names) != prompts:
+        problem = f"has {len(names)} names for {prompts} inputs"
+        raise RequestError(problem, field="adapters", accepted="one name, or one for each input")
+    return names
+
+
+@dataclass
+class LmiReply:
+    """Answers an LMI request.
+
+    As tensors: `text_output` is what is new, `generated_text` the whole answer with the last
+    response, `details` LMI's object as JSON. As a body: `response` holds what LMI would write.
+    """
+
+    requested: RequestedAnswer
+    body: Format | None = None
+    outputs: frozenset[str] = frozenset()
+    _texts: dict[int, list[str]] = field(default_factory=dict)
+    _done: list[Delta] = field(default_factory=list)
+    _whole: Format | None = None
+
+    def __post_init__(self) -> None:
+        """Collect what details need, if they are wanted."""
+        if self.body is None and (self.requested.details or self.requested.n > 1):
+            self._whole = make_format("json", self.requested)
+
+    @property
+    def content_type(self) -> str:
+        return self.body.content_type if self.body is not None else ""
+
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
+        deltas = [chunk for chunk in chunks if isinstance(chunk, Delta)]
+        if self.body is None and "response" in self.outputs:
+            self.body = make_format("", self.requested)
+        if self.body is not None:
+            text = self.body.write(deltas)
+            return [{"response": text}] if text or is_last else []
+        if self.requested.stream:
+            return [self._chunk(delta) for delta in deltas]
+        return self._at_once(deltas, is_last=is_last)
+
+    def failure(self, error: LmiError) -> LmiError:
+        return rename_prompt(error, "inputs")
+
+    def _chunk(self, delta: Delta) -> Response:
+        """One answer's next text; with its end the whole."""
+        texts = self._texts.setdefault(delta.index, [])
+        texts.append(delta.text)
+        response: Response = {"text_output": delta.text}
+        if len(self.requested.prompts) * self.requested.n > 1:
+            response["index"] = delta.index
+        details = self._whole.write([delta]) if self._whole is not None else ""
+        if delta.is_last:
+            response["generated_text"] = self.requested.prefix(delta.index) + "".join(texts)
+        return response | self._optional([delta], details if delta.is_last else "")
+
+    def _at_once(self, deltas: list[Delta], *, is_last: bool) -> list[Response]:
+        """All answers in one response: the first to each prompt, the others in its details."""
+        details = self._whole.write(deltas) if self._whole is not None else ""
+        self._done += deltas
+        if not is_last:
+            return []
+        first = sorted(
+            (d for d in self._done if d.index % self.requested.n == 0), key=lambda d: d.index
+        )
+        texts = [self.requested.prefix(delta.index) + delta.text for delta in first]
+        response: Response = {"generated_text": texts}
+        if "text_output" in self.outputs:
+            response["text_output"] = texts
+        return [response | self._optional(first, details)]
+
+    def _optional(self, deltas: list[Delta], whole: str) -> Response:
+        """Return the outputs that a client names, or all of them with `details`."""
+        optional: dict[str, Output] = {
+            "finish_reason": [_finish_word(delta) for delta in deltas],
+            "num_input_tokens": [delta.num_prompt_tokens for delta in deltas],
+            "num_output_tokens": [delta.num_tokens for delta in deltas],
+        }
+        wanted = optional if self.requested.details else {}
+        chosen = {n: v for n, v in optional.items() if n in wanted or n in self.outputs}
+        if not whole:
+            return chosen
+        answers = json.loads(whole)
+        answers = answers if isinstance(answers, list) else [answers]
+        return chosen | {
+            "details": [json.dumps(answer.get("details"), ensure_ascii=False) for answer in answers]
+        }
+
+
+def _finish_word(delta: Delta) -> str:
+    if delta.finish_reason == "stop" and delta.stop_reason is not None:
+        return "stop_sequence"
+    return _FINISH.get(delta.finish_reason or "", "")
+
+
+def read_lmi_embedding(inputs: object, context: Context, *, is_body: bool) -> ParsedRequest:
+    """Read an LMI body of an embedding model; its answer is a list of vectors, also for one text.
+
+    Raises:
+        RequestError: `inputs` is neither a text nor a list of them.
+    """
+    prompts, _ = read_prompts("inputs", inputs)
+    requested: dict[str, object] = {"input": prompts}
+    if not context.clients.normalize:
+        requested["use_activation"] = False
+    if context.adapter:
+        requested["model"] = context.adapter
+    call = HttpRequest(EMBEDDINGS, json.dumps(requested).encode())
+    reply = EmbeddingReply("inputs", "response" if is_body else "generated_text")
+    return ParsedRequest(call, LmiBodyReply(reply) if is_body else reply)
+
+
+@dataclass
+class EmbeddingReply:
+    """The vector, or a list of them, as JSON in one output."""
+
+    content_type: ClassVar[str] = "application/json"
+
+    field: str
+    output: str
+    outputs: frozenset[str] = frozenset()
+    _data: bytes = b""
+    _status: int = 200
+
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
+        for chunk in chunks:
+            if isinstance(chunk, HttpChunk):
+                self._status = chunk.status if not self._data else self._status
+                self._data += chunk.data
+        if not is_last:
+            return []
+        answer = json.loads(self._data or b"{}")
+        if "data" not in answer:
+            raise self._error(answer)
+        vectors = [item["embedding"] for item in answer["data"]]
+        is_one = self.output == "text_output"
+        response: Response = {self.output: json.dumps(vectors[0] if is_one else vectors)}
+        counts = {
+            "num_input_tokens": answer.get("usage", {}).get("prompt_tokens", 0),
+            "num_output_tokens": 0,
+        }
+        return [response | {name: n for name, n in counts.items() if name in self.outputs}]
+
+    def failure(self, error: LmiError) -> LmiError:
+        return rename_prompt(error, self.field)
+
+    def _error(self, answer: Any) -> LmiError:
+        """Return what the endpoint says is wrong."""
+        error = answer.get("error", answer)
+        message = str(error.get("message", error) if isinstance(error, dict) else error)
+        if self._status < HTTP_SERVER_ERROR:
+            return RequestError(f"is refused: {message}", field=self.field)
+        return EngineError(message)

@@ -1,1 +1,0 @@
-"""Clients of OpenAI's Responses API."""

@@ -1,1 +1,0 @@
-"""AWS's libraries, which call SageMaker's own service."""

@@ -1,0 +1,329 @@
+"""What clients of Text Generation Inference are, with their bodies, answers and errors.
+
+Names and shapes of tokens: `/tokenize` and `/chat_tokenize` of its OpenAPI document.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lmi_backend.clients.lmi_formats import (
+    Answers,
+    PartialAnswer,
+    dump,
+    finish_word,
+    log,
+    token_texts,
+)
+from lmi_backend.clients.lmi_reading import LmiBodyReply, LmiReply, read_lmi
+from lmi_backend.clients.openai import HttpForm
+from lmi_backend.clients.parameters import FIELDS, read_parameters
+from lmi_backend.clients.spec import (
+    EVENTS,
+    JSON,
+    READ,
+    ClientSpec,
+    Ending,
+    ErrorResponse,
+    Path,
+    Read,
+    failure,
+    message_of,
+    status_of,
+)
+from lmi_backend.clients.unserved import UNSERVED, plain_name
+from lmi_backend.clients.values import BOOLEAN, OBJECT, read_value
+from lmi_backend.engine_config import ClientSettings
+from lmi_backend.errors import HTTP_ERROR, HttpError, LmiError, RequestError
+from lmi_backend.generation import Delta, HttpChunk, HttpRequest
+from lmi_backend.tokenization import SPANS_PATH, Spanning, Spans
+from lmi_backend.unreadable import UNREADABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from lmi_backend.clients.lmi_formats import RequestedAnswer
+    from lmi_backend.engine_config import Context
+    from lmi_backend.generation import Chunk, Token
+
+
+# It has no type for a wrong key, which is no fault of the body: its clients raise what is unknown.
+_TYPES: Final = {
+    401: "authentication", 403: "authentication", 429: "overloaded", 503: "overloaded",
+}  # fmt: skip
+
+
+def tgi_failure(error: LmiError) -> ErrorResponse:
+    """Return an error as the clients of Text Generation Inference read it."""
+    status = status_of(error)
+    is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    kind = _TYPES.get(status, "generation" if is_ours else "validation")
+    # Its clients know 422 for a wrong body.
+    shown = HTTPStatus.UNPROCESSABLE_ENTITY if status == HTTPStatus.BAD_REQUEST else status
+    return failure(shown, {"error": message_of(error), "error_type": kind}, error)
+
+
+_Json = dict[str, Any]
+_NO_TOKEN: Final[_Json] = {"id": 0, "logprob": 0.0, "special": False}
+"""For text that came without one; its clients want a number."""
+
+
+class TgiForm:
+    """One object, or an event a token.
+
+    Args:
+        is_list: the object is wanted in a list.
+    """
+
+    is_failed = False
+
+    def __init__(self, requested: RequestedAnswer, *, is_list: bool) -> None:
+        self.status, self.is_over = 200, False
+        self.headers: Mapping[str, str] = {"content-type": EVENTS if requested.stream else JSON}
+        self._requested, self._is_list = requested, is_list
+        self._answers = Answers(requested)
+        self._events = 0
+
+    def write(self, chunks: list[Chunk]) -> bytes:
+        events = ""
+        for chunk in chunks:
+            if isinstance(chunk, Delta):
+                texts = token_texts(chunk)
+                self._answers[chunk.index].add(chunk, texts)
+                if self._requested.stream:
+                    events += "".join(map(_event, self._tokens(chunk, texts)))
+        self.is_over = self._answers.are_complete
+        if self._requested.stream or not self.is_over:
+            return events.encode()
+        return dump([self._whole()] if self._is_list else self._whole()).encode()
+
+    def taken(self) -> Delta | None:
+        """See `Restorable`."""
+        return self._answers.taken()
+
+    def restore(self, before: Delta, num_events: int) -> None:
+        """See `Restorable`."""
+        self._answers.restore(before)
+        self._events = num_events
+
+    def failure(self, error: LmiError) -> Ending:
+        return Ending(_event(json.loads(tgi_failure(error).data)).encode(), is_end=True)
+
+    def _tokens(self, delta: Delta, texts: Sequence[str]) -> Iterator[_Json]:
+        pairs = list(zip(delta.tokens, texts, strict=False))
+        tokens = [_token(*pair) for pair in pairs]
+        tops = [token.top for token, _ in pairs]
+        if not tokens and (delta.text or delta.is_last):
+            tokens, tops = [{**_NO_TOKEN, "text": delta.text}], [()]
+        for place, (token, top) in enumerate(zip(tokens, tops, strict=True), start=1):
+            self._events += 1
+            item: _Json = {"index": self._events, "token": token}
+            if self._requested.top_n_tokens:
+                item["top_tokens"] = [_token(other, other.text) for other in top]
+            is_last = delta.is_last and place == len(tokens)
+            item["generated_text"] = self._answers.text(delta.index) if is_last else None
+            item["details"] = self._end(delta) if is_last and self._requested.details else None
+            yield item
+
+    def _end(self, delta: Delta) -> _Json:
+        return {
+            "finish_reason": finish_word(delta, self._requested),
+            "generated_tokens": self._answers[delta.index].num_tokens,
+            "seed": self._requested.seed,
+            "input_length": delta.num_prompt_tokens,
+        }
+
+    def _whole(self) -> _Json:
+        body = {"generated_text": self._answers.text(0)}
+        if not (self._requested.details or self._requested.decoder_input_details):
+            return body
+        details = self._details(self._answers[0])
+        if self._requested.n > 1:
+            details["best_of_sequences"] = [
+                {"generated_text": self._answers.text(index)} | self._details(self._answers[index])
+                for index in range(1, self._requested.n)
+            ]
+        return {**body, "details": details}
+
+    def _details(self, answer: PartialAnswer) -> _Json:
+        last = answer.last or Delta(finish_reason="error")
+        details: _Json = {
+            "finish_reason": finish_word(last, self._requested),
+            "generated_tokens": answer.num_tokens,
+            "seed": self._requested.seed,
+            "prefill": [
+                {"id": token.id, "text": token.text, "logprob": log(token)}
+                for token in answer.prompt_tokens
+            ],
+            "tokens": [_token(token, text) for token, text in answer.tokens],
+        }
+        if self._requested.top_n_tokens:
+            details["top_tokens"] = [
+                [_token(other, other.text) for other in token.top] for token, _ in answer.tokens
+            ]
+        return details
+
+
+def _token(token: Token, text: str) -> _Json:
+    return {"id": token.id, "text": text, "logprob": log(token), "special": token.is_special}
+
+
+def _event(item: _Json) -> str:
+    return f"data:{dump(item)}\n\n"
+
+
+_DEFAULTS: Final[dict[str, Any]] = {"max_new_tokens": 100, "include_stop_str_in_output": True}
+"""Of its server: the text of an answer includes the stop sequence."""
+_AT_TOP: Final = frozenset({"inputs", "stream", "model"})
+"""Members that stand outside of `parameters`."""
+_ELSEWHERE: Final = ("messages", "prompt", "tools", "tool_choice", "response_format")
+"""Members of other bodies: this one has a prompt of its own, and calls no tools."""
+_SETTINGS: Final = ClientSettings(dialect="legacy")
+_SAMPLING: Final = frozenset({"temperature", "top_k", "top_p", "typical_p"})
+
+
+def read_whole(body: dict[str, Any], context: Context) -> Read:
+    """Read a body whose answer is one object. Raises RequestError: it is wrong."""
+    return _read(body, context, stream=False)
+
+
+def read_stream(body: dict[str, Any], context: Context) -> Read:
+    """Read a body whose answer is an event a token. Raises RequestError: it is wrong."""
+    return _read(body, context, stream=True)
+
+
+def read_either(body: dict[str, Any], context: Context) -> Read:
+    """Read a body whose `stream` chooses events, or a list of one object; raises as the others."""
+    asked = body.get("stream")
+    stream = asked is not None and bool(read_value(BOOLEAN, "stream", asked))
+    return _read(body, context, stream=stream, is_list=True)
+
+
+def _read(body: dict[str, Any], context: Context, *, stream: bool, is_list: bool = False) -> Read:
+    if not isinstance(body.get("inputs"), str):
+        raise RequestError("is missing, or is not a string", field="inputs")
+    given = body.get("parameters") or {}
+    if not isinstance(given, dict):
+        raise RequestError("is not an object", field="parameters", value=given)
+    named = {n: v for n, v in given.items() if v is not None} | {"stream": stream}
+    targets = {FIELDS[name].target for name in named if name in FIELDS}
+    named |= {n: v for n, v in _DEFAULTS.items() if FIELDS[n].target not in targets}
+    if stream and named.get("best_of", 1) != 1:
+        raise RequestError("is not for streams", field="best_of", value=named["best_of"])
+    # Its server samples where one of these is given, whatever `do_sample` says.
+    if not _SAMPLING.isdisjoint(named):
+        named["do_sample"] = True
+    # LMI passes over what it does not serve; some of that this client's own server serves.
+    read_parameters(named, dropped=[], refuses_unserved=True)
+    _refuse_others(given)
+    _refuse_misplaced(body)
+    parsed = read_lmi(body["inputs"], named, replace(context, clients=_SETTINGS), is_body=True)
+    reply = parsed.reply.inner if isinstance(parsed.reply, LmiBodyReply) else parsed.reply
+    if not isinstance(parsed.work, tuple) or not isinstance(reply, LmiReply):
+        raise RequestError("is not a text", field="inputs")
+    return Read(parsed.work, TgiForm(reply.requested, is_list=is_list), dropped=parsed.dropped)
+
+
+def _refuse_others(given: dict[str, Any]) -> None:
+    """Refuse other servers' parameters that constrain, select or limit an answer."""
+    for name in given.keys() & UNSERVED.keys() - FIELDS.keys():
+        value, nothing = given[name], UNSERVED[name]
+        if value and value not in nothing:
+            accepted = " or ".join([*map(json.dumps, nothing), "nothing"])
+            raise RequestError("is not served", field=name, value=value, accepted=accepted)
+    for name in given.keys() - FIELDS.keys():
+        if given[name] is not None and (plain := plain_name(name)) != name and plain in FIELDS:
+            raise RequestError("is not read", field=name, accepted=plain)
+
+
+def _refuse_misplaced(body: dict[str, Any]) -> None:
+    """Refuse a parameter outside of `parameters`, where nobody reads it."""
+    for name in body.keys() & {*FIELDS, *_ELSEWHERE} - _AT_TOP:
+        if body[name]:
+            accepted = f"parameters.{name}" if name in FIELDS else "/v1/chat/completions"
+            raise RequestError("is not read there", field=name, accepted=accepted)
+
+
+def read_text(body: dict[str, Any], context: Context) -> Read:
+    """Read a body whose text is to be split into tokens. Raises RequestError: it is wrong."""
+    if not isinstance(text := body.get("inputs"), str):
+        raise RequestError("is missing, or is not a string", field="inputs")
+    name = "add_special_tokens"
+    given = body.get(name)
+    special = True if given is None else read_value(BOOLEAN, name, given)
+    return _asked(Spanning(text, special), context)
+
+
+def read_chat(body: dict[str, Any], context: Context) -> Read:
+    """Read a chat that the template turns into a text. Raises RequestError: it is wrong."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise RequestError("is not a list of messages", field="messages", value=messages)
+    return _asked(Spanning(chat=read_value(OBJECT, "the body", body)), context)
+
+
+def _asked(spanning: Spanning, context: Context) -> Read:
+    if context.is_custom:
+        raise RequestError("is read by a handler of the user's own", field="the body")
+    request = HttpRequest(SPANS_PATH, msgspec.json.encode(spanning))
+    return Read(request, SpansForm(is_chat=spanning.chat is not None))
+
+
+class SpansForm:
+    """A list of tokens, or an object of it and the text of a chat."""
+
+    is_failed = False
+
+    def __init__(self, *, is_chat: bool) -> None:
+        self.status, self.is_over = 200, False
+        self.headers: Mapping[str, str] = {"content-type": JSON}
+        self._is_chat = is_chat
+        self._buffered = b""
+
+    def write(self, chunks: list[Chunk]) -> bytes:
+        for chunk in chunks:
+            if not isinstance(chunk, HttpChunk):
+                continue
+            self._buffered += chunk.data
+            self.is_over = self.is_over or chunk.is_last
+            if chunk.status >= HTTP_ERROR:
+                raise HttpError(chunk.status, chunk.data.decode("utf-8", "replace"))
+        if not self.is_over:
+            return b""
+        try:
+            spans = msgspec.json.decode(self._buffered, type=Spans)
+        except UNREADABLE:
+            text = "the model's engine has no tokenizer"
+            raise HttpError(HTTPStatus.NOT_FOUND, text) from None
+        tokens = msgspec.to_builtins(spans.tokens)
+        whole = {"tokenize_response": tokens, "templated_text": spans.text}
+        return dump(whole if self._is_chat else tokens).encode()
+
+    def failure(self, error: LmiError) -> Ending:
+        return Ending()
+
+
+def _body(template: str, read: Callable[[dict[str, Any], Context], Read]) -> Path:
+    return Path(template, READ, takes_place=True, counts_n=True, can_resume=True, read=read)
+
+
+SPEC: Final = ClientSpec(
+    name="tgi",
+    title="Text Generation Inference",
+    failure=tgi_failure,
+    form=HttpForm,
+    paths=(
+        _body("/generate", read_whole),
+        _body("/generate_stream", read_stream),
+        _body("/", read_either),
+        # vLLM's clients send `prompt` or `messages` to the same path.
+        Path("/tokenize", READ, read=read_text, member="inputs"),
+        Path("/chat_tokenize", READ, read=read_chat),
+        Path("/info", "info", "GET"),
+    ),
+)

@@ -1,1 +1,0 @@
-"""Clients of Text Generation Inference."""

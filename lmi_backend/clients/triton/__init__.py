@@ -1,1 +1,0 @@
-"""Clients of Triton's HTTP port."""

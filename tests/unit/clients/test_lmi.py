@@ -1,0 +1,107 @@
+"""How the answers of LMI's path are written where a client reads them over HTTP."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lmi_backend.clients.lmi import INVOCATIONS, LegacyChatForm, form_of, streamed
+from lmi_backend.clients.request import read_http_body
+from lmi_backend.engine_config import ClientSettings, Context
+from lmi_backend.errors import EngineError
+from lmi_backend.generation import HttpChunk, HttpRequest
+
+CHAT = json.dumps({"messages": [{"role": "user", "content": "Hi"}]})
+EVENTS = b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":null}]}\n\n'
+END = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+def written(data: list[bytes], content_type: str, status: int = 200) -> bytes:
+    form = LegacyChatForm()
+    headers = {"content-type": content_type}
+    last = len(data) - 1
+    return b"".join(
+        form.write([HttpChunk(part, is_last=place == last, status=status, headers=headers)])
+        for place, part in enumerate(data)
+    )
+
+
+@pytest.mark.parametrize("dialect", ["legacy", "async"])
+def test_a_chat_of_the_older_handlers_has_their_words(dialect: Any) -> None:
+    context = Context(ClientSettings(dialect=dialect))
+    parsed = read_http_body(CHAT, INVOCATIONS, {}, context)
+    assert isinstance(parsed.work, HttpRequest)
+    form = form_of(parsed.work, parsed.reply)
+    headers = {"content-type": "text/event-stream"}
+    data = form.write([HttpChunk(EVENTS + END, is_last=True, headers=headers)])
+    assert (b'"eos_token"' in data) == (dialect == "legacy")
+
+
+@pytest.mark.parametrize("dialect", ["legacy", "async"])
+@pytest.mark.parametrize("path", [INVOCATIONS, "/v1/chat/completions"])
+def test_streams_of_lmis_path_may_be_lines(dialect: Any, path: str) -> None:
+    context = Context(ClientSettings(dialect=dialect, openai_lines=True))
+    data = EVENTS + b"data: " + b'{"error":{"message":"gone"}}\n\n' + END
+    for cut in range(1, len(data)):
+        parsed = read_http_body(CHAT, path, {}, context)
+        assert isinstance(parsed.work, HttpRequest)
+        form = form_of(parsed.work, parsed.reply)
+        headers = {"content-type": "text/event-stream; charset=utf-8"}
+        pieces = ((data[:cut], False), (data[cut:], True))
+        chunks = [HttpChunk(each, is_last=last, headers=headers) for each, last in pieces]
+        written_lines = b"".join(form.write([chunk]) for chunk in chunks)
+        assert form.is_over
+        if path != INVOCATIONS:
+            assert form.headers["content-type"] == headers["content-type"]
+            return
+        assert form.headers == {"content-type": "application/jsonlines"}
+        lines = [json.loads(line) for line in written_lines.splitlines()]
+        assert [list(line) for line in lines] == [["choices"], ["error"], ["choices"]]
+    ending = form.failure(EngineError("gone"))
+    assert (json.loads(ending.data)["error"]["code"], ending.is_end) == (500, True)
+
+
+def test_whole_answers_and_errors_are_no_lines() -> None:
+    context = Context(ClientSettings(openai_lines=True))
+    for status, body in ((200, b'{"choices":[]}'), (400, b'{"error":{}}')):
+        parsed = read_http_body(CHAT, INVOCATIONS, {}, context)
+        assert isinstance(parsed.work, HttpRequest)
+        form = form_of(parsed.work, parsed.reply)
+        headers = {"content-type": "application/json"}
+        chunk = HttpChunk(body, is_last=True, status=status, headers=headers)
+        assert form.write([chunk]) == body
+        assert (form.status, form.headers) == (status, headers)
+        assert form.failure(EngineError("gone")).data == b""
+
+
+def test_a_stream_that_comes_in_any_pieces_is_the_same() -> None:
+    data = EVENTS + END
+    expected = data.replace(b'"stop"', b'"eos_token"')
+    for cut in range(1, len(data)):
+        # What is translated is written anew, with blanks.
+        pieces = written([data[:cut], data[cut:]], "text/event-stream")
+        assert pieces.replace(b" ", b"") == expected.replace(b" ", b"")
+
+
+def test_an_answer_that_comes_in_pieces_is_translated_too() -> None:
+    body = b'{"choices":[{"finish_reason":"stop","stop_reason":"x"}]}'
+    answer = json.loads(written([body[:20], body[20:], b""], "application/json"))
+    assert answer["choices"][0]["finish_reason"] == "stop_sequence"
+
+
+def test_an_error_is_passed_on_as_it_is() -> None:
+    body = b'{"error":{"message":"\\"finish_reason\\":\\"stop\\""}}'
+    assert written([body], "application/json", 400) == body
+
+
+@pytest.mark.parametrize(
+    ("formatter", "streams"), [("json", False), ("jsonlines", True), ("sse", True)]
+)
+def test_a_form_with_a_line_for_each_token_streams(formatter: str, *, streams: bool) -> None:
+    """Whether the body wants a stream or not, as LMI's handlers do it."""
+    body = json.dumps({"inputs": "a", "parameters": {"output_formatter": formatter}})
+    parsed = read_http_body(body, INVOCATIONS, {}, Context())
+    assert isinstance(parsed.work, tuple)
+    (request,) = streamed(parsed.work, parsed.reply)
+    assert request.stream == streams
+    assert (request.logprobs is not None) == streams

@@ -1,0 +1,283 @@
+"""OpenAI's bodies and answers, of an engine without a server of its own."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lmi_backend.clients.openai_bodies import (
+    Body,
+    ChatWriter,
+    CompletionWriter,
+    adapter_of,
+    read_chat,
+    read_completion,
+    usage_of,
+)
+from lmi_backend.clients.parameters import NEUTRAL
+from lmi_backend.errors import HttpError, RequestError
+from lmi_backend.generation import Delta, Token
+
+USER = {"role": "user", "content": "Hi"}
+
+
+def chat(**fields: Any) -> Body:
+    return read_chat({"messages": [USER]} | fields)
+
+
+def completion(**fields: Any) -> Body:
+    return read_completion({"prompt": "p"} | fields)
+
+
+def test_the_defaults_are_openais() -> None:
+    assert completion().sampling.max_tokens == 16
+    assert completion().has_limit
+    assert not chat().has_limit
+    for body in (chat(), completion()):
+        assert (body.sampling.temperature, body.n, body.stream, body.logprobs) == (
+            1.0,
+            1,
+            False,
+            None,
+        )
+    # A client's library may write every field.
+    assert completion(max_tokens=None, n=None, stream=None, stop=None) == completion()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [
+        ("a", ("a",)),
+        ([1, 2], ((1, 2),)),
+        (["a", "b"], ("a", "b")),
+        ([[1], [2, 3]], ((1,), (2, 3))),
+        (["a", [1]], ("a", (1,))),
+    ],
+)
+def test_a_prompt_is_a_text_token_ids_or_a_list_of_either(
+    prompt: Any, prompts: tuple[Any, ...]
+) -> None:
+    assert completion(prompt=prompt).prompts == prompts
+
+
+@pytest.mark.parametrize("prompt", [None, 1, [], [True], [1, "a"], {}, [[]], [["a", 1]]])
+def test_what_is_no_prompt_is_refused(prompt: Any) -> None:
+    with pytest.raises(RequestError) as refusal:
+        completion(prompt=prompt)
+    assert refusal.value.field == "prompt"
+
+
+def test_a_chats_parts_are_joined() -> None:
+    parts = [{"type": "text", "text": "a"}, "b"]
+    body = read_chat({"messages": [USER | {"content": parts, "name": "n"}, {"role": "assistant"}]})
+    assert body.messages == [
+        {"role": "user", "content": "a\nb", "name": "n"},
+        {"role": "assistant", "content": ""},
+    ]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        None,
+        [],
+        "Hi",
+        ["Hi"],
+        [{"content": "Hi"}],
+        [USER | {"content": 7}],
+        [USER | {"content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+    ],
+)
+def test_what_is_no_chat_of_texts_is_refused(messages: Any) -> None:
+    with pytest.raises(RequestError) as refusal:
+        read_chat({"messages": messages})
+    assert refusal.value.field == "messages"
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit"),
+    [
+        ({"max_tokens": 5}, 5),
+        ({"max_completion_tokens": 7}, 7),
+        ({"max_tokens": 5, "max_completion_tokens": 7}, 7),
+    ],
+)
+def test_a_chats_limit_has_two_names(fields: dict[str, int], limit: int) -> None:
+    body = chat(**fields)
+    assert (body.has_limit, body.sampling.max_tokens) == (True, limit)
+
+
+@pytest.mark.parametrize("name", ["n_predict", "num_predict", "max_new_tokens"])
+def test_another_servers_limit_is_a_limit(name: str) -> None:
+    assert completion(**{name: 3}).sampling.max_tokens == 3
+    assert chat(**{name: 3}).sampling.max_tokens == 3
+
+
+@pytest.mark.parametrize("name", ["n_predict", "num_predict"])
+def test_another_servers_limit_may_be_none(name: str) -> None:
+    assert chat(**{name: -1}) == chat()
+
+
+def test_logprobs_are_a_number_in_one_and_a_wish_in_the_other() -> None:
+    assert completion(logprobs=3).logprobs == 3
+    assert chat(logprobs=True).logprobs == 0
+    assert chat(logprobs=True, top_logprobs=4).logprobs == 4
+
+
+def test_the_template_is_told_how_to_end() -> None:
+    assert chat().template_options == {
+        "continue_final_message": False,
+        "add_generation_prompt": True,
+    }
+    options = chat(continue_final_message=True, chat_template_kwargs={"x": 1}).template_options
+    assert options == {"x": 1, "continue_final_message": True, "add_generation_prompt": False}
+
+
+@pytest.mark.parametrize("fields", [{"best_of": 3}, {"best_of": 3, "n": 2}])
+def test_the_best_of_some_is_refused_by_name(fields: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match="best_of"):
+        completion(**fields)
+
+
+@pytest.mark.parametrize("fields", [{"best_of": 3, "n": 3}, {"best_of": 1, "n": 3}, {"n": 3}])
+def test_as_many_answers_are_made_as_are_returned(fields: dict[str, Any]) -> None:
+    assert completion(**fields).n == 3
+
+
+def test_a_developers_message_is_the_systems() -> None:
+    messages = [{"role": "developer", "content": "Be terse."}, USER]
+    assert chat(messages=messages).messages == [messages[0] | {"role": "system"}, USER]
+
+
+def test_options_of_streams_are_for_streams() -> None:
+    for options in (None, {}):
+        assert not completion(stream_options=options).include_usage
+    assert completion(stream=True, stream_options={"include_usage": True, "x": 1}).include_usage
+    with pytest.raises(RequestError, match="stream_options are for streams only"):
+        completion(stream_options={"include_usage": True})
+
+
+@pytest.mark.parametrize("name", ["tools", "functions", "suffix"])
+def test_what_only_vllm_serves_is_refused_unless_it_is_empty(name: str) -> None:
+    with pytest.raises(RequestError, match="vLLM only"):
+        chat(**{name: [{"a": 1}]})
+    assert chat(**{name: []}) == chat()
+
+
+def test_a_model_is_an_adapters_name() -> None:
+    adapters = {"french": "/adapters/french"}
+    names = ("lmi", "triton")
+    assert {adapter_of(chat(model=each), names, adapters) for each in ("", *names)} == {""}
+    assert adapter_of(chat(model="french"), names, adapters) == "french"
+    with pytest.raises(HttpError, match=r"The model `german` does not exist\.") as error:
+        adapter_of(chat(model="german"), names, adapters)
+    assert error.value.status == 404
+
+
+def test_alternatives_are_for_log_probabilities_only() -> None:
+    with pytest.raises(RequestError) as refusal:
+        chat(top_logprobs=2)
+    assert refusal.value.field == "top_logprobs"
+    assert chat(top_logprobs=0).logprobs is None
+    assert chat(top_logprobs=2, logprobs=True).logprobs == 2
+
+
+@pytest.mark.parametrize("name", ["typical_p", "early_stopping", "length_penalty", "num_beams"])
+def test_what_no_engine_serves_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        completion(**{name: 7})
+    assert refusal.value.field == name
+    assert completion(**{name: NEUTRAL[name][0]}).prompts == ("p",)
+
+
+@pytest.mark.parametrize(("echo", "tokens", "only"), [(True, 0, True), (True, 1, False)])
+def test_a_prompt_is_shown_alone_where_no_token_is_wanted(
+    echo: bool, tokens: int, only: bool
+) -> None:
+    body = completion(echo=echo, max_tokens=tokens)
+    assert (body.shows_prompt_only, body.sampling.max_tokens) == (only, 1)
+
+
+def test_no_token_without_the_prompt_is_no_answer() -> None:
+    with pytest.raises(RequestError, match="max_tokens"):
+        completion(max_tokens=0)
+
+
+TOKEN = Token(7, "é", -0.5, top=(Token(8, "e", -1.0),))
+
+
+def read(event: bytes) -> dict[str, Any]:
+    assert event.startswith(b"data: ")
+    assert event.endswith(b"\n\n")
+    body: dict[str, Any] = json.loads(event.removeprefix(b"data: "))
+    return body
+
+
+def test_a_chat_names_its_role_once_an_answer() -> None:
+    writer = ChatWriter("m", wants_logprobs=False)
+    deltas = [Delta("a", 1), Delta("x", 1, index=1), Delta("b", 1, "stop", "###")]
+    events = [read(writer.event(delta)) for delta in deltas]
+    assert [event["choices"][0]["delta"] for event in events] == [
+        {"role": "assistant", "content": "a"},
+        {"role": "assistant", "content": "x"},
+        {"content": "b"},
+    ]
+    assert len({event["id"] for event in events}) == 1
+    assert events[0]["id"].startswith("chatcmpl-")
+    assert {event["object"] for event in events} == {"chat.completion.chunk"}
+    (last,) = events[-1]["choices"]
+    assert (last["finish_reason"], last["stop_reason"]) == ("stop", "###")
+
+
+def test_a_whole_chat_has_its_messages_and_its_usage() -> None:
+    writer = ChatWriter("m", wants_logprobs=False)
+    answers = [Delta("a", 1, "stop"), Delta("b", 2, "length", index=1)]
+    body = json.loads(writer.whole(answers, usage_of(5, 3)))
+    assert (body["object"], body["model"]) == ("chat.completion", "m")
+    assert [choice["message"]["content"] for choice in body["choices"]] == ["a", "b"]
+    assert [choice["finish_reason"] for choice in body["choices"]] == ["stop", "length"]
+    assert {choice["logprobs"] for choice in body["choices"]} == {None}
+    assert body["usage"] == {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+
+
+def test_usage_may_be_an_event_without_choices() -> None:
+    event = read(CompletionWriter("m", wants_logprobs=False).usage_event(usage_of(1, 2)))
+    assert (event["choices"], event["usage"]["total_tokens"]) == ([], 3)
+
+
+def test_a_completion_begins_with_the_prompt_where_it_is_wanted() -> None:
+    writer = CompletionWriter("m", echo=["p", "q"], wants_logprobs=False)
+    deltas = [Delta("a", 1), Delta("x", 1, index=1), Delta("b", 1, "stop")]
+    texts = [read(writer.event(delta))["choices"][0]["text"] for delta in deltas]
+    assert texts == ["pa", "qx", "b"]
+
+
+def test_an_echo_has_the_tokens_of_its_prompt_and_where_each_begins() -> None:
+    prompt = (Token(1, "a"), Token(2, " b", -2.0))
+    first = Delta("é", 1, tokens=(TOKEN,), prompt_tokens=prompt)
+    writer = CompletionWriter("m", echo=["a b"], wants_logprobs=True)
+    of_prompt, after = (
+        read(writer.event(delta))["choices"][0]["logprobs"]
+        for delta in (first, Delta("é", 1, "stop", tokens=(TOKEN,)))
+    )
+    assert of_prompt == {
+        "tokens": ["a", " b", "é"],
+        "token_logprobs": [None, -2.0, -0.5],
+        "top_logprobs": [None, {}, {"e": -1.0}],
+        "text_offset": [0, 1, 3],
+    }
+    assert after["text_offset"] == [4]
+
+
+def test_each_has_its_own_form_of_tokens() -> None:
+    delta = Delta("é", 1, "stop", tokens=(TOKEN,))
+    completion, chat = (
+        read(kind("m", wants_logprobs=True).event(delta))["choices"][0]["logprobs"]
+        for kind in (CompletionWriter, ChatWriter)
+    )
+    assert completion["tokens"] == ["é"]
+    assert completion["token_logprobs"] == [-0.5]
+    assert completion["top_logprobs"] == [{"e": -1.0}]
+    (token,) = chat["content"]
+    assert (token["token"], token["logprob"], token["bytes"]) == ("é", -0.5, [195, 169])
+    assert [each["token"] for each in token["top_logprobs"]] == ["e"]
