@@ -71,14 +71,14 @@ newest: install-server model ## the short set of those on vLLM's newest release,
 clients: install model ## run programs that others wrote, each in an environment of its own; PROGRAMS="--only NAME"
 	@$(BIN)/python tools/run_clients.py $(PROGRAMS)
 
-chaos: install-server model ## break a running server in every way and write docs/reliability.md
-	@$(BIN)/python -m pytest tests/chaos --report docs/reliability.md $(PYTEST)
+chaos: install-server model ## break a running server in every way and write tests/chaos/results.md
+	@$(BIN)/python -m pytest tests/chaos --report tests/chaos/results.md $(PYTEST)
 
 fleet: install-server install-clients ## servers behind real routers that restart, die and fill; write docs/fleet.md
 	@$(BIN)/python -m pytest tests/fleet --fleet-report docs/fleet.md $(PYTEST)
 
-soak: install-server model ## mixed traffic for 30 minutes, written into docs/soak.md; MINUTES=
-	@$(BIN)/python -m pytest tests/soak --minutes $(MINUTES) --soak-report docs/soak.md \
+soak: install-server model ## mixed traffic for 30 minutes, written into benchmarks/soak.md; MINUTES=
+	@$(BIN)/python -m pytest tests/soak --minutes $(MINUTES) --soak-report benchmarks/soak.md \
 		--timeout 0 $(PYTEST)
 
 bench: install-server model ## measure against others and draw it; BENCH="--targets lmi-backend --rounds 1"

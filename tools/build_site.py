@@ -45,8 +45,12 @@ def lay_out(target: Path) -> None:
     """Copy the pages and what they link to."""
     shutil.rmtree(target, ignore_errors=True)
     pages = [page for folder in _FOLDERS for page in sorted((ROOT / folder).glob("*.md"))]
-    linked = {file for page in pages for file in _linked(page)}
-    for file in {*pages, *linked, _STYLE}:
+    files = {*pages, _STYLE}
+    while pages:
+        linked = set(_linked(pages.pop())) - files
+        files |= linked
+        pages += [file for file in linked if file.suffix == ".md"]
+    for file in files:
         copy = target / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)

@@ -1,12 +1,11 @@
 """The contents of the documentation, docs/README.md, from the navigation in mkdocs.yml.
 
-A page begins with its title and a line in italics: who it is for, and what he gets.
+A page begins with the question that it answers.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +14,6 @@ import yaml
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CONTENTS: Final = ROOT / "docs" / "README.md"
-_ABOUT: Final = re.compile(r"^# .+\n\n\*(For [^*]+)\*$", re.MULTILINE)
 
 
 def navigation() -> dict[str, dict[str, Path]]:
@@ -38,17 +36,17 @@ def navigation() -> dict[str, dict[str, Path]]:
     return parts
 
 
-def about(page: Path, text: str) -> str:
-    """Return who a page is for, and what he gets.
+def question(page: Path, text: str) -> str:
+    """Return the question that a page answers.
 
     Raises:
-        SystemExit: it does not say so where it begins.
+        SystemExit: it does not begin with one.
     """
-    found = _ABOUT.search(text)
-    if found is None:
-        message = f"{page.relative_to(ROOT)}: no line *For …* below its title"
+    first = text.partition("\n")[0]
+    if not (first.startswith("# ") and first.endswith("?")):
+        message = f"{page.relative_to(ROOT)}: its first line is not the question that it answers"
         raise SystemExit(message)
-    return found[1].replace("\n", " ")
+    return first.removeprefix("# ")
 
 
 def contents() -> Iterator[str]:
@@ -57,5 +55,5 @@ def contents() -> Iterator[str]:
         yield f"## {part}\n"
         for title, page in pages.items():
             place = Path(os.path.relpath(page, CONTENTS.parent)).as_posix()
-            yield f"- [{title}]({place}): {about(page, page.read_text(encoding='utf-8'))}"
+            yield f"- [{title}]({place}): {question(page, page.read_text(encoding='utf-8'))}"
         yield ""

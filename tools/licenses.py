@@ -2,8 +2,7 @@
 
     .venv/bin/python tools/licenses.py
 
-Writes requirements/licenses.json, from which `make docs` fills docs/licenses.md where no engine is
-installed. What that page says by hand is compared with it.
+Writes requirements/licenses.json. What requirements/licenses.md says by hand is compared with it.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _SPDX = {
 # Text in `License` that names none.
 _VAGUE = {"", "dual license"}
 _LONG = 80
-PAGE = ROOT / "docs" / "licenses.md"
+PAGE = ROOT / "requirements" / "licenses.md"
 _PERMISSIVE = frozenset(
     [
         *("0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "BSD-3-Clause-Open-MPI"),
@@ -85,7 +84,7 @@ def main() -> int:
         sys.stderr.write(f"licenses: {error}\n")
         return 1
     RECORD.write_text(_text(record), encoding="utf-8")
-    sys.stdout.write(f"wrote {RECORD.relative_to(ROOT)}; `make docs` writes the page\n")
+    sys.stdout.write(f"wrote {RECORD.relative_to(ROOT)}\n")
     return 0
 
 

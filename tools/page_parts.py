@@ -60,6 +60,19 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
         yield f"| {' | '.join(_BAR.sub(_ESCAPED, cell) for cell in cells)} |"
 
 
+def grouped(pairs: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
+    """Return the names of each key, in the order of the first ones."""
+    found: dict[Any, list[str]] = {}
+    for key, name in pairs:
+        found.setdefault(key, []).append(name)
+    return found
+
+
+def coded(names: Iterable[str]) -> str:
+    """Return names as code, with commas between them."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def json_table(words: str) -> Iterator[str]:
     """Yield the lines of a table of a JSON file."""
     place, *columns = words.split(" | ")

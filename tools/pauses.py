@@ -1,7 +1,7 @@
 """Kill vLLM's worker or its core under 32 streams, again and again, and time the pauses.
 
-    python tools/pauses.py --kills 100 --report docs/reliability.md            about half an hour
-    python tools/pauses.py --server --kills 10 --report docs/reliability.md    about five minutes
+    python tools/pauses.py --kills 100 --report tests/chaos/results.md            about half an hour
+    python tools/pauses.py --server --kills 10 --report tests/chaos/results.md    about five minutes
 
 Kills are at random times, those of a worker after it has a spare again. With --server the stub and
 tritonserver are killed in turn, and the worker outlives them. Its table in the page is replaced.

@@ -1,11 +1,11 @@
-"""Measure what one server carries, and several; docs/scaling.md is made from what is written.
+"""Measure what one server carries, and several; benchmarks/scaling.md is made from what is written.
 
     python tools/scale.py                    all of it, about four minutes
     python tools/scale.py --parts streams    one part; the others stay as they are in the file
 
 The echo engine stands for an engine: it makes each stream's tokens at a steady pace, in a worker
 of its own, and a real client asks the front end for OpenAI's chats. Client, router and servers
-share this machine. `make docs` renews docs/scaling.md from benchmarks/scale.json.
+share this machine. `make docs` renews benchmarks/scaling.md from benchmarks/scale.json.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def main(words: list[str]) -> int:
         PARTS[part](data)
         data["machine"] = machine()
         path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    _say(f"wrote {path}; `make docs` renews docs/scaling.md")
+    _say(f"wrote {path}; `make docs` renews benchmarks/scaling.md")
     return 0
 
 

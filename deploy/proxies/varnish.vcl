@@ -1,4 +1,4 @@
-# Varnish before lmi-backend: docs/proxies.md
+# Varnish before lmi-backend: docs/fleet.md
 vcl 4.1;
 
 backend server {

@@ -1,6 +1,6 @@
 """The one tensor table: what a client may send and what it may get.
 
-config.pbtxt, the codec and docs/tensors.md are made from it. Shapes are without a batch dimension,
+config.pbtxt, the codec and docs/requests.md are made from it. Shapes are without a batch dimension,
 which only the variants of the TensorRT-LLM clients have (see `variants.py`).
 """
 

@@ -21,7 +21,7 @@ _FUSED_ALL_REDUCE: Final[Release] = (0, 17)
 _LARGER_RUNTIME: Final[Release] = (0, 18)
 _LARGER_FLASHINFER: Final[Release] = (0, 22)
 
-# Measured, each isolated by the rows that docs/planner.md names.
+# Measured, each isolated by published logs (tests/data/planner).
 _RUNTIME_BEFORE, _RUNTIME = int(0.13 * GIB), int(0.25 * GIB)
 """CUDA modules and handles that PyTorch does not count."""
 _FLASHINFER_KERNELS = int(0.65 * GIB)

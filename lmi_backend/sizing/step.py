@@ -55,7 +55,7 @@ _FIRST_ARCHITECTURES = (
 AMPERE: Final = 80
 HOPPER: Final = 90
 
-# Measured, by the rows that docs/planner.md names.
+# Measured, by published logs (tests/data/planner).
 DELTA_WIDTHS: Final = 10
 """Times the width of its values that a token takes in a gated delta net, fitted to four logs."""
 _CHUNK = 64

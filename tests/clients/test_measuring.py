@@ -83,7 +83,11 @@ def test_perf_analyzer(
 ) -> None:
     """With the tensors of the vLLM backend, of an ensemble, and of the core model."""
     data = tmp_path / "data.json"
-    body = {name: {"content": v, "shape": [len(v)]} for name, v in request_body.items()}
+    # One value needs no shape, as docs/triton-clients.md shows.
+    body = {
+        name: v if len(v) == 1 else {"content": v, "shape": [len(v)]}
+        for name, v in request_body.items()
+    }
     data.write_text(json.dumps({"data": [body]}), encoding="utf-8")
     command = [str(analyzer.path), "-m", model, "-u", ensemble_server.grpc, "-i", "grpc"]
     command += ["--streaming", "--async", "--input-data", str(data), "--concurrency-range", "2"]

@@ -139,6 +139,6 @@ def _connections(server: Pod) -> set[int]:
 
 
 def test_the_page_has_what_was_run(proxy: Router, *, is_long: bool) -> None:
-    page = (ROOT / "docs" / "proxies.md").read_text("utf-8")
+    page = (ROOT / "docs" / "fleet.md").read_text("utf-8")
     version = proxy.version() if is_long else ""
     assert f"| {proxy.name.removesuffix(UNTOLD)} | {version}" in page

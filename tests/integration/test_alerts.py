@@ -57,10 +57,10 @@ def test_the_dashboard_shows_every_metric() -> None:
 def test_every_alert_has_a_section_that_says_what_to_do() -> None:
     text = (DEPLOY / "prometheus-alerts.yml").read_text(encoding="utf-8")
     alerts = re.findall(r"alert: (\w+)", text)
-    links = re.findall(r"runbook_url: docs/alerts.md#(\w+)", text)
-    page = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+    links = re.findall(r"runbook_url: docs/troubleshooting.md#(\w+)", text)
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     assert links == [name.lower() for name in alerts]
-    assert re.findall(r"^## (\w+)$", page, re.MULTILINE) == alerts
+    assert re.findall(r"^### (Lmi\w+)$", page, re.MULTILINE) == alerts
 
 
 @pytest.mark.parametrize("name", ["grafana-dashboard.json", "grafana-fleet.json"])

@@ -1,4 +1,4 @@
-"""The measured tables of docs/reliability.md, from what the chaos suite saw."""
+"""The measured tables of tests/chaos/results.md, from what the chaos suite saw."""
 
 import os
 import time

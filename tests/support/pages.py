@@ -1,24 +1,37 @@
-"""The examples of a page of the documentation."""
+"""The blocks of code of a page of the documentation, from its top to its bottom."""
 
 import re
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-_BLOCK = re.compile(
-    r"^```(?P<language>sh|python|js)\n(?P<text>.*?)^```\n(?:```json\n(?P<answer>.*?)^```\n)?",
-    re.MULTILINE | re.DOTALL,
+from tests.support.places import ROOT
+
+_PART = re.compile(
+    r"^#+ (?P<title>[^\n]+)$|^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 
 
-def section(page: Path, title: str) -> str:
-    """Return the text under a heading."""
-    return page.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+@dataclass(frozen=True)
+class Block:
+    """One block, and the heading above it."""
+
+    page: str
+    title: str
+    language: str
+    text: str
+    answer: str = ""
+    """The JSON that stands below it."""
 
 
-def examples(text: str, heading: str = "##") -> list[tuple[str, str, str, str]]:
-    """Return title, language, text and JSON answer of each, by headings of a level."""
-    found = []
-    for part in text.split(f"\n{heading} ")[1:]:
-        title, _, rest = part.partition("\n")
-        for block in _BLOCK.finditer(rest):
-            found.append((title, block["language"], block["text"], block["answer"] or ""))
+def blocks(page: str) -> list[Block]:
+    """Return the blocks of a page, which is named by its path in the repository."""
+    found: list[Block] = []
+    title = ""
+    for part in _PART.finditer((ROOT / page).read_text(encoding="utf-8")):
+        title = part["title"] or title
+        if part["title"]:
+            continue
+        if part["language"] == "json" and found:
+            found[-1] = replace(found[-1], answer=part["text"])
+        else:
+            found.append(Block(page, title, part["language"], part["text"]))
     return found

@@ -118,7 +118,7 @@ class Pauses:
                 self.counts["lost" if kind < 0 else "doubled" if kind > 0 else "changed"] += 1
 
     def row(self) -> tuple[str, str]:
-        """Return the row of docs/reliability.md."""
+        """Return the row of tests/chaos/results.md."""
         kills, counts = len(self.longest), self.counts
         more = ", with a spare" if self.what == WORKER else ""
         fault = f"{self.what} is killed, {kills} times{more}"

@@ -7,7 +7,7 @@ from lmi_backend import api
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = re.findall(
-    r"^```python\n(.*?)^```", (ROOT / "docs" / "python-api.md").read_text("utf-8"), re.DOTALL | re.M
+    r"^```python\n(.*?)^```", (ROOT / "docs" / "commands.md").read_text("utf-8"), re.DOTALL | re.M
 )
 LLAMA = (ROOT / "tests" / "golden" / "vllm_starter" / "config.json").read_text("utf-8")
 
@@ -28,7 +28,7 @@ def test_the_examples_of_the_page_run(
     example: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert len(EXAMPLES) == 3
-    exec(compile(example, "docs/python-api.md", "exec"), {})
+    exec(compile(example, "docs/commands.md", "exec"), {})
     assert len(capsys.readouterr().out.splitlines()) > 1
 
 

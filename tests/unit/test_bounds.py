@@ -1,4 +1,4 @@
-"""docs/reliability.md says what bounds each buffer, in the figures of the code."""
+"""docs/limits.md says what bounds each buffer, in the figures of the code."""
 
 import re
 
@@ -26,7 +26,7 @@ from lmi_backend.worker.handlers.provided.djl_python.inputs import (
 from lmi_backend.worker.outgoing import MOST_UNSENT
 from tests.support.places import ROOT
 
-PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
 LARGE_BODY = f"of more than {LARGE >> 10} KiB"
 
 

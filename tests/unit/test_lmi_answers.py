@@ -1,6 +1,6 @@
 """What LMI's own handlers answered to 3,856 requests, and what is answered here.
 
-Each difference has a kind, which docs/migrating-from-lmi.md explains. `UPDATE_GOLDEN=1` writes how
+Each difference has a kind, which docs/lmi-differences.md explains. `UPDATE_GOLDEN=1` writes how
 many requests show it.
 """
 

@@ -1,11 +1,11 @@
 """No plan refuses what a published log shows running, and none promises what did not start."""
 
 import csv
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner_logs import Log, logs, number
-from planner_page import DATA, comparisons, facts_of, known_configs
+import pytest
 
 from lmi_backend.errors import PlanError
 from lmi_backend.options import load_options
@@ -16,6 +16,19 @@ from lmi_backend.plan.strategy import Strategy
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import Release
 from lmi_backend.units import GIB
+from tests.support.places import ROOT
+from tests.support.published_logs import (
+    DATA,
+    Comparison,
+    Log,
+    compared,
+    comparisons,
+    facts_of,
+    graph_differences,
+    known_configs,
+    logs,
+    number,
+)
 
 H100 = 79.19
 UNCERTAINTIES = ("it may not start", "by the estimate the model barely does not fit")
@@ -122,3 +135,84 @@ def test_what_ran_is_planned_and_what_did_not_start_is_not_promised(tmp_path: Pa
 
 def test_some_starts_failed() -> None:
     assert sum(not start.went_well for start in STARTS) >= 3
+
+
+ROWS = comparisons()
+COMPARED = [each for each in ROWS if each.estimate and not each.reason]
+
+
+def label_of(each: Comparison) -> str:
+    row = each.row
+    return f"{row['model']}-{row['vllm']}-tp{row['tp']}-pp{row['pp']}-{row['kv_cache_dtype']}"
+
+
+def test_half_of_the_predictions_are_within_a_hundredth() -> None:
+    dense = [abs(each.error) for each in COMPARED if each.row["kind"].startswith("dense")]
+    assert len(dense) > 30
+    assert statistics.median(dense) <= 1
+
+
+def test_no_prediction_is_off_by_a_twentieth() -> None:
+    assert {label_of(each): each.error for each in COMPARED if not abs(each.error) <= 5} == {}
+
+
+def test_the_peak_of_a_step_is_what_was_measured() -> None:
+    # Of stages the logs show the first; the last decides.
+    rows = [each for each in COMPARED if each.row["pp"] in {"", "1"}]
+    peaks = {
+        label_of(each): (each.estimate.activations / 2**30, float(each.row["peak_activation_gib"]))
+        for each in rows
+        if each.estimate and each.row["peak_activation_gib"]
+    }
+    encoders = {label_of(each): 0.16 if "vl" in each.row["kind"] else 0.05 for each in rows}
+    assert len(peaks) > 20
+    assert {
+        label: (found, measured)
+        for label, (found, measured) in peaks.items()
+        if found != pytest.approx(measured, abs=encoders[label])
+    } == {}
+
+
+def test_as_many_tokens_as_were_measured_are_in_as_many_gib() -> None:
+    """Groups, blocks and what a token takes: of windows and states too."""
+    assert {
+        label_of(each): (each.tokens, each.row["kv_tokens"])
+        for each in ROWS
+        if each.tokens
+        and each.tokens != pytest.approx(int(each.row["kv_tokens"]), abs=each.token_step)
+    } == {}
+
+
+def test_graphs_are_about_what_vllm_expects_of_them() -> None:
+    differences = graph_differences(ROWS)
+    assert len(differences) > 30
+    assert statistics.median(differences) < 0.15
+
+
+def test_layouts_of_every_kind_are_among_them() -> None:
+    kinds = {kind for each in ROWS if each.tokens for kind in each.row["kind"].split()}
+    assert {"dense", "moe", "mla", "swa", "hybrid"} <= kinds
+
+
+def test_each_log_has_an_address_and_each_that_is_not_compared_a_reason() -> None:
+    assert all(each.row["url"].startswith("https://") for each in ROWS)
+    assert all(each.reason or each.estimate for each in ROWS)
+    assert len(ROWS) == len(COMPARED) + sum(bool(each.reason) for each in ROWS)
+
+
+def test_the_page_has_the_errors_of_today() -> None:
+    """docs/planner.md says how far predictions are from logs."""
+    graphs = graph_differences(ROWS)
+    shares = {
+        "KV cache, vLLM 0.11 to 0.20": [abs(each.error) for each in COMPARED],
+        "KV cache, logs of 2026": [abs(log.error) for log in compared(logs())],
+    }
+    rows = {
+        f"| {what} | {len(errors)} | {statistics.median(errors):.2g} % | {max(errors):.1f} % |"
+        for what, errors in shares.items()
+    } | {
+        f"| CUDA graphs, vLLM 0.19 | {len(graphs)} |"
+        f" {statistics.median(graphs):.2f} GiB | {max(graphs):.2f} GiB |"
+    }
+    text = (ROOT / "docs" / "planner.md").read_text(encoding="utf-8")
+    assert rows - set(text.splitlines()) == set()

@@ -50,12 +50,6 @@ def test_a_command_is_one_of_ours(command: str) -> None:
     assert parser().parse_args(shlex.split(command)[1:]).run
 
 
-def test_the_quick_start_has_every_command() -> None:
-    page = (ROOT / "docs" / "quickstart-cpu.md").read_text("utf-8")
-    (commands,) = (each.choices for each in parser()._actions if each.dest == "==SUPPRESS==")
-    assert set(re.findall(r"^\| `lmi-backend ([\w-]+)", page, re.MULTILINE)) == set(commands)
-
-
 def test_the_words_that_a_newcomer_needs_are_shown() -> None:
     shown = {command.split()[1] for command in COMMANDS}
     assert shown == {"serve", "check", "plan", "deploy"}

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from planner_page import facts_of
 
 from lmi_backend.cli.main import main
 from lmi_backend.units import GIB
 from tests.support.places import ROOT
+from tests.support.published_logs import facts_of
 
 MODELS = json.loads((ROOT / "tests/data/planner/unseen.json").read_text("utf-8"))
 QUOTED = json.loads((ROOT / "tests/data/planner/quoted.json").read_text("utf-8"))

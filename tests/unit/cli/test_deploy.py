@@ -3,12 +3,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from planner_page import known_configs
 
 from lmi_backend.cli import main
 from lmi_backend.cli.deploy import _name
 from lmi_backend.cli.planning import UNREAD
 from tests.support.places import ROOT
+from tests.support.published_logs import known_configs
 
 CONFIGS = known_configs()
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from planner_page import facts_of, known_configs
+
+from tests.support.published_logs import facts_of, known_configs
 
 FAST, SLOW = {"rope_theta": 1e6}, {"rope_theta": 1e4}
 CONFIG = known_configs()["Qwen/Qwen3-8B"]

@@ -1,4 +1,4 @@
-"""What a step takes; docs/planner.md has the logs beside which these figures stand."""
+"""What a step takes; tests/data/planner has the logs beside which these figures stand."""
 
 from dataclasses import replace
 from typing import Any

@@ -13,7 +13,7 @@ def test_every_program_that_is_run_has_a_row() -> None:
     # The examples of the same programs, which the page itself has, what these make of errors, and
     # what they may ask and are refused.
     others = {
-        *("test_page.py", "test_failures.py", "test_fields.py", "test_asked_for.py"),
+        *("test_pages.py", "test_failures.py", "test_fields.py", "test_asked_for.py"),
         "test_refused.py",
         "test_nested_fields.py",
         "test_compiled.py",

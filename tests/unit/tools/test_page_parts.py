@@ -86,6 +86,6 @@ def test_a_page_names_what_is_there(place: str) -> None:
 
 
 def test_the_flush_policy_of_the_page_is_that_of_the_code() -> None:
-    page = (page_parts.ROOT / "docs" / "scaling.md").read_text("utf-8")
+    page = (page_parts.ROOT / "benchmarks" / "scaling.md").read_text("utf-8")
     assert f"about {RESPONSE_SECONDS * 1e6:.0f} µs of stub" in page
     assert f"{MAX_RESPONSES:,} responses a second" in page.replace("\n", " ")

@@ -40,7 +40,7 @@ def test_each_stream_that_differs_from_an_undisturbed_one_counts() -> None:
 
 def test_its_row_is_replaced_and_the_rest_of_the_page_stays(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    text = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+    text = (ROOT / "tests" / "chaos" / "results.md").read_text("utf-8")
     page.write_text(text, "utf-8")
     for number in ("5", "100"):
         replace_part(page, "pauses-of-worker", rows("fault", "seen", of=[("killed", number)]))
