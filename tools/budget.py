@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 BUDGETS: Final = {
     "lmi_backend": 2_950,
     "lmi_backend/cli": 3_925,
-    "lmi_backend/clients": 6_050,
+    "lmi_backend/clients": 5_675,
     "lmi_backend/deploy": 775,
     "lmi_backend/endpoint": 1_775,
     "lmi_backend/engines": 4_375,
@@ -40,8 +40,8 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 3_125,
     "lmi_backend/triton": 1_400,
     "lmi_backend/worker": 3_150,
-    "tests": 78_850,
-    "tools": 9_675,
+    "tests": 79_075,
+    "tools": 9_150,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""
 
