@@ -1,9 +1,7 @@
-"""vLLM's processes on a CPU: one computes by itself, several wait for each other without a core."""
+"""vLLM's processes on a CPU: one computes by itself."""
 
 import os
-import platform
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,7 @@ from tests.support.ports import free_ports
 from tests.support.processes import shared_memory
 from tests.support.waiting import HANG_SECONDS, wait_for
 
-_CLOCK_NANOSLEEP = {"x86_64": "230", "aarch64": "115"}
-_POLL = {"x86_64": "7", "aarch64": "73"}
 _SOURCES = "lib/python3*/site-packages/vllm"
-_WAITS = "distributed/device_communicators/shm_broadcast.py"
 _VARIABLES = "utils/ompmultiprocessing.py"
 
 
@@ -108,39 +103,6 @@ def test_groups_close_their_ports_once_their_members_are_connected(
         more = os.environ | {"PYTHONPATH": str(ROOT)}
         members = [subprocess.Popen([*command, *each], env=more) for each in words]
         assert [each.wait(HANG_SECONDS) for each in members] == [0] * ranks
-
-
-@pytest.mark.parametrize("engine", ["vllm split"], indirect=True)
-def test_a_waiting_core_sleeps_at_times(engine: Harness) -> None:
-    (core,) = _processes(engine, "EngineCore")
-    syscall = Path(f"/proc/{core.pid}/syscall")
-    seen: set[str] = set()
-    # In its first steps, and on a busy machine, it may wait so long each time that it is told.
-    for _ in range(40):
-        sink = engine.start("Tell a story:", max_tokens=300, ignore_eos=True)
-        sink.wait_first()
-        while not sink.endings:
-            seen.add(syscall.read_text().split()[0])
-        if _CLOCK_NANOSLEEP[platform.machine()] in seen:
-            return
-    # One that only yields is never seen there.
-    pytest.fail(f"the core was only seen in the system calls {seen}")
-
-
-@pytest.mark.parametrize("engine", ["vllm split"], indirect=True)
-def test_a_worker_without_work_sleeps_until_it_has_some(engine: Harness) -> None:
-    if "class SpinCondition" not in _source(_WAITS).read_text(encoding="utf-8"):
-        pytest.skip("this release's worker always asks whether there is work")
-    worker, _ = _processes(engine, "VLLM::Worker")
-    syscall = Path(f"/proc/{worker.pid}/syscall")
-    seen = set()
-    # By itself vLLM asks for a second after each answer.
-    for _ in range(10):
-        engine.ask("The capital of France is", max_tokens=4)
-        end = time.monotonic() + 0.5
-        while time.monotonic() < end and _POLL[platform.machine()] not in seen:
-            seen.add(syscall.read_text().split()[0])
-    assert _POLL[platform.machine()] in seen
 
 
 @pytest.mark.parametrize("engine", ["vllm split"], indirect=True)

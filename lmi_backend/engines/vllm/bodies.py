@@ -14,7 +14,7 @@ import msgspec
 
 from lmi_backend.clients.anthropic import EVENT, in_known_words
 from lmi_backend.clients.spec import RETRYABLE, message_of
-from lmi_backend.engines.vllm import cpu, images, names, requests
+from lmi_backend.engines.vllm import images, names, requests
 from lmi_backend.engines.vllm.requests import ids_of, length, refusal, unfit, unwrapped
 from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay, resume_strategy_of
 from lmi_backend.engines.vllm.vllm_server import ShownPrompt
@@ -493,7 +493,6 @@ async def _check(params: Any, bounds: StructureBounds, grammars: GrammarTrials) 
     structures = getattr(params, "structured_outputs", None)
     try:
         requests.check_extra_arguments(params)
-        cpu.check_seed(params)
         if structures is None:
             return
         given = {name: value for name, value in vars(structures).items() if value is not None}

@@ -22,7 +22,7 @@ import msgspec
 from lmi_backend.clients.openai import CHATS
 from lmi_backend.clients.spec import RETRYABLE
 from lmi_backend.engines.body_texts import MOST_ITEMS
-from lmi_backend.engines.vllm import compat, cpu, fast_paths, names
+from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.engines.vllm.bodies import (
     LIMITS,
     NULL,
@@ -331,7 +331,7 @@ class Chats:
         if known is None or layouts is None or not is_on or known.is_rest != (chat.limit is None):
             return False
         prompt, params = await self._prompt(chat, known)
-        if prompt is None or cpu.is_seed_refused(params):
+        if prompt is None:
             return False
         try:
             parser = kind.server.parsers and kind.server.parsers(chat.messages)

@@ -180,6 +180,12 @@ def take_outputs(engine: Any) -> None:
         run()
 
 
+def pin_nothing() -> None:
+    """Have the indices of adapters not pinned for a GPU, which 0.22 and 0.23 do on a CPU too."""
+    if (function := names.async_tensor_h2d) is not None and (defaults := function.__defaults__):
+        function.__defaults__ = tuple(each is not True and each for each in defaults)
+
+
 def keep_end(tokenizer: Any) -> None:
     """Have the id of the end token found once; vLLM looks for it at each request.
 

@@ -26,7 +26,6 @@ from lmi_backend.engines.vllm import (
     answers,
     bodies,
     compat,
-    cpu,
     fast_paths,
     images,
     names,
@@ -52,12 +51,10 @@ from lmi_backend.engines.vllm.starting import (
     before_loading,
     engine_args,
     is_rank,
-    turns_off_core_paths,
 )
 from lmi_backend.errors import (
     ConfigurationError,
     EngineDeadError,
-    LmiError,
     RequestError,
     UnavailableError,
 )
@@ -169,18 +166,6 @@ class VllmEngine(Engine):
         return compat.checked(found, "AsyncLLM.get_tokenizer", "encode")
 
     def _create(self, arguments: Any) -> Any:
-        try:
-            engine = self._create_once(arguments)
-        except (ValueError, LmiError):
-            raise
-        except Exception as error:
-            if not turns_off_core_paths(error):
-                raise
-            engine = self._create_once(engine_args(self._config))
-        attach(engine)
-        return engine
-
-    def _create_once(self, arguments: Any) -> Any:
         create = partial(starting.create_engine, arguments, self._last_stats.loggers())
         if self._gate is not None:
             create = partial(create, on_config=self._gate.expect)
@@ -189,8 +174,11 @@ class VllmEngine(Engine):
             from lmi_backend.engines.vllm.ranks import LockstepClient  # noqa: PLC0415
 
             with compat.core_client(LockstepClient):
-                return create()
-        return create()
+                engine = create()
+        else:
+            engine = create()
+        attach(engine)
+        return engine
 
     def _read_capacity(self) -> None:
         self._capacity = capacity(self._engine.vllm_config)
@@ -270,7 +258,6 @@ class VllmEngine(Engine):
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         params = sampling_params(request, self._model_defaults, self._vocabulary)
         requests.check_extra_arguments(params)
-        cpu.check_seed(params)
         await self._grammars.check(params)
         return {
             "params": params,

@@ -59,7 +59,6 @@ _V1: Final = "vllm.v1.engine"
 _OPENAI: Final = "vllm.entrypoints.openai"
 _LAUNCHERS: Final = "vllm.entrypoints.launchers"
 _REGISTRY: Final = "vllm.model_executor.models.registry"
-_COMMUNICATORS: Final = "vllm.distributed.device_communicators"
 NAMES: Final = {
     "vllm_version": _of("vllm:__version__"),
     # The engine.
@@ -102,8 +101,6 @@ NAMES: Final = {
     "envs": _of("vllm.envs:*"),
     # A core on a CPU.
     "current_platform": _of("vllm.platforms"),
-    "shm_broadcast": _of(f"{_COMMUNICATORS}.shm_broadcast:*"),
-    "cpu_communicator": _of(f"{_COMMUNICATORS}.cpu_communicator:*"),
     "UniProcExecutor": _of("vllm.v1.executor.uniproc_executor", "vllm.v1.executor.abstract"),
     "OMPProcessManager": _of("vllm.utils.ompmultiprocessing"),  # 0.20
     "CPUWorker": _of("vllm.v1.worker.cpu_worker"),

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import queue
-import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -25,8 +23,6 @@ import torch
 from torch import distributed
 
 from lmi_backend.engines.vllm import compat, names
-from lmi_backend.engines.vllm.cpu import name_shared_memory
-from lmi_backend.ipc.environment import GROUP_VARIABLE
 
 _log = logging.getLogger(__name__)
 
@@ -103,8 +99,6 @@ class Core:
     """The engine core of one rank. Made and used by one thread only."""
 
     def __init__(self, vllm_config: Any, *, log_stats: bool) -> None:
-        # Two groups on one machine must not meet; two machines share no memory.
-        name_shared_memory(f"{os.environ[GROUP_VARIABLE]}-{socket.gethostname()}")
         executor = compat.rank_executor(vllm_config)
         self._core = names.InprocClient(vllm_config, executor, log_stats=log_stats)
         self.broadcast = Broadcast()

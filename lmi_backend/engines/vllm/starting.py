@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines import closed_groups
 from lmi_backend.engines.vllm import compat, cpu, fast_paths, images, names, processor, resume
-from lmi_backend.engines.vllm.fast_paths import is_newer
 from lmi_backend.engines.vllm.processor import is_ours
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.hints import closest
@@ -23,15 +23,9 @@ from lmi_backend.options.hints import closest
 if TYPE_CHECKING:
     from lmi_backend.engine_config import EngineConfig
 
-_FOLDER: Final = Path(__file__).parent / "plugin"
+_PLUGINS: Final = Path(__file__).parent / "plugin"
 _NAME: Final = "lmi-backend"
-"""Of each entry point but those of `_OWN`."""
-_OWN: Final = {
-    "closed_groups": "lmi-backend-closed-groups",
-    "gate": "lmi-backend-gate",
-    "lora_rows": "lmi-backend-lora-rows",
-}
-"""Names of plugins whose group has one already: vLLM loads one of each name."""
+"""Of the entry point of each."""
 
 
 def install_plugin(name: str) -> None:
@@ -40,25 +34,23 @@ def install_plugin(name: str) -> None:
     Args:
         name: of its folder.
     """
-    folder = str(_FOLDER / name)
+    folder = str(_PLUGINS / name)
     if folder not in sys.path:
         sys.path.append(folder)
-    listed, entry = os.environ.get("VLLM_PLUGINS"), _OWN.get(name, _NAME)
-    if listed is not None and entry not in listed.split(","):
-        os.environ["VLLM_PLUGINS"] = f"{listed},{entry}"
+    listed = os.environ.get("VLLM_PLUGINS")
+    if listed is not None and _NAME not in listed.split(","):
+        os.environ["VLLM_PLUGINS"] = f"{listed},{_NAME}"
 
 
-def remove_plugins() -> None:
-    """Let processes that this one starts find none of these plugins any more."""
-    sys.path[:] = [each for each in sys.path if Path(each).parent != _FOLDER]
-    if listed := os.environ.get("VLLM_PLUGINS"):
-        others = [each for each in listed.split(",") if each not in (_NAME, *_OWN.values())]
-        os.environ["VLLM_PLUGINS"] = ",".join(others)
+def enter_process() -> None:
+    """Prepare a process of vLLM's, which calls this as a plugin, before it takes memory."""
+    closed_groups.install()
+    _wait_at_gate()
 
 
 # The processes of a spare wait before they load a model. vLLM loads its general plugins in each of
-# its processes, after the imports and before a process takes memory of a device. The plugin `gate`
-# waits there for a lock, which the worker holds until it is needed. The lock goes with the worker:
+# its processes, after the imports and before a process takes memory of a device. Ours waits there
+# for a lock, which the worker holds until it is needed. The lock goes with the worker:
 # nobody waits for one that has died.
 
 _VARIABLE: Final = "LMI_BACKEND_GATE"
@@ -71,7 +63,6 @@ class Gate:
         self._path = Path(tempfile.mkdtemp(prefix="gate-"), "lock")
         self._lock = self._path.open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        install_plugin("gate")
         os.environ[_VARIABLE] = str(self._path)
 
     def expect(self, config: Any) -> None:
@@ -113,7 +104,7 @@ class Gate:
         self._lock.close()
 
 
-def wait_at_gate() -> None:
+def _wait_at_gate() -> None:
     """Wait at the gate, if there is one and this process is to."""
     if (path := os.environ.get(_VARIABLE)) is None:
         return
@@ -251,42 +242,16 @@ def _error(name: str, text: str, problem: str) -> OptionError:
     return OptionError(problem, option=f"option.{name}", value=text, origin="vLLM")
 
 
-_IN_THE_CORE: Final = ("forced_tokens", "waits", "lora_rows", "seeded_steps", "single_process")
-"""Fast paths in the process of vLLM's engine core."""
-
-
 def before_loading(config: EngineConfig) -> None:
     """Choose what vLLM's processes load of this package, before any of them starts.
 
     Args:
         config: whose user may turn fast paths off.
     """
-    fast_paths.share()
     fast_paths.choose(config.fast_paths)
-    install_plugin("closed_groups")
+    install_plugin("each_process")
     if fast_paths.probe("forced_tokens", "a class of logits processors", resume.forced_tokens):
         install_plugin("forced_tokens")
-    for name in ("waits", "lora_rows"):
-        if fast_paths.is_on(name):
-            install_plugin(name)
-
-
-def turns_off_core_paths(error: Exception) -> bool:
-    """Turn off the fast paths in the core's own process, after its start has failed.
-
-    A core that fails while it starts does not say why. On a release that was run these are
-    not the reason, and another start would only take its time.
-
-    Returns:
-        Whether there is a reason to start once more.
-    """
-    in_use = [name for name in _IN_THE_CORE if fast_paths.is_on(name)]
-    if not in_use or not is_newer(names.vllm_version):
-        return False
-    for name in in_use:
-        fast_paths.turn_off(name, "a core that starts with it", f"{type(error).__name__}: {error}")
-    remove_plugins()
-    return True
 
 
 def create_engine(

@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.clients.openai import CHATS
 from lmi_backend.engines.body_texts import MOST_ITEMS
-from lmi_backend.engines.vllm import cpu, fast_paths, names, streams
+from lmi_backend.engines.vllm import fast_paths, names, streams
 from lmi_backend.engines.vllm.bodies import BodyAnswer, BodyKind, Kinds, current_answer
 from lmi_backend.engines.vllm.chats import Chat, Chats
 from lmi_backend.generation import HttpChunk, HttpRequest
@@ -239,13 +239,8 @@ async def test_what_the_server_may_refuse_is_left_to_it(server: Server, body: An
     assert (is_answered, sink.taken) == (False, [])
 
 
-async def test_a_platform_and_a_seed_may_be_refused(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_platform_may_refuse(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     await server.teach()
-    with monkeypatch.context() as patch:
-        patch.setattr(cpu, "is_seed_refused", lambda params: True)
-        assert (await respond(server, BODY))[0] is False
     platform = SimpleNamespace(get_max_output_tokens=lambda num_prompt_tokens: 2)
     monkeypatch.setitem(vars(names), "current_platform", platform)
     assert (await respond(server, BODY))[0] is False

@@ -53,9 +53,9 @@ def test_what_raises_turns_its_path_off_and_its_caller_hears_of_it() -> None:
     with pytest.raises(KeyError), fast_paths.watched("load", "a count"):
         raise KeyError("counts")
     assert fast_paths.reason_of("load") == "expected a count; KeyError: 'counts'"
-    with fast_paths.watched("waits", "nothing"):
+    with fast_paths.watched("forced_tokens", "nothing"):
         pass
-    assert fast_paths.is_on("waits")
+    assert fast_paths.is_on("forced_tokens")
 
 
 def test_some_are_left_out_for_a_while_and_nobody_hears_of_it(
@@ -64,7 +64,7 @@ def test_some_are_left_out_for_a_while_and_nobody_hears_of_it(
     fast_paths.leave_out("media", "x")
     with fast_paths.without("load"), fast_paths.without("media"):
         assert not fast_paths.is_on("load")
-        assert fast_paths.is_on("waits")
+        assert fast_paths.is_on("forced_tokens")
     assert fast_paths.is_on("load")
     assert not fast_paths.is_on("media")
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
@@ -72,12 +72,12 @@ def test_some_are_left_out_for_a_while_and_nobody_hears_of_it(
 
 def test_a_probe_tries_what_is_on_and_never_raises() -> None:
     tried: list[str] = []
-    assert fast_paths.probe("waits", "a list", lambda: tried.append("waits"))
-    assert tried == ["waits"]
+    assert fast_paths.probe("forced_tokens", "a list", lambda: tried.append("forced_tokens"))
+    assert tried == ["forced_tokens"]
     assert not fast_paths.probe("load", "a number", lambda: int("x"))
     assert "ValueError" in fast_paths.reason_of("load")
     assert not fast_paths.probe("load", "a number", lambda: tried.append("load"))
-    assert tried == ["waits"]
+    assert tried == ["forced_tokens"]
 
 
 def test_a_probe_that_turns_its_path_off_itself_has_failed() -> None:

@@ -17,9 +17,7 @@ def path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_they_are_found_by_vllms_words() -> None:
     for name, group, entry in (
-        ("waits", "vllm.general_plugins", "lmi-backend"),
-        ("closed_groups", "vllm.general_plugins", "lmi-backend-closed-groups"),
-        ("lora_rows", "vllm.general_plugins", "lmi-backend-lora-rows"),
+        ("each_process", "vllm.general_plugins", "lmi-backend"),
         ("forced_tokens", "vllm.logits_processors", "lmi-backend"),
     ):
         assert entry not in [each.name for each in entry_points(group=group)]
@@ -36,6 +34,6 @@ def test_a_users_list_of_plugins_has_ours_too(
 ) -> None:
     if listed is not None:
         monkeypatch.setenv("VLLM_PLUGINS", listed)
-    starting.install_plugin("waits")
+    starting.install_plugin("each_process")
     starting.install_plugin("forced_tokens")
     assert os.environ.get("VLLM_PLUGINS") == then
