@@ -76,3 +76,5 @@ class QueueThreads(Generic[_Item]):
                 self._take(item)
             except Exception:  # noqa: BLE001  the next may do
                 _log.exception("%s: an unexpected error", threading.current_thread().name)
+            # The thread waits for the next one, perhaps for long: a request has up to 60 MB.
+            del item

@@ -1,6 +1,7 @@
 """A thread's work may fail and begins again, and each thread of the package is such a one."""
 
 import ast
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +65,20 @@ def test_one_item_of_a_queue_does_not_keep_the_next(caplog: pytest.LogCaptureFix
     for thread in threads._threads:
         thread.join(HANG_SECONDS)
         assert not thread.is_alive()
+
+
+def test_a_thread_that_waits_holds_nothing() -> None:
+    """An item may be a request of many megabytes, and the next one may take hours to come."""
+
+    class Item:
+        pass
+
+    seen: list[weakref.ref[Item]] = []
+    threads: QueueThreads[Item] = QueueThreads(lambda item: seen.append(weakref.ref(item)), "a")
+    threads.start()
+    threads.put(Item())
+    wait_for(lambda: seen and seen[0]() is None)
+    threads.stop()
 
 
 def _threads(tree: ast.AST) -> Iterator[ast.AST]:
