@@ -209,8 +209,8 @@ class ClientConnection:
         try:
             while True:
                 comes.poll()
-                for message in receive(self._socket, decoder):
-                    self._handle(message, self)
+                # No name here: a request that was handled would stay while the next one is awaited.
+                self._hear(receive(self._socket, decoder))
         except (WorkerError, OSError) as error:
             # Also who only asks whether the stub lives, each second.
             _log.debug("a client of the endpoint has gone: %s", error)
@@ -218,6 +218,10 @@ class ClientConnection:
             self.close()
             self._socket.close()
             self._forget(self)
+
+    def _hear(self, messages: Iterable[msg.FromClient]) -> None:
+        for message in messages:
+            self._handle(message, self)
 
     def _write(self) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -121,8 +122,8 @@ class Conversation:
     async def _receive(self) -> None:
         try:
             while True:
-                for message in self._decoder.feed(await self._reader.read(_READ_BYTES)):
-                    self._handle_alone(message)
+                # No name here: a request that was handled would stay while the next one is awaited.
+                self._hear(self._decoder.feed(await self._reader.read(_READ_BYTES)))
         except (ConnectionLostError, OSError):
             _log.info("the stub is gone")
             self._is_lost = True
@@ -132,6 +133,10 @@ class Conversation:
         finally:
             if self._heartbeats is not None:
                 self._heartbeats.cancel()
+
+    def _hear(self, messages: Iterable[msg.ToWorker]) -> None:
+        for message in messages:
+            self._handle_alone(message)
 
     def _handle_alone(self, message: msg.ToWorker) -> None:
         """Handle a message; what goes wrong fails the request that it is about, and no other."""
