@@ -18,7 +18,7 @@ from lmi_backend.cli.options import OptionRow as Option
 from lmi_backend.cli.options import table
 from lmi_backend.cli.planning import hardware_of, options_of, release_of
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options.engine_spec import default_engine
+from lmi_backend.options.spec import default_engine
 from lmi_backend.options.table import ENGINES
 from lmi_backend.plan import plan_model
 from lmi_backend.plan.shown import without_secrets

@@ -10,9 +10,8 @@ from page_parts import coded, grouped, table
 
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.argument_types import is_text_for
-from lmi_backend.options.engine_spec import SPECS, implementations
-from lmi_backend.options.option import PREFIX, AnyOption
 from lmi_backend.options.signature import NO_FLAG, Argument, recorded_signature
+from lmi_backend.options.spec import PREFIX, SPECS, AnyOption, implementations
 from lmi_backend.options.table import VARIABLES, find_option
 from lmi_backend.options.table.variables import SERVER_FLAGS
 

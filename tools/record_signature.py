@@ -19,9 +19,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from lmi_backend.options.queried import query_library
-from lmi_backend.options.signature import RECORDS, records
-from lmi_backend.options.versions import order_of
+from lmi_backend.options.releases import order_of
+from lmi_backend.options.signature import RECORDS, query_library, records
 
 Record = dict[str, Any]
 ROOT: Final = Path(__file__).resolve().parent.parent

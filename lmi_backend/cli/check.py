@@ -13,9 +13,9 @@ from lmi_backend.cli.planning import add_hardware, hardware_of, release_of
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options import LmiOptions, examine_options
 from lmi_backend.options.classification import classify_unknown
-from lmi_backend.options.interpreter import find_interpreter
-from lmi_backend.options.option import Status
-from lmi_backend.options.planned import query_if_unknown, release_and_why
+from lmi_backend.options.engine_choice import find_interpreter
+from lmi_backend.options.signature import query_if_unknown, release_and_why
+from lmi_backend.options.spec import Status
 from lmi_backend.options.table import find_option
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.custom import find_custom
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from lmi_backend.options.setting import WrittenSetting
+    from lmi_backend.options.spec import WrittenSetting
     from lmi_backend.plan.hardware import Hardware
 
 _Settings: TypeAlias = "list[tuple[WrittenSetting, Status]]"

@@ -23,9 +23,9 @@ from lmi_backend.cli.planning import held_devices
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.shared_memory import SHARED_MEMORY
 from lmi_backend.machine_limits import check_limits
-from lmi_backend.options.engine_spec import Implementation, implementations
 from lmi_backend.options.model_store import DEFAULT_STORE
 from lmi_backend.options.releases import newer_than_run
+from lmi_backend.options.spec import Implementation, implementations
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import MASK, Hardware, detect_hardware
 from lmi_backend.plan.refusals import age_problem

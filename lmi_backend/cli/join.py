@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.cli.folders import add_path, models_at
 from lmi_backend.cli.planning import options_of
 from lmi_backend.errors import ConfigurationError, EngineDeadError, UnavailableError
-from lmi_backend.options.engine_spec import implementations
+from lmi_backend.options.spec import implementations
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.pool.pool import Pool
 from lmi_backend.printable import say

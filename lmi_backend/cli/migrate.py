@@ -21,9 +21,8 @@ from lmi_backend.front_end_settings import PORT
 from lmi_backend.migrate.page import Migration, page_of
 from lmi_backend.migrate.sources import PresentServer, read_sources, why_left
 from lmi_backend.options.model_store import MODEL_FILES, MODEL_ID
-from lmi_backend.options.option import Status
-from lmi_backend.options.setting import WrittenSetting
 from lmi_backend.options.sources import ORIGIN
+from lmi_backend.options.spec import Status, WrittenSetting
 from lmi_backend.repository.environment import left_to_the_server
 
 if TYPE_CHECKING:

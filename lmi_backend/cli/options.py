@@ -13,11 +13,16 @@ from typing import Final
 from lmi_backend.cli.planning import add_release, release_of
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.classification import status_of
-from lmi_backend.options.engine_spec import SPECS, default_engine, implementation_of
-from lmi_backend.options.foreign_words import meanings_of
-from lmi_backend.options.option import PREFIX, AnyOption, StatusWord
-from lmi_backend.options.planned import supposed_signature
-from lmi_backend.options.signature import recorded_signature, shorten
+from lmi_backend.options.hints import meanings_of
+from lmi_backend.options.signature import recorded_signature, shorten, supposed_signature
+from lmi_backend.options.spec import (
+    PREFIX,
+    SPECS,
+    AnyOption,
+    StatusWord,
+    default_engine,
+    implementation_of,
+)
 from lmi_backend.options.table import ENGINES, KEYS, VARIABLES, find_option
 from lmi_backend.printable import printable, say
 

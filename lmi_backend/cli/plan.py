@@ -12,8 +12,8 @@ from lmi_backend.cli.check import REFUSED
 from lmi_backend.cli.folders import LmiFolder, add_path, models_at
 from lmi_backend.cli.planning import UNREAD, add_hardware, hardware_of, options_of, release_of
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options.engine_spec import implementations
-from lmi_backend.options.planned import release_and_why
+from lmi_backend.options.signature import release_and_why
+from lmi_backend.options.spec import implementations
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.memory_report import memory_lines
 from lmi_backend.plan.refusals import refuse_unserved

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.options.engine_spec import FEATURES
 from lmi_backend.options.model_store import LOAD_MODELS, MODEL_STORE, model_urls
 from lmi_backend.options.sources import ORIGIN
+from lmi_backend.options.spec import FEATURES
 from lmi_backend.options.table import VARIABLES
 from lmi_backend.options.table import common as opt
 from lmi_backend.redaction import is_secret, secrets_of

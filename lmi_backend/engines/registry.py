@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, cast
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options.engine_spec import Implementation, implementations
+from lmi_backend.options.spec import Implementation, implementations
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,10 +16,9 @@ from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.migrate.fates import Gpus, fates_of, gpus_of, what_it_has
 from lmi_backend.options import FILE_NAME
-from lmi_backend.options.engine_spec import SPECS, default_engine
-from lmi_backend.options.option import PREFIX
 from lmi_backend.options.properties import as_property
-from lmi_backend.options.table import common, lora
+from lmi_backend.options.spec import PREFIX, SPECS, default_engine
+from lmi_backend.options.table import common, vllm
 from lmi_backend.printable import printable
 from lmi_backend.repository.files import CONFIG
 from lmi_backend.units import MIB
@@ -498,7 +497,7 @@ def _options(
     yield common.ROLLING_BATCH.name, SPECS[default_engine()].rolling_batch
     if adapters:
         listed = [{"name": name, "path": str(path)} for name, path in adapters.items()]
-        yield lora.LORA_MODULES.name, json.dumps(listed)
+        yield vllm.LORA_MODULES.name, json.dumps(listed)
     for name, value in arguments.items():
         if not name.isidentifier():
             problem = f"{printable(name, 100)} is no argument of vLLM's engine"

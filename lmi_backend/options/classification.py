@@ -5,30 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from lmi_backend.options.argument_types import is_text_for, problem_of
-from lmi_backend.options.engine_spec import SPECS, implementations
-from lmi_backend.options.foreign_words import server_of
-from lmi_backend.options.hints import closest
-from lmi_backend.options.option import PREFIX, AnyOption, Status
-from lmi_backend.options.planned import signature_of
-from lmi_backend.options.release_words import (
+from lmi_backend.options.argument_types import (
+    is_text_for,
+    problem_of,
     problem_of_text,
     problem_of_value,
     problem_of_word,
     release_of,
 )
-from lmi_backend.options.resolve import LmiOptions
-from lmi_backend.options.setting import WrittenSetting
+from lmi_backend.options.hints import closest, server_of
 from lmi_backend.options.signature import (
     NO_FLAG,
     Argument,
     Signature,
     other_signature,
     recorded_signature,
+    signature_of,
+)
+from lmi_backend.options.spec import (
+    PREFIX,
+    SPECS,
+    AnyOption,
+    LmiOptions,
+    Status,
+    WrittenSetting,
+    implementations,
 )
 from lmi_backend.options.table import KEYS, find_option, live_keys
-from lmi_backend.options.table.chat import FRONT_END
 from lmi_backend.options.table.variables import SERVER_FLAGS
+from lmi_backend.options.table.vllm import FRONT_END
 
 LACKS: Final = "does not have"
 """Says that a release of our record has no argument of the name, so that only a newer one may."""

@@ -1,4 +1,4 @@
-"""Which releases of an engine's library the project's tests have run on, and which are newer."""
+"""Releases of an engine's library: their order, and which of them the tests have run on."""
 
 from __future__ import annotations
 
@@ -8,10 +8,41 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.options.versions import is_later
-
 if TYPE_CHECKING:
-    from lmi_backend.options.engine_spec import Implementation
+    from lmi_backend.options.spec import Implementation
+
+
+_VERSION: Final = re.compile(
+    r"(\d{1,9}(?:\.\d{1,9})*)(?:(a|b|rc)(\d{1,9}))?(?:\.?post(\d{1,9}))?(\.?dev\d*)?(?:\+.*)?"
+)
+_LONGEST: Final = 6
+"""Numbers of a release that are compared; fewer are followed by zeros."""
+_FINAL: Final = "z"
+"""What a release has in the place of a candidate's letter: it is later than all of them."""
+
+Order = tuple[tuple[int, ...], str, int, int]
+
+
+def order_of(version: str) -> Order | None:
+    """Return what sorts releases as Python's packaging does.
+
+    Returns:
+        None for a text that is no version, and for a build between two releases (`dev`), which
+        says nothing of what it has.
+    """
+    found = _VERSION.fullmatch(version.strip().removeprefix("v"))
+    if found is None or found[5]:
+        return None
+    numbers = [int(number) for number in found[1].split(".")][:_LONGEST]
+    padded = (*numbers, *[0] * (_LONGEST - len(numbers)))
+    return padded, found[2] or _FINAL, int(found[3] or 0), int(found[4] or 0)
+
+
+def is_later(version: str, than: str) -> bool | None:
+    """Tell whether a release came after another; None where that cannot be said."""
+    first, second = order_of(version), order_of(than)
+    return None if first is None or second is None else first > second
+
 
 RECORD: Final = Path(__file__).with_name("releases.json")
 """Made by `make docs` from what `make compat` found."""

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeVar
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options import sources, vllm_image
-from lmi_backend.options.abbreviations import release_with_flags, spelt_out
-from lmi_backend.options.engine_choice import EngineChoice, choose_engine
-from lmi_backend.options.engine_spec import default_engine
+from lmi_backend.options import sources
+from lmi_backend.options.engine_choice import choose_engine, find_interpreter
 from lmi_backend.options.hints import REMARK, closest, remark_in
 from lmi_backend.options.model_store import LOAD_MODELS
-from lmi_backend.options.option import PREFIX, AnyOption, Option, Status
 from lmi_backend.options.properties import Property, read_properties
-from lmi_backend.options.setting import Classification, WrittenSetting
-from lmi_backend.options.signature import Signature
+from lmi_backend.options.signature import NO_FLAG, Signature, signature
 from lmi_backend.options.sources import FILE_NAME
+from lmi_backend.options.spec import (
+    PREFIX,
+    AnyOption,
+    Classification,
+    LmiOptions,
+    Option,
+    Status,
+    WrittenSetting,
+    default_choice,
+    default_engine,
+)
 from lmi_backend.options.table import (
     CHOICE,
     KEYS,
@@ -31,7 +40,85 @@ from lmi_backend.options.table import (
     find_option,
     live_keys,
 )
-from lmi_backend.redaction import secrets_of
+from lmi_backend.options.table.variables import SERVER_FLAGS
+
+_SHOWN: Final = 200
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message if len(message) <= _SHOWN else f"{message[:_SHOWN]}…")
+
+
+def release_with_flags(options: LmiOptions, environment: Mapping[str, str]) -> Signature | None:
+    """Return what the engine's release takes; None if no flags set its arguments."""
+    implementation = options.choice.spec.implementation
+    if implementation.source is None or not implementation.source.has_flags:
+        return None
+    try:
+        python = find_interpreter(options, environment)
+    except OptionError:
+        # The plan reports it.
+        return None
+    return signature(implementation.name, python)
+
+
+def spelt_out(key: str, setting: WrittenSetting, known: Signature) -> str:
+    """Return the key of the argument that the command line of a release makes of a key.
+
+    Raises:
+        OptionError: the key is the beginning of several flags, or a part of an object.
+    """
+    name = key.removeprefix(PREFIX)
+    first, dot, path = name.partition(".")
+    if dot and (first in known.arguments or PREFIX + first in KEYS):
+        written = setting.name[: -len(path) - 1]
+        accepted = f"one JSON text, as {written}={_as_object(path, setting.value)}"
+        raise setting.error("is a part of an object", accepted)
+    try:
+        return PREFIX + argument_of(name, known)
+    except ValueError as error:
+        raise setting.error(f"is not clear to {known.engine}'s command line: {error}") from None
+
+
+def argument_of(name: str, known: Signature) -> str:
+    """Return the argument that a flag of a name sets; the name itself if there is none.
+
+    Raises:
+        ValueError: the name is the beginning of several flags.
+    """
+    flags = _flags_of(known)
+    if name in flags:
+        return flags[name]
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    for flag, argument in flags.items():
+        parser.add_argument(_flag(flag), dest=argument)
+    found, _ = parser.parse_known_args([_flag(name), ""])
+    return next(iter(vars(found)), name)
+
+
+def _flags_of(known: Signature) -> Mapping[str, str]:
+    """Return the argument of each flag of a release."""
+    names = (name for name, each in known.arguments.items() if each.flag != NO_FLAG)
+    more = SERVER_FLAGS if known.listener else ()
+    own = {name: name for name in (*names, *known.server, *known.listener, *known.opposites, *more)}
+    return {**known.spellings, **own}
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _as_object(path: str, value: str) -> str:
+    """Return a value under the keys of a dotted path: `1` at `a.b` is `{"a": {"b": 1}}`."""
+    try:
+        made = json.loads(value)
+    except (ValueError, RecursionError):
+        made = value
+    for key in reversed(path.split(".")):
+        made = {key: made}
+    return json.dumps(made)
+
 
 T = TypeVar("T")
 
@@ -39,54 +126,6 @@ _ENGINE_NAMES: Final = (common.ENGINE.name, common.ENGINE.variable, LOAD_MODELS)
 _NOTHING: Final = "nothing is written after it"
 _KEY = re.compile(re.escape(PREFIX) + r"[\w.-]{1,100}")
 """What may be an engine's argument: anything else no engine can have."""
-
-
-def _default_choice() -> EngineChoice:
-    return EngineChoice(default_engine(), "python", ())
-
-
-@dataclass(frozen=True, kw_only=True)
-class LmiOptions:
-    """What the user said, checked. Index it with an `Option` to get the typed value."""
-
-    folder: Path
-    """Where serving.properties is; relative paths start here."""
-    choice: EngineChoice = field(default_factory=_default_choice)
-    values: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, WrittenSetting] = field(default_factory=dict)
-    passthrough: Mapping[str, WrittenSetting] = field(default_factory=dict)
-    """Engine argument name to setting, for keys that only the engine can judge."""
-    supposed_release: str = ""
-    """The engine's release to plan for; empty for the one that is installed or recorded."""
-    is_elsewhere: bool = False
-    """Whether the model is for another machine, which may have folders that are not here."""
-    classifications: tuple[Classification, ...] = ()
-    """Every setting of every source, in their order, with what becomes of it."""
-
-    def __getitem__(self, option: Option[T]) -> T:
-        return cast("T", self.values.get(option.name, option.default))
-
-    def is_set(self, option: AnyOption) -> bool:
-        """Tell whether the user set it."""
-        return option.name in self.values
-
-    def error(self, option: AnyOption, problem: str) -> OptionError:
-        """Build the error for a value that is well formed but cannot be used."""
-        setting = self.settings.get(option.name)
-        if setting is None:
-            return OptionError(problem, option=option.name, origin="default")
-        return setting.error(problem)
-
-    def secrets(self) -> Iterator[tuple[str, str]]:
-        """Yield name and value of each secret in what was written, used or not."""
-        for each in (found.setting for found in self.classifications):
-            yield from secrets_of(each.name, each.value)
-
-    def locate(self, error: OptionError) -> OptionError:
-        """Return an engine's complaint about an option with the place it was written at."""
-        name = error.option.removeprefix(PREFIX)
-        setting = self.passthrough.get(name) or self.settings.get(error.option)
-        return setting.error(error.problem) if setting else error
 
 
 def load_options(
@@ -131,7 +170,7 @@ def _examine(
         list(sources.overriding(environment, folder)),
         [(entry.key, _written(entry)) for entry in properties],
         list(sources.prefixed(environment)),
-        list(vllm_image.flags(environment)),
+        list(sources.flags(environment)),
     ]
     # What every option means depends on the engine, so the options that choose it come first.
     choosing = _Collector(default_engine())
@@ -146,7 +185,7 @@ def _examine(
         choice = choose_engine(choosing.finish(folder), environment)
     except OptionError as error:
         # The rest is read as LMI's default would be, so that every error is found at once.
-        errors, choice = [error], _default_choice()
+        errors, choice = [error], default_choice()
     chosen = replace(choosing.finish(folder), choice=choice)
     collector = _Collector(choice.engine, partial(release_with_flags, chosen, environment))
     collector.add_layers(layers)
@@ -204,7 +243,7 @@ class _Collector:
             if found is not None and found.word == "refused":
                 problem = f"has {variable}, which is not supported: {found.detail}"
                 self.errors.append(self._settings[common.ENV.name].error(problem))
-        for setting, reason in vllm_image.left_out(environment):
+        for setting, reason in sources.left_out(environment):
             self._classify(setting, Status("ignored", reason))
         read = {found.setting.name for found in self._classifications}
         for setting, reason in sources.unknown(environment, self._engine, read):

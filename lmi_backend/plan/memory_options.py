@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.options.kinds import MOST_DEVICES
 from lmi_backend.options.signature import recorded_signature
-from lmi_backend.options.table import find_option, lora, vllm
+from lmi_backend.options.table import find_option, vllm
 from lmi_backend.plan.memory_fields import is_uncounted, is_uncounted_key
 from lmi_backend.sizing.adapters import AdapterSlots
 from lmi_backend.sizing.step import NEWEST
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.options.option import Option
+    from lmi_backend.options.spec import Option
     from lmi_backend.sizing.model_facts import ModelFacts
     from lmi_backend.sizing.step import Release
 
@@ -65,12 +65,12 @@ def layer_partition(environment: Mapping[str, str]) -> tuple[int, ...]:
 def adapter_slots(options: LmiOptions) -> AdapterSlots | None:
     """Return what vLLM keeps free for adapters; None where none are served."""
     is_vllm = options.choice.spec.implementation.counts_memory_as_vllm
-    if not is_vllm or not options[lora.ENABLE_LORA]:
+    if not is_vllm or not options[vllm.ENABLE_LORA]:
         return None
     return AdapterSlots(
-        count=options[lora.MAX_LORAS],
-        rank=options[lora.MAX_LORA_RANK],
-        bytes_each=DTYPE_BYTES.get(str(options[lora.LORA_DTYPE]), 2),
+        count=options[vllm.MAX_LORAS],
+        rank=options[vllm.MAX_LORA_RANK],
+        bytes_each=DTYPE_BYTES.get(str(options[vllm.LORA_DTYPE]), 2),
     )
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
 from lmi_backend.fetch.hub import HUB_ID
-from lmi_backend.options.interpreter import find_interpreter
+from lmi_backend.options.engine_choice import find_interpreter
 from lmi_backend.options.model_store import MODEL_FILES, has_model
 from lmi_backend.options.table import common as opt
-from lmi_backend.options.table import lora
+from lmi_backend.options.table import vllm
 from lmi_backend.plan.custom import CustomFile, find_custom
 
 if TYPE_CHECKING:
@@ -138,26 +138,26 @@ def find_adapters(options: LmiOptions) -> dict[str, str]:
     Raises:
         OptionError: option.lora_modules names adapters that cannot be served.
     """
-    named: Mapping[str, str] = options[lora.LORA_MODULES]
-    if not options[lora.ENABLE_LORA]:
+    named: Mapping[str, str] = options[vllm.LORA_MODULES]
+    if not options[vllm.ENABLE_LORA]:
         if named:
-            raise options.error(lora.LORA_MODULES, f"needs {lora.ENABLE_LORA.name}=true")
+            raise options.error(vllm.LORA_MODULES, f"needs {vllm.ENABLE_LORA.name}=true")
         return {}
-    folder = options.folder / options[lora.ADAPTERS]
+    folder = options.folder / options[vllm.ADAPTERS]
     found = sorted(folder.glob("*/adapter_config.json")) if os.path.isdir(folder) else ()
     own = {config.parent.name: str(config.parent.resolve()) for config in found}
     further = {name: _adapter_place(options, path) for name, path in named.items()}
     for name, place in further.items():
         if own.get(name, place) != place:
             problem = f"names {name}, and {folder} has another adapter of this name"
-            raise options.error(lora.LORA_MODULES, problem)
+            raise options.error(vllm.LORA_MODULES, problem)
     return own | further
 
 
 def missing_adapters(adapters: Mapping[str, str]) -> list[str]:
     """Return a note for each adapter whose folder is not on this machine."""
     return [
-        f"{lora.LORA_MODULES.name} names {name}, whose folder is not here (looked at {place})"
+        f"{vllm.LORA_MODULES.name} names {name}, whose folder is not here (looked at {place})"
         for name, place in adapters.items()
         if os.path.isabs(place) and not os.path.isdir(place)
     ]
@@ -178,15 +178,15 @@ def find_adapter_roots(options: LmiOptions) -> tuple[str, ...]:
     Raises:
         OptionError: one of those named does not exist, or cannot be a folder.
     """
-    if not options[lora.ENABLE_LORA]:
+    if not options[vllm.ENABLE_LORA]:
         return ()
-    own: str = options[lora.ADAPTERS]
+    own: str = options[vllm.ADAPTERS]
     if len(os.fsencode(own)) > _LONGEST_PATH:
         problem = f"is no folder's name; accepted: at most {_LONGEST_PATH} bytes"
-        raise options.error(lora.ADAPTERS, problem)
-    further = [root.strip() for root in options[lora.ADAPTER_ROOTS].split(",") if root.strip()]
+        raise options.error(vllm.ADAPTERS, problem)
+    further = [root.strip() for root in options[vllm.ADAPTER_ROOTS].split(",") if root.strip()]
     for root in further:
         is_there = options.is_elsewhere and os.path.isabs(root)
         if not is_there and not os.path.isdir(options.folder / root):
-            raise options.error(lora.ADAPTER_ROOTS, f"names {root}, which is not a folder")
+            raise options.error(vllm.ADAPTER_ROOTS, f"names {root}, which is not a folder")
     return tuple(str((options.folder / root).resolve()) for root in (own, ".", *further))

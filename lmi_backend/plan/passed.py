@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.options.argument_types import value_of
 from lmi_backend.options.classification import LACKS, classify_unknown, turned
-from lmi_backend.options.option import PREFIX
-from lmi_backend.options.planned import signature_of
+from lmi_backend.options.signature import signature_of
+from lmi_backend.options.spec import PREFIX
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions

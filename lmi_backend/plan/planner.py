@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.engine_config import RequestLimits
 from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.options.classification import check_words
-from lmi_backend.options.engine_spec import CUSTOM
-from lmi_backend.options.planned import signature_of
+from lmi_backend.options.signature import signature_of
+from lmi_backend.options.spec import CUSTOM
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm

@@ -12,7 +12,7 @@ from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.fetch import copy_s3, fetch_s3, hub_file
 from lmi_backend.fetch.hub import NO_FILE
 from lmi_backend.fetch.weights import INDEX
-from lmi_backend.options.planned import release_and_why
+from lmi_backend.options.signature import release_and_why
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
 from lmi_backend.plan.drafts import with_draft

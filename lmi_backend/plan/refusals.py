@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.extras import pip_command
-from lmi_backend.options.engine_spec import CUSTOM, SPECS, implementations
-from lmi_backend.options.planned import planned_release, signature_of
 from lmi_backend.options.releases import is_known, newer_than_run, numbers
-from lmi_backend.options.signature import installed_version
+from lmi_backend.options.signature import installed_version, planned_release, signature_of
+from lmi_backend.options.spec import CUSTOM, SPECS, implementations
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table.common import EMBEDDING
 from lmi_backend.options.table.vllm import DATA_PARALLEL_SIZE
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.options.engine_spec import Implementation
+    from lmi_backend.options.spec import Implementation
     from lmi_backend.plan.engine_plan import EnginePlan
     from lmi_backend.sizing.model_facts import ModelFacts
 

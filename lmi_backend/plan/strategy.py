@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.options.engine_spec import EngineSpec
+    from lmi_backend.options.spec import EngineSpec
     from lmi_backend.plan.capacity import Capacity
     from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.hardware import Hardware

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Literal
 
 from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
-from lmi_backend.options.table import lora, vllm
 from lmi_backend.options.table import server as srv
+from lmi_backend.options.table import vllm
 from lmi_backend.plan.engine_plan import Scaling
 from lmi_backend.plan.gpus import PARTITION
 from lmi_backend.units import MIB, human_bytes
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
-    from lmi_backend.options.option import Option
+    from lmi_backend.options.spec import Option
     from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.hardware import Hardware
 
@@ -105,7 +105,7 @@ def cut_devices(
     copies = min(
         len(groups), options[most] or _even_share(groups, options[least], hardware, report)
     )
-    if options[lora.ENABLE_LORA] and copies > 1 and not options.is_set(least):
+    if options[vllm.ENABLE_LORA] and copies > 1 and not options.is_set(least):
         copies = 1
         report.reasons.append("1 worker: LMI serves LoRA adapters from one worker")
     if options[least] > copies:

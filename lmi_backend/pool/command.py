@@ -14,7 +14,7 @@ from lmi_backend.ipc.environment import (
     SAFE_PATH_VARIABLE,
     TOKEN_VARIABLE,
 )
-from lmi_backend.options.engine_spec import implementations
+from lmi_backend.options.spec import implementations
 from lmi_backend.plan.ports import TRANSFERS, copies
 from lmi_backend.pool.mpirun import is_job_variable, mpirun, rendezvous
 from lmi_backend.private_folders import kernel_cache

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.handshake import BACKLOG
-from lmi_backend.options.engine_spec import implementations
+from lmi_backend.options.spec import implementations
 from lmi_backend.plan.ports import own_ports
 from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.launch import StartingWorker

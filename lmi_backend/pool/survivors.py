@@ -18,7 +18,7 @@ import lmi_backend
 from lmi_backend.errors import LmiError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.ipc.survivor import OneProcess, Place, SurvivorRecord, places
-from lmi_backend.options.engine_spec import CUSTOM
+from lmi_backend.options.spec import CUSTOM
 from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.launch import StartingWorker
 from lmi_backend.pool.launcher import listen, start_message

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
-from lmi_backend.options.engine_spec import FEATURES
 from lmi_backend.options.model_store import LOAD_MODELS
-from lmi_backend.options.option import PREFIX
 from lmi_backend.options.properties import as_property, parse_properties
 from lmi_backend.options.sources import ORIGIN
+from lmi_backend.options.spec import FEATURES, PREFIX
 from lmi_backend.options.table import common as opt
 from lmi_backend.redaction import secrets_of
 from lmi_backend.repository.files import read
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.options.setting import WrittenSetting
+    from lmi_backend.options.spec import WrittenSetting
 
 _MARK: Final = "# From the environment in which lmi-backend wrote this folder"
 

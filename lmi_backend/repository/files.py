@@ -14,7 +14,7 @@ from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
 from lmi_backend.options.properties import parse_properties
-from lmi_backend.options.setting import WrittenSetting
+from lmi_backend.options.spec import WrittenSetting
 from lmi_backend.printable import printable
 from lmi_backend.repository.record import RECORD, Record, digest, salted
 

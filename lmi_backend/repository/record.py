@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.options.setting import WrittenSetting
+    from lmi_backend.options.spec import WrittenSetting
 
 RECORD: Final = "1/record.json"
 """Where it is in a model's folder."""

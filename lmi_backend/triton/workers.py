@@ -20,7 +20,7 @@ from lmi_backend.errors import OptionError
 from lmi_backend.fetch.weights import fetch_weights
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.options import load_options
-from lmi_backend.options.engine_spec import CUSTOM
+from lmi_backend.options.spec import CUSTOM
 from lmi_backend.plan import plan_model
 from lmi_backend.plan.hardware import detect_hardware
 from lmi_backend.plan.reservations import Reservations

@@ -20,7 +20,7 @@ from lmi_backend.engines.registry import create_engine
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.garbage import spare_collections
 from lmi_backend.ipc import messages as msg
-from lmi_backend.options.engine_spec import CUSTOM
+from lmi_backend.options.spec import CUSTOM
 
 if TYPE_CHECKING:
     from lmi_backend.engines.protocol import Rank

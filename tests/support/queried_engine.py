@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from lmi_backend.options.queried import place_of_answer, query_library
-from lmi_backend.options.signature import source_of
+from lmi_backend.options.signature import place_of_answer, query_library, source_of
 from tests.support.installed_engine import interpreter, with_version
 
 VERSION: Final = "9.1.0"

@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.cli.main import main
 from lmi_backend.options import OPTIONS
-from lmi_backend.options.engine_spec import SPECS
+from lmi_backend.options.spec import SPECS
 from lmi_backend.options.table import KEYS, VARIABLES
 
 COUNT = 250

@@ -11,11 +11,10 @@ import pytest
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.classification import status_of
-from lmi_backend.options.engine_spec import implementation_of
-from lmi_backend.options.option import Option
 from lmi_backend.options.properties import Property
 from lmi_backend.options.signature import NO_FLAG, recorded_signature
 from lmi_backend.options.sources import prefixed
+from lmi_backend.options.spec import Option, implementation_of
 from lmi_backend.options.table import ENGINES, KEYS, OPTIONS, VARIABLES, find_option
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan

@@ -7,7 +7,7 @@ import pytest
 
 from lmi_backend.errors import OptionError
 from lmi_backend.options import resolve_options
-from lmi_backend.options.interpreter import plugins
+from lmi_backend.options.engine_choice import plugins
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware

@@ -14,8 +14,8 @@ from typing import Final
 
 from lmi_backend.errors import LmiError
 from lmi_backend.ipc.engine import OPTION_PREFIX
-from lmi_backend.options.engine_spec import implementations
 from lmi_backend.options.releases import newer_than_run
+from lmi_backend.options.spec import implementations
 
 _log = logging.getLogger(__name__)
 

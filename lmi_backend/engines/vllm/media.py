@@ -24,7 +24,7 @@ import psutil
 from yarl import URL
 
 from lmi_backend.engines.vllm import compat, images, names
-from lmi_backend.options.media_hosts import ANY_HOST, HOST_NAME, NEVER, read_network
+from lmi_backend.options.kinds import ANY_HOST, HOST_NAME, NEVER, read_network
 
 _log = logging.getLogger(__name__)
 

@@ -22,13 +22,13 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from lmi_backend.engines.vllm import compat, names, vllm_server
-from lmi_backend.options.queried import place_of_answer
 from lmi_backend.options.signature import (
     ANY_CASE,
     NO_FLAG,
     REQUIRED,
     SCALED,
     exact_signature,
+    place_of_answer,
     recorded_signature,
     shorten,
     source_of,

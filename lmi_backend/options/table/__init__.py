@@ -6,25 +6,31 @@ import functools
 import importlib
 import pkgutil
 
-from lmi_backend.options.engine_spec import SPECS
-from lmi_backend.options.option import AnyOption, rows_in
+from lmi_backend.options.spec import SPECS, AnyOption, EngineSpec, rows_in
 from lmi_backend.options.table import common, ended, server
 from lmi_backend.options.table.variables import VARIABLES
 
 _MODULES = [
     importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)
 ]
-# A module that says what an engine is makes it one.
+# A module that says what engines are makes them.
 _ENGINES = sorted(
-    (module for module in _MODULES if hasattr(module, "SPEC")), key=lambda module: module.SPEC.order
+    (
+        (spec, module)
+        for module in _MODULES
+        for spec in vars(module).values()
+        if isinstance(spec, EngineSpec)
+    ),
+    key=lambda pair: pair[0].order,
 )
-SPECS.update((module.SPEC.name, module.SPEC) for module in _ENGINES)
+SPECS.update((spec.name, spec) for spec, _ in _ENGINES)
 
 ENGINES = tuple(SPECS)
 """What LMI's documents call backends, each with options of its own, and our echo."""
 
+_WITH_ROWS = dict.fromkeys((common, server, *(module for _, module in _ENGINES)))
 OPTIONS: tuple[AnyOption, ...] = (
-    *(row for module in (common, server, *_ENGINES) for row in rows_in(module)),
+    *(row for module in _WITH_ROWS for row in rows_in(module)),
     *ended.rows(),
 )
 """Every option, by declaration; a key has a row for each meaning it has."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.engine_spec import SPECS
 from lmi_backend.options.kinds import (
     BOOL,
     FREE_TEXT,
@@ -21,7 +20,7 @@ from lmi_backend.options.kinds import (
     one_of,
     whole,
 )
-from lmi_backend.options.option import NOTHING, Option
+from lmi_backend.options.spec import NOTHING, SPECS, Option
 from lmi_backend.structures import DEFAULT_BOUNDS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.engine_spec import EngineSpec, Implementation, Sizes
+from lmi_backend.options.spec import EngineSpec, Implementation, Sizes
 
 SPEC: Final = EngineSpec(
     name="echo",

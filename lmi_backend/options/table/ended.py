@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from lmi_backend.options.kinds import BOOL, TEXT
-from lmi_backend.options.option import PREFIX, AnyOption, Option
-from lmi_backend.options.tensorrt_engines import REASON
+from lmi_backend.options.spec import PREFIX, AnyOption, Option
+from lmi_backend.options.table.trtllm import REASON
 
 _OWN_HTTP = "LMI's HTTP server is not here; lmi-backend serve --help has what the front end takes"
 _STATUS = "the status codes are LMI's own defaults"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lmi_backend.options.kinds import MOST_DEVICES, TEXT, WEIGHTS, whole
-from lmi_backend.options.option import Option
+from lmi_backend.options.spec import Option
 
 JOB_QUEUE_SIZE: Final = Option(
     name="job_queue_size",

@@ -1,15 +1,16 @@
 """Hugging Face Accelerate, LMI's oldest backend: arguments of from_pretrained.
 
-LMI passes nothing else on; `option.kwargs` takes the rest as JSON.
+LMI passes nothing else on; `option.kwargs` takes the rest as JSON. DeepSpeed, which LMI has retired
+but still documents, split Transformers' models between MPI ranks; Transformers does that itself
+now. Source: LMI's user guide of 0.27.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.engine_spec import EngineSpec, Implementation, Sizes
-from lmi_backend.options.kinds import BOOL, FREE_ITEMS, JSON, TEXT, choice
-from lmi_backend.options.option import NOTHING, ArgumentRows
+from lmi_backend.options.kinds import BOOL, FREE_ITEMS, JSON, TEXT, choice, whole
+from lmi_backend.options.spec import NOTHING, ArgumentRows, EngineSpec, Implementation, Sizes
 
 SPEC: Final = EngineSpec(
     name="transformers",
@@ -98,4 +99,29 @@ DECODING_STRATEGY: Final = _argument(
 )
 KWARGS: Final = _argument(
     "kwargs", JSON, "Further arguments of from_pretrained, as JSON.", default={}
+)
+
+
+DEEPSPEED: Final = EngineSpec(
+    name="deepspeed",
+    title="DeepSpeed",
+    order=4,
+    implementation=SPEC.implementation,
+    why_implementation=(
+        "LMI has retired DeepSpeed; Transformers splits a model between MPI ranks itself"
+    ),
+    rolling_batch="deepspeed",
+    entry_points=("djl_python.deepspeed",),
+    engine_word="DeepSpeed",
+    why_mpi="DeepSpeed shares a model between MPI ranks",
+    max_running=4,
+)
+
+_of_deepspeed: Final = ArgumentRows("deepspeed", "transformers")
+
+MAX_TOKENS: Final = _of_deepspeed(
+    "max_tokens", whole(1), "Longest prompt plus answer, in tokens.", to="max_model_len"
+)
+DEEPSPEED_LOW_CPU_MEM: Final = _of_deepspeed(
+    "low_cpu_mem_usage", BOOL, "Load without a copy in host memory."
 )

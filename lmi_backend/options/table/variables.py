@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.option import Status
+from lmi_backend.options.spec import Status
 
 _WORKER = Status("mapped", "environment of the worker")
 _NO_JVM = Status("ignored", "there is no Java server here")

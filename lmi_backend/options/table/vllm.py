@@ -1,6 +1,9 @@
 """Options LMI names differently from vLLM, or that the plan reads too.
 
-Every other argument of vLLM is an option under its own name, read by vLLM's own parser.
+Every other argument of vLLM is an option under its own name, read by vLLM's own parser. Chat and
+embeddings have arguments of vLLM's own HTTP server. Speculative decoding is one JSON object now,
+and was many options before: each older option becomes a key of the object, so that old files keep
+working. LMI-Dist was vLLM started by MPI, and documents defaults that vLLM has changed.
 """
 
 from __future__ import annotations
@@ -9,12 +12,14 @@ from operator import not_
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.names import DEFAULT_MODEL_NAME
-from lmi_backend.options.engine_spec import ArgumentSource, EngineSpec, Implementation, Sizes
+from lmi_backend.options.kinds import ADAPTERS as ADAPTER_LIST
 from lmi_backend.options.kinds import (
     BOOL,
+    FREE_TEXT,
     ITEMS,
     JSON,
     LIMITS,
+    MEDIA_HOSTS,
     MOST_DEVICES,
     TEXT,
     WHOLE_ITEMS,
@@ -26,13 +31,21 @@ from lmi_backend.options.kinds import (
     tokens,
     whole,
 )
-from lmi_backend.options.media_hosts import MEDIA_HOSTS
-from lmi_backend.options.option import NOTHING, ArgumentRows, Option, rows_in
-from lmi_backend.options.table import chat, common, lora, speculative
+from lmi_backend.options.spec import (
+    NOTHING,
+    AnyOption,
+    ArgumentRows,
+    ArgumentSource,
+    EngineSpec,
+    Implementation,
+    Option,
+    Sizes,
+)
+from lmi_backend.options.table import common
 
 if TYPE_CHECKING:
-    from lmi_backend.options.engine_spec import Ignore
-    from lmi_backend.options.resolve import LmiOptions
+    from lmi_backend.options.spec import Ignore, LmiOptions
+
 
 _ACCEPTANCE: Final = "per_request_spec_decode_metrics"
 """vLLM refuses it where nothing is drafted."""
@@ -47,8 +60,8 @@ def _finish(
         arguments["runner"] = "generate"
     if options[common.TASK] == "classify" and "convert" not in options.passthrough:
         arguments["convert"] = "classify"
-    if options[lora.ENABLE_LORA]:
-        arguments.setdefault("max_loras", lora.MAX_LORAS.default)
+    if options[ENABLE_LORA]:
+        arguments.setdefault("max_loras", MAX_LORAS.default)
     _choose_structure_backend(options, arguments, reasons)
     draft = arguments.get("speculative_config")
     if not draft:
@@ -58,7 +71,7 @@ def _finish(
     if "prompt_lookup_max" in draft or draft.get("model") == "[ngram]":
         draft.setdefault("method", "ngram")
         draft.pop("model", None)
-    if "num_speculative_tokens" not in draft and not options.is_set(speculative.SPECULATIVE_CONFIG):
+    if "num_speculative_tokens" not in draft and not options.is_set(SPECULATIVE_CONFIG):
         draft["num_speculative_tokens"] = _DRAFTED_TOKENS
         reasons.append(f"{_DRAFTED_TOKENS} drafted tokens: the default of LMI's guide")
 
@@ -309,8 +322,200 @@ FAST_PATHS: Final = Option(
     help="Make answers cheaper than vLLM's public ways do; they are the same (docs/engines.md).",
 )
 
-FURTHER: Final = (
-    *rows_in(lora),
-    *rows_in(chat),
-    *rows_in(speculative),
+
+_adapters: Final = ArgumentRows("adapters", "vllm")
+
+LORA_DTYPE: Final = _adapters("lora_dtype", float_type(), "Type of LoRA weights.", default="auto")
+ENABLE_LORA: Final = Option(
+    name="option.enable_lora",
+    kind=BOOL,
+    default=False,
+    scope="adapters",
+    engine_args={"vllm": "enable_lora", "trtllm": "enable_lora"},
+    plan_field="adapters",
+    help="Serve LoRA adapters from the model's adapters/ folder.",
+)
+MAX_LORAS: Final = Option(
+    name="option.max_loras",
+    kind=whole(1),
+    default=4,
+    scope="adapters",
+    engine_args={"vllm": "max_loras", "trtllm": "lora_config.max_loras"},
+    help="Adapters one engine step may mix.",
+)
+MAX_LORA_RANK: Final = Option(
+    name="option.max_lora_rank",
+    kind=whole(1),
+    default=16,
+    scope="adapters",
+    engine_args={"vllm": "max_lora_rank", "trtllm": "lora_config.max_lora_rank"},
+    help="Largest rank of an adapter.",
+)
+MAX_CPU_LORAS: Final = Option(
+    name="option.max_cpu_loras",
+    kind=whole(1),
+    default=0,
+    scope="adapters",
+    engine_args={"vllm": "max_cpu_loras", "trtllm": "lora_config.max_cpu_loras"},
+    help="Adapters cached on the host.",
+)
+FULLY_SHARDED_LORAS: Final = _adapters(
+    "fully_sharded_loras",
+    BOOL,
+    "Split all LoRA arithmetic over the tensor parallel devices.",
+    default=False,
+)
+ADAPTER_ROOTS: Final = Option(
+    name="option.adapter_roots",
+    kind=TEXT,
+    default="",
+    scope="adapters",
+    plan_field="adapter_roots",
+    help="Folders, separated by commas, from which adapters may be loaded while serving, in "
+    "addition to the folder of the model.",
+)
+ADAPTERS: Final = Option(
+    name="option.adapters",
+    kind=TEXT,
+    default="adapters",
+    scope="adapters",
+    plan_field="adapters",
+    help="Folder, relative to the model, whose sub-folders are adapters.",
+)
+LORA_MODULES: Final = Option(
+    name="option.lora_modules",
+    kind=ADAPTER_LIST,
+    default={},
+    scope="adapters",
+    plan_field="adapters",
+    help="Further adapters by name: a folder, relative to the model, or where vLLM runs a hub id. "
+    "Needs option.enable_lora.",
+)
+
+
+FRONT_END: Final = "front_end "
+"""How the plan field of an argument of the server begins; its name follows."""
+
+ENABLE_AUTO_TOOL_CHOICE: Final = Option(
+    name="option.enable_auto_tool_choice",
+    kind=BOOL,
+    default=False,
+    scope="chat",
+    plan_field=FRONT_END + "enable_auto_tool_choice",
+    help="Let the model decide whether to call a tool; needs option.tool_call_parser.",
+)
+TOOL_CALL_PARSER: Final = Option(
+    name="option.tool_call_parser",
+    kind=TEXT,
+    default="",
+    scope="chat",
+    plan_field=FRONT_END + "tool_call_parser",
+    help="vLLM's parser of the model's tool calls, such as hermes or llama3_json.",
+)
+CHAT_TEMPLATE: Final = Option(
+    name="option.chat_template",
+    kind=FREE_TEXT,
+    default="",
+    scope="chat",
+    plan_field=FRONT_END + "chat_template",
+    help="Chat template in place of the model's own: a file, relative to the model, or its text.",
+)
+CHAT_TEMPLATE_CONTENT_FORMAT: Final = Option(
+    name="option.chat_template_content_format",
+    kind=choice("auto", "string", "openai"),
+    default="auto",
+    scope="chat",
+    plan_field=FRONT_END + "chat_template_content_format",
+    help="Whether the template gets a message's content as a string or as OpenAI's parts.",
+)
+NORMALIZE: Final = Option(
+    name="option.normalize",
+    kind=BOOL,
+    default=True,
+    scope="embedding",
+    plan_field="normalize",
+    help="Scale embeddings to length 1.",
+)
+
+
+_key: Final = ArgumentRows("speculative", "vllm", "speculative_config.")
+
+SPECULATIVE_CONFIG: Final = ArgumentRows("speculative", "vllm")(
+    "speculative_config", JSON, "Speculative decoding, as vLLM's JSON object.", default={}
+)
+DRAFT_MODEL: Final = _key(
+    "speculative_draft_model",
+    TEXT,
+    "Draft model: hub id, local folder or s3:// prefix.",
+    to="model",
+    aliases=("option.speculative_model", "option.draft_model_id"),
+)
+LENGTH: Final = _key(
+    "speculative_length",
+    whole(1),
+    "Tokens the draft model proposes in a step.",
+    to="num_speculative_tokens",
+    aliases=("option.num_speculative_tokens", "option.spec_length"),
+)
+ROWS: Final[tuple[AnyOption, ...]] = (
+    _key(
+        "draft_model_tp_size",
+        whole(1),
+        "Tensor parallel degree of the draft model: 1, or that of the model.",
+        to="draft_tensor_parallel_size",
+        aliases=("option.speculative_draft_tensor_parallel_size",),
+    ),
+    _key(
+        "speculative_model_quantization",
+        TEXT,
+        "Quantisation of the draft model.",
+        to="quantization",
+    ),
+    _key(
+        "speculative_max_model_len",
+        whole(1),
+        "Longest sequence that is drafted for.",
+        to="max_model_len",
+    ),
+    _key("ngram_prompt_lookup_max", whole(1), "Longest n-gram looked up.", to="prompt_lookup_max"),
+    _key("ngram_prompt_lookup_min", whole(1), "Shortest n-gram looked up.", to="prompt_lookup_min"),
+    ArgumentRows("lmi-dist", "vllm")(
+        "record_acceptance_rate",
+        BOOL,
+        "Measure per request how many drafted tokens were accepted.",
+        default=False,
+        to="per_request_spec_decode_metrics",
+        convert=lambda is_wanted: "summary" if is_wanted else "none",
+    ),
+)
+
+
+LMI_DIST: Final = EngineSpec(
+    name="lmi-dist",
+    title="LMI-Dist",
+    order=1,
+    implementation=SPEC.implementation,
+    why_implementation="LMI-Dist was vLLM started by MPI",
+    rolling_batch="lmi-dist",
+    mpi_if_named=True,
+    scopes=("vllm", *SPEC.scopes),
+    utilization_option="option.gpu_memory_utilization",
+)
+
+_older: Final = ArgumentRows("lmi-dist", "vllm")
+
+LMI_DIST_UTILIZATION: Final = _older(
+    "gpu_memory_utilization",
+    number(0, 1),
+    "Share of a device's memory vLLM may take.",
+    default=0.0,
+    lmi_default=0.9,
+    env=("CUDA_MEMORY_FRACTION",),
+)
+ENABLE_PREFIX_CACHING: Final = _older(
+    "enable_prefix_caching",
+    BOOL,
+    "Keep KV-cache blocks of prompts that begin alike.",
+    default=False,
+    lmi_default=False,
 )

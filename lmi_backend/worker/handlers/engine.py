@@ -29,7 +29,7 @@ from lmi_backend.generation import (
     reports_error,
 )
 from lmi_backend.ipc.engine import Capabilities, EngineStats
-from lmi_backend.options.engine_spec import CUSTOM
+from lmi_backend.options.spec import CUSTOM
 from lmi_backend.worker.handlers import formatters
 from lmi_backend.worker.handlers.custom_code import (
     CustomCode,

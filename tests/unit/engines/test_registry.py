@@ -7,7 +7,7 @@ from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo import EchoEngine
 from lmi_backend.engines.registry import create_engine
 from lmi_backend.errors import ConfigurationError, OptionError
-from lmi_backend.options.engine_spec import SPECS, implementations
+from lmi_backend.options.spec import SPECS, implementations
 
 CONFIG = EngineConfig(model="")
 

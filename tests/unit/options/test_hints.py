@@ -1,8 +1,7 @@
 import pytest
 
 from lmi_backend.options.classification import status_of
-from lmi_backend.options.foreign_words import ALONE, MEANINGS, OPPOSITES
-from lmi_backend.options.hints import closest
+from lmi_backend.options.hints import ALONE, MEANINGS, OPPOSITES, closest
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import KEYS, live_keys
 

@@ -1,23 +1,48 @@
+"""Which arguments a release takes: installed, recorded or supposed."""
+
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lmi_backend.options import installation
-from lmi_backend.options.engine_spec import implementations
+from lmi_backend.errors import OptionError, PlanError
+from lmi_backend.options import LmiOptions, resolve_options
+from lmi_backend.options.properties import parse_properties
+from lmi_backend.options.releases import is_later
 from lmi_backend.options.signature import (
     NO_FLAG,
     TEXT_LIMIT,
     exact_signature,
     installed_signature,
     installed_version,
+    locate,
     other_signature,
+    planned_release,
+    plugins_in,
     recorded_signature,
     records,
+    release_and_why,
     shorten,
     signature,
+    signature_of,
 )
-from lmi_backend.options.versions import is_later
+from lmi_backend.options.spec import implementations
+from lmi_backend.plan import plan_model
+from lmi_backend.plan.hardware import Hardware
+
+
+def test_a_distribution_that_extends_the_package_is_a_plugin(tmp_path: Path) -> None:
+    entries = {
+        "vllm-0.33.0": "[vllm.general_plugins]\nlora = vllm.plugins.lora:register\n",
+        "other-1.0": "[console_scripts]\nvllm-other = other.main:main\n",
+        "vllm_neuron-0.24": "[vllm.platform_plugins]\nneuron = vllm_neuron:register\n",
+        "vllm_quant-1": "[a]\nb=c:d\n\n[vllm.general_plugins]\nq=vllmquant.x:y\n[e]\n",
+    }
+    for name, text in entries.items():
+        (tmp_path / f"{name}.dist-info").mkdir()
+        (tmp_path / f"{name}.dist-info" / "entry_points.txt").write_text(text, encoding="utf-8")
+    assert plugins_in("vllm", tmp_path / "vllm") == ("vllm_neuron", "vllm_quant")
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +51,7 @@ def _fresh_cache(tmp_path, monkeypatch):
     yield
     installed_signature.cache_clear()
     installed_version.cache_clear()
-    installation.locate.cache_clear()
+    locate.cache_clear()
 
 
 @pytest.fixture
@@ -203,7 +228,7 @@ def test_broken_interpreter(tmp_path, line):
 
 
 def test_silent_interpreter(tmp_path, monkeypatch):
-    monkeypatch.setattr(installation, "_SECONDS", 0.2)
+    monkeypatch.setattr("lmi_backend.options.signature._LOCATE_SECONDS", 0.2)
     assert installed_signature("vllm", _interpreter(tmp_path, "exec sleep 30")) is None
 
 
@@ -214,3 +239,40 @@ def test_talkative_interpreter(tmp_path, vllm):
 
 def test_a_long_text_is_cut():
     assert len(shorten("m" * 500)) == TEXT_LIMIT
+
+
+GPU = Hardware(devices=("0",), device_memory=80 << 30, host_memory=200 << 30)
+
+
+def options(release: str, *lines: str) -> LmiOptions:
+    text = "\n".join(["option.rolling_batch=vllm", "option.model_id=org/m", *lines])
+    found = resolve_options(parse_properties(text), {}, folder=Path("/none"))
+    return replace(found, supposed_release=release)
+
+
+def test_the_release_is_the_supposed_one_or_the_record_s(tmp_path: Path) -> None:
+    python = str(tmp_path / "none")
+    supposed, recorded = options("0.26.0"), options("")
+    assert planned_release(supposed, python).version == "0.26.0"
+    assert release_and_why(supposed, python) == "vLLM 0.26.0, as --engine-version says"
+    reason = f"the recorded release: {python} has none (--engine-version supposes another)"
+    assert release_and_why(recorded, python) == f"vLLM 0.32.0, {reason}"
+    past, now = signature_of(supposed, python), signature_of(recorded, python)
+    assert past
+    assert now
+    assert past.version == "0.26.0"
+    assert set(now.arguments) - set(past.arguments)
+    newer = signature_of(options("0.99.0"), python)
+    assert newer
+    assert set(newer.arguments) == set(now.arguments)
+
+
+def test_a_plan_for_a_supposed_release_says_so_and_judges_by_it() -> None:
+    plan = plan_model(options("0.26.0"), {}, hardware=GPU)
+    assert "planned for vLLM 0.26.0, as --engine-version says" in plan.notes
+    line = "option.kda_decode_backend=auto"
+    assert plan_model(options("", line), {}, hardware=GPU).config.passthrough
+    with pytest.raises(OptionError, match=r"is no argument of vllm 0\.26\.0; 0\.32\.0 has it"):
+        plan_model(options("0.26.0", line), {}, hardware=GPU)
+    with pytest.raises(PlanError, match=r"--engine-version 0\.9\.1: vLLM .* is too old"):
+        plan_model(options("0.9.1"), {}, hardware=GPU)

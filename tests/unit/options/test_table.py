@@ -11,10 +11,9 @@ from lmi_backend.cli import serve
 from lmi_backend.cli.help_texts import Parser
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.classification import status_of
-from lmi_backend.options.engine_spec import implementation_of
 from lmi_backend.options.hints import closest
-from lmi_backend.options.option import Option
 from lmi_backend.options.signature import recorded_signature
+from lmi_backend.options.spec import Option, implementation_of
 from lmi_backend.options.table import ENGINES, KEYS, VARIABLES, find_option, live_keys
 
 

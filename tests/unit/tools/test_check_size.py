@@ -13,7 +13,7 @@ ELIF = "def f():\n if a:\n  pass\n elif b:\n  pass\n elif c:\n  pass\n elif d:\n
 @pytest.mark.parametrize(
     ("name", "text", "what"),
     [
-        ("long.py", "\n" * 601, "file of 601 lines (600)"),
+        ("long.py", "\n" * 701, "file of 701 lines (700)"),
         ("f.py", "def f():\n" + " pass\n" * 50, "f: 51 lines (50)"),
         ("p.py", "def f(self, a, b, c, d, e, g, h): ...\n", "f: 7 positional parameters (6)"),
         ("deep.py", DEEP, "f: nested 4 deep (3)"),

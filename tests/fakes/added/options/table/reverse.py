@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from lmi_backend.options.engine_spec import EngineSpec, Implementation, Sizes
 from lmi_backend.options.kinds import BOOL
-from lmi_backend.options.option import Option
+from lmi_backend.options.spec import EngineSpec, Implementation, Option, Sizes
 
 SPEC: Final = EngineSpec(
     name="reverse",

@@ -1,4 +1,4 @@
-"""What needs the TensorRT backend is refused, with the way out."""
+"""Engines that TensorRT-LLM built ahead are refused, and what only builds them."""
 
 from pathlib import Path
 
@@ -6,11 +6,10 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import resolve_options
-from lmi_backend.options.engine_spec import SPECS
 from lmi_backend.options.properties import parse_properties
+from lmi_backend.options.spec import SPECS, Planned
 from lmi_backend.options.table import OPTIONS
-from lmi_backend.options.tensorrt_engines import REASON
-from lmi_backend.options.versions import Planned
+from lmi_backend.options.table.trtllm import REASON
 
 JUDGE = SPECS["trtllm"].implementation.judge
 BUILDING = [each.name for each in OPTIONS if each.scope == "trtllm" and each.reason == REASON]

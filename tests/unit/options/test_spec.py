@@ -1,4 +1,4 @@
-"""What an engine is stands once; tests/contract/test_added_engine.py adds one."""
+"""An engine is said once, and everything knows it."""
 
 import ast
 from collections import Counter
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lmi_backend
-from lmi_backend.options.engine_spec import COMMON_SCOPES, SPECS, implementations
+from lmi_backend.options.spec import COMMON_SCOPES, SPECS, implementations
 from lmi_backend.options.table import ENGINES, KEYS, OPTIONS
 
 PACKAGE = Path(lmi_backend.__file__).parent
