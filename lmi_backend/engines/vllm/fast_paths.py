@@ -36,8 +36,6 @@ COSTS: Final = FASTER | {
     "media": "bodies with http: URLs of media are refused; data: URLs have vLLM's own bounds",
     "short_errors": "an error that quotes a long text may take long",
     "asked_name": "answers have the first of the names of the model, not that of the request",
-    "whole_tool_calls": "a tool call that is cut is shown as text, and its finish reason may be "
-    "tool_calls",
     "prefill": "Anthropic's messages do not continue a last one of the assistant's",
 }
 """Each part, and the cost without it; those after `FASTER` change what is answered."""

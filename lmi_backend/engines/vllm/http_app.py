@@ -208,7 +208,6 @@ class HttpApp:
             runs_tools=bool(getattr(app.state.args, "tool_server", None)),
         )
         self._adapters = adapters
-        vllm_server.attach_tool_answers(app)
         vllm_server.attach_prefill(app)
         self._asked = AskedName(vllm_server.models(app), app.state.args.served_model_name)
         self._kinds = Kinds()
