@@ -56,7 +56,6 @@ NOT_OF_CLIENTS = {
     "engines/vllm/layouts.py": "an event of vLLM's",
     "engines/vllm/self_test.py": "an event of vLLM's",
     "engines/vllm/starting.py": "an option, and a file that a process of ours has written",
-    "engines/vllm/vllm_server.py": "what a model wrote, as long as its limit of tokens",
     "clients/anthropic.py": "an event of vLLM's",
     "clients/request.py": "fields whose values are not read, of an outline or a small body",
     "clients/lmi_reading.py": "an answer",
