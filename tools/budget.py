@@ -25,7 +25,7 @@ BUDGETS: Final = {
     "lmi_backend/deploy": 775,
     "lmi_backend/endpoint": 1_775,
     "lmi_backend/engines": 4_375,
-    "lmi_backend/engines/vllm": 8_200,
+    "lmi_backend/engines/vllm": 8_025,
     "lmi_backend/fetch": 550,
     "lmi_backend/frontend": 6_700,
     "lmi_backend/ipc": 1_650,
@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 3_125,
     "lmi_backend/triton": 1_400,
     "lmi_backend/worker": 3_150,
-    "tests": 78_450,
+    "tests": 78_375,
     "tools": 9_150,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

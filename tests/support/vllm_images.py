@@ -150,21 +150,21 @@ async def others() -> dict[str, str]:
         reader = VideoMediaIO(ImageMediaIO(), num_frames=-1)
         given = "data:video/jpeg;base64," + frames(count).decode()
         ended[f"{count} frames"] = await loaded(reader, given)
-    return ended | {"held": str(images.all_requests.taken)}
+    return ended | {"held": str(Pixels.held_by_all)}
 
 
 async def loaded(reader: Any, given: str) -> str:
     try:
         with images.charged():
             await names.MEDIA_CONNECTOR_REGISTRY.load("http").load_from_url_async(given, reader)
-            return str(images.all_requests.taken)
+            return str(Pixels.held_by_all)
     except Exception as error:  # noqa: BLE001
         return f"{type(error).__name__}: {error}"
 
 
 async def beside_others() -> list[str]:
     """Return how images ended while others hold all that there is, and once they do not."""
-    full = [Pixels(10_000, images.all_requests, str) for _ in range(images.TIMES - 1)]
+    full = [Pixels() for _ in range(images.TIMES)]
     for each in full:
         each.take(10_000)
     waiting = [asyncio.create_task(ended(way([HALF]))) for way in (by_tensor, by_body)]
@@ -174,7 +174,7 @@ async def beside_others() -> list[str]:
     full[1].close()
     outcomes += await asyncio.gather(*waiting)
     for _ in range(2):
-        Pixels(10_000, images.all_requests, str).take(10_000)
+        Pixels().take(10_000)
     images.WAIT_SECONDS = 0.1
     outcomes += [await ended(by_tensor([HALF])), await ended(by_body([HALF]))]
     return [*outcomes, await ended(answered())]

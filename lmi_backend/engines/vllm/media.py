@@ -12,16 +12,14 @@ import inspect
 import logging
 import os
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
 import aiohttp
 import psutil
-from yarl import URL
 
 from lmi_backend.engines.vllm import compat, images, names
 from lmi_backend.options.kinds import ANY_HOST, HOST_NAME, NEVER, read_network
@@ -99,7 +97,6 @@ def _is_never(address: IPv4Address | IPv6Address) -> bool:
 
 
 _MOST_REDIRECTS: Final = 5
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _SHOWN: Final = 100
 """Characters of a URL that its client reads in an error."""
 
@@ -116,36 +113,39 @@ def guard_media(hosts: Collection[str]) -> None:
     if os.environ.get("VLLM_MEDIA_CONNECTOR", "http") != "http":
         _log.warning("VLLM_MEDIA_CONNECTOR names other code, which keeps to %s as it likes", OPTION)
     connector = compat.subclass_of(names.MediaConnector, _Connector)
-    connector.rules = MediaRules(hosts, _own_addresses())
     connector.fetcher = compat.subclass_of(names.HTTPConnection, _Connection)()
-    connector.fetcher.rules = connector.rules
+    connector.fetcher.rules = MediaRules(hosts, _own_addresses())
     names.MEDIA_CONNECTOR_REGISTRY.register("http")(connector)
 
 
 class _Connector:
     """What a MediaConnector does besides vLLM's own work; the rules of hosts are ours."""
 
-    rules: MediaRules
     fetcher: Any
     allowed_local_media_path: object
-    allowed_media_domains: list[str]
 
     def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        if hasattr(self, "connection"):  # else NO_HOSTS stays
-            self.connection, self.allowed_media_domains = self.fetcher, []
+        own = {"connection": self.fetcher, "allowed_media_domains": []}
+        super().__init__(*given, **named | own)
 
     def load_from_url(self, url: str, media_io: Any, *given: Any, **named: Any) -> Any:
         """Return what a reader makes of a URL."""
-        _check(self.rules, url, self.allowed_local_media_path)
-        images.bound_reader(media_io)
-        return super().load_from_url(url, media_io, *given, **named)  # type: ignore[misc]
+        self._check(url)
+        with images.counted(media_io) as reader:
+            return super().load_from_url(url, reader, *given, **named)  # type: ignore[misc]
 
     async def load_from_url_async(self, url: str, media_io: Any, *given: Any, **named: Any) -> Any:
         """Return the same, without waiting for it."""
-        _check(self.rules, url, self.allowed_local_media_path)
+        self._check(url)
+        await images.wait_for_room()
         load = super().load_from_url_async  # type: ignore[misc]
-        return await images.load_bounded(media_io, lambda: load(url, media_io, *given, **named))
+        with images.counted(media_io) as reader:
+            return await load(url, reader, *given, **named)
+
+    def _check(self, url: str) -> None:
+        if url[:5].lower() == "file:" and not self.allowed_local_media_path:
+            problem = "only data: URLs are accepted; option.allowed_local_media_path names a folder"
+            raise _error(url, f"{problem} that files are read from")
 
 
 class _Connection:
@@ -167,12 +167,13 @@ class _Connection:
         allow_redirects: bool = True,
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """See vLLM's `HTTPConnection`."""
-        options: dict[str, Any] = {
-            "headers": self._headers(**(extra_headers or {})),
-            "timeout": aiohttp.ClientTimeout(total=timeout),
-            "allow_redirects": False,
-        }
-        return self._respond(url, options, _MOST_REDIRECTS if allow_redirects else 0)
+        return self._respond(
+            url,
+            headers=self._headers(**(extra_headers or {})),
+            timeout=aiohttp.ClientTimeout(total=timeout),
+            allow_redirects=allow_redirects,
+            max_redirects=_MOST_REDIRECTS + 1,
+        )
 
     def get_response(self, url: str, **_: Any) -> Any:
         """Refuse: vLLM's way without an event loop looks at no address."""
@@ -187,33 +188,10 @@ class _Connection:
 
     @asynccontextmanager
     async def _respond(
-        self, url: str, options: dict[str, Any], redirects: int
+        self, url: str, **options: Any
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         refused: list[str] = []
-        # A proxy of the environment would resolve names without our check; .netrc has passwords.
-        session = aiohttp.ClientSession(connector=self._connector(refused), trust_env=False)
-        async with session:
-            ask = partial(_ask, session, options, refused)
-            async with await self._follow(ask, url, redirects) as response:
-                yield response
 
-    async def _follow(
-        self,
-        ask: Callable[[URL], Awaitable[aiohttp.ClientResponse]],
-        url: str,
-        redirects: int,
-    ) -> aiohttp.ClientResponse:
-        address = _read_url(self.rules, url)
-        for _ in range(redirects + 1):
-            response = await ask(address)
-            target = response.headers.get("Location") if redirects else None
-            if target is None or response.status not in _REDIRECTS:
-                return response
-            response.close()
-            address = _read_url(self.rules, target, address)
-        raise _error(url, f"it redirects more than {redirects} times")
-
-    def _connector(self, refused: list[str]) -> aiohttp.TCPConnector:
         def make(info: Any) -> socket.socket:
             """Make the socket for one address, as the last thing before it is connected to."""
             family, kind, protocol, _, (address, *_) = info
@@ -222,54 +200,33 @@ class _Connection:
                 raise PermissionError(address)
             return socket.socket(family, kind, protocol)
 
-        return aiohttp.TCPConnector(socket_factory=make)
+        # A proxy of the environment would resolve names without our check; .netrc has passwords.
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(socket_factory=make),
+            middlewares=[self._look],
+            trust_env=False,
+        ) as session:
+            try:
+                response = await session.get(url, **options)
+            except aiohttp.ClientConnectionError as error:
+                if not refused:
+                    raise
+                problem = f"its host has no public address; {OPTION} must list the private one"
+                raise _error(url, problem) from error
+            except aiohttp.TooManyRedirects as error:
+                raise _error(url, f"it redirects more than {_MOST_REDIRECTS} times") from error
+            except (aiohttp.InvalidURL, aiohttp.RedirectClientError) as error:
+                raise _error(url, "it, or what it redirects to, is no http: URL") from error
+            async with response:
+                yield response
 
-
-async def _ask(
-    session: aiohttp.ClientSession, options: dict[str, Any], refused: list[str], address: URL
-) -> aiohttp.ClientResponse:
-    try:
-        return await session.get(address, **options)
-    except aiohttp.ClientConnectionError as error:
-        if not refused:
-            raise
-        problem = f"its host has no public address; {OPTION} must list the private one"
-        raise _error(str(address), problem) from error
-
-
-def _check(rules: MediaRules, url: str, folder: object) -> None:
-    """Refuse a URL at the first look.
-
-    Args:
-        folder: where files may come from; empty for nowhere.
-    """
-    scheme = url.partition(":")[0].lower()
-    if scheme == "data":
-        return
-    if scheme == "file":
-        if not folder:
-            problem = "only data: URLs are accepted; option.allowed_local_media_path names a folder"
-            raise _error(url, f"{problem} that files are read from")
-        return
-    _read_url(rules, url)
-
-
-def _read_url(rules: MediaRules, url: str, base: URL | None = None) -> URL:
-    """Return the very URL that is fetched: read twice, it could be two."""
-    if any(letter <= " " or letter in "\\\x7f" for letter in url):
-        raise _error(url, "it has a blank, a backslash or a control character")
-    try:
-        address = URL(url) if base is None else base.join(URL(url))
-        host = address.raw_host or ""
-    except ValueError as error:
-        raise _error(url, "it cannot be read") from error
-    if address.scheme not in ("http", "https"):
-        raise _error(url, "its scheme is none of data, http, https and file")
-    if address.raw_user is not None or address.raw_password is not None:
-        raise _error(url, "it has a user's name before its host")
-    if problem := rules.refusal(host):
-        raise _error(url, problem)
-    return address
+    async def _look(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Look at the host of a request, which a redirect may have named."""
+        if problem := self.rules.refusal(request.url.raw_host or ""):
+            raise _error(str(request.url), problem)
+        return await handler(request)
 
 
 def _error(url: str, problem: str) -> Exception:
