@@ -75,7 +75,7 @@ class Pixels:
 
     @property
     def has_room(self) -> bool:
-        """Whether it may begin: who holds some already continues, so that it ends."""
+        """Whether it may begin: who holds some already continues."""
         most = most_pixels()
         return most <= 0 or self._held > 0 or Pixels.held_by_all <= most * (TIMES - 1)
 
