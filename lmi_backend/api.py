@@ -21,7 +21,7 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.spec import default_engine
 from lmi_backend.options.table import ENGINES
 from lmi_backend.plan import plan_model
-from lmi_backend.plan.shown import without_secrets
+from lmi_backend.plan.engine_plan import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

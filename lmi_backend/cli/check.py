@@ -18,8 +18,8 @@ from lmi_backend.options.signature import query_if_unknown, release_and_why
 from lmi_backend.options.spec import Status
 from lmi_backend.options.table import find_option
 from lmi_backend.plan import EnginePlan, plan_model
-from lmi_backend.plan.custom import find_custom
-from lmi_backend.plan.together import plan_together
+from lmi_backend.plan.model_source import find_custom
+from lmi_backend.plan.multi_model import plan_together
 from lmi_backend.printable import printable, say
 from lmi_backend.redaction import Redactor
 

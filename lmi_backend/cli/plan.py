@@ -15,10 +15,10 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.signature import release_and_why
 from lmi_backend.options.spec import implementations
 from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.plan.engine_plan import without_secrets
 from lmi_backend.plan.memory_report import memory_lines
+from lmi_backend.plan.multi_model import plan_together
 from lmi_backend.plan.refusals import refuse_unserved
-from lmi_backend.plan.shown import without_secrets
-from lmi_backend.plan.together import plan_together
 from lmi_backend.printable import printable, say
 from lmi_backend.units import human_bytes
 

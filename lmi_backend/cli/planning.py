@@ -13,11 +13,15 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions, load_options, resolve_options
 from lmi_backend.options.releases import is_known, numbers
 from lmi_backend.plan import EnginePlan, plan_model
-from lmi_backend.plan.allocations import Allocation
-from lmi_backend.plan.hardware import MASK, Hardware, detect_hardware
-from lmi_backend.plan.known_gpus import KnownGpu, known_gpu
-from lmi_backend.plan.reservations import Reservations
-from lmi_backend.plan.together import plan_together
+from lmi_backend.plan.hardware import (
+    MASK,
+    Allocation,
+    Hardware,
+    KnownGpu,
+    detect_hardware,
+    known_gpu,
+)
+from lmi_backend.plan.multi_model import Reservations, plan_together
 from lmi_backend.printable import printable, say
 
 _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}

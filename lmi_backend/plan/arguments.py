@@ -1,17 +1,37 @@
-"""What the engine is given: its own arguments, from the options and the degrees."""
+"""What the engine is given: its own arguments, those of its HTTP server, and ports.
+
+Some arguments come from the options and the degrees. Others are handed on under the engine's own
+names. A port that an option gives to an engine is shared out to several workers on a machine.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.engine_config import ClientSettings, Dialect, EngineConfig
+from lmi_backend.errors import PlanError
+from lmi_backend.options import LmiOptions
+from lmi_backend.options.argument_types import json_of, value_of
+from lmi_backend.options.classification import LACKS, classify_unknown, turned
+from lmi_backend.options.signature import signature_of
 from lmi_backend.options.spec import NOTHING, PREFIX, AnyOption
-from lmi_backend.options.table import OPTIONS, find_option
+from lmi_backend.options.table import OPTIONS, find_option, vllm
+from lmi_backend.options.table import common as opt
+from lmi_backend.plan.model_source import CODE_FILE, Sources, find_adapters, handler_properties
+from lmi_backend.structures import StructureBounds
 
 if TYPE_CHECKING:
-    from lmi_backend.options import LmiOptions
+    from collections.abc import Iterator, Mapping
+
     from lmi_backend.options.spec import Implementation
-    from lmi_backend.plan.engine_plan import Explanation
-    from lmi_backend.plan.strategy import Degrees
+    from lmi_backend.plan.engine_plan import Degrees, Explanation
+    from lmi_backend.plan.hardware import Hardware
 
 
 def engine_arguments(
@@ -97,3 +117,219 @@ class _Arguments:
         if parent.setdefault(names[-1], value) != value:
             problem = f"contradicts {earlier.name}: both set {'.'.join(names)}"
             raise self.options.error(option, problem)
+
+
+EVENTS: Final = "kv_events_config"
+TRANSFERS: Final = ("kv_transfer_config", "ec_transfer_config")
+_ENDPOINTS: Final = {"endpoint": "tcp://*:5557", "replay_endpoint": None}
+"""Of vLLM's events of KV blocks, with their defaults."""
+_PORT: Final = re.compile(r"(tcp://.*:)([1-9]\d*)")
+# What names one worker among all, or is listened at: a second worker would be taken for the first.
+_OWN: Final = re.compile(
+    r"engine_id|(kv|http|handshake|notify|side_channel|bootstrap|zmq|\w*rpc)_port"
+)
+# Has such ports also where its configuration names none.
+_OWN_BY_DEFAULT: Final = frozenset({"P2pNcclConnector", "MoRIIOConnector"})
+
+
+def explain_ports(passthrough: Mapping[str, str], workers: int, report: Explanation) -> None:
+    """Say how ports are shared out, and refuse those that only one worker can have.
+
+    Raises:
+        PlanError: several workers would have one port of a connector, or one name.
+    """
+    if workers == 1:
+        return
+    for option in (name for name in TRANSFERS if name in passthrough):
+        own = next(_own_settings(json_of(passthrough[option])), None)
+        if own is not None:
+            raise PlanError(
+                f"option.{option}: {own} is one worker's own, and {workers} workers are planned; "
+                "accepted: one worker (gpu.maxWorkers=1, or option.tensor_parallel_degree=max)"
+            )
+        report.reasons.append(f"ports of option.{option}: each worker has its own, by its number")
+    events = _events(passthrough)
+    for endpoint in (events.get(name, default) for name, default in _ENDPOINTS.items()):
+        if isinstance(endpoint, str) and events and endpoint.startswith("ipc:"):
+            raise PlanError(
+                f"option.{EVENTS}: {workers} workers cannot publish at one socket, {endpoint}; "
+                "accepted: tcp://*:PORT (each worker uses the next port), or one worker"
+            )
+    if events:
+        report.reasons.append(
+            f"option.{EVENTS}: worker N publishes at the port of its endpoint plus N"
+        )
+
+
+def own_ports(config: EngineConfig, index: int) -> EngineConfig:
+    """Return the configuration of one of several workers, with ports of its own.
+
+    vLLM does the same for its data-parallel copies, which take a port each.
+
+    Args:
+        index: its number.
+    """
+    events, offset = _events(config.passthrough), index * copies(config)
+    if not index or not events:
+        return config
+    for name, default in _ENDPOINTS.items():
+        endpoint = events.get(name, default)
+        if isinstance(endpoint, str) and (found := _PORT.fullmatch(endpoint)):
+            events[name] = f"{found[1]}{int(found[2]) + offset}"
+    return replace(config, passthrough={**config.passthrough, EVENTS: json.dumps(events)})
+
+
+def copies(config: EngineConfig) -> int:
+    """Return how many data-parallel copies a worker has."""
+    return int(config.arguments.get("data_parallel_size", 1))
+
+
+def _events(passthrough: Mapping[str, str]) -> dict[str, Any]:
+    """Return how vLLM publishes what becomes of KV blocks; nothing where it does not."""
+    events = json_of(passthrough.get(EVENTS, ""))
+    is_on = isinstance(events, dict) and events.get("enable_kv_cache_events")
+    return events if is_on else {}
+
+
+def _own_settings(value: Any) -> Iterator[str]:
+    """Yield the names of settings, at any depth, that only one worker can have."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _own_settings(each)
+    if not isinstance(value, dict):
+        return
+    for name, setting in value.items():
+        if setting and _OWN.fullmatch(name):
+            yield name
+        if name == "kv_connector" and setting in _OWN_BY_DEFAULT:
+            yield str(setting)
+        yield from _own_settings(setting)
+
+
+_ON = ("true", "1")
+_GPUS_ALONE: Final = {
+    "enable_cumem_allocator": _ON,
+    "enable_eplb": _ON,
+    "enable_mamba_cache_stochastic_rounding": _ON,
+    "kda_prefill_backend": ("flashkda", "fused"),
+}
+"""Argument of vLLM to the texts at which it does not start on a CPU."""
+
+
+def passed_on(
+    options: LmiOptions, python: str, hardware: Hardware, report: Explanation
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return what the engine reads as text, and the arguments of its own HTTP server.
+
+    Raises:
+        OptionError: neither has such an argument, or it does not take the text, or not here.
+    """
+    known = signature_of(options, python)
+    texts: dict[str, str] = {}
+    served: dict[str, Any] = {}
+    for name, status in classify_unknown(options, python).items():
+        setting = options.passthrough[name]
+        if status.word == "refused":
+            raise setting.error(status.detail)
+        if not hardware.devices and setting.value.lower() in _GPUS_ALONE.get(name, ()):
+            raise setting.error("is refused by vLLM on a CPU", "another value, or GPUs")
+        if status.word != "passed":
+            report.notes.append(f"{setting} is ignored: {status.detail}")
+            continue
+        if LACKS in status.detail:
+            report.notes.append(f"{setting} is passed on as {status.detail}")
+        target, text = turned(known, name, setting.value)
+        if target != name and target in options.passthrough:
+            problem = f"contradicts {PREFIX}{target}: both set it"
+            raise setting.error(problem)
+        if known and target in known.server and target not in known.arguments:
+            served[target] = value_of(known.server[target].type, text)
+        else:
+            texts[target] = text
+    return texts, served
+
+
+def engine_config(
+    options: LmiOptions,
+    sources: Sources,
+    arguments: dict[str, Any],
+    passthrough: dict[str, str],
+    report: Explanation,
+    *,
+    served: Mapping[str, Any] = MappingProxyType({}),
+) -> EngineConfig:
+    """Return what the engine is built from.
+
+    Args:
+        served: arguments of its own HTTP server that the table does not have.
+
+    Raises:
+        OptionError: an option of the engine's own HTTP server cannot be used.
+    """
+    custom, adapters = sources.custom, find_adapters(options)
+    coded = [name for name, folder in adapters.items() if (Path(folder) / CODE_FILE).is_file()]
+    if coded and custom is None:
+        report.reasons.append(f"code of the model's adapters is run: {', '.join(coded)}")
+    runs_code = custom is not None or bool(coded)
+    return EngineConfig(
+        model=sources.model,
+        clients=ClientSettings(
+            dialect=_dialect(options, report),
+            output_formatter=options[opt.OUTPUT_FORMATTER],
+            openai_lines=options[opt.OPENAI_STREAMS] == "lines",
+            tgi_compat=options[opt.TGI_COMPAT],
+            is_embedding=options[opt.TASK] in opt.EMBEDDING,
+            normalize=options[vllm.NORMALIZE],
+            stop_by_id=options[opt.STOP_BY_ID],
+        ),
+        arguments=arguments,
+        passthrough=passthrough,
+        custom_file=custom.file if custom else "",
+        runs_code=runs_code,
+        sends_ids=options[opt.MIGRATION_TIMEOUT] != 0 and options[opt.MIGRATION_LIMIT] > 0,
+        custom_handler=options[opt.HANDLER],
+        properties=handler_properties(options) if runs_code else {},
+        front_end={**served, **_front_end(options)},
+        adapters=adapters,
+        fast_paths=options[vllm.FAST_PATHS],
+        structure_bounds=StructureBounds(
+            size=options[opt.MAX_STRUCTURE_SIZE],
+            choices=options[opt.MAX_STRUCTURE_CHOICES],
+            depth=options[opt.MAX_STRUCTURE_DEPTH],
+            repeats=options[opt.MAX_STRUCTURE_REPEATS],
+        ),
+    )
+
+
+def _front_end(options: LmiOptions) -> dict[str, Any]:
+    """Return the arguments of the engine's own HTTP server."""
+    arguments = {
+        option.plan_field.removeprefix(vllm.FRONT_END): options[option]
+        for option in OPTIONS
+        if option.plan_field.startswith(vllm.FRONT_END) and options.is_set(option)
+    }
+    template: str = arguments.get("chat_template", "")
+    # A template is no path, and may be longer than one can be: pathlib raises OSError then.
+    if template and os.path.isfile(file := options.folder / template):
+        arguments["chat_template"] = str(file.resolve())
+    elif template and "{" not in template:
+        problem = f"is neither a template nor a file (looked at {file})"
+        raise options.error(vllm.CHAT_TEMPLATE, problem)
+    if arguments.get("enable_auto_tool_choice") and not arguments.get("tool_call_parser"):
+        raise options.error(vllm.ENABLE_AUTO_TOOL_CHOICE, "needs option.tool_call_parser too")
+    return arguments
+
+
+def _dialect(options: LmiOptions, report: Explanation) -> Dialect:
+    asked = options[opt.LMI_DIALECT]
+    if asked != "auto":
+        return "legacy" if asked == "legacy" else "async"
+    if options.is_set(opt.ASYNC_MODE):
+        word = "async" if options[opt.ASYNC_MODE] else "not async"
+        report.reasons.append(f"LMI dialect: async_mode is {word}")
+        return "async" if options[opt.ASYNC_MODE] else "legacy"
+    names_engine = options[opt.ROLLING_BATCH] not in ("auto", "disable")
+    is_legacy = names_engine or options.is_set(opt.OUTPUT_FORMATTER) or options[opt.TGI_COMPAT]
+    dialect: Dialect = "legacy" if is_legacy else "async"
+    report.reasons.append(f"LMI dialect {dialect}: rolling_batch is {options[opt.ROLLING_BATCH]}")
+    return dialect

@@ -10,18 +10,19 @@ from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import find_option, vllm
 from lmi_backend.options.table import server as srv
-from lmi_backend.plan.known_gpus import gpu_of_memory
+from lmi_backend.plan.hardware import gpu_of_memory
 from lmi_backend.plan.memory_options import (
     adapter_slots,
+    cache_bytes,
     captured_sizes,
     context_ranks,
     copies,
     given_number,
     layer_partition,
     utilization,
+    weight_scale,
     without_encoders,
 )
-from lmi_backend.plan.number_sizes import cache_bytes, weight_scale
 from lmi_backend.plan.ranks import find_hosts
 from lmi_backend.plan.workers import host_workers
 from lmi_backend.sizing.adapters import UNSURE, adapter_bytes

@@ -1,17 +1,31 @@
-"""What we decided to run."""
+"""What we decided to run, and the same as it may be shown to people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from lmi_backend.engine_config import ClientSettings, EngineConfig, RequestLimits
-from lmi_backend.redaction import secrets_of
+from lmi_backend.redaction import Redactor, secrets_of, shown
 
 if TYPE_CHECKING:
     from lmi_backend.options.spec import Mode
     from lmi_backend.sizing.memory import MemoryEstimate
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Tensor and pipeline parallel degree, with what they leave for the KV cache."""
+
+    tensor: int
+    pipeline: int
+    memory: MemoryEstimate | None = None
+
+    @property
+    def size(self) -> int:
+        """Devices of one worker."""
+        return self.tensor * self.pipeline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,3 +204,22 @@ def _flat(group: _Group) -> Iterator[tuple[str, object]]:
             yield from _flat(value)
         else:
             yield each.name, value
+
+
+T = TypeVar("T")
+
+
+def without_secrets(plan: EnginePlan, environment: Mapping[str, str]) -> EnginePlan:
+    """Return a plan without the secrets in it, and without those of an environment."""
+    return _hidden(plan, Redactor(environment, plan.secrets()))
+
+
+def _hidden(group: T, redact: Redactor) -> T:
+    values = {each.name: getattr(group, each.name) for each in fields(group)}  # type: ignore[arg-type]
+    hidden = {
+        name: _hidden(value, redact)
+        if is_dataclass(value) and not isinstance(value, type)
+        else redact.each(shown(name, value))
+        for name, value in values.items()
+    }
+    return replace(group, **hidden)  # type: ignore[type-var]

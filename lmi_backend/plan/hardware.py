@@ -1,16 +1,384 @@
-"""What this machine offers: the accelerators and the memory a worker may be given."""
+"""What this machine offers: accelerators, memory, and what other models hold of them.
+
+GPUs are counted as CUDA counts them. Device nodes do not tell: a container with GPUs 4 and 5 of its
+node has /dev/nvidia4 and /dev/nvidia5. Linux on Windows has no such nodes at all. CUDA counts from
+0 in both.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+import subprocess
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from lmi_backend.plan.allocations import Allocation
-from lmi_backend.plan.gpus import PARTITION, Gpu, find_gpus
-from lmi_backend.plan.host_memory import host_memory
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.printable import printable
+from lmi_backend.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from lmi_backend.plan.engine_plan import Parallel
+
+
+@dataclass(frozen=True)
+class KnownGpu:
+    """One kind of GPU."""
+
+    gib: float
+    """Memory that CUDA or ROCm has of it, by a log; of some AMD's by their maker."""
+    capability: int = 0
+    """Compute capability, times ten; 0 of an AMD."""
+
+    @property
+    def memory(self) -> int:
+        """The same in bytes."""
+        return int(self.gib * GIB)
+
+    @property
+    def is_instinct(self) -> bool:
+        return not self.capability
+
+
+KNOWN_GPUS: Final = {
+    "V100-16GB": KnownGpu(15.77, 70),
+    "V100-32GB": KnownGpu(31.74, 70),
+    "T4": KnownGpu(14.56, 75),
+    "A100-40GB": KnownGpu(39.49, 80),
+    "A100-80GB": KnownGpu(79.25, 80),
+    "A10G": KnownGpu(22.06, 86),
+    "A40": KnownGpu(44.39, 86),
+    "RTX-A6000": KnownGpu(47.4, 86),
+    "RTX-3090": KnownGpu(23.56, 86),
+    "RTX-4090": KnownGpu(23.52, 89),
+    "L4": KnownGpu(22.04, 89),
+    "L40S": KnownGpu(44.39, 89),
+    "H100": KnownGpu(79.19, 90),
+    "H100-NVL": KnownGpu(93.1, 90),
+    "GH200": KnownGpu(94.5, 90),
+    "H200": KnownGpu(139.81, 90),
+    "B200": KnownGpu(178.35, 100),
+    "GB200": KnownGpu(184.31, 100),
+    "B300": KnownGpu(268.0, 103),
+    "RTX-5090": KnownGpu(31.36, 120),
+    "RTX-PRO-4500": KnownGpu(31.38, 120),
+    "RTX-PRO-6000": KnownGpu(94.97, 120),
+    "GB10": KnownGpu(119.63, 121),
+    "MI250": KnownGpu(63.9),
+    "MI300X": KnownGpu(191.69),
+    "MI325X": KnownGpu(255.6),
+    "MI355X": KnownGpu(287.5),
+}
+"""By their names, without their makers'."""
+_NEAR: Final = 15 * MIB
+"""Between what two logs of one kind of GPU say."""
+_MAKERS: Final = re.compile(r"^(nvidia|amd|tesla|instinct|geforce|[ _-])+", re.IGNORECASE)
+
+
+def known_gpu(name: str) -> KnownGpu:
+    """Return the GPU of a name: "H100", "NVIDIA L40S", "rtx 4090".
+
+    Raises:
+        ConfigurationError: none is known by it.
+    """
+    wanted = _plain(_MAKERS.sub("", name))
+    for each, found in KNOWN_GPUS.items():
+        if _plain(each) == wanted:
+            return found
+    accepted = ", ".join(KNOWN_GPUS)
+    raise ConfigurationError(f"--gpu {printable(name)}; accepted: {accepted}")
+
+
+def gpu_of_memory(memory: int) -> KnownGpu | None:
+    """Return the GPU that has just so many bytes; None where no log's figure is so near."""
+    near = (each for each in KNOWN_GPUS.values() if abs(each.memory - memory) < _NEAR)
+    return next(near, None)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+PARTITION: Final = "MIG-"
+"""How the UUID of a part of a divided GPU begins."""
+_TOOL: Final = "nvidia-smi"
+# Windows' Linux has it, outside of PATH.
+_FOLDERS: Final = ("/usr/lib/wsl/lib", "/usr/bin")
+_BASIC: Final = ("index", "uuid", "name", "memory.total")
+_LATER: Final = ("memory.reserved", "compute_cap", "driver_version", "mig.mode.current")
+"""What older drivers refuse to tell, and then the rest with it."""
+_PARTITION: Final = re.compile(r"^[ \t]+MIG .*\(UUID: (MIG-[^)\s]+)\)", re.MULTILINE)
+_GPU: Final = re.compile(r"^GPU \d+:.*\(UUID: (GPU-[^)\s]+)\)", re.MULTILINE)
+_UP: Final = re.compile(r"^[ \t]+Link \d+: [\d.]+ GB/s", re.MULTILINE)
+_SIZES: Final = re.compile(
+    r"<fb_memory_usage>\s*<total>(\d+) MiB</total>(?:\s*<reserved>(\d+) MiB)?"
+)
+"""MiB of a partition, in all and kept by the driver, in the tool's XML."""
+_NUMBER: Final = re.compile(r"\d{1,9}")
+_CAPABILITY: Final = re.compile(r"(\d{1,2})\.(\d)")
+_UNKNOWN: Final = "[N/A]"
+_NONE: Final = (_UNKNOWN, "N/A", "[Not Supported]")
+_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One device of CUDA's: a GPU, or a partition of one."""
+
+    name: str
+    """As CUDA_VISIBLE_DEVICES spells it."""
+    uuid: str = ""
+    product: str = ""
+    memory: int = 0
+    """Bytes that CUDA has of it; 0 if unknown."""
+    capability: int = 0
+    """Compute capability, times ten; 0 if unknown."""
+    driver: str = ""
+    links: int = -1
+    """NVLinks that are up; less than 0 if unknown."""
+    is_unified: bool = False
+    """Whether it has no memory but the host's."""
+
+
+def find_gpus() -> list[Gpu]:
+    """Return all GPUs that the driver reports, also those that CUDA_VISIBLE_DEVICES hides.
+
+    Indices are in the order of the bus (CUDA_DEVICE_ORDER=PCI_BUS_ID).
+    """
+    tool = shutil.which(_TOOL) or shutil.which(_TOOL, path=":".join(_FOLDERS))
+    rows = _rows(tool) if tool else []
+    # CUDA counts no partitions by itself, and only one is seen by index.
+    by_uuid = any(row[1].startswith(PARTITION) for row in rows)
+    return [_gpu(row[1] if by_uuid else str(index), row) for index, row in enumerate(rows)]
+
+
+def _gpu(name: str, row: list[str]) -> Gpu:
+    _, uuid, product, total, kept, capability, driver, links = row
+    version = _CAPABILITY.fullmatch(capability)
+    kept_mib = int(kept) if _NUMBER.fullmatch(kept) else 0
+    return Gpu(
+        name=name,
+        uuid=uuid,
+        product=product,
+        # The driver keeps some for itself, which older ones do not tell.
+        memory=(int(total) - kept_mib) * MIB if _NUMBER.fullmatch(total) else 0,
+        capability=int(version[1] + version[2]) if version else 0,
+        driver=driver if driver not in _NONE else "",
+        links=int(links) if _NUMBER.fullmatch(links) else -1,
+        is_unified=total in _NONE and not uuid.startswith(PARTITION),
+    )
+
+
+def _rows(tool: str) -> list[list[str]]:
+    """Return a row for each GPU, and for each partition in the place of its GPU."""
+    rows = _ask(tool, (*_BASIC, *_LATER))
+    if not rows:
+        rows = _ask(tool, _BASIC)
+        for field in _LATER if rows else ():
+            values = _ask(tool, (field,))
+            texts = [each for (each,) in values] or [_UNKNOWN] * len(rows)
+            rows = [[*row, text] for row, text in zip(rows, texts, strict=True)]
+    links = _by_gpu((tool, "nvlink", "--status")) if len(rows) > 1 else {}
+    divided = any(row[-1] == "Enabled" for row in rows)
+    listed = _by_gpu((tool, "-L")) if divided else {}
+    found = []
+    for *row, mode in rows:
+        up = str(len(_UP.findall(links[row[1]]))) if row[1] in links else _UNKNOWN
+        parts = _partitions(tool, row, listed.get(row[1], "")) if mode == "Enabled" else []
+        found += [[*each, up] for each in parts or [row]]
+    return found
+
+
+def _by_gpu(command: tuple[str, ...]) -> dict[str, str]:
+    """Return what follows the line of each GPU, by the UUID of the GPU."""
+    parts = _GPU.split(_output(command))
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _partitions(tool: str, row: list[str], listed: str) -> list[list[str]]:
+    """Return the partitions of a GPU; their memory is empty where the tool's XML has none."""
+    uuids = _PARTITION.findall(listed)
+    *parts, _ = _output((tool, "-q", "-x", "-i", row[1])).split("</mig_device>")
+    found = [_SIZES.search(part.rpartition("<mig_device>")[2]) for part in parts]
+    sizes = [each.groups("") for each in found if each]
+    if len(sizes) != len(uuids):
+        sizes = [("", "")] * len(uuids)
+    return [
+        [row[0], uuid, row[2], *size, *row[5:]] for uuid, size in zip(uuids, sizes, strict=True)
+    ]
+
+
+def _ask(tool: str, names: tuple[str, ...]) -> list[list[str]]:
+    """Return what the tool says of each GPU; nothing if it knows one of the fields not."""
+    output = _output((tool, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"))
+    rows = [[text.strip() for text in line.split(",")] for line in output.splitlines()]
+    return rows if all(len(row) == len(names) for row in rows) else []
+
+
+def _output(command: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, timeout=_SECONDS, check=True
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip("\n")
+
+
+_ROOT: Final = Path("/")
+
+
+class _Files(NamedTuple):
+    """How a version of Linux's control groups names the memory of a group."""
+
+    mount: str
+    limit: str
+    used: str
+    cached: str
+    """The entry of `memory.stat` that counts the cache of files that nobody has used lately."""
+    events: str
+    """The file that counts processes which the kernel has killed for want of memory."""
+
+
+# Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of Linux 6.1.
+_VERSION_2: Final = _Files(
+    "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "memory.events"
+)
+_VERSION_1: Final = _Files(
+    "sys/fs/cgroup/memory",
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "total_inactive_file",
+    "memory.oom_control",
+)
+_MACHINE: Final = "proc/vmstat"
+"""Counts them for the whole machine."""
+
+
+class HostMemory(NamedTuple):
+    """Bytes of memory, each 0 if unknown."""
+
+    total: int
+    """Of the machine, even where a container has a limit."""
+    available: int
+    """What this process may still take. What the kernel keeps of files counts as available."""
+
+
+def host_memory(root: Path = _ROOT) -> HostMemory:
+    """Return the machine's memory, and what is left of it, or of a container's limit."""
+    try:
+        lines = (root / "proc/meminfo").read_text("ascii").splitlines()
+        sizes = dict(line.split(":", 1) for line in lines)
+        total, available = (
+            int(sizes[name].removesuffix(" kB")) << 10 for name in ("MemTotal", "MemAvailable")
+        )
+    except (OSError, ValueError, KeyError):
+        return HostMemory(0, 0)
+    return HostMemory(total, max(0, min([available, *_left(root)])))
+
+
+def memory_kills(root: Path = _ROOT) -> int:
+    """Return how many processes of this container the kernel has killed for want of memory.
+
+    Where no group counts them, the machine does; 0 if that is not known either.
+    """
+    files = [folder / names.events for folder, names in _groups(root)]
+    for file in (*files, root / _MACHINE):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return int(
+                dict(line.split() for line in file.read_text("ascii").splitlines())["oom_kill"]
+            )
+    return 0
+
+
+def _left(root: Path) -> Iterator[int]:
+    """Yield what is left of the limit of each group that holds this process."""
+    for folder, files in _groups(root):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            limit = int((folder / files.limit).read_text("ascii"))  # "max" is no number
+            used = int((folder / files.used).read_text("ascii"))
+            lines = (folder / "memory.stat").read_text("ascii").splitlines()
+            counts = dict(line.split() for line in lines)
+            yield limit - used + int(counts[files.cached])
+
+
+def _groups(root: Path) -> Iterator[tuple[Path, _Files]]:
+    """Yield the folder of this process's group and of each group above it, of either version.
+
+    A container without a namespace for groups has the machine's path of its group, and that
+    group's files at the top: a folder that is not there is passed over.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            files = _VERSION_1 if controllers else _VERSION_2
+            own = PurePosixPath(path.lstrip("/"))
+            for group in (own, *own.parents):
+                yield root / files.mount / group, files
+
+
+_ROUNDING: Final = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """What one model holds."""
+
+    model: str
+    shares: Mapping[str, float]
+    """Device, as `identity` names it, to the share of its memory, at most 1."""
+
+    @classmethod
+    def of(cls, model: str, parallel: Parallel, gpus: Iterable[Gpu]) -> Allocation:
+        """Return what a planned model holds; nothing on a CPU."""
+        share, known = parallel.device_share, tuple(gpus)
+        devices = {device for group in parallel.device_groups for device in group}
+        return cls(
+            model=model,
+            shares={identity(device, known): share for device in devices} if share else {},
+        )
+
+
+def identity(device: str, gpus: Iterable[Gpu]) -> str:
+    """Return what identifies a device under any CUDA_VISIBLE_DEVICES: its UUID.
+
+    Its name, if the UUID is not known.
+    """
+    return next((gpu.uuid for gpu in gpus if gpu.name == device and gpu.uuid), device)
+
+
+def busy_devices(
+    devices: Collection[str], gpus: Iterable[Gpu], allocations: Iterable[Allocation], share: float
+) -> frozenset[str]:
+    """Return the devices that have less than a share left by others; none for a share of 0."""
+    if not share:
+        return frozenset()
+    known, held = tuple(gpus), tuple(allocations)
+    taken = {
+        device: sum(each.shares.get(identity(device, known), 0.0) for each in held)
+        for device in devices
+    }
+    return frozenset(device for device, sum_ in taken.items() if sum_ + share > 1 + _ROUNDING)
+
+
+def describe(
+    devices: Collection[str], gpus: Iterable[Gpu], allocations: Iterable[Allocation], wanted: float
+) -> str:
+    """Say who holds devices, "a holds 92% of GPU 0 and 1; 92% of a GPU is wanted"."""
+    known, texts = tuple(gpus), []
+    for each in allocations:
+        names = {device: each.shares.get(identity(device, known), 0.0) for device in devices}
+        held = sorted(device for device, share in names.items() if share)
+        if held:
+            most = max(names.values())
+            texts.append(f"model {each.model} holds {most:.0%} of GPU {', '.join(held)}")
+    return f"{'; '.join(texts)}; {wanted:.0%} of a GPU is wanted here"
+
 
 _DEVICE_NODE = re.compile(r"nvidia(\d+)")
 MASK = "CUDA_VISIBLE_DEVICES"

@@ -1,16 +1,20 @@
-"""What is expected of a device's memory, in the terms of vLLM's own log."""
+"""What takes the memory of a device: in sentences, and in the terms of vLLM's own log."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lmi_backend.plan.memory_options import uncounted_arguments
 from lmi_backend.sizing.step import BUFFERS_DEDUCTED, GRAPHS_DEDUCTED, Release
-from lmi_backend.units import GIB
+from lmi_backend.sizing.unread import uncounted
+from lmi_backend.units import GIB, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lmi_backend.plan.capacity import Capacity
     from lmi_backend.sizing.memory import MemoryEstimate
+
 
 _CAPACITY_IN_ONE_LINE: Release = (0, 28)
 _NAMES_THE_DEVICE: Release = (0, 30)
@@ -71,3 +75,54 @@ def _deductions(memory: MemoryEstimate, device_memory: int) -> Iterator[str]:
 def _gib(count: int) -> str:
     """Write bytes as vLLM does, "14.99"."""
     return f"{round(count / GIB, 2)}"
+
+
+def describe(capacity: Capacity, estimate: MemoryEstimate) -> list[str]:
+    """Say in sentences what takes the memory, and what fits."""
+    lines = []
+    if capacity.hardware.devices:
+        lines.append(
+            f"memory per device: {human_bytes(estimate.weights)} weights "
+            f"({capacity.facts.weight_source}), "
+            f"{human_bytes(estimate.step)} for a step, "
+            f"{human_bytes(max(estimate.kv_cache, 0))} KV cache; "
+            f"{human_bytes(capacity.budget)} usable, {capacity.utilization:.0%} of "
+            f"{human_bytes(capacity.hardware.device_memory)}"
+        )
+    if estimate.draft is not None:
+        lines.append(str(estimate.draft))
+    if capacity.hardware.devices:
+        lines += _uncertain(capacity)
+    tokens = estimate.num_tokens
+    if estimate.block_bytes and capacity.hardware.devices and capacity.counts_as_vllm:
+        least, most = estimate.token_range
+        lines.append(
+            f"KV cache, by what is not known for certain: between {least} and {most} tokens"
+        )
+        if not capacity.surely_fits(estimate):
+            lines.append(
+                "it may not start: by the lower of these not one request of the longest kind fits"
+            )
+    if estimate.block_bytes:
+        each = tokens // capacity.max_running
+        longest = f", or {estimate.concurrency:.1f} of {estimate.length}"
+        lines.append(
+            f"KV cache: {estimate.num_blocks} blocks of {estimate.block_size}, "
+            f"{tokens} tokens fit at once: {each} for each of {capacity.max_running} requests"
+            f"{longest if estimate.length > 1 else ''}"
+        )
+    return lines
+
+
+def _uncertain(capacity: Capacity) -> Iterator[str]:
+    """Yield what is not counted, and what is not written."""
+    if text := uncounted(capacity.facts.unread):
+        yield text
+    if name := capacity.facts.unknown_class:
+        yield f"{name} is no model_type that is known here: its size is read by the usual fields"
+    names = uncounted_arguments(capacity.options, capacity.release)
+    if capacity.counts_as_vllm and names:
+        yield f"not counted: what these options take or save: {', '.join(names)}"
+    if capacity.facts.assumed:
+        names = capacity.facts.assumed
+        yield f"config.json lacks {', '.join(names)}: the defaults of its class apply"

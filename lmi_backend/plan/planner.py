@@ -15,25 +15,23 @@ from lmi_backend.options.spec import CUSTOM
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm
-from lmi_backend.plan.allocations import busy_devices, describe
-from lmi_backend.plan.arguments import engine_arguments
+from lmi_backend.plan.arguments import engine_arguments, engine_config, explain_ports, passed_on
 from lmi_backend.plan.capacity import Capacity
-from lmi_backend.plan.clients import engine_config
-from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch
+from lmi_backend.plan.engine_plan import Degrees, EnginePlan, Explanation, Launch
+from lmi_backend.plan.hardware import busy_devices, describe
 from lmi_backend.plan.memory_options import copies, utilization
 from lmi_backend.plan.model_source import Sources, find_adapter_roots, find_sources
-from lmi_backend.plan.passed import passed_on
-from lmi_backend.plan.ports import explain_ports
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
 from lmi_backend.plan.refusals import refuse_dense_copies, refuse_unsupported
-from lmi_backend.plan.spares import SpareFacts, with_spares
-from lmi_backend.plan.strategy import Degrees, Strategy
+from lmi_backend.plan.strategy import Strategy
 from lmi_backend.plan.workers import (
+    SpareFacts,
     check_memory,
     cut_devices,
     load_side_by_side,
     scaling,
     usable_devices,
+    with_spares,
 )
 from lmi_backend.sizing.step import NEWEST
 from lmi_backend.units import MIB
@@ -42,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.plan.custom import CustomFile
     from lmi_backend.plan.hardware import Hardware
+    from lmi_backend.plan.model_source import CustomFile
     from lmi_backend.sizing.model_facts import ModelFacts
     from lmi_backend.sizing.step import Release
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.options import LmiOptions
+    from lmi_backend.plan.engine_plan import Degrees
     from lmi_backend.plan.hardware import Hardware
-    from lmi_backend.plan.strategy import Degrees
 
 _PROCESSES: Final = "mp"
 """The executor of vLLM that starts processes of its own."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options.table import common as opt
-from lmi_backend.plan.fit_report import describe
+from lmi_backend.plan.engine_plan import Degrees, Explanation
+from lmi_backend.plan.memory_report import describe
 from lmi_backend.sizing.degrees import divisors, valid_tensor_degrees
-from lmi_backend.sizing.memory import MemoryEstimate
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
@@ -18,23 +18,9 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.spec import EngineSpec
     from lmi_backend.plan.capacity import Capacity
-    from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.hardware import Hardware
+    from lmi_backend.sizing.memory import MemoryEstimate
     from lmi_backend.sizing.model_facts import ModelFacts
-
-
-@dataclass(frozen=True)
-class Degrees:
-    """Tensor and pipeline parallel degree, with what they leave for the KV cache."""
-
-    tensor: int
-    pipeline: int
-    memory: MemoryEstimate | None = None
-
-    @property
-    def size(self) -> int:
-        """Devices of one worker."""
-        return self.tensor * self.pipeline
 
 
 @dataclass

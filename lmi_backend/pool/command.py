@@ -15,7 +15,7 @@ from lmi_backend.ipc.environment import (
     TOKEN_VARIABLE,
 )
 from lmi_backend.options.spec import implementations
-from lmi_backend.plan.ports import TRANSFERS, copies
+from lmi_backend.plan.arguments import TRANSFERS, copies
 from lmi_backend.pool.mpirun import is_job_variable, mpirun, rendezvous
 from lmi_backend.private_folders import kernel_cache
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES

@@ -20,7 +20,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
 from lmi_backend.ipc.handshake import Handshakes
 from lmi_backend.options.spec import CUSTOM
-from lmi_backend.plan.host_memory import memory_kills
+from lmi_backend.plan.hardware import memory_kills
 from lmi_backend.pool.connection import POLL_SECONDS, Connection
 from lmi_backend.pool.diagnosis import likely_cause, with_root_cause
 from lmi_backend.pool.load_failure import LAST_LINES, LIKELY, kept

@@ -14,7 +14,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.handshake import BACKLOG
 from lmi_backend.options.spec import implementations
-from lmi_backend.plan.ports import own_ports
+from lmi_backend.plan.arguments import own_ports
 from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.launch import StartingWorker
 from lmi_backend.pool.process import WorkerProcess

@@ -17,7 +17,7 @@ import psutil
 from lmi_backend.endpoint.control import Draining, find_endpoints
 from lmi_backend.errors import ConfigurationError, UnavailableError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
-from lmi_backend.plan.reservations import Reservations
+from lmi_backend.plan.multi_model import Reservations
 from lmi_backend.pool.process import describe_exit
 from lmi_backend.printable import say
 from lmi_backend.repository.files import CONFIG
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from lmi_backend.plan.allocations import Allocation
+    from lmi_backend.plan.hardware import Allocation
     from lmi_backend.repository.restricted_apis import Restriction
     from lmi_backend.supervisor.installation import TritonServer
     from lmi_backend.supervisor.ports import Ports

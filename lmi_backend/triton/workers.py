@@ -22,9 +22,9 @@ from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.options import load_options
 from lmi_backend.options.spec import CUSTOM
 from lmi_backend.plan import plan_model
+from lmi_backend.plan.engine_plan import without_secrets
 from lmi_backend.plan.hardware import detect_hardware
-from lmi_backend.plan.reservations import Reservations
-from lmi_backend.plan.shown import without_secrets
+from lmi_backend.plan.multi_model import Reservations
 from lmi_backend.pool.pool import Pool
 from lmi_backend.pool.survivors import end_left_behind, memory_left_behind
 from lmi_backend.redaction import Redactor
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan import EnginePlan
     from lmi_backend.plan.hardware import Hardware
-    from lmi_backend.plan.reservations import Reservation
+    from lmi_backend.plan.multi_model import Reservation
     from lmi_backend.serving.request_state import Sink
 
 _log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from lmi_backend.ipc import messages as msg
-from lmi_backend.plan.host_memory import HostMemory
-from lmi_backend.plan.spares import SpareFacts
+from lmi_backend.plan.hardware import HostMemory
+from lmi_backend.plan.workers import SpareFacts
 from lmi_backend.pool import spares
 from lmi_backend.serving.renewal import Renewal
 from tests.contract.conftest import MPI, SPLIT

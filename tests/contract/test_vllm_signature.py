@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lmi_backend.options.signature import records
-from lmi_backend.plan.memory_fields import MEANINGS
+from lmi_backend.plan.memory_options import MEANINGS
 from tests.support.places import ROOT
 
 

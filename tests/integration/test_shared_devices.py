@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.plan.reservations import Reservations
+from lmi_backend.plan.multi_model import Reservations
 from lmi_backend.supervisor.processes import lives, stubs_of
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for

@@ -6,7 +6,7 @@ import pytest
 from lmi_backend.bounded_files import LARGEST, read_bounded
 from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.options import load_options
-from lmi_backend.plan.custom import find_custom
+from lmi_backend.plan.model_source import find_custom
 from lmi_backend.repository.files import read
 from lmi_backend.repository.record import RECORD, Record
 from lmi_backend.sizing.config_fields import read_config

@@ -8,7 +8,7 @@ import pytest
 
 from lmi_backend.migrate.fates import FAMILIES, FATES, gpus_of, what_it_has
 from lmi_backend.migrate.sources import PresentServer, read_sources
-from lmi_backend.plan.known_gpus import KNOWN_GPUS
+from lmi_backend.plan.hardware import KNOWN_GPUS
 
 
 def read(tmp_path: Path, *described: Any) -> PresentServer:

@@ -1,14 +1,19 @@
+"""What an engine is given, and what several workers of a machine cannot share."""
+
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lmi_backend.errors import OptionError
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
-from lmi_backend.plan.arguments import engine_arguments
-from lmi_backend.plan.engine_plan import Explanation
-from lmi_backend.plan.strategy import Degrees
+from lmi_backend.plan.arguments import engine_arguments, explain_ports, own_ports, passed_on
+from lmi_backend.plan.engine_plan import Degrees, Explanation
+from lmi_backend.plan.hardware import Hardware
+from tests.support.queried_engine import queried_release
 
 
 def arguments(text: str) -> dict[str, Any]:
@@ -103,3 +108,181 @@ def test_a_library_that_has_not_what_is_asked_is_refused() -> None:
     text = "option.guided_decoding_backend=outlines\noption.guided_decoding_"
     with pytest.raises(OptionError, match=r"backend=xgrammar or guidance"):
         arguments(f"{text}disable_any_whitespace=true")
+
+
+EVENTS = {"enable_kv_cache_events": True, "publisher": "zmq"}
+NIXL = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+
+
+def _config(events: dict[str, object], copies: int = 1) -> EngineConfig:
+    passthrough = {"kv_events_config": json.dumps(events), "max_lora_rank": "8"}
+    return EngineConfig(
+        model="m", passthrough=passthrough, arguments={"data_parallel_size": copies}
+    )
+
+
+@pytest.mark.parametrize(
+    ("events", "index", "copies", "expected"),
+    [
+        ({"endpoint": "tcp://*:5557"}, 0, 1, ("tcp://*:5557", None)),
+        ({"endpoint": "tcp://*:5557"}, 1, 1, ("tcp://*:5558", None)),
+        # Each data-parallel copy takes a port of its own.
+        ({"endpoint": "tcp://*:5557"}, 2, 4, ("tcp://*:5565", None)),
+        ({"replay_endpoint": "tcp://[::1]:9000"}, 3, 1, ("tcp://*:5560", "tcp://[::1]:9003")),
+        ({"endpoint": "tcp://*:0"}, 1, 1, ("tcp://*:0", None)),
+        ({"endpoint": "inproc://cache"}, 1, 1, ("inproc://cache", None)),
+    ],
+)
+def test_each_worker_publishes_at_a_port_of_its_own(
+    events: dict[str, object], index: int, copies: int, expected: tuple[str, str | None]
+) -> None:
+    config = own_ports(_config(EVENTS | events, copies), index)
+    published = json.loads(config.passthrough["kv_events_config"])
+    assert (published.get("endpoint", "tcp://*:5557"), published.get("replay_endpoint")) == expected
+    assert config.passthrough["max_lora_rank"] == "8"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON", "[]", "5", '{"endpoint": "tcp://*:1"}', "[" * 100_000]
+)
+def test_what_publishes_nothing_is_left_as_it_is(text: str) -> None:
+    config = EngineConfig(model="m", passthrough={"kv_events_config": text})
+    assert own_ports(config, 1) is config
+    explain_ports(config.passthrough, 2, why := Explanation())
+    assert why.reasons == []
+
+
+@pytest.mark.parametrize(
+    ("transfer", "named"),
+    [
+        ({"kv_connector": "P2pNcclConnector"}, "P2pNcclConnector"),
+        ({"kv_connector": "MoRIIOConnector"}, "MoRIIOConnector"),
+        ({**NIXL, "engine_id": "a"}, "engine_id"),
+        ({**NIXL, "kv_port": 21001}, "kv_port"),
+        ({**NIXL, "kv_connector_extra_config": {"http_port": "8100"}}, "http_port"),
+        (
+            {"kv_connector": "MultiConnector",
+             "kv_connector_extra_config": {"connectors": [NIXL, {"handshake_port": 1}]}},
+            "handshake_port",
+        ),
+        ({"kv_connector_extra_config": {"lmcache_rpc_port": "worker"}}, "lmcache_rpc_port"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("option", ["kv_transfer_config", "ec_transfer_config"])
+def test_what_only_one_worker_can_have_is_refused_for_several(
+    option: str, transfer: dict[str, object], named: str
+) -> None:
+    passthrough = {option: json.dumps(transfer)}
+    explain_ports(passthrough, 1, Explanation())
+    with pytest.raises(PlanError, match=rf"option\.{option}: {named} .* 3 workers.* accepted"):
+        explain_ports(passthrough, 3, Explanation())
+
+
+@pytest.mark.parametrize(
+    "transfer",
+    [NIXL, {**NIXL, "kv_port": 0}, {"kv_connector_extra_config": {"proxy_port": 30001}}],
+)
+def test_what_each_worker_has_by_its_number_is_said(transfer: dict[str, object]) -> None:
+    why = Explanation()
+    explain_ports({"kv_transfer_config": json.dumps(transfer)}, 2, why)
+    assert why.reasons == [
+        "ports of option.kv_transfer_config: each worker has its own, by its number"
+    ]
+
+
+def test_one_socket_is_not_several_workers() -> None:
+    events = json.dumps(EVENTS | {"endpoint": "ipc:///tmp/events"})
+    with pytest.raises(PlanError, match=r"2 workers cannot publish at one socket, ipc:///tmp"):
+        explain_ports({"kv_events_config": events}, 2, Explanation())
+
+
+@pytest.fixture
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    return queried_release(tmp_path, monkeypatch)
+
+
+def passed(python: str, *lines: str) -> tuple[dict[str, str], dict[str, object]]:
+    text = "\n".join(["option.rolling_batch=vllm", *lines])
+    options = resolve_options(parse_properties(text), {}, folder=Path("/none"))
+    return passed_on(options, python, Hardware(), Explanation())
+
+
+def test_arguments_of_the_engine_are_texts_and_those_of_its_server_values(python: str) -> None:
+    lines = {
+        "policy": "fcfs",
+        "reasoning_effort_map": '{"medium": "low"}',
+        "response_role": "bot",
+        "enable_log_deltas": "FALSE",
+        "max_log_len": "10",
+        "tags": "a, b",
+        "strict": "all",
+    }
+    texts, served = passed(python, *(f"option.{name}={text}" for name, text in lines.items()))
+    assert texts == {"policy": "fcfs"}
+    assert served == {
+        "reasoning_effort_map": {"medium": "low"},
+        "response_role": "bot",
+        "enable_log_deltas": False,
+        "max_log_len": 10,
+        "tags": ["a", "b"],
+        "strict": "all",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "turned"), [("true", "false"), ("TRUE", "false"), ("false", "true")]
+)
+def test_an_opposite_turns_the_argument_over(python: str, text: str, turned: str) -> None:
+    texts, _ = passed(python, f"option.disable_prefix_caching={text}")
+    assert texts == {"enable_prefix_caching": turned}
+    _, served = passed(python, f"option.disable_log_deltas={text}")
+    assert served == {"enable_log_deltas": turned == "true"}
+
+
+def test_a_flag_of_vllms_image_may_be_an_opposite(python: str) -> None:
+    environment = {"SM_VLLM_DISABLE_PREFIX_CACHING": ""}
+    options = resolve_options([], environment, folder=Path("/none"))
+    assert passed_on(options, python, Hardware(), Explanation()) == (
+        {"enable_prefix_caching": "false"},
+        {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (["option.engine_plugins=a"], "takes objects of vLLM 9.1.0, which no text here makes"),
+        (["option.middleware=a"], "is not supported: code in vLLM's own server is not run"),
+        (["option.disable_prefix_caching=maybe"], "accepted: true or false"),
+        (
+            ["option.disable_prefix_caching=true", "option.enable_prefix_caching=true"],
+            "contradicts option.enable_prefix_caching: both set it",
+        ),
+        (
+            ["option.disable_auto_tool_choice=true"],
+            "turns option.enable_auto_tool_choice off; accepted: that option",
+        ),
+        (["option.reasoning_effort_mat={}"], "did you mean option.reasoning_effort_map?"),
+        (["option.hidden=1"], "is set by vllm 9.1.0 itself, which has no flag"),
+    ],
+)
+def test_what_the_release_does_not_take_is_refused(
+    python: str, lines: list[str], problem: str
+) -> None:
+    with pytest.raises(OptionError, match=problem.replace("?", r"\?")):
+        passed(python, *lines)
+
+
+def test_what_only_a_newer_release_may_have_is_told() -> None:
+    """Where no engine is installed that could be asked, as on a laptop."""
+    environment = {"SM_VLLM_NONSENSE": "1", "SM_VLLM_RESPONSE_ROLE": "bot"}
+    text = "option.rolling_batch=vllm\noption.model_id=org/m\noption.bananas=3"
+    options = resolve_options(parse_properties(text), environment, folder=Path("/none"))
+    explanation = Explanation()
+    passed_on(options, "", Hardware(), explanation)
+    assert len(explanation.notes) == 2
+    for note, name in zip(
+        sorted(explanation.notes), ("SM_VLLM_NONSENSE=1", "option.bananas=3"), strict=True
+    ):
+        assert name in note
+        assert "does not have; a newer vllm has to accept it" in note

@@ -1,11 +1,274 @@
+"""What a machine offers: GPUs as drivers report them, by name and by mask, and memory."""
+
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
-from lmi_backend.plan.gpus import Gpu
-from lmi_backend.plan.hardware import detect_hardware, visible_gpus
-from lmi_backend.units import MIB
+from lmi_backend.cli.main import main
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.plan import hardware
+from lmi_backend.plan.hardware import (
+    KNOWN_GPUS,
+    Gpu,
+    HostMemory,
+    detect_hardware,
+    find_gpus,
+    gpu_of_memory,
+    host_memory,
+    known_gpu,
+    memory_kills,
+    visible_gpus,
+)
+from lmi_backend.units import GIB, MIB
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("H100", "H100"),
+        ("NVIDIA L40S", "L40S"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+        ("rtx pro 6000", "RTX-PRO-6000"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("a100 80GB", "A100-80GB"),
+    ],
+)
+def test_makers_and_spelling_do_not_matter(name: str, key: str) -> None:
+    assert known_gpu(name) is KNOWN_GPUS[key]
+
+
+def test_others_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match=r"--gpu K80; accepted: V100-16GB, V100-32GB, "):
+        known_gpu("K80")
+
+
+def test_memory_as_a_log_has_it_tells_the_kind() -> None:
+    assert gpu_of_memory(int(94.97 * GIB)) is KNOWN_GPUS["RTX-PRO-6000"]
+    assert gpu_of_memory(int(191.69 * GIB)) is KNOWN_GPUS["MI300X"]
+    assert gpu_of_memory(80 * GIB) is None
+    assert gpu_of_memory(0) is None
+
+
+def test_only_instincts_have_no_compute_capability() -> None:
+    assert {name for name, each in KNOWN_GPUS.items() if each.is_instinct} == {
+        "MI250", "MI300X", "MI325X", "MI355X",
+    }  # fmt: skip
+
+
+CONFIG = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+"intermediate_size": 14336, "max_position_embeddings": 8192, "torch_dtype": "bfloat16"}"""
+
+
+def planned(folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    folder.joinpath("config.json").write_text(CONFIG, encoding="utf-8")
+    folder.joinpath("serving.properties").write_text("option.rolling_batch=vllm\n", "utf-8")
+    assert main(["plan", str(folder), "--explain-memory", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_plan_is_made_for_a_named_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = planned(tmp_path, ["--gpu", "L40S"], capsys)
+    assert named == planned(tmp_path, ["--gpus", "1", "--gpu-memory", "44.39GiB"], capsys)
+    instinct = planned(tmp_path, ["--gpu", "MI300X"], capsys)
+    assert instinct == planned(tmp_path, ["--gpus", "1", "--gpu-memory", "191.69GiB"], capsys)
+    assert instinct != planned(tmp_path, ["--gpus", "1", "--gpu-memory", "191.6GiB"], capsys)
+
+
+BASIC = "index,uuid,name,memory.total"
+WHOLE = "0, GPU-a, NVIDIA A100-SXM4-40GB, 40960, 0, 8.0, 550.1, Disabled"
+DIVIDED = "1, GPU-b, NVIDIA A100-SXM4-40GB, 40960, 0, 8.0, 550.1, Enabled"
+LISTED = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-a)\\n\
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-b)\\n\
+  MIG 3g.20gb     Device  0: (UUID: MIG-c7384736-a75d)\\n\
+  MIG 3g.20gb     Device  1: (UUID: MIG-0a9f11f3-1c02)\\n"""
+PART = """\
+    <mig_device>
+      <index>{}</index>
+      <fb_memory_usage>
+        <total>20096 MiB</total>
+        <reserved>469 MiB</reserved>
+        <used>3 MiB</used>
+      </fb_memory_usage>
+    </mig_device>
+"""
+
+
+def test_gpus_are_counted_from_0(nvidia_smi: Callable[..., None]) -> None:
+    row = "NVIDIA H100 80GB HBM3, 81559, 469, 9.0, 550.54.15, Disabled"
+    nvidia_smi([f"0, GPU-a, {row}", f"1, GPU-b, {row}"])
+    first, second = find_gpus()
+    assert (first.name, second.name) == ("0", "1")
+    assert first.product == "NVIDIA H100 80GB HBM3"
+    assert (first.memory, first.capability, first.driver) == (81_090 * MIB, 90, "550.54.15")
+    assert not first.is_unified
+
+
+@pytest.mark.parametrize(
+    ("known", "rest", "memory", "capability"),
+    [
+        ("", "", 24_576, 0),
+        (",compute_cap", ", 12.0", 24_576, 120),
+        (",memory.reserved", ", 576", 24_000, 0),
+    ],
+)
+def test_an_old_driver_tells_what_it_knows(
+    nvidia_smi: Callable[..., None], known: str, rest: str, memory: int, capability: int
+) -> None:
+    nvidia_smi([f"0, GPU-a, A10, 24576{rest}"], known=BASIC + known)
+    (gpu,) = find_gpus()
+    assert (gpu.memory, gpu.capability, gpu.driver) == (memory * MIB, capability, "")
+
+
+@pytest.mark.parametrize(
+    ("xml", "memory"),
+    [
+        (PART.format(0) + PART.format(1), 19_627 * MIB),
+        # One that the list has is missing, or has no size.
+        (PART.format(0), 0),
+        (PART.format(0) + "<mig_device><index>1</index></mig_device>", 0),
+        ("", 0),
+    ],
+)
+def test_partitions_stand_in_the_place_of_their_gpu(
+    nvidia_smi: Callable[..., None], xml: str, memory: int
+) -> None:
+    """By their UUIDs, as each GPU then: CUDA takes just one of them otherwise."""
+    nvidia_smi([WHOLE, DIVIDED], listed=LISTED, xml=xml)
+    whole, *parts = find_gpus()
+    assert (whole.name, whole.memory) == ("GPU-a", 40_960 * MIB)
+    assert [gpu.name for gpu in parts] == ["MIG-c7384736-a75d", "MIG-0a9f11f3-1c02"]
+    assert all(gpu.memory == memory and not gpu.is_unified for gpu in parts)
+    assert {(gpu.product, gpu.capability) for gpu in parts} == {("NVIDIA A100-SXM4-40GB", 80)}
+
+
+def test_a_divided_gpu_without_parts_is_one_device(nvidia_smi: Callable[..., None]) -> None:
+    nvidia_smi([WHOLE, DIVIDED])
+    assert [gpu.name for gpu in find_gpus()] == ["0", "1"]
+
+
+def test_a_machine_without_the_tool_has_no_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(hardware, "_FOLDERS", (str(tmp_path),))
+    assert find_gpus() == []
+
+
+def test_a_tool_without_a_driver_tells_of_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho NVIDIA-SMI has failed; exit 9\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert find_gpus() == []
+
+
+def test_windows_linux_has_the_tool_outside_of_path_and_no_device_nodes(
+    nvidia_smi: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvidia_smi(["0, GPU-a, NVIDIA GeForce RTX 4090, 24564, [N/A], 8.9, 560.1, [N/A]"])
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(hardware, "_FOLDERS", (str(tmp_path),))
+    nodes = tmp_path / "dev"
+    nodes.mkdir()
+    (nodes / "dxg").touch()
+    found = detect_hardware({}, nodes=nodes)
+    assert (found.devices, found.device_memory) == (("0",), 24_564 * MIB)
+
+
+MIB = 1 << 20
+
+
+def machine(root: Path, groups: str, files: dict[str, str]) -> Path:
+    """Write the files of a machine of 8 GiB, 6 of them available, as Linux 6.1 writes them."""
+    files = {
+        "proc/meminfo": f"MemTotal: {8 * GIB >> 10} kB\nMemAvailable: {6 * GIB >> 10} kB\n",
+        "proc/self/cgroup": groups,
+        **files,
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def version_2(folder: str, limit: str) -> dict[str, str]:
+    """Return the files of a group that uses 300 MiB, 100 of them for files nobody uses."""
+    return {
+        f"{folder}/memory.max": f"{limit}\n",
+        f"{folder}/memory.current": f"{300 * MIB}\n",
+        f"{folder}/memory.stat": f"anon {200 * MIB}\ninactive_file {100 * MIB}\n",
+    }
+
+
+def version_1(folder: str, limit: int) -> dict[str, str]:
+    """Return the same group as the first version writes it."""
+    return {
+        f"{folder}/memory.limit_in_bytes": f"{limit}\n",
+        f"{folder}/memory.usage_in_bytes": f"{300 * MIB}\n",
+        f"{folder}/memory.stat": f"inactive_file 0\ntotal_inactive_file {100 * MIB}\n",
+    }
+
+
+WHOLE_MACHINE = HostMemory(8 * GIB, 6 * GIB)
+LIMITED = HostMemory(8 * GIB, 312 * MIB)
+V1 = "9:name=systemd:/\n4:cpu,memory:/docker/3f\n0::/\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "found"),
+    [
+        ("0::/\n", version_2("sys/fs/cgroup", f"{512 * MIB}"), LIMITED),
+        ("0::/\n", version_2("sys/fs/cgroup", "max"), WHOLE_MACHINE),
+        ("0::/a/b\n", version_2("sys/fs/cgroup/a", f"{512 * MIB}"), LIMITED),
+        ("0::/a\n", version_2("sys/fs/cgroup/a", "1"), HostMemory(8 * GIB, 0)),
+        (V1, version_1("sys/fs/cgroup/memory", 512 * MIB), LIMITED),
+        (V1, version_1("sys/fs/cgroup/memory/docker/3f", 512 * MIB), LIMITED),
+        # What the first version writes where there is no limit.
+        (V1, version_1("sys/fs/cgroup/memory", 9223372036854771712), WHOLE_MACHINE),
+        ("0::/\n", {}, WHOLE_MACHINE),
+        ("", {}, WHOLE_MACHINE),
+    ],
+)
+def test_the_limit_of_a_container_counts(
+    tmp_path: Path, groups: str, files: dict[str, str], found: HostMemory
+) -> None:
+    assert host_memory(machine(tmp_path, groups, files)) == found
+
+
+def test_this_machine_has_what_another_library_finds() -> None:
+    found, other = host_memory(), psutil.virtual_memory()
+    assert found.total == other.total
+    assert 0 < found.available <= found.total
+
+
+def test_a_system_without_these_files_is_unknown(tmp_path: Path) -> None:
+    assert host_memory(tmp_path) == HostMemory(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "count"),
+    [
+        ("0::/a/b\n", {"sys/fs/cgroup/a/b/memory.events": "oom 7\noom_kill 3\n"}, 3),
+        ("0::/a/b\n", {"sys/fs/cgroup/memory.events": "low 0\noom_kill 3\n"}, 3),
+        (V1, {"sys/fs/cgroup/memory/memory.oom_control": "under_oom 0\noom_kill 3\n"}, 3),
+        # Before Linux 4.13.
+        (V1, {"sys/fs/cgroup/memory/memory.oom_control": "under_oom 0\n"}, 0),
+        ("0::/\n", {"proc/vmstat": "nr_free_pages 5\noom_kill 3\n"}, 3),
+        ("", {}, 0),
+    ],
+)
+def test_the_kernel_counts_whom_it_kills(
+    groups: str, files: dict[str, str], count: int, tmp_path: Path
+) -> None:
+    assert memory_kills(machine(tmp_path, groups, files)) == count
+
 
 TWO = [Gpu(name="0", uuid="GPU-8f21"), Gpu(name="1", uuid="GPU-8f99")]
 

@@ -1,9 +1,13 @@
+"""Where a model's size is read from, that of its draft model too."""
+
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
@@ -129,3 +133,155 @@ def test_a_hub_model_without_a_config_is_left_to_vllm(tmp_path: Path) -> None:
     assert "the size of the model is not known: org/m: has no such file" in made.notes[-1]
     with pytest.raises(ConfigurationError, match="has no such file"):
         plan(f"option.rolling_batch=disable\n{text}", tmp_path, environment, "model")
+
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+    "torch_dtype": "bfloat16",
+}
+COUNTED = "draft model {}: counted: 2.8 GiB weights, the cache of 2 layer(s) and its steps"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    for folder, layers in (("", 32), ("small", 2), ("eagle", 2)):
+        config = {**LLAMA, "num_hidden_layers": layers, "num_nextn_predict_layers": 1}
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("speculation", "message"),
+    [
+        ('speculative_config={"model": "SMALL", "num_speculative_tokens": 3}', COUNTED),
+        ("speculative_draft_model=SMALL", COUNTED),
+        ('speculative_config={"model": "EAGLE"}', "draft model {}: counted: 832.0 MiB weights, "),
+        ('speculative_config={"method": "mtp"}', "1 MTP layer(s) of the model: counted: 480.0 MiB"),
+        ('speculative_config={"method": "deepseek_mtp"}', "1 MTP layer(s) of the model: counted"),
+        (
+            'speculative_config={"model": "org/none"}',
+            "draft model org/none: not counted: its weights and cache: org/none: config.json",
+        ),
+        (
+            'speculative_config={"model": "SMALL", "method": "medusa"}',
+            "draft model {}: not counted: the weights of a medusa",
+        ),
+        ('speculative_config={"method": "ngram", "prompt_lookup_max": 3}', ""),
+        ("ngram_prompt_lookup_max=3", ""),
+    ],
+)
+def test_what_is_counted_of_a_draft_model_is_said(
+    speculation: str,
+    message: str,
+    model: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    draft = model / ("eagle" if "EAGLE" in speculation else "small")
+    text = speculation.replace("SMALL", str(draft)).replace("EAGLE", str(draft))
+    (model / "serving.properties").write_text(f"option.{text}\n", encoding="utf-8")
+    machine = ("--gpus", "1", "--gpu-memory", "80GiB")
+    for form, words in (((), "because     "), (("--explain-memory",), "with the log: ")):
+        assert main(["plan", str(model), *machine, *form]) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if "counted:" in line]
+        assert len(lines) == bool(message)
+        assert "".join(lines).startswith(message and words + message.format(draft))
+
+
+def test_drafted_tokens_take_states_and_their_layer_blocks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a model whose layers with a state are three in four."""
+    config = {"model_type": "qwen3_5_text", "mtp_num_hidden_layers": 1, "dtype": "bfloat16"}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    tokens = []
+    for speculation in ("", '{"method": "mtp"}', '{"method": "mtp", "num_speculative_tokens": 5}'):
+        text = f"option.speculative_config={speculation}\n" if speculation else ""
+        (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
+        assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB", "--json"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        assert not speculation or "the cache of 1 layer(s)" in json.dumps(plan)
+        tokens.append(plan["memory"]["num_tokens"])
+    assert tokens == sorted(tokens, reverse=True)
+    assert len(set(tokens)) == 3
+
+
+def test_what_no_plan_counts_and_no_file_writes_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"model_type": "qwen3", "dtype": "bfloat16", "vocab_size": 151936}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    text = "option.enable_dbo=true\n"
+    (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
+    assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert "not counted: what these options take or save: enable_dbo" in output
+    assert "config.json lacks hidden_size, intermediate_size, num_attention_heads" in output
+    assert "the defaults of its class apply" in output
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("enable_dbo=true", "enable_dbo"),
+        ("enable_dbo=false", ""),
+        ("mamba_cache_mode=none", ""),
+        ('limit_mm_per_prompt={"image": 2}', "limit_mm_per_prompt"),
+        ("fully_sharded_loras=true", "fully_sharded_loras"),
+        ("max_num_queued_reqs=9", ""),
+        (
+            'speculative_config={"method": "ngram", "num_speculative_tokens": 2, '
+            '"prompt_lookup_max": 4, "parallel_drafting": true}',
+            "speculative_config.parallel_drafting",
+        ),
+    ],
+)
+def test_each_option_is_judged_for_memory(
+    text: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"model_type": "qwen3", "dtype": "bfloat16", "vocab_size": 151936}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (tmp_path / "serving.properties").write_text(f"option.{text}\n", encoding="utf-8")
+    assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert ("take or save: " in output) == bool(named)
+    assert (f"take or save: {named} " in output) == bool(named)
+
+
+def test_overridden_fields_are_those_that_are_planned_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As vLLM does it: configs inside are changed, everything else is replaced."""
+    text = {"model_type": "qwen3_5_text", "num_hidden_layers": 32, "dtype": "bfloat16"}
+    config = {"model_type": "qwen3_5", "text_config": text, "vision_config": {"depth": 2}}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+    def plan(overrides: str) -> dict[str, Any]:
+        line = f"option.hf_overrides={overrides}\n"
+        (tmp_path / "serving.properties").write_text(line, encoding="utf-8")
+        assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB", "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    whole, half = plan("{}"), plan('{"text_config": {"num_hidden_layers": 16}}')
+    assert half["memory"]["weights"] < 0.75 * whole["memory"]["weights"]
+    # A field of the outer config is none of the model's.
+    outside = plan('{"num_hidden_layers": 16, "rope_parameters": {"rope_type": "yarn"}}')
+    assert outside["memory"]["weights"] == whole["memory"]["weights"]
+    assert "hf_overrides" not in json.dumps(half["reasons"] + outside["reasons"])
+    assert "take or save: hf_overrides" in json.dumps(plan("a.function")["reasons"])
+    # Of weights on disk a part is left out, too.
+    index = json.dumps({"metadata": {"total_size": 40_000_000_000}, "weight_map": {}})
+    (tmp_path / "model.safetensors.index.json").write_text(index, encoding="utf-8")
+    sizes = [plan(f'{{"text_config": {{"num_hidden_layers": {n}}}}}') for n in (32, 16)]
+    assert sizes[1]["memory"]["weights"] < 0.75 * sizes[0]["memory"]["weights"]

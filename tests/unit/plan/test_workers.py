@@ -1,15 +1,18 @@
-"""Workers on partitions of divided GPUs: what their devices are is in test_strategy."""
+"""Workers on partitions of divided GPUs, and spares: what their devices are is in test_strategy."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lmi_backend.errors import PlanError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
-from lmi_backend.plan.engine_plan import EnginePlan
+from lmi_backend.plan.engine_plan import EnginePlan, Parallel
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
+from lmi_backend.plan.workers import SpareFacts
 from lmi_backend.units import GIB
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
@@ -52,3 +55,24 @@ def test_workers_load_side_by_side_where_the_host_carries_it(
     made = make_plan(options, {}, hardware, LLAMA_3_8B)
     assert made.launch.parallel_loading is expected
     assert any("side by side" in each for each in made.reasons) is (expected and not text)
+
+
+MEMORY: Any = SimpleNamespace(weights=5, kv_cache=2)
+FULL: Any = SimpleNamespace(weights=5, kv_cache=-1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "parallel", "loaded"),
+    [
+        (SpareFacts(MEMORY, 1, (), has_code=False), Parallel(), 7),
+        (SpareFacts(FULL, 1, (), has_code=False), Parallel(), 5),
+        (SpareFacts(MEMORY, 1, ("seed",), has_code=False), Parallel(tensor_parallel_degree=2), 14),
+        (SpareFacts(MEMORY, 1, (), has_code=False), Parallel(device_groups=(("0",),)), 0),
+        (SpareFacts(None, 1, (), has_code=False), Parallel(), 0),
+        (SpareFacts(MEMORY, 2, (), has_code=False), Parallel(), 0),
+        (SpareFacts(MEMORY, 1, ("kv_transfer_config",), has_code=False), Parallel(), 0),
+        (SpareFacts(MEMORY, 1, ("kv_events_config",), has_code=False), Parallel(), 0),
+    ],
+)
+def test_it_takes_no_device_and_no_port(facts: SpareFacts, parallel: Parallel, loaded: int) -> None:
+    assert facts.loaded_bytes(parallel) == loaded

@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import WorkerStartError
-from lmi_backend.plan.host_memory import HostMemory
+from lmi_backend.plan.hardware import HostMemory
 from lmi_backend.pool import spares
 from lmi_backend.pool.slot import Slot, SlotState
 from lmi_backend.pool.spares import Spares

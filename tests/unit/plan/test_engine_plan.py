@@ -1,9 +1,9 @@
-"""A plan that is shown has no secret in it, in whichever group it stands."""
+"""A plan as it may be shown to people."""
 
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from lmi_backend.plan.shown import without_secrets
+from lmi_backend.plan.engine_plan import without_secrets
 from tests.unit.plan.test_planner import plan
 
 TOKEN = "hf_" + "aBcDeFgHiJkLmNoPqRsTuV"
