@@ -25,9 +25,15 @@ from lmi_backend.plan.memory_options import (
 )
 from lmi_backend.plan.ranks import find_hosts
 from lmi_backend.plan.workers import host_workers
-from lmi_backend.sizing.adapters import UNSURE, adapter_bytes
 from lmi_backend.sizing.kv_layers import NO_LOCAL, NO_STATES
-from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, cache_layout, estimate_memory
+from lmi_backend.sizing.memory import (
+    UNSURE,
+    CacheKind,
+    MemoryEstimate,
+    adapter_bytes,
+    cache_layout,
+    estimate_memory,
+)
 from lmi_backend.sizing.step import AMPERE, HOPPER, NEWEST, Release, Step
 from lmi_backend.sizing.weights import DTYPE_BYTES
 from lmi_backend.units import GIB, MIB, human_bytes
@@ -38,7 +44,7 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.spec import Implementation
     from lmi_backend.plan.hardware import Hardware
-    from lmi_backend.sizing.kv_groups import KvLayout
+    from lmi_backend.sizing.kv_layout import KvLayout
     from lmi_backend.sizing.model_facts import ModelFacts
 
 _STEP_TOKENS = 2048

@@ -16,7 +16,7 @@ from lmi_backend.options.kinds import MOST_DEVICES
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import find_option, vllm
-from lmi_backend.sizing.adapters import AdapterSlots
+from lmi_backend.sizing.memory import AdapterSlots
 from lmi_backend.sizing.step import NEWEST
 from lmi_backend.sizing.weights import DTYPE_BYTES
 

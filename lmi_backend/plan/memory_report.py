@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lmi_backend.plan.memory_options import uncounted_arguments
+from lmi_backend.sizing.config_fields import uncounted
 from lmi_backend.sizing.step import BUFFERS_DEDUCTED, GRAPHS_DEDUCTED, Release
-from lmi_backend.sizing.unread import uncounted
 from lmi_backend.units import GIB, human_bytes
 
 if TYPE_CHECKING:

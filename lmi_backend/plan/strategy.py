@@ -9,7 +9,7 @@ from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.engine_plan import Degrees, Explanation
 from lmi_backend.plan.memory_report import describe
-from lmi_backend.sizing.degrees import divisors, valid_tensor_degrees
+from lmi_backend.sizing.model_facts import divisors, valid_tensor_degrees
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:

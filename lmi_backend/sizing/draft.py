@@ -14,7 +14,7 @@ from lmi_backend.sizing.weights import DTYPE_BYTES
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
-    from lmi_backend.sizing.kv_groups import KvLayout
+    from lmi_backend.sizing.kv_layout import KvLayout
     from lmi_backend.sizing.model_facts import ModelFacts
 
 COMPUTED: Final = "computed from config.json"

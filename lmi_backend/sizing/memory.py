@@ -4,22 +4,203 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.sizing.cache_sizes import cache_sizes
-from lmi_backend.sizing.compressed import compressed_layout
-from lmi_backend.sizing.draft import counted_draft, joins_layers
-from lmi_backend.sizing.kv_groups import KvLayout, kv_layout
-from lmi_backend.sizing.libraries import cuda_graphs, non_torch
-from lmi_backend.sizing.stage_weights import stage_weights
-from lmi_backend.sizing.step import NEWEST, Release, kept_buffers, peak_activation
-from lmi_backend.sizing.uncertainty import uncertainty
+from lmi_backend.sizing.draft import COMPUTED, counted_draft, joins_layers
+from lmi_backend.sizing.kv_layout import KvLayout, cache_sizes, compressed_layout, kv_layout
+from lmi_backend.sizing.quantization import MXFP4_BITS
+from lmi_backend.sizing.step import (
+    GRAPHS_DEDUCTED,
+    HOPPER,
+    INSTINCT_GRAPHS,
+    NEWEST,
+    Release,
+    cuda_graphs,
+    deducts_graphs,
+    graph_bytes,
+    kept_buffers,
+    non_torch,
+    peak_activation,
+)
+from lmi_backend.sizing.weights import DTYPE_BYTES
+from lmi_backend.units import GIB
 
 if TYPE_CHECKING:
     from lmi_backend.sizing.draft import Draft
     from lmi_backend.sizing.model_facts import ModelFacts
     from lmi_backend.sizing.step import Step
+
+
+_MODEL_BYTES: Final = 2
+"""Rotations of the positions are kept in the model's 16 bits."""
+_MARLIN: Final = (128, 256)
+"""Multiples to which vLLM widens MXFP4's experts, and their hidden vectors, for most kernels."""
+_TRITON: Final = (256, 1)
+"""The same for Triton's, which it took on Hopper."""
+_LAST_TRITON: Final[Release] = (0, 18)
+
+
+def stage_weights(
+    facts: ModelFacts, stages: list[int], tensor: int, step: Step, scale: float
+) -> list[int]:
+    """Return the bytes of weights on one device of each stage.
+
+    Most of a layer is split. Norms, routers and what makes latent vectors are whole on each device,
+    and of keys and values there are as many parts as KV heads. The rotations of all positions are
+    whole on each, too: for ten million they take 2.5 GiB.
+    """
+    matrix = float(facts.vocab_size * facts.hidden_size * DTYPE_BYTES.get(facts.dtype, 2))
+    matrices = matrix if facts.ties_embeddings else 2 * matrix
+    # Of tiny or oddly stored models the embeddings may seem larger than everything.
+    matrix *= min(1.0, facts.weight_bytes / matrices)
+    matrices = min(matrices, facts.weight_bytes)
+    layer = _layer_weights(facts, facts.weight_bytes - matrices, tensor, step) / facts.num_layers
+    sizes = [layers * layer for layers in stages]
+    sizes[0] += matrix / tensor
+    # A tied matrix is there once more if the head is on another device.
+    if not facts.ties_embeddings or len(stages) > 1:
+        sizes[-1] += matrix / tensor
+    rotations = (
+        0 if facts.is_mla else facts.max_position_embeddings * (facts.rotated or facts.head_dim)
+    )
+    taken = [math.ceil(size * scale) + rotations * _MODEL_BYTES for size in sizes]
+    if facts.draft is not None:
+        taken[-1] += math.ceil(facts.draft.weight_bytes / tensor)
+    return taken
+
+
+def _layer_weights(facts: ModelFacts, total: float, tensor: int, step: Step) -> float:
+    """Return the bytes on one device of all layers together."""
+    whole = min(facts.whole_bytes, total)
+    keys = min(facts.key_bytes, total - whole)
+    split = total - whole - keys + facts.unfolding_bytes + _expert_padding(facts, tensor, step)
+    return whole + keys / min(tensor, facts.num_kv_heads) + split / tensor
+
+
+def _expert_padding(facts: ModelFacts, tensor: int, step: Step) -> float:
+    """Return the bytes of all devices by which vLLM widens MXFP4's experts for its kernels."""
+    if facts.quantization != "mxfp4" or not facts.num_experts:
+        return 0
+    is_triton = step.capability // 10 == HOPPER // 10 and step.release <= _LAST_TRITON
+    widths, hiddens = _TRITON if is_triton else _MARLIN
+    width = facts.expert_intermediate_size / tensor
+    padded = math.ceil(width / widths) * widths * math.ceil(facts.hidden_size / hiddens) * hiddens
+    added = padded - width * facts.hidden_size
+    return 3 * facts.num_layers * facts.num_experts * added * tensor * MXFP4_BITS / 8
+
+
+_PLAIN_SHARE: Final = 0.01
+_QUANTISED_SHARE: Final = 0.05
+"""Of computed weights: which modules are left out of a quantisation is not always written."""
+_UNKNOWN_SHARE: Final = 0.1
+"""The same of a class that is not known here."""
+_LOGGED: Final = int(0.15 * GIB)
+"""Where many logs of the same kind of device and release are known."""
+_UNLOGGED: Final = GIB
+_ACTIVATION_SHARE: Final = 0.35
+_ENCODER_TOKENS: Final = 65536
+"""Parts of an image in an encoder's trial run, at most."""
+_ENCODER_WIDTHS: Final = 12
+_TOWER: Final = 1152
+"""The usual width of an encoder of images."""
+_TRANSIENTS: Final[Release] = (0, 26)
+"""From here on vLLM counts a trial run of gated delta nets among its graphs (vllm#50780)."""
+_LARGE_BLACKWELL: Final[range] = range(100, 110)
+_LARGE_GRAPHS: Final = 7 * GIB
+"""B200 and its like: two graphs of a kind are measured and multiplied (vllm#45178)."""
+_LOGGED_DEVICES: Final[range] = range(HOPPER, 100)
+_LAST_LOGGED: Final[Release] = GRAPHS_DEDUCTED
+
+
+def uncertainty(
+    facts: ModelFacts, step: Step, weights: int, taken: tuple[int, int]
+) -> tuple[int, int]:
+    """Return the bytes by which the cache may be smaller and larger than estimated.
+
+    Args:
+        facts: the model.
+        step: what is tried, and on what.
+        weights: their bytes on the device.
+        taken: bytes of the activations and of the graphs.
+    """
+    share = 0.0
+    if facts.weight_source == COMPUTED:
+        is_plain = not facts.quantization and not facts.vision_parameters
+        share = _PLAIN_SHARE if is_plain else _QUANTISED_SHARE
+        share = _UNKNOWN_SHARE if facts.unknown_class else share
+    found = int(weights * share)
+    is_logged = step.release < _LAST_LOGGED and step.capability in _LOGGED_DEVICES
+    is_usual = not facts.states.layers and not facts.vision_parameters and not step.is_instinct
+    if is_logged and is_usual:
+        return found + _LOGGED, found + _LOGGED
+    activations, graphs = taken
+    found += _UNLOGGED + int(_ACTIVATION_SHARE * activations) + graphs // 2
+    encoder = _ENCODER_TOKENS * _ENCODER_WIDTHS * _TOWER * 2 if facts.vision_parameters else 0
+    kept = 0 if deducts_graphs(facts, step) else graphs - graphs // 2
+    lacking = 0 if graphs else _maybe_deducted(facts, step)
+    if step.is_instinct:
+        # One model's logs say what the libraries and the graphs take there.
+        found += INSTINCT_GRAPHS
+    return found + encoder + lacking + _estimated(facts, step, taken), found + kept
+
+
+def _maybe_deducted(facts: ModelFacts, step: Step) -> int:
+    """Return what may be missing where the second runner deducts no graphs: a first compilation."""
+    if step.release < GRAPHS_DEDUCTED or deducts_graphs(facts, step):
+        return 0
+    return graph_bytes(facts, step, layers=facts.num_layers)
+
+
+def _estimated(facts: ModelFacts, step: Step, taken: tuple[int, int]) -> int:
+    """Return by how much more vLLM's own estimate of its graphs may be than they take."""
+    activations, graphs = taken
+    if not graphs:
+        return 0
+    found = graphs if facts.drafted_tokens else 0
+    if facts.states.delta is not None and step.release >= _TRANSIENTS:
+        found += activations
+    return found + (_LARGE_GRAPHS if step.capability in _LARGE_BLACKWELL else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterSlots:
+    """How many adapters a step may mix, and how large they may be."""
+
+    count: int
+    rank: int
+    bytes_each: int = 2
+    """Of a number."""
+
+
+UNSURE: Final = 0.15
+"""Of these bytes: three logs of one model have 9 % more for each slot than is counted."""
+
+
+def adapter_bytes(facts: ModelFacts, slots: AdapterSlots, *, tensor: int, pipeline: int) -> int:
+    """Return the bytes of a device for all slots: attention, MLPs, experts, and the vocabulary.
+
+    Each matrix has two of a low rank. Where the matrix is split by its output (queries, gates), the
+    first is whole on each device. Where it is split by its input (the results of attention and
+    MLP), the second is. A layer with a state counts as one with attention. Those of the embeddings
+    and of the head are whole on each device that has them.
+    """
+    hidden, split = facts.hidden_size, tensor
+    queries = facts.num_heads * facts.head_dim / split
+    keys = max(1, facts.num_kv_heads // split) * facts.head_dim
+    attention = 3 * hidden + queries + queries + 2 * keys + hidden
+    mlp = _gated(hidden, facts.intermediate_size / split) if facts.has_dense_layers else 0.0
+    expert = _gated(hidden, facts.expert_intermediate_size / split) if facts.num_experts else 0.0
+    layer = attention + max(mlp, facts.num_experts * expert)
+    layers = -(-facts.num_layers // pipeline)
+    ends = 2 if pipeline == 1 else 1
+    numbers = layers * layer + ends * (facts.vocab_size + hidden)
+    return int(numbers * slots.rank * slots.count * slots.bytes_each)
+
+
+def _gated(hidden: int, width: float) -> float:
+    """Return in- and outputs of an MLP's three matrices."""
+    return 2 * (hidden + width) + width + hidden
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lmi_backend.sizing.architectures import read_architectures, read_served_architectures
-from lmi_backend.sizing.attention_parameters import unfolding_bytes
-from lmi_backend.sizing.compressed import CompressedLayers, read_compressed_layers
-from lmi_backend.sizing.config_fields import ConfigFields, read_config
+from lmi_backend.sizing.config_fields import (
+    ConfigFields,
+    read_architectures,
+    read_config,
+    read_served_architectures,
+    unread_fields,
+)
 from lmi_backend.sizing.draft import COMPUTED, Draft
-from lmi_backend.sizing.experts import count_experts, expert_width, experts_per_token
 from lmi_backend.sizing.kv_layers import (
     NO_LOCAL,
     NO_STATES,
@@ -24,12 +27,15 @@ from lmi_backend.sizing.kv_layers import (
     read_state_layers,
     read_wide_attention,
 )
-from lmi_backend.sizing.layer_count import T5, count_layers, is_encoder_decoder
-from lmi_backend.sizing.layer_kinds import ATTENTION_FREE, feed_forwards, pruned_group
-from lmi_backend.sizing.mlp_width import PLAIN_MLP, mlp_width
-from lmi_backend.sizing.rotations import rotated_numbers
-from lmi_backend.sizing.towers import count_encoder_parameters
-from lmi_backend.sizing.unread import unread_fields
+from lmi_backend.sizing.kv_layout import CompressedLayers, read_compressed_layers
+from lmi_backend.sizing.layer_kinds import (
+    ATTENTION_FREE,
+    T5,
+    count_layers,
+    feed_forwards,
+    is_encoder_decoder,
+    pruned_group,
+)
 from lmi_backend.sizing.weights import (
     computed_weights,
     computes_in_8_bits,
@@ -37,8 +43,18 @@ from lmi_backend.sizing.weights import (
     keeps_cache_in_8_bits,
     quantization_config,
     quantization_method,
+    unfolding_bytes,
     weights_dtype,
     weights_on_disk,
+)
+from lmi_backend.sizing.widths import (
+    PLAIN_MLP,
+    count_encoder_parameters,
+    count_experts,
+    expert_width,
+    experts_per_token,
+    mlp_width,
+    rotated_numbers,
 )
 
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "attn_config.kv_n_heads",
@@ -297,3 +313,24 @@ def _max_positions(config: ConfigFields) -> int:
     return config.number(
         *names, "seq_length", "max_target_positions", "model_max_length", default=0
     )
+
+
+def valid_tensor_degrees(facts: ModelFacts, limit: int) -> list[int]:
+    """Return the tensor parallel degrees up to the limit that vLLM accepts.
+
+    Every device needs as many attention heads as the others. It also needs an equal share of the KV
+    heads. If there are fewer KV heads than devices, each is shared by equally many devices.
+    """
+    return [degree for degree in divisors(facts.num_heads, limit) if _accepts(facts, degree)]
+
+
+def divisors(number: int, limit: int) -> list[int]:
+    """Return the divisors of a number up to a limit, in their order."""
+    small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
+    return [each for each in sorted({*small, *(number // each for each in small)}) if each <= limit]
+
+
+def _accepts(facts: ModelFacts, degree: int) -> bool:
+    # The one latent vector of MLA is on every device.
+    kv_heads = facts.num_kv_heads
+    return facts.is_mla or kv_heads % degree == 0 or degree % kv_heads == 0

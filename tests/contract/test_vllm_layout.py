@@ -6,8 +6,8 @@ from itertools import product
 from typing import Any
 
 from lmi_backend.sizing.draft import Draft
-from lmi_backend.sizing.kv_groups import CacheSizes, KvLayout, kv_layout
 from lmi_backend.sizing.kv_layers import LocalAttention, StateLayers
+from lmi_backend.sizing.kv_layout import CacheSizes, KvLayout, kv_layout
 from lmi_backend.sizing.memory import CacheKind, with_draft
 from lmi_backend.sizing.step import Step
 from lmi_backend.units import GIB

@@ -14,12 +14,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from lmi_backend.sizing.adapters import UNSURE, AdapterSlots, adapter_bytes
 from lmi_backend.sizing.draft import mtp_layers
-from lmi_backend.sizing.libraries import cuda_graphs
-from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, estimate_memory
+from lmi_backend.sizing.memory import (
+    UNSURE,
+    AdapterSlots,
+    CacheKind,
+    MemoryEstimate,
+    adapter_bytes,
+    estimate_memory,
+)
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
-from lmi_backend.sizing.step import GRAPHS_DEDUCTED, Step
+from lmi_backend.sizing.step import GRAPHS_DEDUCTED, Step, cuda_graphs
 from lmi_backend.units import GIB
 from tests.support.places import ROOT
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.sizing.cache_sizes import cache_sizes
 from lmi_backend.sizing.config_fields import MissingFieldError
+from lmi_backend.sizing.kv_layout import cache_sizes
 from lmi_backend.sizing.memory import CacheKind, cache_layout, estimate_memory
 from lmi_backend.sizing.model_facts import read_model_facts
 from lmi_backend.sizing.step import Step

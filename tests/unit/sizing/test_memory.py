@@ -1,17 +1,22 @@
+"""What a device holds, what a LoRA adapter takes, and how sure that is."""
+
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.sizing.degrees import valid_tensor_degrees
+from lmi_backend.sizing.kv_layers import DeltaShape, StateLayers
 from lmi_backend.sizing.memory import (
+    AdapterSlots,
     CacheKind,
     MemoryEstimate,
+    adapter_bytes,
     cache_layout,
     estimate_memory,
+    uncertainty,
 )
-from lmi_backend.sizing.model_facts import ModelFacts
+from lmi_backend.sizing.model_facts import ModelFacts, valid_tensor_degrees
 from lmi_backend.sizing.step import Step
 from lmi_backend.units import GIB
 
@@ -266,3 +271,59 @@ def test_heads_decide_on_tensor_parallel_degrees(
 def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         estimate(**changes)
+
+
+@pytest.mark.parametrize(
+    ("slots", "factor"), [((1, 16, 2), 32), ((4, 64, 2), 512), ((1, 8, 4), 32)]
+)
+def test_slots_are_counted_by_rank_and_type(slots: tuple[int, int, int], factor: int) -> None:
+    count, rank, size = slots
+    found = adapter_bytes(
+        LLAMA_3_8B, AdapterSlots(count=count, rank=rank, bytes_each=size), tensor=1, pipeline=1
+    )
+    # 4 * 4096 in, 2 * 4096 + 2 * 1024 out of attention; three matrices of the MLP.
+    layer = 4 * 4096 + 2 * 4096 + 2 * 1024 + 3 * 4096 + 3 * 14336
+    ends = 2 * (LLAMA_3_8B.vocab_size + 4096)
+    assert found == (32 * layer + ends) * factor
+
+
+def test_split_devices_have_less_and_mixtures_more() -> None:
+    slots = AdapterSlots(count=4, rank=16)
+    whole = adapter_bytes(LLAMA_3_8B, slots, tensor=1, pipeline=1)
+    assert whole / 2 < adapter_bytes(LLAMA_3_8B, slots, tensor=2, pipeline=1) < whole
+    # Each stage has one end of the vocabulary.
+    assert adapter_bytes(LLAMA_3_8B, slots, tensor=1, pipeline=2) == whole // 2
+    mixture = replace(LLAMA_3_8B, num_experts=8, expert_intermediate_size=14336)
+    assert adapter_bytes(mixture, slots, tensor=1, pipeline=1) > 4 * whole
+
+
+LARGE_STEP = Step(tokens=8192, sequences=256, release=(0, 32), capability=90)
+TAKEN = (2 * GIB, GIB)
+DELTA = DeltaShape(key_heads=16, value_heads=32, key_dim=128, value_dim=128)
+
+
+def _less(facts: ModelFacts, step: Step) -> int:
+    return uncertainty(facts, step, 10 * GIB, TAKEN)[0]
+
+
+def _with_delta() -> ModelFacts:
+    return replace(LLAMA_3_8B, states=StateLayers(layers=24, delta=DELTA))
+
+
+def test_a_trial_run_of_gated_delta_nets_may_be_counted_among_graphs() -> None:
+    facts = _with_delta()
+    older = replace(LARGE_STEP, release=(0, 25))
+    assert _less(facts, LARGE_STEP) - _less(facts, older) == TAKEN[0]
+
+
+@pytest.mark.parametrize(("capability", "more"), [(90, 0), (100, 7), (103, 7), (120, 0)])
+def test_graphs_of_b200_and_its_like_may_be_estimated_far_too_high(
+    capability: int, more: int
+) -> None:
+    there = replace(LARGE_STEP, capability=capability)
+    assert _less(LLAMA_3_8B, there) - _less(LLAMA_3_8B, LARGE_STEP) == more * GIB
+
+
+def test_graphs_of_drafts_may_take_as_much_again() -> None:
+    drafting = replace(LLAMA_3_8B, drafted_tokens=2)
+    assert _less(drafting, LARGE_STEP) - _less(LLAMA_3_8B, LARGE_STEP) == TAKEN[1]

@@ -7,8 +7,8 @@ import pytest
 from lmi_backend.sizing.config_fields import ConfigFields
 from lmi_backend.sizing.memory import CacheKind, cache_layout
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
-from lmi_backend.sizing.parameters import count_parameters
 from lmi_backend.sizing.step import Step
+from lmi_backend.sizing.weights import count_parameters
 
 
 def decoder(architecture: str, model_type: str, *sizes: int, **more: Any) -> dict[str, Any]:

@@ -5,14 +5,16 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.sizing.libraries import FLOAT_KERNELS, cuda_graphs, non_torch
 from lmi_backend.sizing.step import (
     AMPERE,
+    FLOAT_KERNELS,
     Release,
     Step,
+    cuda_graphs,
     deducts_graphs,
     has_second_runner,
     kept_buffers,
+    non_torch,
     peak_activation,
 )
 from lmi_backend.units import GIB

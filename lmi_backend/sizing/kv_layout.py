@@ -1,4 +1,7 @@
-"""How vLLM lays out the cache: layers of a kind share blocks, and all blocks are of one size."""
+"""How vLLM lays out the cache: layers of a kind share blocks, and all blocks are of one size.
+
+DeepSeek-V4 keeps windows, compressed text, and what is still to be compressed.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,13 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.sizing.config_fields import read_architectures
+
 if TYPE_CHECKING:
+    from lmi_backend.sizing.config_fields import ConfigFields
     from lmi_backend.sizing.model_facts import ModelFacts
     from lmi_backend.sizing.step import Release, Step
+
 
 _CAPACITY_BY_CONCURRENCY: Final[Release] = (0, 20, 2)
 """From this release on "GPU KV cache size" is the maximum concurrency times the length."""
@@ -177,3 +184,111 @@ def _local_tokens(facts: ModelFacts, step: Step) -> int:
 def tokens_in_flight(step: Step) -> int:
     """Return the tokens of steps that overlap: what one still computes is not free yet."""
     return step.tokens * (2 if step.release >= _IN_FLIGHT else 1)
+
+
+_MODEL_BYTES: Final = 2
+"""Of a number of the states of convolutions, which have the model's 16 bits."""
+
+
+def cache_sizes(facts: ModelFacts, tensor: int, dtype_bytes: float) -> CacheSizes:
+    """Return what a layer takes for a token, or of a state for a sequence.
+
+    Args:
+        facts: the model.
+        tensor: devices each layer is split over.
+        dtype_bytes: bytes of a cached number of attention.
+    """
+    states, wide = facts.states, facts.wide
+    convolved = states.convolved + facts.drafted_tokens * states.channels
+    state = states.numbers * (states.bytes_each or _MODEL_BYTES) + convolved * _MODEL_BYTES
+    values = _values_per_device(facts, tensor)
+    full = 2 * wide.head_dim * max(1, wide.kv_heads // tensor) if wide else values
+    return CacheSizes(
+        token=values * dtype_bytes + facts.index_bytes,
+        full_token=full * dtype_bytes + facts.index_bytes,
+        state=math.ceil(state / tensor),
+    )
+
+
+def _values_per_device(facts: ModelFacts, tensor: int) -> int:
+    """Return the numbers a layer caches for one token on one device."""
+    if facts.is_mla:
+        # All heads read the same latent vector, so each device needs it whole.
+        return facts.kv_values_per_token_and_layer
+    per_head = facts.kv_values_per_token_and_layer // facts.num_kv_heads
+    return per_head * max(1, facts.num_kv_heads // tensor)
+
+
+_NAMES: Final = ("deepseek_v4", "deepseekv4")
+_BLOCK: Final = 256
+"""Tokens of a block of compressed text."""
+_WINDOW_BLOCK: Final = 64
+_VECTOR: Final = 584
+"""Bytes of a vector with its rotations and scales."""
+_ALIGNED: Final = 576
+_FEW, _MANY = 4, 128
+"""Tokens that a layer compresses into one."""
+
+
+@dataclass(frozen=True)
+class CompressedLayers:
+    """How many layers compress the text, and what they keep in addition."""
+
+    few: int
+    """Layers that compress four tokens into one, and have an indexer."""
+    many: int
+    """Layers that compress 128 tokens into one."""
+    index_bytes: int
+    """Of an indexer's compressed token."""
+
+
+def read_compressed_layers(config: ConfigFields, num_layers: int) -> CompressedLayers | None:
+    """Return these layers; None if the model is another."""
+    ratios = config.get("compress_ratios")
+    named = (config.text("model_type"), *read_architectures(config))
+    is_other = not any(name.lower().startswith(_NAMES) for name in named)
+    if is_other or not isinstance(ratios, list):
+        return None
+    own = ratios[:num_layers]
+    width = config.number("index_head_dim", default=128)
+    index = width + 4 * -(-width // 128)
+    return CompressedLayers(own.count(_FEW), own.count(_MANY), index)
+
+
+def compressed_layout(
+    facts: ModelFacts, compressed: CompressedLayers, step: Step, layers: int
+) -> KvLayout:
+    """Return the layout of the cache on a device with so many of the layers.
+
+    The layers' text shares a block; their windows are divided into groups that are no larger.
+    """
+    share = layers / facts.num_layers
+    few, many = (math.ceil(count * share) for count in (compressed.few, compressed.many))
+    vectors = _BLOCK // _FEW
+    of_few = _aligned(vectors * _VECTOR) + _aligned(vectors * compressed.index_bytes)
+    text = few * of_few + many * _aligned(_BLOCK // _MANY * _VECTOR)
+    window = _aligned(_WINDOW_BLOCK * _VECTOR)
+    block = max(text, window)
+    groups = math.ceil(layers * window / block)
+    flight = tokens_in_flight(step)
+    # Tokens wait for their compression: where it overlaps, twice as many.
+    waiting = [
+        (seen - 1 + flight, size)
+        for seen, size, count in ((2 * _FEW, 4, few), (_MANY, 8, many))
+        if count
+    ]
+    return KvLayout(
+        block_size=_BLOCK,
+        full_block=_BLOCK,
+        block_bytes=block,
+        full_groups=1 if text else 0,
+        local_groups=groups,
+        local_tokens=facts.local.window - 1 + flight,
+        local_block=_WINDOW_BLOCK,
+        further=tuple(waiting),
+        groups=groups + len(waiting) + 1,
+    )
+
+
+def _aligned(size: int) -> int:
+    return math.ceil(size / _ALIGNED) * _ALIGNED
