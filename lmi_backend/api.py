@@ -6,7 +6,6 @@ returned.
 
 from __future__ import annotations
 
-import argparse
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from lmi_backend.cli.check import examine
 from lmi_backend.cli.folders import LmiFolder, model_folder
 from lmi_backend.cli.options import OptionRow as Option
 from lmi_backend.cli.options import table
-from lmi_backend.cli.planning import hardware_of, options_of, release_of
+from lmi_backend.cli.planning import Machine, options_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.spec import default_engine
 from lmi_backend.options.table import ENGINES
@@ -39,22 +38,6 @@ __all__ = [
     "options",
     "plan",
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """The machine to plan for; what is left out is that of this one."""
-
-    gpus: int | None = None
-    """Of one node; 0 is a CPU."""
-    gpu: str | None = None
-    """Its kind, such as "L40S"."""
-    gpu_memory: str | None = None
-    """Of one GPU, such as "80GiB"."""
-    nodes: int | None = None
-    """That may share the model."""
-    engine_version: str = ""
-    """Release of the engine, such as "0.26.0" of vLLM."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,13 +104,8 @@ def check(folder: str | os.PathLike[str], machine: Machine | None = None) -> Che
     Raises:
         ConfigurationError: there is no model, or the machine makes no sense.
     """
-    given = _arguments(machine)
-    (found,) = examine(
-        [_model(folder)],
-        hardware_of(given),
-        release_of(given),
-        is_elsewhere=given.gpus is not None,
-    )
+    given = machine or Machine()
+    (found,) = examine([_model(folder)], given, given.hardware())
     rows = (found.redact.each(row) for row in found.rows)
     return Checked(
         model=found.name,
@@ -146,10 +124,10 @@ def plan(folder: str | os.PathLike[str], machine: Machine | None = None) -> Plan
     Raises:
         ConfigurationError: the model cannot be run on the machine.
     """
-    given = _arguments(machine)
-    found = options_of(_model(folder), release_of(given), is_elsewhere=given.gpus is not None)
+    given = machine or Machine()
+    found = options_of(_model(folder), given)
     made = plan_model(
-        found, os.environ, hardware=hardware_of(given), reach="config", say=lambda _: None
+        found, os.environ, hardware=given.hardware(), reach="config", say=lambda _: None
     )
     return _public(without_secrets(made, os.environ))
 
@@ -168,12 +146,6 @@ def options(engine: str = "") -> tuple[Option, ...]:
 def _model(folder: str | os.PathLike[str]) -> LmiFolder:
     found = model_folder(Path(folder))
     return LmiFolder(found.resolve().name, found)
-
-
-def _arguments(machine: Machine | None) -> argparse.Namespace:
-    found = machine or Machine()
-    gpus = 1 if found.gpu and found.gpus is None else found.gpus
-    return argparse.Namespace(**vars(found) | {"gpus": gpus})
 
 
 def _public(made: EnginePlan) -> Plan:

@@ -1,18 +1,88 @@
-"""Arguments that several commands take."""
+"""What the commands share: help with examples and exit statuses, and arguments of several."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable, Collection
-from typing import Any, Final
+import difflib
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, NoReturn
 
+from lmi_backend.printable import printable
 from lmi_backend.supervisor.ports import Ports
 
 _HTTP_PORT: Final = 8000
 _GRPC_PORT: Final = 8001
 _METRICS_PORT: Final = 8002
 DEFAULT_URL: Final = f"http://127.0.0.1:{_HTTP_PORT}"
+_USUAL: Final = {
+    0: "it was done",
+    1: "it failed",
+    2: "an argument, an option or the environment is wrong",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Adds examples and exit statuses to its help, and says what may have been meant.
+
+    Args:
+        examples: command lines.
+        statuses: meanings of exit statuses, where they differ from the usual ones.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        examples: Sequence[str] = (),
+        statuses: Mapping[int, str] = {},
+        **more: Any,
+    ) -> None:
+        super().__init__(*args, **{"formatter_class": Formatter, **more})
+        self.examples, self.statuses = examples, dict(sorted({**_USUAL, **statuses}.items()))
+        if examples:
+            lines = ["examples:", *(f"  {each}" for each in examples), "", "exit status:"]
+            lines += [f"  {status}  {meaning}" for status, meaning in self.statuses.items()]
+            self.epilog = "\n".join(lines)
+
+    def error(self, message: str) -> NoReturn:
+        """Write a usage error, with the nearest name that is accepted."""
+        super().error(f"{message}{_meant(message, self)}")
+
+
+class Formatter(argparse.HelpFormatter):
+    """Wraps texts of one line."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return "".join(f"{indent}{line}\n" for line in text.splitlines()).rstrip("\n")
+        return super()._fill_text(text, width, indent)
+
+
+def _meant(message: str, parser: argparse.ArgumentParser) -> str:
+    """Return what the user may have meant by an argument that is not accepted."""
+    _, _, choice = message.partition("invalid choice: '")
+    word, is_choice, accepted = choice.partition("' (choose from ")
+    if is_choice:
+        words = [each.strip(" '") for each in accepted.rstrip(")").split(",")]
+        near = difflib.get_close_matches(word, words, 1)
+    elif found := re.search(r"unrecognized arguments: (--[\w-]+)", message):
+        options = list(_options(parser))
+        if found[1] in options:
+            return "; other commands have it: see --help of this one"
+        near = difflib.get_close_matches(found[1], options, 1)
+    else:
+        near = []
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the options of a parser and of the commands below it."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _options(below)
 
 
 def add_url(parser: argparse.ArgumentParser) -> None:
@@ -68,9 +138,24 @@ def comma_list(text: str, accepted: Collection[str]) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in accepted:
-            message = f"{name!r} is unknown; accepted: {', '.join(accepted)}"
-            raise argparse.ArgumentTypeError(message)
+            raise not_accepted(name, ", ".join(accepted))
     return names
+
+
+def not_accepted(text: str, accepted: str) -> argparse.ArgumentTypeError:
+    """Return the error for a value that an option does not take."""
+    return argparse.ArgumentTypeError(f"{printable(text)}; accepted: {accepted}")
+
+
+def matching(form: re.Pattern[str], what: str) -> Callable[[str], str]:
+    """Return what reads a text that matches, for `add_argument`; an empty text is the default."""
+
+    def read(text: str) -> str:
+        if not text or form.fullmatch(text):
+            return text
+        raise not_accepted(text, what)
+
+    return read
 
 
 def number(kind: Callable[[str], Any], least: float, most: float) -> Callable[[str], Any]:
@@ -80,7 +165,7 @@ def number(kind: Callable[[str], Any], least: float, most: float) -> Callable[[s
         with contextlib.suppress(ValueError):
             if least <= (value := kind(text)) <= most:
                 return value
-        raise argparse.ArgumentTypeError(f"{text}: accepted: {least:g} to {most:g}")
+        raise not_accepted(text, f"a number, {least:g} to {most:g}")
 
     return read
 

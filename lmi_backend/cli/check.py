@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from lmi_backend.cli.folders import LmiFolder, add_path, models_at
-from lmi_backend.cli.planning import add_hardware, hardware_of, release_of
+from lmi_backend.cli.planning import Machine, add_machine, machine_of
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options import LmiOptions, examine_options
 from lmi_backend.options.classification import classify_unknown
@@ -49,18 +49,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_path(parser, "folder with serving.properties")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    add_hardware(parser)
+    add_machine(parser)
     parser.set_defaults(run=_check)
 
 
 def _check(arguments: argparse.Namespace) -> int:
     models = models_at(arguments, os.environ)
-    hardware = hardware_of(arguments)
-    release, is_elsewhere = release_of(arguments), arguments.gpus is not None
-    examined = examine(models, hardware, release, is_elsewhere=is_elsewhere)
+    machine = machine_of(arguments)
+    hardware = machine.hardware()
+    examined = examine(models, machine, hardware)
     queried = [_query(each.options) for each in examined]
     if any(queried):
-        examined = examine(models, hardware, release, is_elsewhere=is_elsewhere)
+        examined = examine(models, machine, hardware)
     if arguments.json:
         rows = [each.as_dict() for each in examined]
         text = json.dumps(rows if len(rows) > 1 else rows[0], indent=2)
@@ -122,14 +122,12 @@ class Examined:
         }
 
 
-def examine(
-    models: Sequence[LmiFolder], hardware: Hardware, release: str, *, is_elsewhere: bool
-) -> list[Examined]:
+def examine(models: Sequence[LmiFolder], machine: Machine, hardware: Hardware) -> list[Examined]:
     """Return what becomes of each setting of models that share a machine."""
     read: dict[str, tuple[LmiOptions, _Settings, list[str]]] = {}
     for model in models:
         options, errors = examine_options(model.folder, os.environ)
-        options = replace(options, supposed_release=release, is_elsewhere=is_elsewhere)
+        options = machine.supposed(options)
         settings = _classify(options)
         passed = set(map(id, options.passthrough.values()))
         refused = (

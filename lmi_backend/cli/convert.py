@@ -1,4 +1,4 @@
-"""Commands that write for Triton: render, convert, install-backend."""
+"""Commands that write for Triton: convert, install-backend."""
 
 from __future__ import annotations
 
@@ -9,33 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from lmi_backend.cli.aliases import add_clients, model_names
-from lmi_backend.cli.folders import LmiFolder, find_models, model_folder
-from lmi_backend.cli.planning import add_hardware, hardware_of, release_of, served_plan
+from lmi_backend.cli.folders import LmiFolder, find_models
+from lmi_backend.cli.planning import Machine, add_machine, machine_of, options_of, say_notes
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions
-from lmi_backend.plan.hardware import Hardware
+from lmi_backend.plan import plan_model
 from lmi_backend.printable import say
 from lmi_backend.repository.environment import environment_properties, left_to_the_server
-from lmi_backend.repository.writer import (
-    render_config,
-    write_alias_model,
-    write_backend,
-    write_model,
-)
+from lmi_backend.repository.writer import write_alias_model, write_backend, write_model
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    render = commands.add_parser(
-        "render",
-        help="print the config.pbtxt of an LMI folder",
-        description="Print the config.pbtxt that `convert` would write for an LMI folder.",
-        examples=("lmi-backend render llama > config.pbtxt",),
-    )
-    render.add_argument("path", type=Path, help="folder with serving.properties")
-    render.add_argument("--name", help="name of the Triton model; default: the folder's name")
-    add_hardware(render)
-    render.set_defaults(run=_render)
-
     convert = commands.add_parser(
         "convert",
         help="write Triton model folders for LMI folders",
@@ -53,7 +37,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--warmup", action="store_true", help="let Triton send a request before it says ready"
     )
     add_clients(convert)
-    add_hardware(convert)
+    add_machine(convert)
     convert.set_defaults(run=_convert)
 
     install = commands.add_parser(
@@ -67,14 +51,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     install.set_defaults(run=_install_backend)
 
 
-def _render(arguments: argparse.Namespace) -> int:
-    folder = model_folder(arguments.path)
-    model = LmiFolder(folder.resolve().name, folder)
-    served_plan(model, hardware_of(arguments), release_of(arguments))
-    sys.stdout.write(render_config(arguments.name or folder.resolve().name))
-    return 0
-
-
 def _convert(arguments: argparse.Namespace) -> int:
     models = find_models(arguments.paths, os.environ, arguments.repository)
     if arguments.name:
@@ -83,7 +59,7 @@ def _convert(arguments: argparse.Namespace) -> int:
             raise ConfigurationError(message)
         models = [replace(models[0], name=arguments.name)]
     model_names([model.name for model in models], arguments.clients)
-    ready = _check_all(models, hardware_of(arguments), release_of(arguments))
+    ready = _check_all(models, machine_of(arguments))
     for model, options in ready:
         changes = write_model(
             model.folder,
@@ -110,14 +86,13 @@ def _report(folder: Path, changes: list[str]) -> None:
     sys.stdout.write("".join(f"    {change}\n" for change in changes))
 
 
-def _check_all(
-    models: list[LmiFolder], hardware: Hardware, release: str
-) -> list[tuple[LmiFolder, LmiOptions]]:
-    """Plan every model: what cannot be run is refused here, not by a server in the field."""
-    ready, problems = [], []
+def _check_all(models: list[LmiFolder], machine: Machine) -> list[tuple[LmiFolder, LmiOptions]]:
+    """Plan every model alone: what cannot be run is refused here, not by a server in the field."""
+    ready, problems, hardware = [], [], machine.hardware()
     for model in models:
         try:
-            options, _ = served_plan(model, hardware, release)
+            options = options_of(model, machine)
+            say_notes(model.folder.name, plan_model(options, os.environ, hardware=hardware))
             ready.append((model, options))
         except ConfigurationError as error:
             problems.append(f"{model.folder}: {error}" if len(models) > 1 else str(error))

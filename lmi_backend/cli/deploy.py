@@ -8,23 +8,24 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.cli.deploy_placement import NAME, OF_PODS, add_placement, checked, placement_of
-from lmi_backend.cli.folders import LmiFolder, find_models, model_folder
+from lmi_backend.cli.arguments import comma_list, matching, not_accepted, number
+from lmi_backend.cli.folders import LmiFolder, add_path, model_at
 from lmi_backend.cli.planning import (
-    add_hardware,
-    hardware_of,
+    add_machine,
+    machine_of,
     options_of,
     plan_one_node,
-    release_of,
+    say_notes,
     status_of,
 )
 from lmi_backend.deploy.files import TARGETS
 from lmi_backend.deploy.filling import STORE
 from lmi_backend.deploy.needs import Needs
+from lmi_backend.deploy.placement import EXTRAS, Placement, Toleration
 from lmi_backend.deploy.served import Served
 from lmi_backend.deploy.variables import interpreter_of, variables_of
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options.model_store import DEFAULT_STORE, LOAD_MODELS
+from lmi_backend.options.model_store import LOAD_MODELS
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.hardware import MASK
 from lmi_backend.plan.model_source import S3
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from lmi_backend.plan import EnginePlan
 
 _PRIVATE: Final = ("/tmp/", "/var/tmp/")  # noqa: S108  no file is made there
-_MOST_REPLICAS: Final = 1000
 _MOST_NAME: Final = 40
 _MOST_BYTES: Final = 1 << 20
 """Of a ConfigMap."""
@@ -50,6 +50,19 @@ _SECRETS: Final = {
     "systemd": "put it into the unit's EnvironmentFile",
 }
 """Where a secret goes, for each target."""
+_OF_PODS: Final = ("kubernetes", "helm")
+"""Targets that make pods."""
+_NAME: Final = matching(
+    re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII), "a name of Kubernetes"
+)
+"""Reads the name of an object."""
+_LABEL: Final = re.compile(r"([a-z0-9][-a-z0-9.]{0,251}/)?[\w][-\w.]{0,62}", re.ASCII)
+_VALUE: Final = re.compile(r"[-\w.]{0,63}", re.ASCII)
+_EFFECTS: Final = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
+_OF_KUBERNETES: Final = (
+    "with_", "namespace", "cache_claim", "service_account", "node_selector", "toleration",
+    "topology",
+)  # fmt: skip
 _IMAGE: Final = re.compile(r"[\w./:@-]{1,400}", re.ASCII)
 
 
@@ -68,38 +81,81 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         ),
         statuses={3: "it was written, but the model cannot be fetched: its size is not known"},
     )
-    parser.add_argument(
-        "path",
-        nargs="?",
-        type=Path,
-        metavar="PATH",
-        help="folder with serving.properties; default: the model that the environment configures",
-    )
+    add_path(parser, "folder with serving.properties")
     parser.add_argument("--to", choices=TARGETS, required=True, help="who runs it")
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FOLDER", help="write the files here"
     )
     parser.add_argument("--force", action="store_true", help="write over files that differ")
     parser.add_argument(
-        "--image", help="image of the server; default: lmi-backend:cpu, :vllm or :trtllm"
+        "--image",
+        type=matching(_IMAGE, "an image's name"),
+        help="image of the server; default: lmi-backend:cpu, :vllm or :trtllm",
     )
     parser.add_argument(
-        "--replicas", type=int, default=2, metavar="N", help="pods (default %(default)s)"
+        "--replicas",
+        type=number(int, 1, 1000),
+        default=2,
+        metavar="N",
+        help="pods (default %(default)s)",
     )
     parser.add_argument(
         "--model-claim",
+        type=_NAME,
         default="",
         metavar="NAME",
         help="a PersistentVolumeClaim of Kubernetes that holds the folder, for models whose "
         "weights lie in it; default: a ConfigMap with the folder's files",
     )
-    add_placement(parser)
-    add_hardware(parser)
+    _add_placement(parser)
+    add_machine(parser)
     parser.set_defaults(run=_deploy)
 
 
+def _add_placement(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments; `_placement_of` reads them."""
+    group = parser.add_argument_group("Kubernetes")
+    extras = "; ".join(f"{word}: {what}" for word, what in EXTRAS.items())
+    group.add_argument(
+        "--with",
+        dest="with_",
+        type=lambda text: comma_list(text, EXTRAS),
+        default=[],
+        metavar="WORD,…",
+        help=f"what else to write. {extras}",
+    )
+    for name, kind, what in (
+        ("namespace", _NAME, "namespace of the objects"),
+        ("cache-claim", _NAME, "a PersistentVolumeClaim that keeps downloads and compiled kernels"),
+        ("service-account", _NAME, "service account of the pods, for a role that reads S3"),
+        (
+            "topology",
+            matching(_LABEL, "a label"),
+            "label of nodes to spread the pods over, as topology.kubernetes.io/zone",
+        ),
+    ):
+        group.add_argument(f"--{name}", type=kind, default="", metavar="NAME", help=what)
+    for name, reader, metavar, what in (
+        ("node-selector", _label, "LABEL=VALUE", "run on nodes with this label"),
+        (
+            "toleration",
+            _toleration,
+            "KEY[=VALUE][:EFFECT]",
+            "run on nodes with this taint, as nvidia.com/gpu:NoSchedule",
+        ),
+    ):
+        group.add_argument(
+            f"--{name}",
+            action="append",
+            type=reader,
+            default=[],
+            metavar=metavar,
+            help=f"{what}; may be repeated",
+        )
+
+
 def _deploy(arguments: argparse.Namespace) -> int:
-    model = _model(arguments.path)
+    model = model_at(arguments, os.environ)
     plan, served = _served(model, arguments)
     files = TARGETS[arguments.to](served)
     for path, text in _unwritten(files, arguments.output, is_forced=arguments.force).items():
@@ -109,38 +165,21 @@ def _deploy(arguments: argparse.Namespace) -> int:
     return status_of(plan, model.name)
 
 
-def _model(path: Path | None) -> LmiFolder:
-    """Return the model at a path, or the one that the environment configures.
-
-    Raises:
-        ConfigurationError: there is none, or there are several.
-    """
-    if path is not None:
-        folder = model_folder(path)
-        return LmiFolder(folder.resolve().name, folder)
-    models = find_models([], os.environ, DEFAULT_STORE)
-    if len(models) > 1:
-        named = ", ".join(model.name for model in models)
-        raise ConfigurationError(f"no PATH, and {len(models)} models; accepted: one of {named}")
-    return models[0]
-
-
 def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan, Served]:
     """Return a model's plan, and what the arguments describe.
 
     Raises:
         ConfigurationError: the model cannot be run, or not in this way.
     """
-    placement = placement_of(arguments)
-    is_elsewhere = arguments.to != "systemd" or arguments.gpus is not None
-    options = options_of(model, release_of(arguments), is_elsewhere=is_elsewhere)
-    plan = plan_one_node(options, hardware_of(arguments), model.name)
-    for note in plan.notes:
-        say(f"{model.name}: {note}")
+    placement = _placement_of(arguments)
+    machine = machine_of(arguments)
+    options = options_of(model, machine, is_elsewhere=arguments.to != "systemd")
+    plan = plan_one_node(options, machine.hardware(), model.name)
+    say_notes(model.name, plan)
     _say_what_to_mount(model, plan, arguments)
     has_folder = os.path.isdir(model.folder)
     texts: Mapping[str, str] = {}
-    if has_folder and arguments.to in OF_PODS and not arguments.model_claim:
+    if has_folder and arguments.to in _OF_PODS and not arguments.model_claim:
         texts = _texts(model.folder)
         _warn_of_secrets(plan)
     title, place, words = _place(model, options, arguments.to) if has_folder else ("", "", ())
@@ -148,11 +187,9 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
     served = Served(
         name=_name(model.name),
         title=title or model.name,
-        image=checked(
-            "--image", arguments.image or _image(options, plan), _IMAGE, "an image's name"
-        ),
+        image=arguments.image or _image(options, plan),
         needs=Needs.of(plan, is_downloaded=bool(remote_model)),
-        replicas=_replicas(arguments.replicas),
+        replicas=arguments.replicas,
         folder=model.folder.resolve() if has_folder else None,
         place=place,
         words=words,
@@ -161,9 +198,54 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
         placement=placement,
         remote_model=remote_model,
         revision=options[opt.REVISION],
-        claim=checked("--model-claim", arguments.model_claim, NAME, "the name of a claim"),
+        claim=arguments.model_claim,
     )
     return plan, served
+
+
+def _placement_of(arguments: argparse.Namespace) -> Placement:
+    """Return what the arguments say.
+
+    Raises:
+        ConfigurationError: one of them cannot be used with this target, or with another.
+    """
+    given = [name for name in _OF_KUBERNETES if getattr(arguments, name)]
+    if given and arguments.to not in _OF_PODS:
+        option = given[0].strip("_").replace("_", "-")
+        raise ConfigurationError(f"--{option}: needs --to {' or '.join(_OF_PODS)}")
+    if arguments.namespace and arguments.to == "helm":
+        raise ConfigurationError("--namespace: needs --to kubernetes; helm install has its own")
+    extras = frozenset(arguments.with_)
+    if "cache" in extras and arguments.cache_claim:
+        raise ConfigurationError("--cache-claim and --with cache; accepted: one of them")
+    if "keda" in extras and arguments.to == "kubernetes" and not arguments.namespace:
+        say("keda counts pods of this name in every namespace; name one with --namespace")
+    if "keda" in extras and "monitor" not in extras:
+        say("keda reads a Prometheus that scrapes the pods; --with monitor,keda has it do so")
+    return Placement(
+        extras=extras,
+        namespace=arguments.namespace,
+        cache_claim=arguments.cache_claim,
+        service_account=arguments.service_account,
+        node_selector=dict(arguments.node_selector),
+        tolerations=tuple(arguments.toleration),
+        topology=arguments.topology,
+    )
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
+        raise not_accepted(text, "LABEL=VALUE")
+    return key, value
+
+
+def _toleration(text: str) -> Toleration:
+    head, _, effect = text.partition(":")
+    key, _, value = head.partition("=")
+    if not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value) or effect not in _EFFECTS:
+        raise not_accepted(text, f"KEY[=VALUE][:EFFECT] with {', '.join(_EFFECTS[1:])}")
+    return Toleration(key, value, effect)
 
 
 def _say_what_to_mount(model: LmiFolder, plan: EnginePlan, arguments: argparse.Namespace) -> None:
@@ -182,7 +264,7 @@ def _say_what_to_mount(model: LmiFolder, plan: EnginePlan, arguments: argparse.N
 def _remote_model(plan: EnginePlan, arguments: argparse.Namespace) -> str:
     """Return the hub id or s3:// prefix that the server downloads; empty if there is none."""
     model = plan.config.model
-    is_without_role = arguments.to in OF_PODS and not arguments.service_account
+    is_without_role = arguments.to in _OF_PODS and not arguments.service_account
     if model.startswith(S3) and is_without_role:
         say(f"{model}: the pods need a role that reads it; name one with --service-account")
     return "" if os.path.isabs(model) else model
@@ -221,7 +303,7 @@ def _variables(
     written |= found.written
     if is_here:
         written |= interpreter_of(options, plan.launch.python)
-        if arguments.gpus is None and os.environ.get(MASK):
+        if not machine_of(arguments).is_elsewhere and os.environ.get(MASK):
             written |= {MASK: os.environ[MASK]}
     left = sorted({*found.left} - {*written})
     for name in found.secret:
@@ -244,13 +326,6 @@ def _image(options: LmiOptions, plan: EnginePlan) -> str:
         what = f"an image with {implementation.title}; our Dockerfile makes none"
         raise ConfigurationError(f"--image is missing; accepted: {what}")
     return f"lmi-backend:{target}"
-
-
-def _replicas(count: int) -> int:
-    if not 1 <= count <= _MOST_REPLICAS:
-        message = f"--replicas {count}; accepted: a whole number, 1 to {_MOST_REPLICAS}"
-        raise ConfigurationError(message)
-    return count
 
 
 def _texts(folder: Path) -> dict[str, str]:

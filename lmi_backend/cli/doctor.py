@@ -19,7 +19,7 @@ from typing import Final, Literal
 from lmi_backend.cli.arguments import add_ports, ports_of
 from lmi_backend.cli.check import examine
 from lmi_backend.cli.folders import find_models
-from lmi_backend.cli.planning import held_devices
+from lmi_backend.cli.planning import Machine, devices_of, held_devices
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.shared_memory import SHARED_MEMORY
 from lmi_backend.machine_limits import check_limits
@@ -203,7 +203,7 @@ def _models(paths: Sequence[Path], hardware: Hardware) -> Iterator[CheckResult]:
         yield CheckResult("models", "error", str(error))
         return
     hardware = replace(hardware, allocations=held_devices(hardware))
-    for each in examine(models, hardware, "", is_elsewhere=False):
+    for each in examine(models, Machine(), hardware):
         if each.plan is None:
             yield CheckResult(each.name, "error", "; ".join(each.problems))
         else:
@@ -212,8 +212,7 @@ def _models(paths: Sequence[Path], hardware: Hardware) -> Iterator[CheckResult]:
 
 
 def _plan(name: str, plan: EnginePlan) -> CheckResult:
-    devices = "; ".join(",".join(group) or "CPU" for group in plan.parallel.device_groups)
-    found = f"{plan.what}, {plan.num_workers} worker(s) on {devices}"
+    found = f"{plan.what}, {plan.num_workers} worker(s) on {devices_of(plan)}"
     if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
         return CheckResult(name, "error", f"{found}: no mpirun", "install Open MPI")
     folder = Path(plan.config.model)

@@ -23,7 +23,7 @@ from lmi_backend.options.model_store import (
     store_folders,
     stray_entry,
 )
-from lmi_backend.printable import say
+from lmi_backend.printable import listed, say
 from lmi_backend.repository.environment import has_own_properties
 from lmi_backend.repository.files import CONFIG
 
@@ -79,6 +79,21 @@ def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> 
     """
     # A model with variables only has no folder yet: none of its paths is found.
     return find_models([arguments.path] if arguments.path else [], environment, DEFAULT_STORE)
+
+
+def model_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> LmiFolder:
+    """Return the only model that `models_at` finds.
+
+    Raises:
+        ConfigurationError: there is none, or there are several.
+    """
+    model, *others = models_at(arguments, environment)
+    if others:
+        names = listed([model.name, *(each.name for each in others)])
+        raise ConfigurationError(
+            f"there are {1 + len(others)} models ({names}); accepted: PATH of one"
+        )
+    return model
 
 
 def find_models(

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.cli.frontend import needs_key
-from lmi_backend.cli.generate import stream
+from lmi_backend.cli.planning import devices_of
+from lmi_backend.cli.running import stream
 from lmi_backend.cli.standard_streams import show
 from lmi_backend.errors import LmiError
 from lmi_backend.front_end_settings import KEY_VARIABLE
@@ -91,7 +92,10 @@ class Greeter:
         """Yield what serves: each model, its workers and its memory."""
         for name, plan in self.plans.items():
             yield f"  {name}: {plan.engine} {printable(plan.config.model, _LONGEST_PATH)}".rstrip()
-            yield f"    workers  {_workers(plan)}"
+            yield (
+                f"    workers  {plan.num_workers} on {devices_of(plan)}, "
+                f"{plan.max_requests} requests at once"
+            )
             yield f"    memory   {_memory(plan)}"
         given = self.arguments
         keys = "are needed" if not given.no_frontend and needs_key(given) else "none needed"
@@ -124,12 +128,6 @@ class Greeter:
 def _curl(url: str, body: Mapping[str, object], *options: str) -> str:
     words = ["  curl -s", *filter(None, options), shlex.quote(url)]
     return " ".join([*words, "-d", shlex.quote(json.dumps(body))])
-
-
-def _workers(plan: EnginePlan) -> str:
-    groups = ["+".join(group) for group in plan.parallel.device_groups if group]
-    devices = f"GPU {', '.join(groups)}" if groups else "the CPU"
-    return f"{plan.num_workers} on {devices}, {plan.max_requests} requests at once"
 
 
 def _memory(plan: EnginePlan) -> str:

@@ -8,8 +8,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.cli.folders import add_path, models_at
-from lmi_backend.cli.planning import options_of
+from lmi_backend.cli.folders import add_path, model_at
+from lmi_backend.cli.planning import Machine, options_of, say_notes
 from lmi_backend.errors import ConfigurationError, EngineDeadError, UnavailableError
 from lmi_backend.options.spec import implementations
 from lmi_backend.plan import EnginePlan, plan_model
@@ -57,13 +57,10 @@ def _join(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, stop: StopSignals) -> int:
-    (model, *others) = models_at(arguments, os.environ)
-    if others:
-        raise ConfigurationError("join: there are several models; accepted: the PATH of one")
-    plan = plan_model(options_of(model), os.environ, reach="model", say=say)
+    model = model_at(arguments, os.environ)
+    plan = plan_model(options_of(model, Machine()), os.environ, reach="model", say=say)
     plan = on_node(plan, _rank_of(arguments))
-    for note in plan.notes:
-        say(f"{model.name}: {note}")
+    say_notes(model.name, plan)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="lmi-backend: %(message)s")
     pool = Pool(plan, model.name, lambda name, line: say(f"{name}: {line}"))
     try:

@@ -12,22 +12,19 @@ from lmi_backend import __version__
 from lmi_backend.cli import (
     api_key,
     check,
-    completion,
     convert,
     deploy,
     doctor,
-    drain,
     frontend,
-    generate,
-    health,
     join,
     migrate,
     options,
     plan,
     replay,
+    running,
     serve,
 )
-from lmi_backend.cli.help_texts import Parser
+from lmi_backend.cli.arguments import Parser
 from lmi_backend.cli.standard_streams import abandon_unread, open_missing
 from lmi_backend.errors import ConfigurationError, LmiError
 from lmi_backend.machine_limits import machine_problem
@@ -73,20 +70,10 @@ def parser() -> argparse.ArgumentParser:
         epilog="Start with: lmi-backend serve FOLDER   (a folder with a serving.properties)",
     )
     whole.add_argument("--version", action="version", version=__version__)
-    whole.set_defaults(whole=whole)
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    modules = (serve, frontend, api_key, drain, health, generate, join)
     for module in (
-        *modules,
-        doctor,
-        check,
-        plan,
-        deploy,
-        options,
-        convert,
-        migrate,
-        replay,
-        completion,
+        *(serve, frontend, api_key, running, join, doctor, check, plan),
+        *(deploy, options, convert, migrate, replay),
     ):
         module.add_commands(commands)
     return whole

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.cli import convert, deploy
+from lmi_backend.cli.arguments import Parser
 from lmi_backend.cli.check import REFUSED, Examined, examine, row_of
 from lmi_backend.cli.folders import LmiFolder, find_models
-from lmi_backend.cli.help_texts import Parser
-from lmi_backend.cli.planning import add_hardware, hardware_of, release_of
+from lmi_backend.cli.planning import add_machine, machine_of
 from lmi_backend.deploy.files import TARGETS
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.front_end_settings import PORT
@@ -53,7 +53,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--to", choices=TARGETS, help="who runs it: writes its files")
     parser.add_argument("--force", action="store_true", help="write over files that differ")
-    add_hardware(parser)
+    add_machine(parser)
     parser.set_defaults(run=_migrate)
 
 
@@ -87,16 +87,16 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 def _write_all(model: LmiFolder, source: PresentServer, arguments: argparse.Namespace) -> int:
     """Write the model folder, the files that deploy it and the page; return the exit status."""
-    hardware, release = hardware_of(arguments), release_of(arguments)
-    is_elsewhere = arguments.gpus is not None
-    (examined,) = examine([model], hardware, release, is_elsewhere=is_elsewhere)
+    machine = machine_of(arguments)
+    (examined,) = examine([model], machine, machine.hardware())
     decisions = [*source.decisions, *examined.problems]
     if not examined.problems:
         decisions += [
             f"set {name} where the server runs" for name in left_to_the_server(examined.options)
         ]
         with _variables(_weights(source)):
-            _run(convert, ["convert", *_of_model(source), *_converted(arguments)])
+            repository = ["--repository", str(arguments.output / "models")]
+            _run(convert, ["convert", *_of_model(source), *repository], arguments)
         decisions += _deployed(source, arguments)
     page = page_of(_migration(model, examined, source, decisions, arguments.output))
     path = arguments.output / _PAGE
@@ -117,11 +117,11 @@ def _deployed(source: PresentServer, arguments: argparse.Namespace) -> list[str]
     if not arguments.to:
         return ["choose who runs it: `lmi-backend deploy`, or `migrate` with --to"]
     folder = arguments.output / "deploy"
-    words = ["--to", arguments.to, "--output", str(folder), *_of_machine(arguments)]
+    words = ["--to", arguments.to, "--output", str(folder)]
     if source.replicas:
         words += ["--replicas", str(source.replicas)]
     try:
-        _run(deploy, ["deploy", *_of_model(source), *words, *_of_force(arguments)])
+        _run(deploy, ["deploy", *_of_model(source), *words], arguments)
     except ConfigurationError as error:
         return [f"`deploy --to {arguments.to}` refuses: {error}"]
     return []
@@ -131,34 +131,13 @@ def _of_model(source: PresentServer) -> list[str]:
     return [str(source.folder)] if source.folder else []
 
 
-def _converted(arguments: argparse.Namespace) -> list[str]:
-    repository = ["--repository", str(arguments.output / "models")]
-    return [*repository, *_of_machine(arguments), *_of_force(arguments)]
-
-
-def _of_force(arguments: argparse.Namespace) -> list[str]:
-    return ["--force"] if arguments.force else []
-
-
-def _of_machine(arguments: argparse.Namespace) -> list[str]:
-    given = {
-        "--gpus": arguments.gpus,
-        "--gpu": arguments.gpu,
-        "--gpu-memory": arguments.gpu_memory,
-        "--nodes": arguments.nodes,
-        "--engine-version": arguments.engine_version or None,
-    }
-    return [
-        word for name, value in given.items() if value is not None for word in (name, str(value))
-    ]
-
-
-def _run(module: ModuleType, words: Sequence[str]) -> None:
-    """Run another command as if it had been typed."""
+def _run(module: ModuleType, words: Sequence[str], arguments: argparse.Namespace) -> None:
+    """Run another command as if it had been typed, for the same machine."""
     parser = Parser()
     module.add_commands(parser.add_subparsers())
     parsed = parser.parse_args(words)
-    parsed.run(parsed)
+    shared = vars(machine_of(arguments)) | {"force": arguments.force}
+    parsed.run(argparse.Namespace(**vars(parsed) | shared))
 
 
 def _left(source: PresentServer, examined: Examined) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from lmi_backend.cli.planning import add_release, release_of
+from lmi_backend.cli.planning import add_release, machine_of
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.classification import status_of
 from lmi_backend.options.hints import meanings_of
@@ -110,7 +110,7 @@ class OptionRow:
 def _options(arguments: argparse.Namespace) -> int:
     rows: list[OptionRow] = []
     for word in _searched(arguments.words):
-        found = _found_here_or_elsewhere(word, arguments.engine, release_of(arguments))
+        found = _found_here_or_elsewhere(word, arguments.engine, machine_of(arguments).release)
         rows += [row for row in found if row not in rows]
     if not rows:
         return 1

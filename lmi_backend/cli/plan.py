@@ -9,22 +9,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.cli.check import REFUSED
-from lmi_backend.cli.folders import LmiFolder, add_path, models_at
-from lmi_backend.cli.planning import UNREAD, add_hardware, hardware_of, options_of, release_of
+from lmi_backend.cli.folders import add_path, models_at
+from lmi_backend.cli.planning import (
+    UNREAD,
+    add_machine,
+    all_planned,
+    devices_of,
+    machine_of,
+    options_of,
+)
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.signature import release_and_why
 from lmi_backend.options.spec import implementations
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.engine_plan import without_secrets
 from lmi_backend.plan.memory_report import memory_lines
-from lmi_backend.plan.multi_model import plan_together
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.printable import printable, say
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.hardware import Hardware
@@ -59,31 +65,27 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help="print what takes the memory of a GPU, as lines of vLLM's log",
     )
-    add_hardware(parser)
+    add_machine(parser)
     parser.set_defaults(run=_plan)
 
 
 def _plan(arguments: argparse.Namespace) -> int:
     models = models_at(arguments, os.environ)
-    hardware = hardware_of(arguments)
-    release, is_elsewhere = release_of(arguments), arguments.gpus is not None
-    plans = _planned(models, hardware, release, is_elsewhere=is_elsewhere)
+    machine = machine_of(arguments)
+    hardware = machine.hardware()
+    options = {model.name: options_of(model, machine) for model in models}
+    plans = all_planned(options, hardware, _plan_one)
     if arguments.json:
-        rows = [plan.as_dict() for plan in plans]
+        rows = [plan.as_dict() for plan in plans.values()]
         sys.stdout.write(json.dumps(rows if len(rows) > 1 else rows[0], indent=2) + "\n")
-        return _status(plans, is_elsewhere=is_elsewhere)
-    for model, plan in zip(models, plans, strict=True):
-        lines = _explained(plan, hardware) if arguments.explain_memory else _lines(plan)
-        if len(models) > 1:
-            sys.stdout.write(f"{model.name}:\n")
-        sys.stdout.write("".join(f"{printable(line, _LINE)}\n" for line in lines))
-    return _status(plans, is_elsewhere=is_elsewhere)
-
-
-def _status(plans: Sequence[EnginePlan], *, is_elsewhere: bool) -> int:
-    if not is_elsewhere and any(map(_why_not_here, plans)):
+    else:
+        for name, plan in plans.items():
+            lines = _explained(plan, hardware) if arguments.explain_memory else _lines(plan)
+            heading = [f"{name}:"] if len(plans) > 1 else []
+            sys.stdout.writelines(f"{printable(line, _LINE)}\n" for line in (*heading, *lines))
+    if not machine.is_elsewhere and any(map(_why_not_here, plans.values())):
         return REFUSED
-    return UNREAD if any(plan.is_unread for plan in plans) else 0
+    return UNREAD if any(plan.is_unread for plan in plans.values()) else 0
 
 
 def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
@@ -109,24 +111,6 @@ def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
         yield f"with the log: {plan.memory.draft}"
 
 
-def _planned(
-    models: Sequence[LmiFolder], hardware: Hardware, release: str, *, is_elsewhere: bool
-) -> list[EnginePlan]:
-    """Return the plans of models that share a machine.
-
-    Raises:
-        ConfigurationError: one cannot be run, or not together with the others.
-    """
-    options = {
-        model.name: options_of(model, release, is_elsewhere=is_elsewhere) for model in models
-    }
-    plans = plan_together(options, hardware, _plan_one)
-    for name, plan in plans.items():
-        if isinstance(plan, ConfigurationError):
-            raise ConfigurationError(f"{name}: {plan}") if len(models) > 1 else plan
-    return [plan for plan in plans.values() if isinstance(plan, EnginePlan)]
-
-
 def _plan_one(options: LmiOptions, hardware: Hardware) -> EnginePlan:
     """Return the plan of a model, without secrets, and with what it cannot say."""
     plan = plan_model(
@@ -141,11 +125,10 @@ def _plan_one(options: LmiOptions, hardware: Hardware) -> EnginePlan:
 
 def _lines(plan: EnginePlan) -> Iterator[str]:
     parallel, limits, config = plan.parallel, plan.limits, plan.config
-    devices = "; ".join(",".join(group) or "cpu" for group in parallel.device_groups)
     nodes = f", each over {parallel.nodes} nodes" if parallel.nodes > 1 else ""
     yield f"engine      {plan.engine}, {parallel.mode} mode"
     yield f"model       {printable(config.model, _SHOWN) or '-'}"
-    yield f"workers     {plan.num_workers} on {devices}{nodes}"
+    yield f"workers     {plan.num_workers} on {devices_of(plan)}{nodes}"
     yield (
         f"parallel    tensor {parallel.tensor_parallel_degree}, pipeline "
         f"{parallel.pipeline_parallel_degree}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 from lmi_backend.cli.folders import LmiFolder
 from lmi_backend.errors import ConfigurationError
@@ -38,12 +38,13 @@ UNREAD = 3
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([kmgt])(?:i?b)?", re.IGNORECASE | re.ASCII)
 
 
-def options_of(model: LmiFolder, release: str = "", *, is_elsewhere: bool = False) -> LmiOptions:
+def options_of(model: LmiFolder, machine: Machine, *, is_elsewhere: bool = False) -> LmiOptions:
     """Return the options of a model.
 
     Args:
-        release: of the engine, to be planned for; empty for the one that is installed.
-        is_elsewhere: whether it is for another machine, which may have folders that are not here.
+        machine: that it is planned for.
+        is_elsewhere: whether it runs on another machine in any case, which may have folders that
+            are not here.
 
     Raises:
         ConfigurationError: one of them cannot be used.
@@ -52,7 +53,7 @@ def options_of(model: LmiFolder, release: str = "", *, is_elsewhere: bool = Fals
         options = load_options(model.folder, os.environ)
     else:
         options = resolve_options([], os.environ, folder=model.folder)
-    return replace(options, supposed_release=release, is_elsewhere=is_elsewhere)
+    return machine.supposed(options, is_elsewhere=is_elsewhere)
 
 
 def status_of(plan: EnginePlan, name: str) -> int:
@@ -64,62 +65,62 @@ def status_of(plan: EnginePlan, name: str) -> int:
     return UNREAD
 
 
-def served_plan(
-    model: LmiFolder, hardware: Hardware | None = None, release: str = ""
-) -> tuple[LmiOptions, EnginePlan]:
-    """Return options and plan of a model that this release can run, alone.
-
-    A log line names what it does not do as written.
-
-    Args:
-        hardware: the machine; this one if it is left out.
-        release: of the engine; the one that is installed if it is left out.
+def all_planned(
+    options: Mapping[str, LmiOptions],
+    hardware: Hardware,
+    plan: Callable[[LmiOptions, Hardware], EnginePlan],
+) -> dict[str, EnginePlan]:
+    """Return the plans of models that share a machine, by their names.
 
     Raises:
-        ConfigurationError: it cannot be run.
+        ConfigurationError: one cannot be run, or not together with the others.
     """
-    options = options_of(model, release)
-    plan = plan_model(options, os.environ, hardware=hardware)
-    for note in plan.notes:
-        say(f"{model.folder.name}: {note}")
-    return options, plan
+    made = plan_together(options, hardware, plan)
+    problems = {name: each for name, each in made.items() if isinstance(each, ConfigurationError)}
+    if problems and len(options) == 1:
+        raise next(iter(problems.values()))
+    if problems:
+        raise ConfigurationError(*(f"{name}: {problem}" for name, problem in problems.items()))
+    return {name: each for name, each in made.items() if isinstance(each, EnginePlan)}
 
 
 def served_plans(
     models: Sequence[LmiFolder],
 ) -> Iterator[tuple[LmiFolder, LmiOptions, EnginePlan, Allocation]]:
-    """Yield each of some models that are served together, as `served_plan` does, and what it gets.
+    """Yield each of some models that are served here together, its plan and what it gets.
+
+    A log line names what this release does not do as written.
 
     Raises:
         ConfigurationError: one cannot be run, or not with the others and what is already held.
     """
-    options = {model.name: options_of(model) for model in models}
+    options = {model.name: options_of(model, Machine()) for model in models}
     hardware = detect_hardware(os.environ)
     hardware = replace(hardware, allocations=held_devices(hardware))
-    plans = plan_together(
+    plans = all_planned(
         options, hardware, lambda each, left: plan_model(each, os.environ, hardware=left)
     )
-    problems = {name: made for name, made in plans.items() if not isinstance(made, EnginePlan)}
-    if problems and len(models) > 1:
-        raise ConfigurationError(*(f"{name}: {problem}" for name, problem in problems.items()))
     for model in models:
         plan = plans[model.name]
-        if not isinstance(plan, EnginePlan):
-            raise plan
         if len(models) > 1 and any(plan.parallel.device_groups):
-            groups = "; ".join(",".join(group) for group in plan.parallel.device_groups)
-            share = (
-                f", {plan.parallel.device_share:.0%} of each" if plan.parallel.device_share else ""
-            )
-            say(f"{model.name}: {plan.parallel.workers} worker(s) on GPU {groups}{share}")
-        for note in plan.notes:
-            say(f"{model.name}: {note}")
-        yield (
-            model,
-            options[model.name],
-            plan,
-            Allocation.of(model.name, plan.parallel, hardware.gpus),
-        )
+            share = plan.parallel.device_share
+            of_each = f", {share:.0%} of each" if share else ""
+            say(f"{model.name}: {plan.parallel.workers} worker(s) on {devices_of(plan)}{of_each}")
+        say_notes(model.name, plan)
+        allocation = Allocation.of(model.name, plan.parallel, hardware.gpus)
+        yield model, options[model.name], plan, allocation
+
+
+def say_notes(name: str, plan: EnginePlan) -> None:
+    """Log what a plan does not do as written."""
+    for note in plan.notes:
+        say(f"{name}: {note}")
+
+
+def devices_of(plan: EnginePlan) -> str:
+    """Return the devices of each worker, for people."""
+    groups = "; ".join(",".join(group) for group in plan.parallel.device_groups if group)
+    return f"GPU {groups}" if groups else "the CPU"
 
 
 def held_devices(hardware: Hardware) -> tuple[Allocation, ...]:
@@ -127,24 +128,68 @@ def held_devices(hardware: Hardware) -> tuple[Allocation, ...]:
     return Reservations("").held() if hardware.devices else ()
 
 
-class _OneGpu(argparse.Action):
-    """Takes a name of a GPU for one of them."""
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The machine to plan for; what is left out is that of this one."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        """Keep the name, and the number unless it is given."""
-        namespace.gpu = values
-        if namespace.gpus is None:
-            namespace.gpus = 1
+    gpus: int | None = None
+    """Of one node; 0 is a CPU."""
+    gpu: str | None = None
+    """Its kind, such as "L40S"; one of them unless `gpus` says more."""
+    gpu_memory: str | None = None
+    """Of one GPU, such as "80GiB"."""
+    nodes: int | None = None
+    """That may share the model."""
+    engine_version: str = ""
+    """Release of the engine, such as "0.26.0" of vLLM."""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the GPUs are not those of this machine."""
+        return self.gpus is not None or self.gpu is not None
+
+    @property
+    def release(self) -> str:
+        """The release of the engine to suppose; empty for none.
+
+        Raises:
+            ConfigurationError: it is no release.
+        """
+        given = self.engine_version.strip().removeprefix("v")
+        if given and (len(numbers(given)) < _LEAST_PARTS or not is_known(given)):
+            message = f"--engine-version {printable(given)}; accepted: a release, such as 0.26.0"
+            raise ConfigurationError(message)
+        return given
+
+    def supposed(self, options: LmiOptions, *, is_elsewhere: bool = False) -> LmiOptions:
+        """Return options that are to be planned for it."""
+        is_elsewhere |= self.is_elsewhere
+        return replace(options, supposed_release=self.release, is_elsewhere=is_elsewhere)
+
+    def hardware(self) -> Hardware:
+        """Return its devices and their memory.
+
+        Raises:
+            ConfigurationError: a number makes no sense.
+        """
+        for option, value, least in (("--gpus", self.gpus, 0), ("--nodes", self.nodes, 1)):
+            if value is not None and not least <= value <= _MOST:
+                message = f"{option} {value}; accepted: a whole number, {least} to {_MOST}"
+                raise ConfigurationError(message)
+        # To ask for the devices of this machine takes a process, which nothing needs then.
+        hardware = detect_hardware(os.environ | ({MASK: ""} if self.is_elsewhere else {}))
+        if self.is_elsewhere:
+            names = tuple(map(str, range(1 if self.gpus is None else self.gpus)))
+            hardware = Hardware(devices=names, host_memory=hardware.host_memory)
+        if self.gpu is not None:
+            hardware = _with_gpu(hardware, known_gpu(self.gpu))
+        if self.gpu_memory is not None:
+            hardware = replace(hardware, device_memory=parse_size(self.gpu_memory))
+        return replace(hardware, nodes=self.nodes or 1)
 
 
-def add_hardware(parser: argparse.ArgumentParser) -> None:
-    """Add the options that suppose another machine than this one."""
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """Add the options that suppose another machine than this one; `machine_of` reads them."""
     group = parser.add_argument_group(
         "machine", "to plan for another machine than this one; no GPU and no weights are needed"
     )
@@ -152,7 +197,6 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gpu",
         metavar="NAME",
-        action=_OneGpu,
         help="kind of GPU, such as H100, L4 or MI300X; one of them unless --gpus says more",
     )
     group.add_argument("--gpu-memory", metavar="SIZE", help="memory of one GPU, for example 80GiB")
@@ -161,7 +205,7 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
 
 
 def add_release(parser: argparse._ActionsContainer) -> None:
-    """Add --engine-version; `release_of` reads it."""
+    """Add --engine-version; `machine_of` reads it."""
     parser.add_argument(
         "--engine-version",
         default="",
@@ -171,43 +215,12 @@ def add_release(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def release_of(arguments: argparse.Namespace) -> str:
-    """Return the release that the arguments suppose; empty for none.
-
-    Raises:
-        ConfigurationError: it is no release.
-    """
-    given: str = arguments.engine_version.strip().removeprefix("v")
-    if given and (len(numbers(given)) < _LEAST_PARTS or not is_known(given)):
-        message = f"--engine-version {printable(given)}; accepted: a release, such as 0.26.0"
-        raise ConfigurationError(message)
-    return given
-
-
-def hardware_of(arguments: argparse.Namespace) -> Hardware:
-    """Return the machine the arguments suppose, this one where they say nothing.
-
-    Raises:
-        ConfigurationError: a number makes no sense.
-    """
-    # To ask for the devices of this machine takes a process, which nothing needs then.
-    hidden = {MASK: ""} if arguments.gpus is not None else {}
-    hardware = detect_hardware(os.environ | hidden)
-    for option, value, least in (
-        ("--gpus", arguments.gpus, 0),
-        ("--nodes", arguments.nodes, 1),
-    ):
-        if value is not None and not least <= value <= _MOST:
-            message = f"{option} {value}; accepted: a whole number, {least} to {_MOST}"
-            raise ConfigurationError(message)
-    if arguments.gpus is not None:
-        names = tuple(str(index) for index in range(arguments.gpus))
-        hardware = Hardware(devices=names, host_memory=hardware.host_memory)
-    if arguments.gpu is not None:
-        hardware = _with_gpu(hardware, known_gpu(arguments.gpu))
-    if arguments.gpu_memory is not None:
-        hardware = replace(hardware, device_memory=parse_size(arguments.gpu_memory))
-    return replace(hardware, nodes=arguments.nodes or 1)
+def machine_of(arguments: argparse.Namespace) -> Machine:
+    """Return what the arguments of `add_machine` say."""
+    given = vars(arguments)
+    return Machine(
+        **{each.name: given[each.name] for each in fields(Machine) if each.name in given}
+    )
 
 
 def _with_gpu(hardware: Hardware, gpu: KnownGpu) -> Hardware:

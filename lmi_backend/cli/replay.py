@@ -8,7 +8,6 @@ import math
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 DIFFERENT: Final = 1
 """Exit status when more requests differ than are allowed."""
-_SHOW_SECONDS: Final = 0.2
 _PROGRESS_WIDTH: Final = 60
 
 
@@ -193,18 +191,10 @@ def _interruptible(replay: Replay) -> Iterator[None]:
 
 def _progress(total: int) -> Callable[[int], None]:
     """Return what shows the progress on a terminal; it shows nothing elsewhere."""
-    began, first, last_shown = time.monotonic(), -1, 0.0
 
     def tell(done: int) -> None:
-        nonlocal first, last_shown
-        first = done if first < 0 else first
-        now = time.monotonic()
-        if not sys.stderr.isatty() or (now - last_shown < _SHOW_SECONDS and done < total):
-            return
-        last_shown = now
-        left = (now - began) * (total - done) / (done - first) if done > first else 0.0
-        at = time.strftime("%H:%M:%S", time.localtime(time.time() + left))
-        log(f"\r{done} of {total}, ready about {at}" + "\n" * (done == total))
+        if sys.stderr.isatty():
+            log(f"\r{done} of {total}" + "\n" * (done == total))
 
     return tell
 

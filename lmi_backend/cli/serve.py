@@ -8,10 +8,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from lmi_backend.cli.aliases import describe_aliases, model_names
-from lmi_backend.cli.arguments import ports_of
+from lmi_backend.cli.aliases import add_clients, describe_aliases, model_names
+from lmi_backend.cli.arguments import add_ports, comma_list, ports_of
 from lmi_backend.cli.folders import LmiFolder, find_models
 from lmi_backend.cli.frontend import (
+    add_front_end_arguments,
     check_certificate,
     exposure,
     settings_of,
@@ -19,12 +20,12 @@ from lmi_backend.cli.frontend import (
 )
 from lmi_backend.cli.greeting import Greeter
 from lmi_backend.cli.planning import served_plans
-from lmi_backend.cli.serve_arguments import add_serve_arguments
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.extras import pip_command
 from lmi_backend.machine_limits import check_limits
 from lmi_backend.printable import listed, say, speaking
 from lmi_backend.repository.restricted_apis import (
+    HEADER,
     NOT_FOR_CLIENTS,
     Restriction,
     headers_for,
@@ -33,7 +34,14 @@ from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
 from lmi_backend.supervisor.front_end import FrontEnds, front_ends, missing_libraries
 from lmi_backend.supervisor.installation import usable_server
-from lmi_backend.supervisor.log_relay import STANDARD_ERROR, LogFile, LogFormat, relaying
+from lmi_backend.supervisor.log_relay import (
+    FORMATS,
+    STANDARD_ERROR,
+    TEXT,
+    LogFile,
+    LogFormat,
+    relaying,
+)
 from lmi_backend.supervisor.ports import check_free
 from lmi_backend.supervisor.processes import Traces, guarded
 from lmi_backend.supervisor.run_folder import RunFolder
@@ -67,8 +75,96 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             1: "a model or the server did not start, or stopped for good (--on-failure exit)",
         },
     )
-    add_serve_arguments(parser)
+    _add_arguments(parser)
     parser.set_defaults(run=_serve)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="LMI folder or model store; default: what SERVING_LOAD_MODELS or /opt/ml/model holds",
+    )
+    parser.add_argument(
+        "--model-repository",
+        type=Path,
+        help="keep the Triton model folders here; default: none kept",
+    )
+    add_front_end_arguments(parser)
+    parser.add_argument(
+        "--no-frontend",
+        action="store_true",
+        help="do not start the front end: Triton's own ports only",
+    )
+    add_ports(parser, "address on which Triton's own ports listen")
+    parser.add_argument(
+        "--drain-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="time running requests have to finish when stopping (default: the longest "
+        "option.shutdown_timeout of the models, which is 30 where it is not set)",
+    )
+    _add_protection(parser)
+    add_clients(parser)
+    _add_log(parser)
+    parser.add_argument("--example", metavar="PROMPT", help="when ready, show this answer")
+
+
+def _add_log(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("log")
+    group.add_argument(
+        "--log-file",
+        type=Path,
+        metavar="FILE",
+        help="append every line of Triton, the engines and the front end to this file",
+    )
+    group.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="show every line on standard error; default: warnings, errors and requests",
+    )
+    group.add_argument(
+        "--log-format",
+        choices=FORMATS,
+        default=TEXT,
+        help="text: time, level, model or program, text; json: an object a line (%(default)s)",
+    )
+
+
+def _add_protection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="do not start without this model; may be given again. Default: what can be loaded "
+        "serves, the rest is tried again, and the server starts if one model does",
+    )
+    parser.add_argument(
+        "--on-failure",
+        choices=("restart", "exit"),
+        default="restart",
+        help="what to do when all workers of a model have failed (retry_threshold). restart loads "
+        "the model again, with growing pauses; exit stops with status 1 (default %(default)s)",
+    )
+    parser.add_argument(
+        "--open-api",
+        type=lambda text: comma_list(text, NOT_FOR_CLIENTS),
+        default=[],
+        metavar="A,B",
+        help="Triton's APIs that any client may use without a key, of "
+        f"{', '.join(NOT_FOR_CLIENTS)}; default: none of these",
+    )
+    parser.add_argument(
+        "--control-key",
+        type=Path,
+        metavar="FILE",
+        help=f"holds the key that opens these APIs, as the header {HEADER}; made if it is not "
+        "there. Default: a new one at each start, that only this command and drain know",
+    )
 
 
 def _serve(arguments: argparse.Namespace) -> int:

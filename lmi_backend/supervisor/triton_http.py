@@ -92,11 +92,6 @@ class TritonHttp:
         except (OSError, HTTPException):
             return None
 
-    def generate(self, model: str, body: dict[str, Any]) -> dict[str, Any]:
-        for event in self._events(f"/v2/models/{model}/generate", body):
-            return event
-        raise UnavailableError("the server closed the connection without an answer")
-
     def generate_stream(self, model: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the answers of `/generate_stream` as they come."""
         yield from self._events(f"/v2/models/{model}/generate_stream", body)

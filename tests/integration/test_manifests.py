@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from lmi_backend.cli import main, serve
-from lmi_backend.cli.help_texts import Parser
+from lmi_backend.cli.arguments import Parser
 from lmi_backend.cli.planning import UNREAD
 from lmi_backend.deploy import needs
 from lmi_backend.engine_config import RequestLimits

@@ -76,7 +76,7 @@ def test_no_command_shows_a_value_of_option_env(
     folder = folder_with(tmp_path / "model", lines)
     repository = str(tmp_path / "models")
     for words in (
-        ["check"], ["check", "--json"], ["plan"], ["plan", "--json"], ["render"],
+        ["check"], ["check", "--json"], ["plan"], ["plan", "--json"],
         ["convert", "--repository", repository],
     ):  # fmt: skip
         output = output_of([words[0], str(folder), *words[1:]], capsys)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli import serve
-from lmi_backend.cli.help_texts import Parser
+from lmi_backend.cli.arguments import Parser
 from lmi_backend.supervisor.installation import OLDEST_FOR_FLEETS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -36,7 +36,6 @@ def test_no_command_shows_a_secret(
         ["check", str(folder)],
         ["plan", str(folder)],
         ["plan", str(folder), "--json"],
-        ["render", str(folder)],
         ["convert", str(folder), "--repository", str(repository)],
     ):
         assert main(words) == 0

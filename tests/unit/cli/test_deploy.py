@@ -54,14 +54,14 @@ def test_a_name_is_made_one_of_kubernetes(name: str, taken: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--replicas", "0"), "--replicas 0; accepted: a whole number, 1 to 1000"),
-        (("--image", "a b\nc: d"), "--image a b\\nc: d; accepted: an image's name"),
-        (("--model-claim", "A"), "--model-claim A; accepted: the name of a claim"),
-        (("--with", "keda,x"), "--with x; accepted: monitor, keda, gateway, lora, cache"),
+        (("--replicas", "0"), "--replicas: 0; accepted: a number, 1 to 1000"),
+        (("--image", "a b\nc: d"), "--image: a b\\nc: d; accepted: an image's name"),
+        (("--model-claim", "A"), "--model-claim: A; accepted: a name of Kubernetes"),
+        (("--with", "keda,x"), "--with: x; accepted: monitor, keda, gateway, lora, cache"),
         (("--with", "cache", "--cache-claim", "c"), "accepted: one of them"),
-        (("--cache-claim", "-"), "--cache-claim -; accepted: a name of Kubernetes"),
-        (("--node-selector", "a"), "--node-selector a; accepted: LABEL=VALUE"),
-        (("--toleration", "a:Never"), "--toleration a:Never; accepted: KEY[=VALUE][:EFFECT]"),
+        (("--cache-claim", "A"), "--cache-claim: A; accepted: a name of Kubernetes"),
+        (("--node-selector", "a"), "--node-selector: a; accepted: LABEL=VALUE"),
+        (("--toleration", "a:Never"), "--toleration: a:Never; accepted: KEY[=VALUE][:EFFECT]"),
         (("--to", "compose", "--topology", "zone"), "--topology: needs --to kubernetes or helm"),
         (("--to", "helm", "--namespace", "n"), "helm install has its own"),
     ],
@@ -73,7 +73,11 @@ def test_what_makes_no_manifest_is_refused(
     words: tuple[str, ...],
     message: str,
 ) -> None:
-    assert _deploy(folder, tmp_path / "fleet", *words) == 2
+    try:
+        status: object = _deploy(folder, tmp_path / "fleet", *words)
+    except SystemExit as end:
+        status = end.code
+    assert status == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "fleet").exists()
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli.frontend import add_front_end_arguments, settings_of, triton_exposure
-from lmi_backend.cli.serve_arguments import add_serve_arguments
+from lmi_backend.cli.main import parser
 from lmi_backend.front_end_settings import decode, encode, options
 
 
@@ -73,8 +73,6 @@ def test_it_is_told_that_tritons_ports_need_no_key(
     words: list[str], key: str, warning: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LMI_API_KEY", key)
-    parser = argparse.ArgumentParser()
-    add_serve_arguments(parser)
-    found = triton_exposure(parser.parse_args(words))
+    found = triton_exposure(parser().parse_args(["serve", *words]))
     assert found.endswith(warning)
     assert bool(found) == bool(warning)

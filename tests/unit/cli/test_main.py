@@ -56,7 +56,7 @@ def test_a_plan_shows_what_the_engine_is_given(
     (tmp_path / "serving.properties").write_text("\n".join(lines))
     assert main(["plan", str(tmp_path)]) == UNREAD
     output = capsys.readouterr().out
-    assert "workers     2 on 0,1; 2,3\nparallel    tensor 2, pipeline 1\n" in output
+    assert "workers     2 on GPU 0,1; 2,3\nparallel    tensor 2, pipeline 1\n" in output
     assert "argument    tensor_parallel_size=2\n" in output
     assert "argument    seed=16\n" in output
 
@@ -166,12 +166,6 @@ def test_a_model_in_mistrals_own_form_is_a_model(
     assert "the size of the model is not known" in output
 
 
-def test_render_prints_the_configuration(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["render", str(echo), "--name", "mine"]) == 0
-    assert 'name: "mine"' in capsys.readouterr().out
-    assert sorted(path.name for path in echo.iterdir()) == ["serving.properties"]
-
-
 def test_another_machine_and_release_are_supposed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,11 +175,11 @@ def test_another_machine_and_release_are_supposed(
     text = "option.rolling_batch=vllm\noption.model_id=org/m\nload_on_devices=0\n"
     (folder / "serving.properties").write_text(text, encoding="utf-8")
     into = ["--repository", str(tmp_path / "models")]
-    for command in (["render", str(folder)], ["convert", str(folder), *into]):
-        assert main(command) == 2
-        assert "load_on_devices=0 names a device" in capsys.readouterr().err
-        assert main([*command, "--gpus", "1", "--engine-version", "0.26.0"]) == 0
-        assert "planned for vLLM 0.26.0" in capsys.readouterr().err
+    command = ["convert", str(folder), *into]
+    assert main(command) == 2
+    assert "load_on_devices=0 names a device" in capsys.readouterr().err
+    assert main([*command, "--gpus", "1", "--engine-version", "0.26.0"]) == 0
+    assert "planned for vLLM 0.26.0" in capsys.readouterr().err
     for command in ("plan", "check"):
         words = [command, str(folder), "--gpus", "1", "--engine-version", "v0.26.0"]
         assert main(words) == STATUS_WITHOUT_A_HUB[command]
@@ -199,13 +193,14 @@ def test_another_machine_and_release_are_supposed(
 @pytest.mark.parametrize(
     "text", ["option.rolling_batch=vllm", "option.model_id=org/m\noption.tensor_paralel_degree=1"]
 )
-def test_render_prints_nothing_of_what_cannot_be_run(
+def test_convert_writes_nothing_of_what_cannot_be_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
-    assert main(["render", str(tmp_path)]) == 2
+    assert main(["convert", str(tmp_path), "--repository", str(tmp_path / "models")]) == 2
     output = capsys.readouterr()
     assert (output.out, bool(output.err)) == ("", True)
+    assert not (tmp_path / "models").exists()
 
 
 def test_a_store_is_converted_whole_or_not_at_all(

@@ -8,7 +8,7 @@ import pytest
 
 import lmi_backend
 from lmi_backend.cli import serve
-from lmi_backend.cli.help_texts import Parser
+from lmi_backend.cli.arguments import Parser
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.classification import status_of
 from lmi_backend.options.hints import closest

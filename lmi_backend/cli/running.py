@@ -1,0 +1,251 @@
+"""Commands for a running server: health, drain and generate."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from lmi_backend.cli.arguments import DEFAULT_URL, add_timeout, add_url
+from lmi_backend.endpoint.control import (
+    Draining,
+    count_workers,
+    is_endpoint_of,
+    renew_worker,
+    request_health,
+)
+from lmi_backend.errors import ConfigurationError, RequestError, UnavailableError
+from lmi_backend.printable import listed, say
+from lmi_backend.supervisor.local_server import LocalServer
+from lmi_backend.supervisor.triton_http import TritonHttp
+
+_POLL_SECONDS: Final = 0.1
+_PROGRESS_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 5.0
+_LOAD_SECONDS: Final = 86_400.0
+"""The stub knows how long a start may take, and says when it takes longer."""
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _add_drain(commands)
+    _add_health(commands)
+    _add_generate(commands)
+
+
+def _add_health(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "health",
+        help="say whether the models of a server accept requests",
+        description="Check whether each model of a tritonserver on this machine accepts requests. "
+        "Triton itself may call a model READY after a crash. Run it as the server's user, "
+        "where the server runs.",
+        examples=("lmi-backend health", "lmi-backend health --model llama --live"),
+        statuses={0: "all models take requests", 1: "one does not, or no server answers"},
+    )
+    add_url(parser)
+    parser.add_argument("--model", metavar="NAME", help="check this model only; default: all")
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="for a liveness probe: fail only if a restart of the container helps. That is so if "
+        "a model's process does not answer, or if all its workers have failed",
+    )
+    add_timeout(parser, 3.0, "time each model has to answer")
+    parser.set_defaults(run=_health)
+
+
+def _health(arguments: argparse.Namespace) -> int:
+    problems = {}
+    server = LocalServer.at(arguments.url)
+    for name, state, endpoint in server.models():
+        # An alias model takes requests when the one whose workers it shares does.
+        if endpoint is not None and arguments.model in (None, name):
+            problems[name] = _problem(state, endpoint, arguments)
+    problems |= _failed(server, arguments)
+    if not problems:
+        wanted = arguments.model or "a model of lmi-backend"
+        sys.stdout.write(f"{arguments.url}: {wanted} is not loaded\n")
+        return 1
+    for name, problem in problems.items():
+        sys.stdout.write(f"{name}: {problem or 'ready'}\n")
+    return int(any(problems.values()))
+
+
+def _failed(server: LocalServer, arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the models that could not be loaded, and why, where nothing loads them again.
+
+    Restarting the container may help none of them. A `serve` tries again, while the others serve.
+    """
+    if arguments.live:
+        return {}
+    asked = arguments.model
+    return {
+        name: f"it could not be loaded: {reason}"
+        for name, reason in server.failed().items()
+        if name == asked or not (asked or server.is_kept)
+    }
+
+
+def _problem(state: str, endpoint: Path, arguments: argparse.Namespace) -> str:
+    """Return what is wrong with a model; nothing if it is well."""
+    health = request_health(endpoint, arguments.timeout)
+    if health is None:
+        return f"its process does not answer within {arguments.timeout:g} s"
+    if arguments.live:
+        return health.problem if health.is_given_up else ""
+    if not health.is_ready:
+        return health.problem
+    return "" if state == "READY" else f"Triton calls it {state or 'unloaded'}"
+
+
+def _add_drain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "drain",
+        help="let running requests finish before a server stops",
+        description="Refuse new requests on a tritonserver on this machine (UNAVAILABLE), wait "
+        "until the running ones have finished, and unload the models. Requests that take too long "
+        "fail. Use it as a pre-stop hook of a container. Run it as the server's user, where the "
+        "server runs.",
+        examples=(
+            "lmi-backend drain http://127.0.0.1:8000 --timeout 60",
+            "lmi-backend drain --worker all",
+        ),
+        statuses={0: "all requests finished", 1: "some were cut, or no server answers"},
+    )
+    add_url(parser)
+    add_timeout(parser, 30.0, "time running requests have to finish")
+    parser.add_argument(
+        "--worker",
+        metavar="N",
+        help="a number, or all: restart this worker, or one after the other, while the server "
+        "continues. Its requests resume elsewhere; those that cannot fail",
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help="whose worker; needed where the server has several models"
+    )
+    parser.set_defaults(run=_drain)
+
+
+def _drain(arguments: argparse.Namespace) -> int:
+    server = LocalServer.at(arguments.url)
+    if not server.endpoints:
+        raise UnavailableError(f"{arguments.url}: has no model of lmi-backend")
+    if arguments.worker is not None:
+        return _renew(server, arguments)
+    draining = Draining(server.endpoints, arguments.timeout)
+    began = reported = time.monotonic()
+    while not draining.is_over:
+        time.sleep(_POLL_SECONDS)
+        if time.monotonic() - reported > _PROGRESS_SECONDS:
+            reported = time.monotonic()
+            waited = f"{reported - began:.0f} s of {arguments.timeout:.0f}"
+            say(f"waiting for running requests: {waited}")
+    # Not before: of a model that is being unloaded Triton says that it does not exist.
+    if not server.unload():
+        say("models stay ready, but refuse requests: unloading needs --model-control-mode=explicit")
+    cut = f"; {draining.cut} requests took too long and got an error" if draining.cut else ""
+    say(f"drained {len(server.endpoints)} models in {time.monotonic() - began:.1f} s{cut}")
+    return 0
+
+
+def _renew(server: LocalServer, arguments: argparse.Namespace) -> int:
+    """Restart workers, one after the other."""
+    name = arguments.model
+    found = [each for each in server.endpoints if name is None or is_endpoint_of(each, name)]
+    if len(found) != 1:
+        asked = f"no model {name}" if name else f"{len(found)} models"
+        raise UnavailableError(f"{arguments.url}: has {asked}; accepted: --model, one of its own")
+    count = count_workers(found[0], _ANSWER_SECONDS)
+    if arguments.worker != "all" and not arguments.worker.isdecimal():
+        raise RequestError(
+            "is no number", field="--worker", value=arguments.worker, accepted="a number, or all"
+        )
+    for index in range(count) if arguments.worker == "all" else (int(arguments.worker),):
+        began = time.monotonic()
+        cut = renew_worker(found[0], index, arguments.timeout, _LOAD_SECONDS)
+        more = f"; {cut} requests took too long and got an error" if cut else ""
+        say(f"worker {index} is new after {time.monotonic() - began:.1f} s{more}")
+    return 0
+
+
+def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "generate",
+        help="send a prompt to a running server",
+        description="Send a prompt to a running server, and print the answer as it is generated.",
+        examples=(
+            'lmi-backend generate "The capital of France is"',
+            'lmi-backend generate "Tell a story:" --url http://127.0.0.1:8080',
+        ),
+        statuses={1: "the server does not answer, or refuses the request"},
+    )
+    parser.add_argument("prompt", help="what the model continues")
+    parser.add_argument("--model", metavar="NAME", help="default: the only model of the server")
+    parser.add_argument(
+        "--url",
+        default=DEFAULT_URL,
+        help="Triton's HTTP port or the front end's (default %(default)s)",
+    )
+    parser.add_argument("--max-new-tokens", type=int, default=64, help="default %(default)s")
+    parser.add_argument("--temperature", type=float, help="default: the server's")
+    add_timeout(parser, 300.0, "wait no longer for the next chunk")
+    parser.set_defaults(run=_generate)
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    parameters: dict[str, Any] = {"max_new_tokens": arguments.max_new_tokens}
+    if arguments.temperature is not None:
+        parameters["temperature"] = arguments.temperature
+    server = TritonHttp(arguments.url, timeout=arguments.timeout)
+    model = arguments.model or _only_model(server)
+    for text in stream(server, model, arguments.prompt, parameters):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    return 0
+
+
+def _only_model(server: TritonHttp) -> str:
+    """Return the name of the only model of a server.
+
+    Raises:
+        ConfigurationError: there are several, or nobody may list them.
+        UnavailableError: nobody answers, or there is none.
+    """
+    names = _listed(server)
+    if not names:
+        raise UnavailableError(f"{server.url}: no model is loaded")
+    if len(names) > 1:
+        raise ConfigurationError(f"--model is needed; accepted: {listed(names)}")
+    return names[0]
+
+
+def _listed(server: TritonHttp) -> list[str]:
+    """Return the models of a front end, or those of a tritonserver of this machine."""
+    if server.is_ready("") is None:
+        raise UnavailableError(f"{server.url}: no answer: nobody listens there")
+    answer = None
+    with contextlib.suppress(UnavailableError):  # A tritonserver has no such path.
+        answer = server.json("/v1/models")
+    if isinstance(answer, dict) and isinstance(cards := answer.get("data"), list):
+        # A model has a card for each of its names, its own first.
+        own = [card for card in reversed(cards) if not card["parent"]]
+        return list({card["root"]: card["id"] for card in own}.values())
+    try:
+        local = LocalServer.at(server.url)
+    except UnavailableError as error:
+        raise ConfigurationError(f"--model is needed: {error}") from error
+    return [name for name, state, endpoint in local.models() if endpoint and state == "READY"]
+
+
+def stream(
+    server: TritonHttp, model: str, prompt: str, parameters: dict[str, Any]
+) -> Iterator[str]:
+    """Yield the chunks of an answer as they come, and a line feed."""
+    body = {"inputs": prompt, "parameters": parameters, "stream": True}
+    for event in server.generate_stream(model, body):
+        yield event["text_output"]
+    yield "\n"
