@@ -66,7 +66,7 @@ def headers_for(api: str, arguments: Sequence[str]) -> dict[str, str]:
 
 
 def exposures(arguments: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each thing that a tritonserver's command line leaves open to clients.
+    """Yield a sentence for each flag by which a tritonserver leaves something open to clients.
 
     Args:
         arguments: of the server.
@@ -77,9 +77,13 @@ def exposures(arguments: Sequence[str], environment: Mapping[str, str]) -> Itera
             continue
         matches = (_VALUE.fullmatch(value) for value in _values(flag, arguments))
         closed = {api for match in matches if match for api in match["apis"].split(",")}
-        for api in NOT_FOR_CLIENTS.keys() - closed:
-            if _is_there(api, arguments, environment):
-                yield f"{api} is open over {protocol}: {NOT_FOR_CLIENTS[api]} ({flag})"
+        open_apis = [
+            api
+            for api in NOT_FOR_CLIENTS
+            if api not in closed and _is_there(api, arguments, environment)
+        ]
+        if open_apis:
+            yield f"{', '.join(open_apis)}: open over {protocol} ({flag})"
     if _release(environment) < _SAFE_PORTS:
         is_vertex = environment.get("AIP_MODE") == "PREDICTION"
         for flag, default in (("--allow-sagemaker", False), ("--allow-vertex-ai", is_vertex)):

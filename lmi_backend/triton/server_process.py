@@ -12,7 +12,7 @@ from lmi_backend.repository.restricted_apis import exposures
 
 _log = logging.getLogger(__name__)
 
-_ADVICE: Final = "deploy/README.md of lmi-backend has the arguments; `lmi-backend serve` sets them"
+_ADVICE: Final = "deploy/README.md says what clients may do there, and how to close it"
 
 
 def close_shared_memory() -> None:
@@ -31,7 +31,7 @@ def shared_memory() -> list[Path]:
 
 
 def warn_of_exposures(model: str) -> None:
-    """Log what the server was started without, and so leaves open to who is no client."""
+    """Log in one line what the server leaves open to clients that is not for them."""
     try:
         argv = _server_argv()
     except OSError as error:
@@ -41,8 +41,8 @@ def warn_of_exposures(model: str) -> None:
         # A program that has loaded Triton into itself, as Dynamo: its ports are not Triton's.
         return
     # The server's environment is what the stub has inherited.
-    for sentence in exposures(argv, os.environ):
-        _log.warning("%s: %s; %s", model, sentence, _ADVICE)
+    if sentences := list(exposures(argv, os.environ)):
+        _log.warning("%s: %s; %s", model, "; ".join(sentences), _ADVICE)
 
 
 def _server_argv() -> list[str]:

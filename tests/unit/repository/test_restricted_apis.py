@@ -53,10 +53,11 @@ def test_two_restrictions_have_a_key_each_and_words_may_be_apart() -> None:
 def test_what_is_open_is_said_of_each_protocol(
     arguments: tuple[str, ...], environment: dict[str, str], open_: set[str]
 ) -> None:
-    lines = [each.split() for each in exposures(arguments, environment) if " is open over " in each]
-    assert {words[0] for words in lines} == open_
-    assert len(lines) == 2 * len(open_)
-    assert {words[4].rstrip(":") for words in lines} == ({"HTTP", "gRPC"} if open_ else set())
+    found = [
+        each.partition(": ") for each in exposures(arguments, environment) if "open over" in each
+    ]
+    assert [set(names.split(", ")) for names, _, _ in found] == ([open_] * 2 if open_ else [])
+    assert [where.split()[2] for _, _, where in found] == (["HTTP", "gRPC"] if open_ else [])
 
 
 @pytest.mark.parametrize(
