@@ -385,7 +385,7 @@ class Chats:
 
 def _is_plain(params: Any) -> bool:
     """Tell whether parameters are those of one answer of text, and of nothing else."""
-    wanted = ("structured_outputs", "guided_decoding", "extra_args")
+    wanted = ("structured_outputs", "extra_args")
     return not any(getattr(params, name, None) for name in wanted)
 
 

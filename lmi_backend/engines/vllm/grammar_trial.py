@@ -1,4 +1,4 @@
-"""Compile a structure of a client's in a process that may fail; standard output says what came.
+"""Compile a structure of a client's in a process that may fail; its status says whether it did.
 
 Run by its path, with Python's `-I`: the standard library is all that is imported before its bounds
 are set.
@@ -11,6 +11,8 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
+from importlib import import_module
 from typing import Any, Final
 
 CPU_SECONDS: Final = 0.5
@@ -26,45 +28,33 @@ _END: Final = 256
 
 
 def main() -> None:
-    """Read an job from standard input; the kernel kills the process if it exceeds a bound."""
+    """Read a job from standard input; the kernel kills the process if it exceeds a bound."""
     job = json.load(sys.stdin.buffer)
     sys.path[:] = job["path"]
-    try:
-        # Before the time runs.
-        import llguidance  # type: ignore[import-not-found, unused-ignore]  # noqa: F401, PLC0415
-        import outlines_core  # type: ignore[import-not-found, unused-ignore]  # noqa: F401, PLC0415
-    except ImportError as absent:
-        print(json.dumps({"absent": str(absent)}))  # noqa: T201
-        return
+    compile_it = {"guidance": _compile, "outlines": _index}[job["library"]]
+    # Before the time runs.
+    import_module({"guidance": "llguidance", "outlines": "outlines_core"}[job["library"]])
     os.nice(_NICE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_STACK, (_STACK_BYTES, _STACK_BYTES))
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-    kind, text = job["kind"], job["text"]
-    refusal = _guidance_error(kind, text, job["special"], job["tokens"])
-    if job["outlines"]:
-        _index(kind, text)
-    print(json.dumps({"error": refusal}))  # noqa: T201
+    # vLLM says what is wrong with it.
+    with suppress(ValueError, KeyError, TypeError):
+        compile_it(job)
 
 
-def _guidance_error(kind: str, text: str, special: list[str], tokens: int) -> str:
-    """Return why llguidance refuses a structure, as vLLM says it; empty if it accepts it."""
+def _compile(job: dict[str, Any]) -> None:
     from llguidance import LLMatcher  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
 
-    try:
-        grammar = _grammar(kind, text)
-    except (ValueError, KeyError, TypeError) as error:
-        return f"Invalid grammar specification: {error}"
-    tokenizer = _tokenizer(special, tokens)
-    if kind == "structural_tag":
+    grammar = _grammar(job["kind"], job["text"])
+    tokenizer = _tokenizer(job["special"], job["tokens"])
+    if job["kind"] == "structural_tag":
         # vLLM 0.32 wraps them so that llguidance does not read them; another release may not.
-        for part in json.loads(text)["structures"]:
+        for part in json.loads(job["text"])["structures"]:
             LLMatcher.validate_grammar(_of_schema(part["schema"]), tokenizer)
-    if refusal := LLMatcher.validate_grammar(grammar, tokenizer):
-        return f"Grammar error: {refusal}"
-    LLMatcher(tokenizer, grammar, log_level=0).compute_bitmask()
-    return ""
+    if not LLMatcher.validate_grammar(grammar, tokenizer):
+        LLMatcher(tokenizer, grammar, log_level=0).compute_bitmask()
 
 
 def _grammar(kind: str, text: str) -> str:
@@ -116,18 +106,14 @@ def _tokenizer(special: list[str], tokens: int) -> Any:
     return llguidance.LLTokenizer(Bytes())
 
 
-def _index(kind: str, text: str) -> None:
-    import outlines_core  # noqa: PLC0415
+def _index(job: dict[str, Any]) -> None:
+    import outlines_core  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
 
-    try:
-        pattern = (
-            text if kind == "regex" else outlines_core.json_schema.build_regex_from_schema(text)
-        )
-        vocabulary = outlines_core.Vocabulary(_END, {bytes([n]): [n] for n in range(_END)})
-        outlines_core.Index(pattern, vocabulary)
-    except ValueError:
-        # vLLM says what is wrong with it.
-        return
+    pattern = job["text"]
+    if job["kind"] != "regex":
+        pattern = outlines_core.json_schema.build_regex_from_schema(pattern)
+    vocabulary = outlines_core.Vocabulary(_END, {bytes([n]): [n] for n in range(_END)})
+    outlines_core.Index(pattern, vocabulary)
 
 
 if __name__ == "__main__":

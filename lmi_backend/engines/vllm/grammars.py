@@ -13,9 +13,8 @@ import logging
 import subprocess
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final
 
 from lmi_backend.engines.vllm import grammar_trial, names
@@ -75,40 +74,24 @@ def _bound(part: Any) -> None:
         _bound(list(part.values()))
 
 
-AUTO: Final = "auto"
-"""vLLM's value for a choice at each request."""
-
-
 def choose_backend(engine: Any, tokenizer: Any) -> str:
     """Return the library that compiles all structured outputs of an engine.
 
     vLLM's core keeps the library of its first structured request for all later ones. With "auto"
     that request would choose for everybody, so the choice is made here, when the engine starts:
-    vLLM's front process then refuses what the library lacks. `AUTO` where vLLM does not allow it.
+    vLLM's front process then refuses what the library lacks.
     """
-    config = _structures_config(engine.vllm_config)
-    given = getattr(config, "backend", None)
-    if given is not None and given != AUTO:
-        return str(given).partition(":")[0]
-    chosen = "guidance" if _needs_guidance(tokenizer) else "xgrammar"
-    found = "no backend in its config"
-    if given is not None:
-        try:
-            config.backend = chosen
-        except (AttributeError, TypeError, ValueError) as error:
-            found = str(error)
-        else:
-            _log.info("structured outputs: %s for all requests", chosen)
-            return chosen
-    problem = "the first structured request chooses the library of all later ones"
-    _log.warning("vLLM keeps its own choice for structured outputs, %s: %s", problem, found)
-    return AUTO
+    config = engine.vllm_config.structured_outputs_config
+    if config.backend == "auto":
+        config.backend = "guidance" if _needs_guidance(tokenizer) else "xgrammar"
+        _log.info("structured outputs: %s for all requests", config.backend)
+    return str(config.backend).partition(":")[0]
 
 
-def writes_no_blanks(engine: Any) -> bool:
-    """Tell whether the user wants structured answers without white space."""
-    config = _structures_config(engine.vllm_config)
-    return bool(getattr(config, "disable_any_whitespace", False))
+def _needs_guidance(tokenizer: Any) -> bool:
+    """Tell whether vLLM's own tool grammars need llguidance, as those for Mistral's Tekken do."""
+    supports = getattr(names.GuidanceBackend, "is_tokenizer_supported", None)
+    return getattr(tokenizer, "is_tekken", False) and bool(supports and supports(tokenizer))
 
 
 def bound_tag(params: Any) -> None:
@@ -118,101 +101,26 @@ def bound_tag(params: Any) -> None:
         structures.structural_tag = bounded(text)
 
 
-def _structures_config(config: Any) -> Any:
-    return getattr(config, "structured_outputs_config", None) or getattr(
-        config, "decoding_config", None
-    )  # renamed in 0.11
-
-
-def _needs_guidance(tokenizer: Any) -> bool:
-    """Tell whether vLLM's own tool grammars need llguidance, as those for Mistral's Tekken do."""
-    if not getattr(tokenizer, "is_tekken", False):
-        return False
-    supports = getattr(names.GuidanceBackend, "is_tokenizer_supported", None)
-    return bool(supports and supports(tokenizer))
-
-
-def structure_of(params: Any) -> tuple[str, str]:
-    """Return the kind of the structure in some sampling parameters, and its text.
-
-    Both are empty if there is none, or none that vLLM can read.
-    """
-    for name in ("structured_outputs", "guided_decoding"):  # renamed in 0.12
-        if (structures := getattr(params, name, None)) is not None:
-            break
-    else:
-        return "", ""
-    try:
-        kind, text = names.get_structured_output_key(structures)
-    except AttributeError:  # 0.11.0 takes all parameters
-        kind, text = names.get_structured_output_key(params)
-    except (TypeError, ValueError):
-        return "", ""
-    return kind.name.lower(), str(text)
-
-
-def goes_to_outlines(backend: str, kind: str, text: str) -> bool:
-    """Tell whether vLLM may compile a structure with outlines.
-
-    In "auto" those are schemas with a member that llguidance has not, and that xgrammar refuses.
-    """
-    if backend == "outlines":
-        return kind in ("json", "regex")
-    try:
-        if (
-            backend != AUTO
-            or kind != "json"
-            or not names.has_guidance_unsupported_json_features(json.loads(text))
-        ):
-            return False
-        params = names.SamplingParams(structured_outputs=names.StructuredOutputsParams(json=text))
-        names.validate_xgrammar_grammar(params)
-    except (names.VLLMClientError, ValueError):
-        return True
-    return False
-
-
-def replace_validation(name: str, validate: Callable[..., None]) -> None:
-    """Replace a function of vLLM's that validates structures.
-
-    Releases import it by name into the module that calls it, or call it where it is defined.
-
-    Args:
-        name: of the function, as in `names`.
-        validate: gets vLLM's own function before its arguments.
-    """
-    own = getattr(names, name)
-    for module_name, module in list(sys.modules.items()):
-        if not module_name.startswith("vllm."):
-            continue
-        if getattr(module, "__dict__", {}).get(name) is not None:
-            setattr(module, name, partial(validate, own))
-
-
 AT_ONCE: Final = 4
 """Trials at one time."""
 WAIT_SECONDS = 30.0
 """For a trial to begin and to end: much more than it takes, on a busy machine. Tests set it."""
 _REMEMBERED: Final = 1024
-_TRIED: Final = frozenset({"json", "regex", "grammar", "structural_tag"})
-"""Kinds of structures whose cost does not follow from their size."""
-_BACKENDS: Final = frozenset({"auto", "guidance", "outlines"})
-"""Of vLLM, that may compile with llguidance or outlines."""
-OPTION: Final = "option.guided_decoding_backend"
-_ABSENT: Final = "absent"
-"""The verdict where the libraries are not there."""
-_REFUSED: Final = "refused"
-"""The verdict if the trial's process was killed."""
+_KINDS: Final = {
+    "guidance": ("json", "regex", "grammar", "structural_tag"),
+    "outlines": ("json", "regex"),
+}
+"""Libraries, and the kinds of structures for which their cost does not follow from the size."""
 
 
 _pool = ThreadPoolExecutor(AT_ONCE, "lmi-grammars")
 
 
 class GrammarTrials:
-    """Compiles each structure once in a process of its own, and remembers what came of it.
+    """Compiles each structure once in a process of its own, and remembers whether that ended well.
 
     Args:
-        backend: the library that compiles all structures, or vLLM's "auto".
+        backend: the library that compiles all structures.
         special: the special tokens of the model, which a grammar may name.
         tokens: how many the model has.
         bounds_tags: whether the white space of structural tags is bounded.
@@ -223,20 +131,18 @@ class GrammarTrials:
     ) -> None:
         self._backend, self._special, self._tokens = backend, list(special), tokens
         self._bounds_tags = bounds_tags
-        self._verdicts: OrderedDict[bytes, str] = OrderedDict()
-        """By what was tried: empty, `_ABSENT`, `_REFUSED`, or the error of llguidance."""
+        self._verdicts: OrderedDict[bytes, bool] = OrderedDict()
+        """Whether each structure may be compiled, by its job."""
 
     @classmethod
     def of(cls, engine: Any, tokenizer: Any, tokens: int) -> GrammarTrials:
-        """Return the trials of a model, whose verdicts vLLM takes from now on."""
+        """Return the trials of a model."""
         special: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()
         backend = choose_backend(engine, tokenizer)
+        config = engine.vllm_config.structured_outputs_config
         # vLLM does so itself with llguidance.
-        bounds_tags = backend == "xgrammar" and writes_no_blanks(engine)
-        trials = cls(backend, sorted(special), tokens, bounds_tags=bounds_tags)
-        replace_validation("validate_guidance_grammar", trials.validate)
-        replace_validation("validate_xgrammar_grammar", validate_named)
-        return trials
+        bounds_tags = backend == "xgrammar" and config.disable_any_whitespace
+        return cls(backend, sorted(special), tokens, bounds_tags=bounds_tags)
 
     async def check(self, params: Any) -> None:
         """Try the structure of some sampling parameters, if there is one.
@@ -249,79 +155,41 @@ class GrammarTrials:
         """
         if self._bounds_tags:
             bound_tag(params)
-        kind, text = structure_of(params)
-        if kind not in _TRIED or self._backend not in _BACKENDS:
-            return
-        if (verdict := self._known(kind, text)) is None:
-            job = self._job(kind, text)
+        structures = getattr(params, "structured_outputs", None)
+        for kind in _KINDS.get(self._backend, ()):
+            if (found := getattr(structures, kind, None)) is not None:
+                await self._check(kind, found if isinstance(found, str) else json.dumps(found))
+
+    async def _check(self, kind: str, text: str) -> None:
+        job = json.dumps(
+            {
+                "path": sys.path,
+                "library": self._backend,
+                "kind": kind,
+                "text": text,
+                "special": self._special,
+                "tokens": self._tokens,
+            }
+        ).encode()
+        digest = hashlib.sha256(job).digest()
+        if (is_taken := self._verdicts.get(digest)) is None:
             tried = asyncio.get_running_loop().run_in_executor(_pool, _try, job)
             try:
-                verdict = await asyncio.wait_for(tried, WAIT_SECONDS)
+                is_taken = await asyncio.wait_for(tried, WAIT_SECONDS)
             except (TimeoutError, asyncio.TimeoutError):
                 raise UnavailableError("too many structured outputs are tried at once") from None
-            self._remember(kind, text, verdict)
-        if verdict == _REFUSED:
+            self._verdicts[digest] = is_taken
+            while len(self._verdicts) > _REMEMBERED:
+                self._verdicts.popitem(last=False)
+        if not is_taken:
             most = f"{grammar_trial.CPU_SECONDS:g} s and {grammar_trial.MEMORY_BYTES >> 20} MiB"
             problem = "takes too much time or memory to compile"
             accepted = f"at most {most}; fewer patterns or repetitions that must hold together"
             raise RequestError(problem, field=f"structured_outputs.{kind}", accepted=accepted)
 
-    def validate(self, own: Callable[..., None], params: Any, *args: Any, **kwargs: Any) -> None:
-        """Stand where vLLM validates with llguidance, on its loop: it was done in the trial.
 
-        Raises:
-            VLLMValidationError: as vLLM.
-        """
-        kind, text = structure_of(params)
-        verdict = self._known(kind, text)
-        if verdict is None or verdict == _ABSENT:
-            validate_named(own, params, *args, **kwargs)
-        elif verdict:
-            raise _refusal(kind, verdict)
-
-    def _known(self, kind: str, text: str) -> str | None:
-        return self._verdicts.get(_digest(kind, text))
-
-    def _remember(self, kind: str, text: str, verdict: str) -> None:
-        self._verdicts[_digest(kind, text)] = verdict
-        while len(self._verdicts) > _REMEMBERED:
-            self._verdicts.popitem(last=False)
-
-    def _job(self, kind: str, text: str) -> bytes:
-        job = {
-            "path": sys.path,
-            "kind": kind,
-            "text": text,
-            "special": self._special,
-            "tokens": self._tokens,
-            "outlines": goes_to_outlines(self._backend, kind, text),
-        }
-        return json.dumps(job).encode()
-
-
-def validate_named(own: Callable[..., None], params: Any, *args: Any, **kwargs: Any) -> None:
-    """Validate by a function of vLLM's, whose errors name no parameter and no way out.
-
-    Raises:
-        VLLMValidationError: the library does not take the structure.
-    """
-    kind, _ = structure_of(params)  # vLLM's function may change it
-    try:
-        own(params, *args, **kwargs)
-    except (names.VLLMClientError, ValueError) as error:
-        raise _refusal(kind, str(error)) from error
-
-
-def _refusal(kind: str, problem: str) -> Exception:
-    error: Exception = names.VLLMValidationError(
-        f"structured_outputs.{kind} is refused: {problem.rstrip('.')}; accepted: what the library "
-        f"of this model compiles ({OPTION})"
-    )
-    return error
-
-
-def _try(job: bytes) -> str:
-    """Return the verdict of one trial.
+def _try(job: bytes) -> bool:
+    """Tell whether a structure may be compiled.
 
     Raises:
         TimeoutError: the machine is too busy.
@@ -335,14 +203,4 @@ def _try(job: bytes) -> str:
         raise TimeoutError from None
     if done.returncode:
         _log.warning("the trial of a structured output exited with status %s", done.returncode)
-        return _REFUSED
-    result = json.loads(done.stdout)
-    if "absent" in result:
-        _log.warning("structured outputs are not tried before vLLM: %s", result["absent"])
-        return _ABSENT
-    error: str = result["error"]
-    return error
-
-
-def _digest(kind: str, text: str) -> bytes:
-    return hashlib.sha256(f"{kind}\n{text}".encode("utf-8", "surrogatepass")).digest()
+    return done.returncode == 0

@@ -79,11 +79,7 @@ NAMES: Final = {
     "tokens_input": _of("vllm.inputs", "vllm.inputs:token_inputs", instead=None),
     "LoRARequest": _of("vllm.lora.request"),
     # Structured outputs.
-    "get_structured_output_key": _of("vllm.v1.structured_output.request"),
-    "has_guidance_unsupported_json_features": _of("vllm.v1.structured_output.backend_guidance"),
     "GuidanceBackend": _of("vllm.v1.structured_output.backend_guidance", instead=None),
-    "validate_guidance_grammar": _of("vllm.v1.structured_output.backend_guidance"),
-    "validate_xgrammar_grammar": _of("vllm.v1.structured_output.backend_xgrammar"),
     # Outputs.
     "RequestOutput": _of("vllm.outputs"),
     "CompletionOutput": _of("vllm.outputs"),
