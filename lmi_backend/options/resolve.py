@@ -227,10 +227,13 @@ class _Collector:
 
     def add_bare(self, environment: Mapping[str, str]) -> None:
         """Add the bare variables, the weakest source."""
-        for option in (each for each in OPTIONS if self._engine in each.engines):
-            for setting in sources.bare(environment, option):
-                self._try(option.name, setting)
-                self._seal()
+        for option in OPTIONS:
+            settings = [*sources.bare(environment, option)]
+            # Few have any, and most of a plan's time would go into asking all for their engines.
+            if settings and self._engine in option.engines:
+                for setting in settings:
+                    self._try(option.name, setting)
+                    self._seal()
 
     def add_variables(self, environment: Mapping[str, str]) -> None:
         """Add the variables that are no options."""
