@@ -1,6 +1,7 @@
 """A folder is a process: which it runs in, and what it may import there.
 
-Each module is imported alone, in a clean child, which tells what came with it.
+The modules of the same processes are imported one after the other in a clean child, which tells
+what came with each; and in another child the last one first, for some ends a circle of imports.
 """
 
 import json
@@ -114,25 +115,20 @@ for modules, libraries in places:
             pass
     known = {name.partition(".")[0] for name in sys.modules} | sys.stdlib_module_names
     for module in modules:
-        if os.fork():
-            os.wait()
-            continue
-        before = dict(os.environ), os.listdir("/proc/self/task")
+        before = {*sys.modules}, dict(os.environ), os.listdir("/proc/self/task")
         missing = ""
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
             missing = error.name.partition(".")[0]
-        after = dict(os.environ), os.listdir("/proc/self/task")
-        loaded = [name for name in sys.modules if name.startswith(ours)]
+        came = sys.modules.keys() - before[0]
+        loaded = [name for name in came if name.startswith(ours)]
         # A package that is only on the way to a module says nothing.
         loaded = [name for name in loaded if not any(f"{name}." in other for other in loaded)]
-        others = {name.partition(".")[0] for name in sys.modules} - known - {*ours}
-        # One line, one write: what a child of a child says comes whole.
+        others = {name.partition(".")[0] for name in came} - known - {*ours}
         report = {"loaded": loaded, "others": [*others], "missing": missing}
-        report["is_same"] = before == after
-        os.write(1, json.dumps([module, report]).encode() + b"\\n")
-        os._exit(0)
+        report["is_same"] = before[1:] == (dict(os.environ), os.listdir("/proc/self/task"))
+        print(json.dumps([module, report]), flush=True)
     os._exit(0)
 """
 
@@ -170,21 +166,24 @@ MODULES = {
 }
 
 
+Report = tuple[str, dict[str, Any]]
+"""A module, and what came with it."""
+
+
 @pytest.fixture(scope="module")
-def seen() -> dict[str, dict[str, Any]]:
-    """Import every module, those of a row beside the libraries that the row may import."""
-    places = [
-        ([name for name, of in MODULES.items() if of == row], sorted(allowed(row)))
-        for row in FOLDERS
-    ]
-    places.append((["lmi_backend"], []))
+def seen() -> list[Report]:
+    """Import every module, those of the same processes beside the libraries that all have."""
+    by_processes: dict[tuple[str, ...], list[str]] = {}
+    for name, row in MODULES.items():
+        by_processes.setdefault(FOLDERS[row], []).append(name)
+    places = [(names, sorted(allowed(MODULES[names[0]]))) for names in by_processes.values()]
+    backwards = [(names[::-1], libraries) for names, libraries in places]
     # Side by side: to import everything is seconds of work.
     with ThreadPoolExecutor() as pool:
-        found = pool.map(probe, (places[::2], places[1::2]))
-        return {name: report for part in found for name, report in part}
+        return [each for part in pool.map(probe, (places, backwards)) for each in part]
 
 
-def probe(places: list[tuple[list[str], list[str]]]) -> list[tuple[str, dict[str, Any]]]:
+def probe(places: list[tuple[list[str], list[str]]]) -> list[Report]:
     path = [str(ROOT), str(PACKAGE / PROVIDED), str(ROOT / "tests" / "fakes" / "triton")]
     done = subprocess.run(
         [sys.executable, "-I", "-c", PROBE],
@@ -194,7 +193,7 @@ def probe(places: list[tuple[list[str], list[str]]]) -> list[tuple[str, dict[str
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
 def test_every_folder_has_its_row_and_every_row_its_folder() -> None:
@@ -205,39 +204,28 @@ def test_every_folder_has_its_row_and_every_row_its_folder() -> None:
     assert {process for row in FOLDERS.values() for process in row} == {*PROCESSES}
 
 
-def test_a_module_imports_what_its_processes_have(seen: dict[str, dict[str, Any]]) -> None:
+def test_a_module_imports_what_its_processes_have(seen: list[Report]) -> None:
     assert {*MODULES.values()} == {*FOLDERS}
-    missing = {name: seen[name]["missing"] for name in MODULES}
-    assert {
-        name: library
-        for name, library in missing.items()
-        if library not in {"", *allowed(MODULES[name])}
-    } == {}
-    assert {name: seen[name]["others"] for name in MODULES if seen[name]["others"]} == {}
+    assert sorted(name for name, _ in seen) == sorted([*MODULES] * 2)
+    assert [
+        (name, report["missing"])
+        for name, report in seen
+        if report["missing"] not in {"", *allowed(MODULES[name])}
+    ] == []
+    assert [(name, report["others"]) for name, report in seen if report["others"]] == []
 
 
-def test_no_module_changes_the_environment_or_starts_a_thread(
-    seen: dict[str, dict[str, Any]],
-) -> None:
-    assert [name for name in MODULES if not seen[name]["is_same"]] == []
+def test_no_module_changes_the_environment_or_starts_a_thread(seen: list[Report]) -> None:
+    assert [name for name, report in seen if not report["is_same"]] == []
 
 
-def test_a_module_loads_modules_of_its_processes_alone(seen: dict[str, dict[str, Any]]) -> None:
+def test_a_module_loads_modules_of_its_processes_alone(seen: list[Report]) -> None:
     assert [
         f"{name} loads {each}"
-        for name, row in MODULES.items()
-        for each in seen[name]["loaded"]
-        if not is_there(MODULES[each], row)
+        for name, report in seen
+        for each in report["loaded"]
+        if not is_there(MODULES[each], MODULES[name])
     ] == []
-
-
-def test_an_alias_model_brings_nothing_of_what_starts_workers(
-    seen: dict[str, dict[str, Any]],
-) -> None:
-    loaded = seen["lmi_backend.triton.model"]["loaded"]
-    assert "lmi_backend.endpoint.client" in loaded
-    not_its = ("plan", "pool", "sizing", "options", "fetch")
-    assert not [name for name in loaded if name.split(".")[1] in not_its]
 
 
 def is_there(row: str, asks: str) -> bool:
@@ -245,9 +233,17 @@ def is_there(row: str, asks: str) -> bool:
     return {*FOLDERS[asks]} <= {*FOLDERS[row]}
 
 
+def test_an_alias_model_brings_nothing_of_what_starts_workers() -> None:
+    ((_, report),) = probe([(["lmi_backend.triton.model"], sorted(allowed("triton")))])
+    assert "lmi_backend.endpoint.client" in report["loaded"]
+    not_its = ("plan", "pool", "sizing", "options", "fetch")
+    assert not [name for name in report["loaded"] if name.split(".")[1] in not_its]
+
+
 def test_the_public_face_is_exact() -> None:
     assert lmi_backend.__all__ == ["__version__"]
 
 
-def test_the_package_alone_imports_none_of_its_parts(seen: dict[str, dict[str, Any]]) -> None:
-    assert seen["lmi_backend"]["loaded"] == ["lmi_backend"]
+def test_the_package_alone_imports_none_of_its_parts() -> None:
+    ((_, report),) = probe([(["lmi_backend"], [])])
+    assert report["loaded"] == ["lmi_backend"]
