@@ -1,5 +1,6 @@
 """Each path and name that the pages for contributors mention is there."""
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,21 +10,23 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("docs/development.md", "docs/architecture.md")
 PARTS = [ROOT / name for name in ("lmi_backend", "tests", "tools", "deploy")]
-# A walk names files and folders by the ends of their paths.
-PATHS = {f"/{path.relative_to(ROOT)}" for part in PARTS for path in part.rglob("*")}
-SOURCE = "\n".join(
-    path.read_text("utf-8")
-    for part in PARTS[:3]
-    for path in part.rglob("*.py")
-    if path != Path(__file__)
-)
-NAMES = set(re.findall(r"\w+", SOURCE))
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"\.?[\w.-]+(?:/[\w.-]+)+/?|[\w.-]+(?:/|\.(?:py|md|json|csv|toml|txt|pbtxt))")
 NAME = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)*(?:\(\))?")
 # Made by the commands of the page, or written by its reader.
 ABSENT = {"serving.properties", "config.pbtxt", "1/model.py", "config.json"}
+
+
+@functools.cache
+def _paths() -> set[str]:
+    return {f"/{path.relative_to(ROOT)}" for part in PARTS for path in part.rglob("*")}
+
+
+@functools.cache
+def _names() -> set[str]:
+    files = (path for part in PARTS[:3] for path in part.rglob("*.py") if path != Path(__file__))
+    return {name for path in files for name in re.findall(r"\w+", path.read_text("utf-8"))}
 
 
 def _spoken(page: str) -> Iterator[str]:
@@ -38,10 +41,11 @@ def _is_there(spoken: str) -> bool:
     if "NAME" in spoken or spoken in ABSENT or spoken.startswith(".venv"):
         return True
     if PATH.fullmatch(spoken):
+        # A walk names files and folders by the ends of their paths.
         ending = f"/{spoken.rstrip('/')}"
-        return (ROOT / spoken).exists() or any(path.endswith(ending) for path in PATHS)
+        return (ROOT / spoken).exists() or any(path.endswith(ending) for path in _paths())
     if NAME.fullmatch(spoken):
-        return all(part in NAMES for part in spoken.removesuffix("()").split("."))
+        return all(part in _names() for part in spoken.removesuffix("()").split("."))
     return True
 
 

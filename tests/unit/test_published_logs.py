@@ -1,6 +1,7 @@
 """No plan refuses what a published log shows running, and none promises what did not start."""
 
 import csv
+import functools
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,7 @@ class Start:
         return f"{row['model']} on {row['gpu']}, {row['vllm']}, {row['util']}, {row['tp']}"
 
 
+@functools.cache
 def starts() -> list[Start]:
     """Return every row of a known model whose device and share are known."""
     found = [
@@ -101,17 +103,14 @@ def planned(start: Start, folder: Path) -> Explanation:
     return why
 
 
-STARTS = starts()
-
-
 def test_every_file_of_logs_is_planned() -> None:
     """A row is left out only where its model, device or share is not published."""
     rows = 0
     for name in ("measured.csv", "measured_2026.csv"):
         with (DATA / name).open(encoding="utf-8", newline="") as file:
             rows += len(list(csv.DictReader(file)))
-    assert len(STARTS) >= 70
-    assert rows - len(STARTS) < 45
+    assert len(starts()) >= 70
+    assert rows - len(starts()) < 45
 
 
 def lines_of(start: Start, folder: Path) -> list[str] | None:
@@ -124,7 +123,7 @@ def lines_of(start: Start, folder: Path) -> list[str] | None:
 
 
 def test_what_ran_is_planned_and_what_did_not_start_is_not_promised(tmp_path: Path) -> None:
-    for start in STARTS:
+    for start in starts():
         lines = lines_of(start, tmp_path)
         if start.went_well:
             assert lines is not None, start.name
@@ -134,11 +133,16 @@ def test_what_ran_is_planned_and_what_did_not_start_is_not_promised(tmp_path: Pa
 
 
 def test_some_starts_failed() -> None:
-    assert sum(not start.went_well for start in STARTS) >= 3
+    assert sum(not start.went_well for start in starts()) >= 3
 
 
-ROWS = comparisons()
-COMPARED = [each for each in ROWS if each.estimate and not each.reason]
+@functools.cache
+def all_rows() -> list[Comparison]:
+    return list(comparisons())
+
+
+def estimated() -> list[Comparison]:
+    return [each for each in all_rows() if each.estimate and not each.reason]
 
 
 def label_of(each: Comparison) -> str:
@@ -147,18 +151,18 @@ def label_of(each: Comparison) -> str:
 
 
 def test_half_of_the_predictions_are_within_a_hundredth() -> None:
-    dense = [abs(each.error) for each in COMPARED if each.row["kind"].startswith("dense")]
+    dense = [abs(each.error) for each in estimated() if each.row["kind"].startswith("dense")]
     assert len(dense) > 30
     assert statistics.median(dense) <= 1
 
 
 def test_no_prediction_is_off_by_a_twentieth() -> None:
-    assert {label_of(each): each.error for each in COMPARED if not abs(each.error) <= 5} == {}
+    assert {label_of(each): each.error for each in estimated() if not abs(each.error) <= 5} == {}
 
 
 def test_the_peak_of_a_step_is_what_was_measured() -> None:
     # Of stages the logs show the first; the last decides.
-    rows = [each for each in COMPARED if each.row["pp"] in {"", "1"}]
+    rows = [each for each in estimated() if each.row["pp"] in {"", "1"}]
     peaks = {
         label_of(each): (each.estimate.activations / 2**30, float(each.row["peak_activation_gib"]))
         for each in rows
@@ -177,34 +181,34 @@ def test_as_many_tokens_as_were_measured_are_in_as_many_gib() -> None:
     """Groups, blocks and what a token takes: of windows and states too."""
     assert {
         label_of(each): (each.tokens, each.row["kv_tokens"])
-        for each in ROWS
+        for each in all_rows()
         if each.tokens
         and each.tokens != pytest.approx(int(each.row["kv_tokens"]), abs=each.token_step)
     } == {}
 
 
 def test_graphs_are_about_what_vllm_expects_of_them() -> None:
-    differences = graph_differences(ROWS)
+    differences = graph_differences(all_rows())
     assert len(differences) > 30
     assert statistics.median(differences) < 0.15
 
 
 def test_layouts_of_every_kind_are_among_them() -> None:
-    kinds = {kind for each in ROWS if each.tokens for kind in each.row["kind"].split()}
+    kinds = {kind for each in all_rows() if each.tokens for kind in each.row["kind"].split()}
     assert {"dense", "moe", "mla", "swa", "hybrid"} <= kinds
 
 
 def test_each_log_has_an_address_and_each_that_is_not_compared_a_reason() -> None:
-    assert all(each.row["url"].startswith("https://") for each in ROWS)
-    assert all(each.reason or each.estimate for each in ROWS)
-    assert len(ROWS) == len(COMPARED) + sum(bool(each.reason) for each in ROWS)
+    assert all(each.row["url"].startswith("https://") for each in all_rows())
+    assert all(each.reason or each.estimate for each in all_rows())
+    assert len(all_rows()) == len(estimated()) + sum(bool(each.reason) for each in all_rows())
 
 
 def test_the_page_has_the_errors_of_today() -> None:
     """docs/planner.md says how far predictions are from logs."""
-    graphs = graph_differences(ROWS)
+    graphs = graph_differences(all_rows())
     shares = {
-        "KV cache, vLLM 0.11 to 0.20": [abs(each.error) for each in COMPARED],
+        "KV cache, vLLM 0.11 to 0.20": [abs(each.error) for each in estimated()],
         "KV cache, logs of 2026": [abs(log.error) for log in compared(logs())],
     }
     rows = {

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.measure import Sample
-from benchmark.pictures import draw
 
 _HEAD = (
     "target",
@@ -53,6 +52,8 @@ def write_report(
     stem = folder / name
     data = {"machine": machine(), "notes": notes, "samples": [asdict(sample) for sample in samples]}
     rows = list(table(samples, targets))
+    from benchmark.pictures import draw  # noqa: PLC0415  it takes a second
+
     pictures = draw(samples, targets, stem)
     texts = {
         ".json": json.dumps(data, indent=1) + "\n",
