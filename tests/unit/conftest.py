@@ -28,4 +28,6 @@ def _levels() -> Iterator[None]:
     levels = [each.level for each in loggers]
     yield
     for each, level in zip(loggers, levels, strict=True):
-        each.setLevel(level)
+        # To set one costs a look at all loggers.
+        if each.level != level:
+            each.setLevel(level)

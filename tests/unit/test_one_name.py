@@ -1,6 +1,7 @@
 """A public class has a name of its own: what one name says is one thing in the whole package."""
 
 import ast
+import functools
 from collections import defaultdict
 from pathlib import Path
 
@@ -15,6 +16,7 @@ ALLOWED = {
 """Names of two classes, and where the one is that must have it."""
 
 
+@functools.cache
 def public_classes() -> dict[str, list[str]]:
     found = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
