@@ -16,6 +16,7 @@ from tests.support.left_behind import LeftBehind
 from tests.support.left_out import LeftOut
 from tests.support.places import ENGINE_PYTHON, TESTS, TINY
 from tests.support.serving import Served, serve, write_properties
+from tests.support.sharing import UNITS, Sharing, leave_cores_to_others
 from tests.support.shell import forget_shell
 from tests.support.spending import Spending
 from tests.support.waiting import wait_for
@@ -38,7 +39,7 @@ os.environ |= {
 }
 # From what is known in seconds to what takes minutes.
 ORDER = (
-    "unit", "contract", "integration", "clients", "security", "fleet", "chaos", "soak", "gpu",
+    UNITS, "contract", "integration", "clients", "security", "fleet", "chaos", "soak", "gpu",
 )  # fmt: skip
 LONGEST = ("tests served", "tests/clients served", "tests ensemble_server")
 """Groups that begin first where tests run side by side: at the end the others would wait for
@@ -46,9 +47,6 @@ them."""
 WAITING = ("chaos", "soak", "fleet", "security")
 """Folders whose tests mostly wait, for a worker to come back or a time to pass; those of half a
 minute first."""
-LAST = 0.9
-"""Share of a run after which tests of units alone are left, which are short: no process is idle at
-the end."""
 SEED = "LMI_BACKEND_TEST_SEED_OF_ORDER"
 """Variable: a number by which the tests are shuffled, to find those that need the ones earlier."""
 _GROUP = re.compile(r"@(unit/|tests[/ ])[^@]*$")
@@ -68,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     # `nohup make test` has it ignored, and each server would inherit that.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    leave_cores_to_others()
     config.pluginmanager.register(Spending())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(LeftBehind(config))
@@ -76,6 +75,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if plugin is not None and config.getoption("lf"):
         failed = {type(each).parse(_GROUP.sub("", str(each))) for each in plugin.lastfailed}
         plugin.lastfailed = dict.fromkeys(failed, True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
+    """Share out the tests where several processes run them."""
+    return Sharing(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -141,25 +146,24 @@ def pytest_runtest_makereport(
 
 
 def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return tests with those that wait, or start engines, spread among those of units.
+    """Return tests with those that wait spread among those that start engines, units last.
 
     Each kind is in its own order.
     """
-    kinds: tuple[list[pytest.Item], ...] = ([], [], [])
-    for item in items:
-        folder = _folder(item)
-        kinds[0 if folder == "unit" else 1 + (folder in WAITING)].append(item)
-    kinds[2].sort(key=lambda item: WAITING.index(_folder(item)))
+    units = [item for item in items if _folder(item) == UNITS]
+    waiting = [item for item in items if _folder(item) in WAITING]
+    waiting.sort(key=lambda item: WAITING.index(_folder(item)))
+    computing = [item for item in items if _folder(item) not in (UNITS, *WAITING)]
     places: dict[pytest.Item, float] = {}
-    for kind, share in zip(kinds, (1.0, LAST, LAST), strict=True):
-        places |= {item: share * place / len(kind) for place, item in enumerate(kind)}
-    return sorted(items, key=places.__getitem__)
+    for kind in (computing, waiting):
+        places |= {item: place / len(kind) for place, item in enumerate(kind)}
+    return [*sorted(places, key=places.__getitem__), *units]
 
 
 def _shuffled(groups: dict[pytest.Item, str], chance: random.Random) -> list[pytest.Item]:
     """Return the groups of tests in any order, and tests of units in any order in theirs."""
     names = {group or item.nodeid: chance.random() for item, group in groups.items()}
-    inside = {item: chance.random() * (_folder(item) == "unit") for item in groups}
+    inside = {item: chance.random() * (_folder(item) == UNITS) for item in groups}
     return sorted(groups, key=lambda item: (names[groups[item] or item.nodeid], inside[item]))
 
 
@@ -169,7 +173,7 @@ def _folder(item: pytest.Item) -> str:
 
 def _group(item: pytest.Item) -> str:
     """Name what a test shares with others; empty if it stands alone."""
-    if _folder(item) == "unit":
+    if _folder(item) == UNITS:
         return str(item.path.relative_to(TESTS))
     shared = {
         name: found[-1]
