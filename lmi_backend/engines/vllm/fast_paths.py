@@ -24,7 +24,6 @@ FASTER: Final = {
     "AsyncLLM.generate make all answers",
     "fewer_counts": "a tenth more CPU a token: vLLM counts for the metrics page of its server",
     "single_process": "on a CPU: one process more, half a GiB and a slower step",
-    "adapter_table": "an adapter is loaded twice, by the engine and by its server",
 }
 """What makes the same answers cheaper, and the cost without it."""
 COSTS: Final = FASTER | {

@@ -24,7 +24,6 @@ from lmi_backend.engines.vllm.bodies import (
     current_answer,
 )
 from lmi_backend.engines.vllm.chats import Chat, Chats
-from lmi_backend.engines.vllm.lora import AdapterTable
 from lmi_backend.engines.vllm.self_test import SelfTest
 from lmi_backend.engines.vllm.vllm_server import AskedName
 from lmi_backend.errors import (
@@ -194,7 +193,7 @@ class HttpApp:
         engine: Any,
         config: EngineConfig,
         longest_token: int,
-        adapters: AdapterTable,
+        adapters: LoraAdapters,
         client: EngineClient,
     ) -> None:
         self._app, self._engine, self._sends_ids = app, engine, config.sends_ids
@@ -269,8 +268,8 @@ class HttpApp:
             raise ConfigurationError(f"vLLM's server refuses its options: {error}") from error
         # In place of uvicorn's: an error handler of vLLM's sets it, and a worker stops itself.
         app.state.server = SimpleNamespace(should_exit=False)
-        table = AdapterTable(vllm_server.models(app), engine, adapters)
-        return cls(app, engine, config, longest_token, table, client)
+        adapters.share(vllm_server.models(app))
+        return cls(app, engine, config, longest_token, adapters, client)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         """Answer a body.
@@ -293,7 +292,8 @@ class HttpApp:
         try:
             body, outlined = await check_body(request.body, self._bounds, request.path)
             asked = asked_in(outlined)
-            adapter = await self._adapters.hold(asked.model)
+            name = str(asked.model) if self._adapters.has(asked.model) else ""
+            adapter = await self._adapters.hold(self._engine, name)
         except RequestError as error:
             sink.take(openai_error(400, str(error), error.field))
             return None

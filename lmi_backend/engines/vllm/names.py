@@ -124,8 +124,6 @@ NAMES: Final = {
         f"{_OPENAI}.engine.protocol",
         f"{_OPENAI}.protocol",
     ),
-    "LoadLoRAAdapterRequest": _of("vllm.entrypoints.serve.lora.protocol", f"{_OPENAI}.protocol"),
-    "UnloadLoRAAdapterRequest": _of("vllm.entrypoints.serve.lora.protocol", f"{_OPENAI}.protocol"),
     # What it takes.
     "SpeculativeConfig": _of("vllm.config"),
     "ModelRegistry": _of("vllm.model_executor.models"),
