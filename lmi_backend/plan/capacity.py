@@ -34,8 +34,8 @@ from lmi_backend.sizing.memory import (
     cache_layout,
     estimate_memory,
 )
+from lmi_backend.sizing.quantization import DTYPE_BYTES
 from lmi_backend.sizing.step import AMPERE, HOPPER, NEWEST, Release, Step
-from lmi_backend.sizing.weights import DTYPE_BYTES
 from lmi_backend.units import GIB, MIB, human_bytes
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Capacity:
         asked = self._asked(self.options.choice.spec.length_option)
         if asked and not self.chooses_length:
             return max(1, int(asked))
-        return self.facts.max_position_embeddings or 1
+        return self.facts.shape.max_position_embeddings or 1
 
     @property
     def chooses_length(self) -> bool:
@@ -131,12 +131,13 @@ class Capacity:
     def _shared_facts(self) -> ModelFacts:
         """The model as one of vLLM's copies has it: all of them together have each expert once."""
         facts = without_encoders(self.options, self.facts)
-        kept = 1 - facts.expert_share * (1 - 1 / copies(self.options))
-        states = facts.states
+        kept = 1 - facts.weights.expert_share * (1 - 1 / copies(self.options))
+        cache = facts.cache
         asked = str(self._argument("mamba_ssm_cache_dtype") or "")
         if asked in DTYPE_BYTES:
-            states = replace(states, bytes_each=DTYPE_BYTES[asked])
-        return replace(facts, weight_bytes=int(facts.weight_bytes * kept), states=states)
+            cache = replace(cache, states=replace(cache.states, bytes_each=DTYPE_BYTES[asked]))
+        weights = replace(facts.weights, total=int(facts.weights.total * kept))
+        return replace(facts, cache=cache, weights=weights)
 
     def _argument(self, name: str) -> str | None:
         """Return what is handed to the engine as it is written; None if nothing is."""
@@ -206,7 +207,7 @@ class Capacity:
         facts = self._plain_facts if self._implementation.cpu_cache else self.facts
         layout = cache_layout(facts, degrees=(tensor, pipeline), cache=cache, step=self.step)
         weights = int(
-            self.facts.weight_bytes * weight_scale(self.options, self.facts) / (tensor * pipeline)
+            self.facts.weights.total * weight_scale(self.options, self.facts) / (tensor * pipeline)
         )
         if space and 0 < self.hardware.host_memory < space + weights:
             raise PlanError(
@@ -244,19 +245,17 @@ class Capacity:
     @property
     def _is_sized_on_cpu(self) -> bool:
         """Whether the plan decides what an engine's cache takes of the host."""
-        has_cache = self._implementation.cpu_cache and not self.facts.is_encoder_decoder
+        has_cache = self._implementation.cpu_cache and not self.facts.shape.is_encoder_decoder
         return bool(has_cache and self.hardware.host_memory)
 
     @property
     def _plain_facts(self) -> ModelFacts:
         """The model as Transformers counts blocks: as if each layer saw the whole text."""
-        return replace(
-            self.facts,
-            num_kv_layers=self.facts.num_layers,
-            wide=None,
-            local=NO_LOCAL,
-            states=NO_STATES,
+        layers = self.facts.shape.num_layers
+        cache = replace(
+            self.facts.cache, layers=layers, wide=None, local=NO_LOCAL, states=NO_STATES
         )
+        return replace(self.facts, cache=cache)
 
     def _share_of_host(self, layout: KvLayout, weights: int, ranks: int) -> int:
         """Return the bytes of one rank's cache, of as many ranks on this host.

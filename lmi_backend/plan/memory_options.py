@@ -17,8 +17,8 @@ from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import find_option, vllm
 from lmi_backend.sizing.memory import AdapterSlots
+from lmi_backend.sizing.quantization import DTYPE_BYTES
 from lmi_backend.sizing.step import NEWEST
-from lmi_backend.sizing.weights import DTYPE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -242,23 +242,26 @@ def without_encoders(options: LmiOptions, facts: ModelFacts) -> ModelFacts:
 
     It leaves one out if the limit is 0 for everything that the encoder reads.
     """
+    shape = facts.shape
     is_vllm = options.choice.spec.implementation.counts_memory_as_vllm
     alone = options.passthrough.get(_TEXT_ALONE)
     limits = options[vllm.LIMIT_MM_PER_PROMPT]
     is_alone = alone is not None and alone.value.strip().lower() == "true"
-    sounds = facts.sound_parameters
+    sounds = shape.sound_parameters
     out = 0
     if is_alone or all(limits.get(kind) == 0 for kind in ("image", "video")):
-        out += facts.vision_parameters - sounds
+        out += shape.vision_parameters - sounds
     if is_alone or limits.get("audio") == 0:
         out, sounds = out + sounds, 0
     if not (is_vllm and out):
         return facts
+    left = facts.weights.total - out * DTYPE_BYTES.get(shape.dtype, 2)
     return replace(
         facts,
-        vision_parameters=facts.vision_parameters - out,
-        sound_parameters=sounds,
-        weight_bytes=max(1, facts.weight_bytes - out * DTYPE_BYTES.get(facts.dtype, 2)),
+        shape=replace(
+            shape, vision_parameters=shape.vision_parameters - out, sound_parameters=sounds
+        ),
+        weights=replace(facts.weights, total=max(1, left)),
     )
 
 
@@ -350,13 +353,13 @@ attention packs a vector of 8 bits with its scales and its rotations, which have
 def cache_bytes(options: LmiOptions, facts: ModelFacts, release: Release) -> float:
     """Return the bytes of one cached number."""
     word = str(options[vllm.KV_CACHE_DTYPE] or "auto")
-    if facts.is_mla and facts.index_bytes and word.startswith("fp8"):
+    if facts.cache.is_mla and facts.cache.index_bytes and word.startswith("fp8"):
         word = "fp8_ds_mla"
     found = next((size for name, size in _NARROW if name in word), 0.0)
     if found:
         return found
     is_vllm = options.choice.spec.implementation.counts_memory_as_vllm
-    if word == "auto" and is_vllm and facts.caches_in_8_bits and release >= _CACHE_FROM_FILE:
+    if word == "auto" and is_vllm and facts.cache.is_8_bit and release >= _CACHE_FROM_FILE:
         return 1
     return _BYTES.get(word) or model_bytes(options, facts)
 
@@ -367,14 +370,14 @@ def model_bytes(options: LmiOptions, facts: ModelFacts) -> int:
     if dtype == "auto":
         # Others than Transformers serve a model stored in float32 in 16 bits.
         cpu_cache = options.choice.spec.implementation.cpu_cache
-        return _BYTES.get(facts.dtype, 2) if cpu_cache else 2
+        return _BYTES.get(facts.shape.dtype, 2) if cpu_cache else 2
     return _BYTES[dtype]
 
 
 def weight_scale(options: LmiOptions, facts: ModelFacts) -> float:
     """Return bytes in memory for one byte of the checkpoint."""
-    if facts.quantization:
+    if facts.shape.quantization:
         return 1.0
-    stored = _BYTES.get(facts.dtype, 2)
+    stored = _BYTES.get(facts.shape.dtype, 2)
     bits = _RUNTIME_QUANTISATION.get(options[vllm.QUANTIZE] or "")
     return (bits / 8 if bits else model_bytes(options, facts)) / stored

@@ -83,7 +83,7 @@ def describe(capacity: Capacity, estimate: MemoryEstimate) -> list[str]:
     if capacity.hardware.devices:
         lines.append(
             f"memory per device: {human_bytes(estimate.weights)} weights "
-            f"({capacity.facts.weight_source}), "
+            f"({capacity.facts.weights.source}), "
             f"{human_bytes(estimate.step)} for a step, "
             f"{human_bytes(max(estimate.kv_cache, 0))} KV cache; "
             f"{human_bytes(capacity.budget)} usable, {capacity.utilization:.0%} of "

@@ -128,7 +128,7 @@ def _make(
     devices = cut_devices(options, hardware, size, report, visible=visible)
     parallel = replace(parallel, device_groups=devices)
     explain_ports(passthrough, parallel.workers, report)
-    weights = facts.weight_bytes if facts else 0
+    weights = facts.weights.total if facts else 0
     at_once = load_side_by_side(options, hardware, devices, weights, report)
     launch = replace(launch, parallel_loading=at_once)
     spares = SpareFacts(degrees.memory, parts, passthrough.keys(), has_code=has_code)

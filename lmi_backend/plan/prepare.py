@@ -25,8 +25,13 @@ from lmi_backend.plan.model_source import S3, find_sources, missing_adapters
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.sizing.config_fields import MissingFieldError
-from lmi_backend.sizing.draft import Draft, draft_model, mtp_layers
-from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
+from lmi_backend.sizing.model_facts import (
+    Draft,
+    ModelFacts,
+    draft_model,
+    mtp_layers,
+    read_model_facts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -71,7 +76,7 @@ def _tokens(options: LmiOptions, asked: Mapping[str, Any], facts: ModelFacts, dr
         return 0
     # MTP layers guess one each unless told otherwise.
     is_number = isinstance(length, int) and not isinstance(length, bool) and length > 0
-    return length if is_number else facts.num_mtp_layers
+    return length if is_number else facts.shape.num_mtp_layers
 
 
 def _draft(facts: ModelFacts, model: str, method: str, revision: str, read: ReadFacts) -> Draft:
@@ -84,7 +89,7 @@ def _draft(facts: ModelFacts, model: str, method: str, revision: str, read: Read
     own, reason, _ = read(model, revision)
     if own is None:
         return Draft(name=name, uncounted=f"its weights and cache: {reason}")
-    shares = any("eagle" in text.lower() for text in (method, model, own.architecture))
+    shares = any("eagle" in text.lower() for text in (method, model, own.shape.architecture))
     return draft_model(own, name, shares_embeddings=shares)
 
 

@@ -106,7 +106,7 @@ def _judge_release(options: LmiOptions, python: str, model: str) -> list[str]:
 def _unknown_quantisation(options: LmiOptions, facts: ModelFacts | None) -> list[str]:
     """Say where a model should be quantised already, and its config.json says of nothing."""
     setting = options.settings.get(_QUANTIZE)
-    if facts is None or facts.quantization or setting is None:
+    if facts is None or facts.shape.quantization or setting is None:
         return []
     implementation = options.choice.spec.implementation
     if options.values[_QUANTIZE] not in implementation.quantised_already:
@@ -122,9 +122,9 @@ def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) ->
     if facts is None:
         return []
     implementation = options.choice.spec.implementation
-    known, names = signature_of(options, python), facts.served_architectures
+    known, names = signature_of(options, python), facts.shape.served_architectures
     name, title = served_as(names, known), implementation.title
-    has_no_decoder = facts.is_encoder_decoder and not implementation.takes_encoder_decoders
+    has_no_decoder = facts.shape.is_encoder_decoder and not implementation.takes_encoder_decoders
     if name in implementation.refused_architectures or has_no_decoder:
         message = "option.rolling_batch=disable serves it on Transformers"
         raise PlanError(f"{name} is not served by {title}; {message}")
@@ -201,7 +201,7 @@ def refuse_dense_copies(
     Raises:
         OptionError: they have nothing to share, and their machines do not notice the others' end.
     """
-    is_dense = facts is not None and not facts.num_experts
+    is_dense = facts is not None and not facts.shape.num_experts
     if "nnodes" in arguments and options[DATA_PARALLEL_SIZE] > 1 and is_dense:
         problem = "over several machines is for models with experts; use a server on each machine"
         raise options.error(DATA_PARALLEL_SIZE, problem)

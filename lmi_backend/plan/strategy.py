@@ -135,8 +135,8 @@ class Strategy:
             return
         accepted = ", ".join(map(str, valid_tensor_degrees(self._facts, max(tensor, self._total))))
         problem = (
-            f"does not divide the model's {self._facts.num_heads} attention heads "
-            f"({self._facts.num_kv_heads} KV heads); degrees that do: {accepted}"
+            f"does not divide the model's {self._facts.shape.num_heads} attention heads "
+            f"({self._facts.shape.num_kv_heads} KV heads); degrees that do: {accepted}"
         )
         raise self.options.error(opt.TENSOR_PARALLEL_DEGREE, problem)
 
@@ -167,7 +167,7 @@ class Strategy:
 
     def _can_stage(self, limit: int, degree: int, pipeline: int) -> bool:
         """Tell whether stages of this degree use all devices, each with a layer at least."""
-        layers = self._facts.num_layers if self._facts else limit
+        layers = self._facts.shape.num_layers if self._facts else limit
         return limit % degree == 0 and pipeline * (limit // degree) <= layers
 
     def _why_all(self) -> str:
@@ -210,7 +210,7 @@ class Strategy:
         degrees = [tensor for tensor in valid if per_node % tensor == 0]
         yield from (Degrees(tensor, 1) for tensor in (valid if nodes == 1 else degrees))
         stages = per_node // degrees[-1]
-        most = self._facts.num_layers if self._facts else 1
+        most = self._facts.shape.num_layers if self._facts else 1
         yield from (
             Degrees(degrees[-1], stages * node)
             for node in range(1, nodes + 1)
@@ -271,5 +271,5 @@ class Strategy:
         return valid_tensor_degrees(self._facts, limit)
 
     def _heads(self) -> str:
-        heads = self._facts.num_heads if self._facts else 0
+        heads = self._facts.shape.num_heads if self._facts else 0
         return f"the model's {heads} attention heads do not divide by it"

@@ -1,4 +1,4 @@
-"""Which layers of a model keep a key-value cache."""
+"""Which layers of a model keep a key-value cache, and of what size."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.sizing.layer_kinds import mixers
+from lmi_backend.sizing.config_fields import read_architectures
+from lmi_backend.sizing.layer_kinds import count_layers, mixers
+from lmi_backend.sizing.quantization import keeps_cache_in_8_bits, quantization_config
 
 if TYPE_CHECKING:
     from lmi_backend.sizing.config_fields import ConfigFields
+
+
+_UNPACKED: Final = frozenset({"minicpm3"})
+
+
+def is_mla(config: ConfigFields) -> bool:
+    """Tell whether the latent vector is cached; vLLM unpacks MiniCPM-3's before."""
+    is_latent = config.get("kv_lora_rank") is not None
+    return is_latent and config.text("model_type").lower() not in _UNPACKED
 
 
 def count_kv_layers(config: ConfigFields, num_layers: int) -> int:
@@ -296,3 +307,87 @@ def read_delta_shape(config: ConfigFields) -> DeltaShape | None:
         config.number("linear_key_head_dim"),
         config.number("linear_value_head_dim"),
     )
+
+
+_COMPRESSING: Final = ("deepseek_v4", "deepseekv4")
+FEW, MANY = 4, 128
+"""Tokens that a layer compresses into one."""
+
+
+@dataclass(frozen=True)
+class CompressedLayers:
+    """How many layers compress the text, and what they keep in addition."""
+
+    few: int
+    """Layers that compress four tokens into one, and have an indexer."""
+    many: int
+    """Layers that compress 128 tokens into one."""
+    index_bytes: int
+    """Of an indexer's compressed token."""
+
+
+def read_compressed_layers(config: ConfigFields, num_layers: int) -> CompressedLayers | None:
+    """Return these layers; None if the model is another."""
+    ratios = config.get("compress_ratios")
+    named = (config.text("model_type"), *read_architectures(config))
+    is_other = not any(name.lower().startswith(_COMPRESSING) for name in named)
+    if is_other or not isinstance(ratios, list):
+        return None
+    own = ratios[:num_layers]
+    width = config.number("index_head_dim", default=128)
+    index = width + 4 * -(-width // 128)
+    return CompressedLayers(own.count(FEW), own.count(MANY), index)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedLayers:
+    """What the layers of a model cache, before it is split over devices."""
+
+    values: int
+    """Numbers a layer caches for one token."""
+    layers: int
+    """Layers with a KV cache."""
+    is_mla: bool
+    """Whether the cache is one latent vector for all heads (DeepSeek)."""
+    wide: WideAttention | None = None
+    """Heads of the layers that see the whole text, where the others have different ones."""
+    local: LocalAttention = NO_LOCAL
+    """Layers that see only a window; they are among `layers`."""
+    states: StateLayers = NO_STATES
+    """Layers with a state instead of a cache; they are not."""
+    compressed: CompressedLayers | None = None
+    """Layers that cache compressed text (DeepSeek-V4)."""
+    index_bytes: int = 0
+    """Of a layer and token, for what chooses the tokens that sparse attention sees."""
+    is_8_bit: bool = False
+    """Whether the checkpoint says that its cache is of 8 bits."""
+
+
+def read_cached_layers(config: ConfigFields, kv_heads: int, head_dim: int) -> CachedLayers:
+    """Return what the layers of a model with such heads cache.
+
+    Raises:
+        ConfigurationError: config.json lacks a number, or has an absurd one.
+    """
+    layers, decoder_layers = count_layers(config)
+    return CachedLayers(
+        values=_kv_values(config, kv_heads, head_dim),
+        layers=count_kv_layers(config, decoder_layers),
+        is_mla=is_mla(config),
+        wide=read_wide_attention(config, kv_heads, head_dim),
+        local=read_local_attention(config, decoder_layers),
+        states=read_state_layers(config, decoder_layers),
+        compressed=read_compressed_layers(config, decoder_layers),
+        index_bytes=read_index_bytes(config, layers),
+        is_8_bit=keeps_cache_in_8_bits(quantization_config(config)),
+    )
+
+
+def _kv_values(config: ConfigFields, kv_heads: int, head_dim: int) -> int:
+    if is_mla(config):
+        return config.number("kv_lora_rank") + config.number("qk_rope_head_dim", least=0)
+    # Some families' values are narrower than their keys.
+    is_plain = config.get("kv_lora_rank") is None
+    if is_plain and (values := config.number("v_head_dim", default=0)) and values != head_dim:
+        return kv_heads * (head_dim + values)
+    return 2 * kv_heads * head_dim

@@ -10,10 +10,10 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.sizing.config_fields import read_architectures
+from lmi_backend.sizing.kv_layers import FEW, MANY
 
 if TYPE_CHECKING:
-    from lmi_backend.sizing.config_fields import ConfigFields
+    from lmi_backend.sizing.kv_layers import CompressedLayers
     from lmi_backend.sizing.model_facts import ModelFacts
     from lmi_backend.sizing.step import Release, Step
 
@@ -115,11 +115,13 @@ def kv_layout(
         sizes: what a layer of each kind takes on the device.
         block_size: tokens of a block; more where a state needs it, as all pages are of one size.
     """
-    local = facts.local.layers
-    kinds = [count for count in (facts.num_kv_layers - local, local, facts.states.layers) if count]
-    if not facts.num_kv_layers:
+    local = facts.cache.local.layers
+    kinds = [
+        count for count in (facts.cache.layers - local, local, facts.cache.states.layers) if count
+    ]
+    if not facts.cache.layers:
         return _layout_of_states(facts, layers, sizes.state, block_size)
-    if sizes.state and facts.states.layers:
+    if sizes.state and facts.cache.states.layers:
         unit = _alignment(facts, step, block_size)
         block_size = max(block_size, math.ceil(sizes.state / (unit * sizes.token)) * unit)
     # All pages are of one size: where a token takes less, a block has more of them.
@@ -128,10 +130,10 @@ def kv_layout(
     size = _group_size(kinds, step)
     full, windows, states = (
         math.ceil(count / size)
-        for count in (facts.num_kv_layers - local, local, facts.states.layers)
+        for count in (facts.cache.layers - local, local, facts.cache.states.layers)
     )
     # Layers of a kind are spread evenly over the stages.
-    on_device = math.ceil(size * layers / facts.num_layers)
+    on_device = math.ceil(size * layers / facts.shape.num_layers)
     return KvLayout(
         block_size=block_size,
         full_block=full_block,
@@ -147,7 +149,7 @@ def kv_layout(
 
 def _alignment(facts: ModelFacts, step: Step, block_size: int) -> int:
     """Return of how many tokens a block is a multiple that a state makes larger."""
-    is_latent = facts.is_mla and step.release >= _LATENT_ALIGNED
+    is_latent = facts.cache.is_mla and step.release >= _LATENT_ALIGNED
     return max(_LATENT_BLOCK if is_latent else _KERNEL_BLOCK, block_size)
 
 
@@ -156,7 +158,7 @@ def _layout_of_states(facts: ModelFacts, layers: int, state: int, block_size: in
     return KvLayout(
         block_size=block_size,
         full_block=block_size,
-        block_bytes=state * math.ceil(facts.states.layers * layers / facts.num_layers),
+        block_bytes=state * math.ceil(facts.cache.states.layers * layers / facts.shape.num_layers),
         full_groups=0,
         state_blocks=1 + facts.drafted_tokens,
     )
@@ -166,7 +168,7 @@ def _kept_states(facts: ModelFacts, step: Step) -> int:
     """Return the states of a sequence: with prefix caching that of the last block's edge, too."""
     if not step.caches_states:
         return 1
-    return 3 if facts.states.checkpoints and step.release >= _CHECKPOINTS else 2
+    return 3 if facts.cache.states.checkpoints and step.release >= _CHECKPOINTS else 2
 
 
 def _group_size(kinds: list[int], step: Step) -> int:
@@ -176,9 +178,13 @@ def _group_size(kinds: list[int], step: Step) -> int:
 
 
 def _local_tokens(facts: ModelFacts, step: Step) -> int:
-    if not facts.local.layers:
+    if not facts.cache.local.layers:
         return 0
-    return facts.local.window + tokens_in_flight(step) - (0 if facts.local.is_chunked else 1)
+    return (
+        facts.cache.local.window
+        + tokens_in_flight(step)
+        - (0 if facts.cache.local.is_chunked else 1)
+    )
 
 
 def tokens_in_flight(step: Step) -> int:
@@ -198,61 +204,33 @@ def cache_sizes(facts: ModelFacts, tensor: int, dtype_bytes: float) -> CacheSize
         tensor: devices each layer is split over.
         dtype_bytes: bytes of a cached number of attention.
     """
-    states, wide = facts.states, facts.wide
+    states, wide = facts.cache.states, facts.cache.wide
     convolved = states.convolved + facts.drafted_tokens * states.channels
     state = states.numbers * (states.bytes_each or _MODEL_BYTES) + convolved * _MODEL_BYTES
     values = _values_per_device(facts, tensor)
     full = 2 * wide.head_dim * max(1, wide.kv_heads // tensor) if wide else values
     return CacheSizes(
-        token=values * dtype_bytes + facts.index_bytes,
-        full_token=full * dtype_bytes + facts.index_bytes,
+        token=values * dtype_bytes + facts.cache.index_bytes,
+        full_token=full * dtype_bytes + facts.cache.index_bytes,
         state=math.ceil(state / tensor),
     )
 
 
 def _values_per_device(facts: ModelFacts, tensor: int) -> int:
     """Return the numbers a layer caches for one token on one device."""
-    if facts.is_mla:
+    if facts.cache.is_mla:
         # All heads read the same latent vector, so each device needs it whole.
-        return facts.kv_values_per_token_and_layer
-    per_head = facts.kv_values_per_token_and_layer // facts.num_kv_heads
-    return per_head * max(1, facts.num_kv_heads // tensor)
+        return facts.cache.values
+    per_head = facts.cache.values // facts.shape.num_kv_heads
+    return per_head * max(1, facts.shape.num_kv_heads // tensor)
 
 
-_NAMES: Final = ("deepseek_v4", "deepseekv4")
 _BLOCK: Final = 256
 """Tokens of a block of compressed text."""
 _WINDOW_BLOCK: Final = 64
 _VECTOR: Final = 584
 """Bytes of a vector with its rotations and scales."""
 _ALIGNED: Final = 576
-_FEW, _MANY = 4, 128
-"""Tokens that a layer compresses into one."""
-
-
-@dataclass(frozen=True)
-class CompressedLayers:
-    """How many layers compress the text, and what they keep in addition."""
-
-    few: int
-    """Layers that compress four tokens into one, and have an indexer."""
-    many: int
-    """Layers that compress 128 tokens into one."""
-    index_bytes: int
-    """Of an indexer's compressed token."""
-
-
-def read_compressed_layers(config: ConfigFields, num_layers: int) -> CompressedLayers | None:
-    """Return these layers; None if the model is another."""
-    ratios = config.get("compress_ratios")
-    named = (config.text("model_type"), *read_architectures(config))
-    is_other = not any(name.lower().startswith(_NAMES) for name in named)
-    if is_other or not isinstance(ratios, list):
-        return None
-    own = ratios[:num_layers]
-    width = config.number("index_head_dim", default=128)
-    index = width + 4 * -(-width // 128)
-    return CompressedLayers(own.count(_FEW), own.count(_MANY), index)
 
 
 def compressed_layout(
@@ -262,11 +240,11 @@ def compressed_layout(
 
     The layers' text shares a block; their windows are divided into groups that are no larger.
     """
-    share = layers / facts.num_layers
+    share = layers / facts.shape.num_layers
     few, many = (math.ceil(count * share) for count in (compressed.few, compressed.many))
-    vectors = _BLOCK // _FEW
+    vectors = _BLOCK // FEW
     of_few = _aligned(vectors * _VECTOR) + _aligned(vectors * compressed.index_bytes)
-    text = few * of_few + many * _aligned(_BLOCK // _MANY * _VECTOR)
+    text = few * of_few + many * _aligned(_BLOCK // MANY * _VECTOR)
     window = _aligned(_WINDOW_BLOCK * _VECTOR)
     block = max(text, window)
     groups = math.ceil(layers * window / block)
@@ -274,7 +252,7 @@ def compressed_layout(
     # Tokens wait for their compression: where it overlaps, twice as many.
     waiting = [
         (seen - 1 + flight, size)
-        for seen, size, count in ((2 * _FEW, 4, few), (_MANY, 8, many))
+        for seen, size, count in ((2 * FEW, 4, few), (MANY, 8, many))
         if count
     ]
     return KvLayout(
@@ -283,7 +261,7 @@ def compressed_layout(
         block_bytes=block,
         full_groups=1 if text else 0,
         local_groups=groups,
-        local_tokens=facts.local.window - 1 + flight,
+        local_tokens=facts.cache.local.window - 1 + flight,
         local_block=_WINDOW_BLOCK,
         further=tuple(waiting),
         groups=groups + len(waiting) + 1,

@@ -7,9 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.sizing.draft import COMPUTED, counted_draft, joins_layers
 from lmi_backend.sizing.kv_layout import KvLayout, cache_sizes, compressed_layout, kv_layout
-from lmi_backend.sizing.quantization import MXFP4_BITS
+from lmi_backend.sizing.quantization import DTYPE_BYTES, MXFP4_BITS
 from lmi_backend.sizing.step import (
     GRAPHS_DEDUCTED,
     HOPPER,
@@ -23,12 +22,11 @@ from lmi_backend.sizing.step import (
     non_torch,
     peak_activation,
 )
-from lmi_backend.sizing.weights import DTYPE_BYTES
+from lmi_backend.sizing.weights import COMPUTED
 from lmi_backend.units import GIB
 
 if TYPE_CHECKING:
-    from lmi_backend.sizing.draft import Draft
-    from lmi_backend.sizing.model_facts import ModelFacts
+    from lmi_backend.sizing.model_facts import Draft, ModelFacts
     from lmi_backend.sizing.step import Step
 
 
@@ -50,19 +48,22 @@ def stage_weights(
     and of keys and values there are as many parts as KV heads. The rotations of all positions are
     whole on each, too: for ten million they take 2.5 GiB.
     """
-    matrix = float(facts.vocab_size * facts.hidden_size * DTYPE_BYTES.get(facts.dtype, 2))
-    matrices = matrix if facts.ties_embeddings else 2 * matrix
+    shape = facts.shape
+    matrix = float(shape.vocab_size * shape.hidden_size * DTYPE_BYTES.get(shape.dtype, 2))
+    matrices = matrix if shape.ties_embeddings else 2 * matrix
     # Of tiny or oddly stored models the embeddings may seem larger than everything.
-    matrix *= min(1.0, facts.weight_bytes / matrices)
-    matrices = min(matrices, facts.weight_bytes)
-    layer = _layer_weights(facts, facts.weight_bytes - matrices, tensor, step) / facts.num_layers
+    matrix *= min(1.0, facts.weights.total / matrices)
+    matrices = min(matrices, facts.weights.total)
+    layer = _layer_weights(facts, facts.weights.total - matrices, tensor, step) / shape.num_layers
     sizes = [layers * layer for layers in stages]
     sizes[0] += matrix / tensor
     # A tied matrix is there once more if the head is on another device.
-    if not facts.ties_embeddings or len(stages) > 1:
+    if not shape.ties_embeddings or len(stages) > 1:
         sizes[-1] += matrix / tensor
     rotations = (
-        0 if facts.is_mla else facts.max_position_embeddings * (facts.rotated or facts.head_dim)
+        0
+        if facts.cache.is_mla
+        else shape.max_position_embeddings * (shape.rotated or shape.head_dim)
     )
     taken = [math.ceil(size * scale) + rotations * _MODEL_BYTES for size in sizes]
     if facts.draft is not None:
@@ -72,22 +73,23 @@ def stage_weights(
 
 def _layer_weights(facts: ModelFacts, total: float, tensor: int, step: Step) -> float:
     """Return the bytes on one device of all layers together."""
-    whole = min(facts.whole_bytes, total)
-    keys = min(facts.key_bytes, total - whole)
-    split = total - whole - keys + facts.unfolding_bytes + _expert_padding(facts, tensor, step)
-    return whole + keys / min(tensor, facts.num_kv_heads) + split / tensor
+    whole = min(facts.weights.whole, total)
+    keys = min(facts.weights.keys, total - whole)
+    split = total - whole - keys + facts.weights.unfolding + _expert_padding(facts, tensor, step)
+    return whole + keys / min(tensor, facts.shape.num_kv_heads) + split / tensor
 
 
 def _expert_padding(facts: ModelFacts, tensor: int, step: Step) -> float:
     """Return the bytes of all devices by which vLLM widens MXFP4's experts for its kernels."""
-    if facts.quantization != "mxfp4" or not facts.num_experts:
+    shape = facts.shape
+    if shape.quantization != "mxfp4" or not shape.num_experts:
         return 0
     is_triton = step.capability // 10 == HOPPER // 10 and step.release <= _LAST_TRITON
     widths, hiddens = _TRITON if is_triton else _MARLIN
-    width = facts.expert_intermediate_size / tensor
-    padded = math.ceil(width / widths) * widths * math.ceil(facts.hidden_size / hiddens) * hiddens
-    added = padded - width * facts.hidden_size
-    return 3 * facts.num_layers * facts.num_experts * added * tensor * MXFP4_BITS / 8
+    width = shape.expert_intermediate_size / tensor
+    padded = math.ceil(width / widths) * widths * math.ceil(shape.hidden_size / hiddens) * hiddens
+    added = padded - width * shape.hidden_size
+    return 3 * shape.num_layers * shape.num_experts * added * tensor * MXFP4_BITS / 8
 
 
 _PLAIN_SHARE: Final = 0.01
@@ -124,19 +126,22 @@ def uncertainty(
         weights: their bytes on the device.
         taken: bytes of the activations and of the graphs.
     """
+    shape = facts.shape
     share = 0.0
-    if facts.weight_source == COMPUTED:
-        is_plain = not facts.quantization and not facts.vision_parameters
+    if facts.weights.source == COMPUTED:
+        is_plain = not shape.quantization and not shape.vision_parameters
         share = _PLAIN_SHARE if is_plain else _QUANTISED_SHARE
         share = _UNKNOWN_SHARE if facts.unknown_class else share
     found = int(weights * share)
     is_logged = step.release < _LAST_LOGGED and step.capability in _LOGGED_DEVICES
-    is_usual = not facts.states.layers and not facts.vision_parameters and not step.is_instinct
+    is_usual = (
+        not facts.cache.states.layers and not shape.vision_parameters and not step.is_instinct
+    )
     if is_logged and is_usual:
         return found + _LOGGED, found + _LOGGED
     activations, graphs = taken
     found += _UNLOGGED + int(_ACTIVATION_SHARE * activations) + graphs // 2
-    encoder = _ENCODER_TOKENS * _ENCODER_WIDTHS * _TOWER * 2 if facts.vision_parameters else 0
+    encoder = _ENCODER_TOKENS * _ENCODER_WIDTHS * _TOWER * 2 if shape.vision_parameters else 0
     kept = 0 if deducts_graphs(facts, step) else graphs - graphs // 2
     lacking = 0 if graphs else _maybe_deducted(facts, step)
     if step.is_instinct:
@@ -149,7 +154,7 @@ def _maybe_deducted(facts: ModelFacts, step: Step) -> int:
     """Return what may be missing where the second runner deducts no graphs: a first compilation."""
     if step.release < GRAPHS_DEDUCTED or deducts_graphs(facts, step):
         return 0
-    return graph_bytes(facts, step, layers=facts.num_layers)
+    return graph_bytes(facts, step, layers=facts.shape.num_layers)
 
 
 def _estimated(facts: ModelFacts, step: Step, taken: tuple[int, int]) -> int:
@@ -158,7 +163,7 @@ def _estimated(facts: ModelFacts, step: Step, taken: tuple[int, int]) -> int:
     if not graphs:
         return 0
     found = graphs if facts.drafted_tokens else 0
-    if facts.states.delta is not None and step.release >= _TRANSIENTS:
+    if facts.cache.states.delta is not None and step.release >= _TRANSIENTS:
         found += activations
     return found + (_LARGE_GRAPHS if step.capability in _LARGE_BLACKWELL else 0)
 
@@ -185,16 +190,17 @@ def adapter_bytes(facts: ModelFacts, slots: AdapterSlots, *, tensor: int, pipeli
     MLP), the second is. A layer with a state counts as one with attention. Those of the embeddings
     and of the head are whole on each device that has them.
     """
-    hidden, split = facts.hidden_size, tensor
-    queries = facts.num_heads * facts.head_dim / split
-    keys = max(1, facts.num_kv_heads // split) * facts.head_dim
+    shape = facts.shape
+    hidden, split = shape.hidden_size, tensor
+    queries = shape.num_heads * shape.head_dim / split
+    keys = max(1, shape.num_kv_heads // split) * shape.head_dim
     attention = 3 * hidden + queries + queries + 2 * keys + hidden
-    mlp = _gated(hidden, facts.intermediate_size / split) if facts.has_dense_layers else 0.0
-    expert = _gated(hidden, facts.expert_intermediate_size / split) if facts.num_experts else 0.0
-    layer = attention + max(mlp, facts.num_experts * expert)
-    layers = -(-facts.num_layers // pipeline)
+    mlp = _gated(hidden, shape.intermediate_size / split) if shape.has_dense_layers else 0.0
+    expert = _gated(hidden, shape.expert_intermediate_size / split) if shape.num_experts else 0.0
+    layer = attention + max(mlp, shape.num_experts * expert)
+    layers = -(-shape.num_layers // pipeline)
     ends = 2 if pipeline == 1 else 1
-    numbers = layers * layer + ends * (facts.vocab_size + hidden)
+    numbers = layers * layer + ends * (shape.vocab_size + hidden)
     return int(numbers * slots.rank * slots.count * slots.bytes_each)
 
 
@@ -395,14 +401,15 @@ def _checked_stages(
 
     The last stage gets the fewest, as it also has the head; then the first, for the embeddings.
     """
+    shape = facts.shape
     _check_positive(tensor_parallel_degree=tensor, pipeline_parallel_degree=pipeline)
-    if pipeline > facts.num_layers:
-        problem = f"more stages than the model has layers ({facts.num_layers})"
+    if pipeline > shape.num_layers:
+        problem = f"more stages than the model has layers ({shape.num_layers})"
         raise ConfigurationError(f"pipeline_parallel_degree={pipeline}: {problem}")
-    if len(partition) == pipeline and sum(partition) == facts.num_layers:
+    if len(partition) == pipeline and sum(partition) == shape.num_layers:
         return list(partition)
-    stages = [facts.num_layers // pipeline] * pipeline
-    for index in range(2, facts.num_layers % pipeline + 2):
+    stages = [shape.num_layers // pipeline] * pipeline
+    for index in range(2, shape.num_layers % pipeline + 2):
         stages[-index] += 1
     return stages
 
@@ -417,9 +424,10 @@ def _layout(facts: ModelFacts, layers: int, tensor: int, cache: CacheKind, step:
     _check_positive(block_size=cache.block_size, kv_dtype_bytes=cache.dtype_bytes)
     draft = facts.draft
     if draft is not None and joins_layers(facts):
-        facts = replace(facts, num_kv_layers=facts.num_kv_layers + draft.layers)
-    if facts.compressed:
-        return compressed_layout(facts, facts.compressed, step, layers)
+        joined = replace(facts.cache, layers=facts.cache.layers + draft.layers)
+        facts = replace(facts, cache=joined)
+    if facts.cache.compressed:
+        return compressed_layout(facts, facts.cache.compressed, step, layers)
     sizes = cache_sizes(facts, tensor, cache.dtype_bytes)
     layout = kv_layout(facts, step, layers=layers, sizes=sizes, block_size=cache.block_size)
     if not layout.is_uniform:
@@ -435,3 +443,20 @@ def with_draft(layout: KvLayout, draft: Draft | None, tensor: int, cache: CacheK
         return layout
     added = draft.token_values(tensor) * cache.dtype_bytes * layout.block_size / cache.ranks
     return replace(layout, block_bytes=layout.block_bytes + math.ceil(added))
+
+
+def counted_draft(facts: ModelFacts, layout: KvLayout) -> Draft | None:
+    """Return what drafts, marked as without a counted cache where its cache is not counted."""
+    draft = facts.draft
+    is_whole = draft is None or layout.is_uniform or joins_layers(facts)
+    return draft if draft is None or is_whole else draft.without_cache
+
+
+def joins_layers(facts: ModelFacts) -> bool:
+    """Tell whether what drafts has layers like the model's own, among layers of other kinds."""
+    draft, wide = facts.draft, facts.cache.wide
+    is_mixed = facts.cache.local.layers or facts.cache.states.layers
+    if draft is None or not draft.layers or not is_mixed:
+        return False
+    own = facts.cache.values
+    return draft.layer_values == (2 * wide.kv_heads * wide.head_dim if wide else own)

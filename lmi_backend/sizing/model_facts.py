@@ -1,157 +1,48 @@
-"""What a model's folder says about its size: layers, heads, cache and weights."""
+"""What a model's folder says about its size: its shape, its cache and its weights.
+
+What drafts tokens for a model is a model of its own, or further layers of the model itself (MTP).
+vLLM loads it on the devices of the last stage, counts its weights among the model's, and gives its
+layers blocks of the same cache.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from lmi_backend.sizing.config_fields import (
-    ConfigFields,
-    read_architectures,
-    read_config,
-    read_served_architectures,
-    unread_fields,
-)
-from lmi_backend.sizing.draft import COMPUTED, Draft
-from lmi_backend.sizing.kv_layers import (
-    NO_LOCAL,
-    NO_STATES,
-    LocalAttention,
-    StateLayers,
-    WideAttention,
-    count_kv_layers,
-    read_index_bytes,
-    read_local_attention,
-    read_state_layers,
-    read_wide_attention,
-)
-from lmi_backend.sizing.kv_layout import CompressedLayers, read_compressed_layers
-from lmi_backend.sizing.layer_kinds import (
-    ATTENTION_FREE,
-    T5,
-    count_layers,
-    feed_forwards,
-    is_encoder_decoder,
-    pruned_group,
-)
-from lmi_backend.sizing.weights import (
-    computed_weights,
-    computes_in_8_bits,
-    has_4_bit_floats,
-    keeps_cache_in_8_bits,
-    quantization_config,
-    quantization_method,
-    unfolding_bytes,
-    weights_dtype,
-    weights_on_disk,
-)
-from lmi_backend.sizing.widths import (
-    PLAIN_MLP,
-    count_encoder_parameters,
-    count_experts,
-    expert_width,
-    experts_per_token,
-    mlp_width,
-    rotated_numbers,
-)
+from lmi_backend.sizing.config_fields import ConfigFields, read_config, unread_fields
+from lmi_backend.sizing.kv_layers import CachedLayers, read_cached_layers
+from lmi_backend.sizing.quantization import DTYPE_BYTES
+from lmi_backend.sizing.shape import Shape, read_shape
+from lmi_backend.sizing.weights import COMPUTED, Weights, computed_weights, weights_on_disk
+from lmi_backend.units import human_bytes
 
-_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "attn_config.kv_n_heads",
-             "num_attention_groups")  # fmt: skip
-_TALKER = "talker_config"
-_UNPACKED = frozenset({"minicpm3"})
-# Transformers ties Falcon's head although its published weights have one.
-_NEVER_TIED = frozenset({"falcon"})
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_TALKER: Final = "talker_config"
+_MODEL_BYTES: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """The shape of one model; of a multimodal one, its language model's."""
+    """What decides about the size of one model."""
 
-    architecture: str
-    """First of config.json's architectures, "" if it names none."""
-    num_layers: int
-    """All layers; an encoder-decoder's are those of both."""
-    hidden_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    """Width of one query head."""
-    vocab_size: int
-    intermediate_size: int
-    """Width of a dense layer's MLP; where all layers have experts, of one of them."""
-    max_position_embeddings: int
-    """Tokens, before rope scaling; 0 if the config names no limit."""
-    dtype: str
-    """Of the weights that are not quantised, for example "bfloat16"."""
-    weight_bytes: int
-    weight_source: str
-    """Where weight_bytes is from, for example "safetensors index"."""
-    kv_values_per_token_and_layer: int
-    """Numbers a layer caches for one token, before they are split over devices."""
-    num_kv_layers: int
-    """Layers with a KV cache."""
-    is_mla: bool
-    """Whether the cache is one latent vector for all heads (DeepSeek)."""
-    is_encoder_decoder: bool
-    num_experts: int
-    """Routed experts of a layer, 0 if the model is dense."""
-    quantization: str
-    """Method of the weights, for example "awq"; "" if there is none."""
-    ties_embeddings: bool = False
-    """Whether the output head is the embedding matrix."""
-    expert_intermediate_size: int = 0
-    """Width of one routed expert."""
-    experts_per_token: int = 0
-    has_dense_layers: bool = True
-    """Whether a layer has one MLP for all tokens."""
-    has_8_bit_activations: bool = False
-    """Whether the MLP computes in 8 bits."""
-    vision_parameters: int = 0
-    """Of encoders of images and sounds; 0 if there are none."""
-    sound_parameters: int = 0
-    """Those of them that are of sounds."""
-    wide: WideAttention | None = None
-    """Heads of the layers that see the whole text, where the others have different ones."""
-    local: LocalAttention = NO_LOCAL
-    """Layers that see only a window; they are among num_kv_layers."""
-    states: StateLayers = NO_STATES
-    """Layers with a state instead of a cache; they are not."""
-    expert_share: float = 0.0
-    """Of the weights, what is in routed experts."""
-    whole_bytes: int = 0
-    """Of the weights, what each device has whole that shares the layers."""
-    key_bytes: int = 0
-    """Of the weights, what makes keys and values."""
-    unfolding_bytes: int = 0
-    """Of all layers, the copy of 16 bits that vLLM makes of what unfolds latent vectors (MLA)."""
-    is_gated: bool = True
-    """Whether an MLP has a gate: three matrices, not two."""
-    has_4_bit_floats: bool = False
-    """Whether the weights are of NVFP4 or its like."""
-    caches_in_8_bits: bool = False
-    """Whether the checkpoint says that its cache is of 8 bits."""
-    compressed: CompressedLayers | None = None
-    """Layers that cache compressed text (DeepSeek-V4)."""
-    index_bytes: int = 0
-    """Of a layer and token, for what chooses the tokens that sparse attention sees."""
-    rotated: int = 0
-    """Numbers of one position's rotations; 0 if they are as many as a head has."""
-    num_mtp_layers: int = 0
-    """Further layers that predict tokens after the next, if speculation uses them."""
+    shape: Shape
+    cache: CachedLayers
+    weights: Weights
+    drafted_tokens: int = 0
+    """Tokens that are guessed in a step: layers with a state keep one for each."""
+    draft: Draft | None = None
+    """What drafts tokens for it; None if nothing does."""
     unread: tuple[str, ...] = ()
     """Fields of config.json that nobody has read and that may mean memory."""
     assumed: tuple[str, ...] = ()
     """Fields that config.json lacks, so that its class's defaults were taken."""
     unknown_class: str = ""
     """config.json's model_type if its config class is not known here."""
-    drafted_tokens: int = 0
-    """Tokens that are guessed in a step: layers with a state keep one for each."""
-    draft: Draft | None = None
-    """What drafts tokens for it; None if nothing does."""
-    served_architectures: tuple[str, ...] = ()
-    """The architectures that an engine may serve it as."""
 
 
 def read_model_facts(
@@ -172,147 +63,29 @@ def read_model_facts(
     config = read_config(folder, overrides)
     if config is None:
         return None
-    facts = _shape(config)
-    on_disk = weights_on_disk(folder)
-    computed = computed_weights(config, facts)
-    total, source = on_disk or (computed.total, COMPUTED)
-    if on_disk and overrides and (written := read_config(folder)):
+    facts = _facts(config)
+    computed = facts.weights.total
+    total, source = weights_on_disk(folder) or (computed, COMPUTED)
+    if source != COMPUTED and overrides and (written := read_config(folder)):
         # Layers that are left out are not loaded.
-        whole = computed_weights(written, _shape(written)).total
-        total = total * computed.total // max(1, whole)
-    if _TALKER in config.outer and computed.total < total:
+        total = total * computed // max(1, _facts(written).weights.total)
+    if _TALKER in config.outer and computed < total:
         # vLLM does not load the part that speaks; no index tells what each part takes.
-        total, source = computed.total, COMPUTED
+        total, source = computed, COMPUTED
     return replace(
         facts,
-        weight_bytes=total,
-        weight_source=source,
-        expert_share=computed.experts / computed.total if computed.total else 0.0,
-        whole_bytes=computed.whole,
-        key_bytes=computed.keys,
-        unfolding_bytes=unfolding_bytes(config, facts) if facts.is_mla else 0,
-        is_gated=_kind(config) not in PLAIN_MLP,
+        weights=replace(facts.weights, total=total, source=source),
         unread=unread_fields(config),
         assumed=tuple(sorted(config.assumed)),
         unknown_class=config.unknown_class,
     )
 
 
-def _shape(config: ConfigFields) -> ModelFacts:
-    """Return the facts without the weights."""
-    architectures = read_architectures(config)
-    hidden = config.number("hidden_size", "n_embd", "d_model", "n_embed", "model_dim")
-    heads = _heads(config)
-    kv_heads = heads if _is_mla(config) else _kv_heads(config, heads)
-    head_dim = _head_dim(config, hidden, heads)
-    layers, decoder_layers = count_layers(config)
-    experts = count_experts(config)
-    images, sounds = count_encoder_parameters(config, hidden)
-    wide = read_wide_attention(config, kv_heads, head_dim)
-    return ModelFacts(
-        architecture=architectures[0] if architectures else "",
-        served_architectures=read_served_architectures(config),
-        num_layers=layers,
-        hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocab_size=config.number("vocab_size", "padded_vocab_size"),
-        intermediate_size=mlp_width(config, hidden),
-        max_position_embeddings=_max_positions(config),
-        dtype=weights_dtype(config),
-        weight_bytes=0,
-        weight_source="",
-        kv_values_per_token_and_layer=_kv_values(config, kv_heads, head_dim),
-        num_kv_layers=count_kv_layers(config, decoder_layers),
-        is_mla=_is_mla(config),
-        is_encoder_decoder=is_encoder_decoder(config),
-        num_experts=experts,
-        quantization=quantization_method(config),
-        ties_embeddings=_ties_embeddings(config),
-        expert_intermediate_size=expert_width(config) if experts else 0,
-        experts_per_token=experts_per_token(config) if experts else 0,
-        has_dense_layers=bool(feed_forwards(config, layers, experts)[0]),
-        has_8_bit_activations=computes_in_8_bits(quantization_config(config)),
-        vision_parameters=images + sounds,
-        sound_parameters=sounds,
-        wide=wide,
-        local=read_local_attention(config, decoder_layers),
-        states=read_state_layers(config, decoder_layers),
-        compressed=read_compressed_layers(config, decoder_layers),
-        index_bytes=read_index_bytes(config, layers),
-        rotated=rotated_numbers(config, head_dim, wide),
-        has_4_bit_floats=has_4_bit_floats(quantization_config(config)),
-        caches_in_8_bits=keeps_cache_in_8_bits(quantization_config(config)),
-        num_mtp_layers=config.number(
-            "num_nextn_predict_layers", "mtp_num_hidden_layers", default=0, least=0
-        ),
-    )
-
-
-def _kind(config: ConfigFields) -> str:
-    return config.text("model_type").lower()
-
-
-def _is_mla(config: ConfigFields) -> bool:
-    """Tell whether the latent vector is cached; vLLM unpacks MiniCPM-3's before."""
-    return config.get("kv_lora_rank") is not None and _kind(config) not in _UNPACKED
-
-
-def _ties_embeddings(config: ConfigFields) -> bool:
-    if _kind(config) in _NEVER_TIED and config.outer.get("tie_word_embeddings") is None:
-        return False
-    # The original T5 says nothing, and has one matrix.
-    return config.flag("tie_word_embeddings", default=_kind(config) == "t5")
-
-
-def _heads(config: ConfigFields) -> int:
-    names = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
-    attention_free = _kind(config) in ATTENTION_FREE
-    return config.number(*names, "num_query_heads", default=1 if attention_free else None)
-
-
-def _kv_heads(config: ConfigFields, heads: int) -> int:
-    if config.flag("multi_query_attention"):
-        kv_heads = config.number("multi_query_group_num")
-    elif config.flag("multi_query") and not config.flag("new_decoder_architecture"):
-        # Falcon-7B also writes num_kv_heads=71, and does not mean it.
-        kv_heads = 1
-    else:
-        kv_heads = config.number(*_KV_HEADS, default=heads // pruned_group(config))
-    if heads % kv_heads:
-        name = config.name_of("multi_query_group_num", *_KV_HEADS)
-        raise config.error(name, kv_heads, f"does not divide the {heads} attention heads")
-    return kv_heads
-
-
-def _head_dim(config: ConfigFields, hidden: int, heads: int) -> int:
-    if config.get("kv_lora_rank") is not None:
-        return config.number("qk_nope_head_dim") + config.number("qk_rope_head_dim", least=0)
-    names = ("head_dim", "attention_head_dim", "kv_channels", "d_kv", "hidden_size_per_head")
-    if explicit := config.number(*names, default=0, least=0):
-        return explicit
-    return max(1, hidden // heads)
-
-
-def _kv_values(config: ConfigFields, kv_heads: int, head_dim: int) -> int:
-    if _is_mla(config):
-        return config.number("kv_lora_rank") + config.number("qk_rope_head_dim", least=0)
-    # Some families' values are narrower than their keys.
-    is_plain = config.get("kv_lora_rank") is None
-    if is_plain and (values := config.number("v_head_dim", default=0)) and values != head_dim:
-        return kv_heads * (head_dim + values)
-    return 2 * kv_heads * head_dim
-
-
-def _max_positions(config: ConfigFields) -> int:
-    if _kind(config) in T5:
-        # Relative positions: n_positions is what it was trained with, not a limit.
-        return 0
-    names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
-    return config.number(
-        *names, "seq_length", "max_target_positions", "model_max_length", default=0
-    )
+def _facts(config: ConfigFields) -> ModelFacts:
+    """Return what config.json alone says."""
+    shape = read_shape(config)
+    cache = read_cached_layers(config, shape.num_kv_heads, shape.head_dim)
+    return ModelFacts(shape=shape, cache=cache, weights=computed_weights(config, shape, cache))
 
 
 def valid_tensor_degrees(facts: ModelFacts, limit: int) -> list[int]:
@@ -321,7 +94,7 @@ def valid_tensor_degrees(facts: ModelFacts, limit: int) -> list[int]:
     Every device needs as many attention heads as the others. It also needs an equal share of the KV
     heads. If there are fewer KV heads than devices, each is shared by equally many devices.
     """
-    return [degree for degree in divisors(facts.num_heads, limit) if _accepts(facts, degree)]
+    return [degree for degree in divisors(facts.shape.num_heads, limit) if _accepts(facts, degree)]
 
 
 def divisors(number: int, limit: int) -> list[int]:
@@ -332,5 +105,112 @@ def divisors(number: int, limit: int) -> list[int]:
 
 def _accepts(facts: ModelFacts, degree: int) -> bool:
     # The one latent vector of MLA is on every device.
-    kv_heads = facts.num_kv_heads
-    return facts.is_mla or kv_heads % degree == 0 or degree % kv_heads == 0
+    kv_heads = facts.shape.num_kv_heads
+    return facts.cache.is_mla or kv_heads % degree == 0 or degree % kv_heads == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """What is loaded in addition to a model, as far as it can be counted."""
+
+    name: str
+    """For people."""
+    weight_bytes: int = 0
+    """In memory, of all devices, in addition to those of the model."""
+    layer_values: int = 0
+    """Numbers a layer caches for one token, before they are split over devices."""
+    kv_heads: int = 1
+    """Devices over which these can be split."""
+    layers: int = 0
+    """Layers with a KV cache."""
+    step_values: int = 0
+    """16-bit numbers that a token takes in its pass, which follows the model's."""
+    uncounted: str = ""
+    """Its parts that are not counted, or why nothing is; empty if all are."""
+
+    def __str__(self) -> str:
+        counted = [f"{human_bytes(self.weight_bytes)} weights"] if self.weight_bytes else []
+        counted += [f"the cache of {self.layers} layer(s)"] if self.layers else []
+        counted += ["its steps"] if self.step_values else []
+        whole = " and ".join([", ".join(counted[:-1]), counted[-1]] if counted[1:] else counted)
+        parts = [f"counted: {whole}"] if counted else []
+        parts += [f"not counted: {self.uncounted}"] if self.uncounted else []
+        return f"{self.name}: {'; '.join(parts)}"
+
+    @property
+    def without_cache(self) -> Draft:
+        """The same, where the layers of the model do not all share blocks."""
+        reason = "its cache, as the model's own layers are of several kinds"
+        return self if not self.layers else replace(self, layers=0, uncounted=reason)
+
+    def token_values(self, tensor: int) -> int:
+        """Return the numbers all its layers cache for one token on one of `tensor` devices."""
+        return math.ceil(self.layer_values / min(tensor, self.kv_heads)) * self.layers
+
+
+def draft_model(facts: ModelFacts, name: str, *, shares_embeddings: bool) -> Draft:
+    """Return a model that drafts for another.
+
+    Args:
+        facts: its own.
+        name: for people.
+        shares_embeddings: whether it uses the matrices of the other (EAGLE).
+    """
+    weights: float = facts.weights.total
+    if shares_embeddings and facts.weights.source == COMPUTED:
+        weights -= _matrices(facts)
+    return Draft(
+        name=name,
+        weight_bytes=int(weights * _scale(facts)),
+        layer_values=facts.cache.values,
+        kv_heads=1 if facts.cache.is_mla else facts.shape.num_kv_heads,
+        layers=facts.cache.layers,
+        step_values=_step_values(facts),
+    )
+
+
+def mtp_layers(facts: ModelFacts) -> Draft | None:
+    """Return the layers of a model that predict further tokens; None if it has none.
+
+    Files of weights have them. Where only config.json is known, each counts as an average layer,
+    with a matrix that joins the hidden state and the token.
+    """
+    shape = facts.shape
+    count = shape.num_mtp_layers
+    if not count:
+        return None
+    layer = (facts.weights.total - _matrices(facts)) / shape.num_layers
+    joined = 2 * shape.hidden_size**2 * DTYPE_BYTES.get(shape.dtype, _MODEL_BYTES)
+    is_computed = facts.weights.source == COMPUTED
+    return Draft(
+        name=f"{count} MTP layer(s) of the model",
+        weight_bytes=int(count * (layer + joined) * _scale(facts)) if is_computed else 0,
+        layer_values=facts.cache.values,
+        kv_heads=1 if facts.cache.is_mla else shape.num_kv_heads,
+        layers=count,
+        # A layer of MTP joins the model's hidden state and the token's embedding.
+        step_values=_step_values(facts) + 2 * shape.hidden_size,
+    )
+
+
+def _step_values(facts: ModelFacts) -> int:
+    """Return what a token has in a pass: three hidden states, and the wider of the two blocks."""
+    shape = facts.shape
+    attention = shape.head_dim * 2 * (shape.num_heads + shape.num_kv_heads)
+    mlp = 3 * shape.intermediate_size if shape.has_dense_layers else 0
+    return 3 * shape.hidden_size + max(attention, mlp)
+
+
+def _matrices(facts: ModelFacts) -> float:
+    shape = facts.shape
+    matrix = shape.vocab_size * shape.hidden_size * DTYPE_BYTES.get(shape.dtype, _MODEL_BYTES)
+    return min(facts.weights.total, matrix * (1 if shape.ties_embeddings else 2))
+
+
+def _scale(facts: ModelFacts) -> float:
+    """Return bytes in memory for one stored byte: what is not quantised is served in 16 bits."""
+    return (
+        1.0
+        if facts.shape.quantization
+        else _MODEL_BYTES / DTYPE_BYTES.get(facts.shape.dtype, _MODEL_BYTES)
+    )

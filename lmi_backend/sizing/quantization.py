@@ -1,13 +1,30 @@
-"""How many bits a parameter of each module takes: some are left out of a model's quantisation."""
+"""How a model's weights are quantised, and how many bits a parameter of each module takes."""
 
 from __future__ import annotations
 
 import fnmatch
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeGuard
 
+from lmi_backend.bounded_files import read_bounded
+
+if TYPE_CHECKING:
+    from lmi_backend.sizing.config_fields import ConfigFields
+
+DTYPE_BYTES: Final = {
+    "float64": 8,
+    "float32": 4,
+    "float": 4,
+    "float16": 2,
+    "half": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+}
+"""Bytes of one number, by what config.json calls its type."""
 MXFP4_BITS: Final = 4 + 8 / 32
 """Of a number, with its part of the scale that 32 share."""
 _NVFP4_BITS: Final = 4 + 8 / 16
@@ -202,3 +219,95 @@ def _listed(value: object) -> list[object]:
 def is_positive(value: object) -> TypeGuard[float]:
     """Tell whether a value of a JSON file is a positive number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _MOST
+
+
+def quantization_config(config: ConfigFields) -> Mapping[str, object]:
+    """Return how the weights are quantised, by config.json or by ModelOpt's file next to it."""
+    for name in ("quantization_config", "compression_config"):
+        if isinstance(found := config.shared(name), dict):
+            return found
+    try:
+        whole = json.loads(read_bounded(config.file.with_name("hf_quant_config.json")))
+        found = whole["quantization"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return {"quant_method": "modelopt", **found} if isinstance(found, dict) else {}
+
+
+def weights_dtype(config: ConfigFields) -> str:
+    """Return the type of what is not quantised.
+
+    An unquantised file without one is of PyTorch's default, as old files are. A quantised file
+    without one is of 16 bits; vLLM finds the same by itself.
+    """
+    name = config.shared(config.name_of("dtype", "torch_dtype"))
+    if name is None:
+        return "bfloat16" if quantization_config(config) else "float32"
+    dtype = str(name).removeprefix("torch.")
+    return dtype if dtype in DTYPE_BYTES else "bfloat16"
+
+
+def quantization_method(config: ConfigFields) -> str:
+    """Return how the weights are quantised; empty if they are not."""
+    found = quantization_config(config)
+    method = found.get("quant_method")
+    if method is None and (found.get("load_in_4bit") or found.get("load_in_8bit")):
+        return "bitsandbytes"
+    if method is None and found.get("config_groups"):
+        return "compressed-tensors"
+    return str(method or "").lower()
+
+
+def keeps_cache_in_8_bits(quantization: Mapping[str, object]) -> bool:
+    """Tell whether a checkpoint brings the scales of a KV cache of 8 bits."""
+    scheme = quantization.get("kv_cache_scheme")
+    is_scheme = isinstance(scheme, dict) and scheme.get("num_bits") == 8
+    return is_scheme or str(quantization.get("kv_cache_quant_algo")).upper() == "FP8"
+
+
+def has_4_bit_floats(quantization: Mapping[str, object]) -> bool:
+    """Tell whether weights are quantised to NVFP4 or its like."""
+    return "NVFP4" in json.dumps(quantization, default=str).upper() or any(
+        isinstance(each, dict) and each.get("type") == "float" and each.get("num_bits") == 4
+        for each in _weight_schemes(quantization)
+    )
+
+
+def _weight_schemes(quantization: Mapping[str, object]) -> list[object]:
+    groups = quantization.get("config_groups")
+    schemes = groups.values() if isinstance(groups, dict) else []
+    return [scheme.get("weights") for scheme in schemes if isinstance(scheme, dict)]
+
+
+def computes_in_8_bits(quantization: Mapping[str, object]) -> bool:
+    """Tell whether a quantised model's activations are quantised to 8 bits too."""
+    method = str(quantization.get("quant_method", "")).lower()
+    if method in {"fp8", "fbgemm_fp8"} or quantization.get("quant_algo") == "FP8":
+        return True
+    groups = quantization.get("config_groups")
+    schemes = groups.values() if isinstance(groups, dict) else []
+    inputs = [scheme.get("input_activations") for scheme in schemes if isinstance(scheme, dict)]
+    return any(isinstance(each, dict) and each.get("num_bits") == 8 for each in inputs)
+
+
+def quantised_bits(quantization: Mapping[str, object], method: str) -> float:
+    """Return the bits a quantised parameter takes with its scales; 0 if that is not known."""
+    if method == "bitsandbytes":
+        # One float32 scale for 64 weights, itself quantised to 8 bits by double quantisation.
+        double = quantization.get("bnb_4bit_use_double_quant")
+        return 8 if quantization.get("load_in_8bit") else 4 + (8 if double else 32) / 64
+    if method == "mxfp4":
+        return MXFP4_BITS
+    if "fp8" in method or "int8" in method or method == "fbgemm_fp8":
+        return 8
+    if method.startswith("modelopt"):
+        return algorithm_bits(str(quantization.get("quant_algo", "")))
+    if method == "compressed-tensors":
+        return _compressed_tensors_bits(quantization)
+    return grouped_bits(quantization, 4 if method in {"awq", "gptq", "auto-round"} else 0)
+
+
+def _compressed_tensors_bits(quantization: Mapping[str, object]) -> float:
+    weights = _weight_schemes(quantization)
+    # What no group names is taken for the widest, which errs on the safe side.
+    return max((grouped_bits(w, 0) for w in weights if isinstance(w, dict)), default=0)

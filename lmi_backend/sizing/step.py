@@ -113,15 +113,16 @@ class Step:
 
 def has_second_runner(step: Step, facts: ModelFacts) -> bool:
     """Tell whether vLLM's second model runner serves the model unless told otherwise."""
+    shape = facts.shape
     if step.release >= _SECOND_RUNNER_FOR_ALL:
         return True
     named = {
         name for first, names in _FIRST_ARCHITECTURES if step.release >= first for name in names
     }
-    if facts.architecture in named:
+    if shape.architecture in named:
         return True
-    is_hybrid = facts.num_kv_layers < facts.num_layers and not facts.is_encoder_decoder
-    return step.release >= _SECOND_RUNNER_FOR_DENSE and not facts.num_experts and not is_hybrid
+    is_hybrid = facts.cache.layers < shape.num_layers and not shape.is_encoder_decoder
+    return step.release >= _SECOND_RUNNER_FOR_DENSE and not shape.num_experts and not is_hybrid
 
 
 def peak_activation(
@@ -139,13 +140,13 @@ def peak_activation(
         is_staged: whether stages send one another their hidden states.
         samples: whether the device has the last stage.
     """
-    hidden = facts.hidden_size * step.tokens * _ACTIVATION_BYTES
+    hidden = facts.shape.hidden_size * step.tokens * _ACTIVATION_BYTES
     # Before a layer's block, after it, and in it; stages have two to send and one to receive.
     kept = (6 if is_staged else 3) * hidden
     drafting = _drafting(facts, step, tensor) if samples else 0.0
     layers = max(kept + _widest(facts, step.tokens, tensor), drafting)
     sampling = hidden + _sampling(facts, step) if samples else 0
-    if facts.vision_parameters:
+    if facts.shape.vision_parameters:
         # The images' embeddings, of a whole step's tokens, are there throughout.
         layers, sampling = layers + hidden, sampling + hidden
     fixed = _SMALL_BUFFERS + _by_capability(_CUBLAS_WORKSPACE, step)
@@ -156,7 +157,7 @@ def kept_buffers(facts: ModelFacts, step: Step) -> int:
     """Return the bytes of what is made before the trial run, where vLLM deducts it."""
     if step.release < BUFFERS_DEDUCTED or not has_second_runner(step, facts):
         return 0
-    return int(step.sequences * facts.vocab_size * _COUNTED)
+    return int(step.sequences * facts.shape.vocab_size * _COUNTED)
 
 
 def deducts_graphs(facts: ModelFacts, step: Step) -> bool:
@@ -165,7 +166,7 @@ def deducts_graphs(facts: ModelFacts, step: Step) -> bool:
 
 
 def _sampling(facts: ModelFacts, step: Step) -> int:
-    logits = min(step.sequences, step.tokens) * facts.vocab_size
+    logits = min(step.sequences, step.tokens) * facts.shape.vocab_size
     if has_second_runner(step, facts):
         return logits * _LOGITS
     # The trial run also rejects one guess of each sequence.
@@ -175,14 +176,14 @@ def _sampling(facts: ModelFacts, step: Step) -> int:
     if step.release < _TRITON_SAMPLER:
         return logits * _SORTED + rejected
     rows = min(_by_capability(_MULTIPROCESSORS, step), step.sequences)
-    return logits * _SAMPLED + rows * facts.vocab_size * 4 + rejected
+    return logits * _SAMPLED + rows * facts.shape.vocab_size * 4 + rejected
 
 
 def _drafting(facts: ModelFacts, step: Step, tensor: int) -> float:
     """Return the bytes of the pass of what drafts, and of the hidden states that it begins with."""
     if facts.draft is None or not facts.draft.step_values:
         return 0.0
-    values = facts.hidden_size + facts.draft.step_values / tensor
+    values = facts.shape.hidden_size + facts.draft.step_values / tensor
     return step.tokens * values * _ACTIVATION_BYTES
 
 
@@ -192,15 +193,16 @@ def _widest(facts: ModelFacts, tokens: int, tensor: int) -> int:
     Of attention these are queries, keys, values and result. Of a gated MLP they are gate and up,
     then their product; where it computes in 8 bits, that once more.
     """
-    kv_heads = max(1, facts.num_kv_heads // tensor)
-    attention = facts.head_dim * (2 * facts.num_heads / tensor + 2 * kv_heads)
-    mlp = 3 * facts.intermediate_size / tensor
-    if facts.has_8_bit_activations:
-        mlp += facts.intermediate_size / tensor / _ACTIVATION_BYTES
-    if facts.num_experts and not facts.has_dense_layers:
+    shape = facts.shape
+    kv_heads = max(1, shape.num_kv_heads // tensor)
+    attention = shape.head_dim * (2 * shape.num_heads / tensor + 2 * kv_heads)
+    mlp = 3 * shape.intermediate_size / tensor
+    if shape.has_8_bit_activations:
+        mlp += shape.intermediate_size / tensor / _ACTIVATION_BYTES
+    if shape.num_experts and not shape.has_dense_layers:
         mlp = 0.0
-    delta = _delta_values(facts.states.delta) / tensor if facts.states.delta else 0.0
-    state = _mamba_values(facts.states) / tensor if facts.states.checkpoints else 0.0
+    delta = _delta_values(facts.cache.states.delta) / tensor if facts.cache.states.delta else 0.0
+    state = _mamba_values(facts.cache.states) / tensor if facts.cache.states.checkpoints else 0.0
     return int(tokens * max(attention, mlp, delta, state) * _ACTIVATION_BYTES)
 
 
@@ -232,13 +234,14 @@ def _expert_workspace(facts: ModelFacts, tokens: int, tensor: int) -> int:
 
     MXFP4's kernels have none; gated ones of other formats of 4 bits want them twice.
     """
-    if not facts.num_experts or facts.quantization == "mxfp4":
+    shape = facts.shape
+    if not shape.num_experts or shape.quantization == "mxfp4":
         return 0
-    width = facts.expert_intermediate_size / tensor
-    rows = tokens * facts.experts_per_token
-    first = max(width, facts.hidden_size)
-    second = max((2 if facts.is_gated else 1) * width, facts.hidden_size)
-    copies = 2 if facts.has_4_bit_floats and facts.is_gated else 1
+    width = shape.expert_intermediate_size / tensor
+    rows = tokens * shape.experts_per_token
+    first = max(width, shape.hidden_size)
+    second = max((2 if shape.is_gated else 1) * width, shape.hidden_size)
+    copies = 2 if shape.has_4_bit_floats and shape.is_gated else 1
     return int(rows * (first + second) * _ACTIVATION_BYTES * copies)
 
 
@@ -286,7 +289,7 @@ def non_torch(facts: ModelFacts, step: Step, *, tensor: int, pipeline: int) -> i
         and step.samples_with_flashinfer
         and not has_second_runner(step, facts)
     ):
-        found += FLASHINFER_BESIDE_STATES if facts.states.layers else _FLASHINFER_KERNELS
+        found += FLASHINFER_BESIDE_STATES if facts.cache.states.layers else _FLASHINFER_KERNELS
     if tensor == 1:
         return found
     if step.capability // 10 != HOPPER // 10:
@@ -303,7 +306,7 @@ def cuda_graphs(facts: ModelFacts, step: Step, *, layers: int) -> int:
     """
     if step.release < GRAPHS_DEDUCTED:
         return 0
-    is_plain = not facts.quantization and layers == facts.num_layers
+    is_plain = not facts.shape.quantization and layers == facts.shape.num_layers
     if is_plain and not deducts_graphs(facts, step):
         return 0
     return graph_bytes(facts, step, layers=layers)
@@ -319,7 +322,7 @@ def graph_bytes(facts: ModelFacts, step: Step, *, layers: int) -> int:
     if not step.graphs:
         return 0
     each = _GRAPH + layers * _GRAPH_LAYER
-    kernels = FLOAT_KERNELS if facts.has_4_bit_floats else 0
+    kernels = FLOAT_KERNELS if facts.shape.has_4_bit_floats else 0
     kernels += INSTINCT_GRAPHS if step.is_instinct else 0
     return _GRAPHS_BASE + kernels + int(_graph_count(step) * each)
 

@@ -17,56 +17,58 @@ from lmi_backend.sizing.kv_layers import (
 )
 from lmi_backend.sizing.layer_kinds import LayerKinds, layer_kinds, named_kinds, repeated_layers
 from lmi_backend.sizing.quantization import (
+    DTYPE_BYTES,
     MXFP4_BITS,
-    algorithm_bits,
-    grouped_bits,
     is_positive,
     module_bits,
+    quantised_bits,
+    quantization_config,
 )
 from lmi_backend.sizing.widths import PLAIN_MLP, vision_expert_share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from lmi_backend.sizing.model_facts import ModelFacts
+    from lmi_backend.sizing.kv_layers import CachedLayers
+    from lmi_backend.sizing.shape import Shape
 
 
 _GATED: Final = ("afmoe", "muse_glimmer")
 """Families whose attention always has a gate as wide as the queries."""
 
 
-def whole_parameters(config: ConfigFields, facts: ModelFacts) -> int:
+def whole_parameters(config: ConfigFields, shape: Shape, cache: CachedLayers) -> int:
     """Return the parameters of one layer's attention that each device has whole.
 
     vLLM splits what belongs to heads. What makes the latent vectors before them is on all devices,
     and so is the indexer of sparse attention.
     """
-    hidden = facts.hidden_size
+    hidden = shape.hidden_size
     low_rank = config.number("q_lora_rank", default=0)
     if config.get("kv_lora_rank") is None:
         is_grouped = config.number("o_lora_rank", default=0) > 0
-        chosen = _chosen(config, facts, low_rank)
-        return hidden * (low_rank + facts.head_dim) + chosen if is_grouped else 0
+        chosen = _chosen(config, shape, cache, low_rank)
+        return hidden * (low_rank + shape.head_dim) + chosen if is_grouped else 0
     latent = config.number("kv_lora_rank") + config.number("qk_rope_head_dim", least=0)
-    share = indexer_share(config, facts.num_layers)
+    share = indexer_share(config, shape.num_layers)
     indexer = int(share * _indexer(config, hidden, low_rank or hidden))
     return hidden * (low_rank + latent) + indexer
 
 
-def unfolding_bytes(config: ConfigFields, facts: ModelFacts) -> int:
+def _unfolding_bytes(config: ConfigFields, shape: Shape, cache: CachedLayers) -> int:
     """Return the bytes of what vLLM makes besides the weights of all layers' latent attention.
 
     It keeps a second copy, of 16 bits, of the matrices that make keys and values of latent vectors.
     """
     width = config.number("qk_nope_head_dim") + config.number("v_head_dim", default=0)
-    each = 2 * config.number("kv_lora_rank") * facts.num_heads * width
-    return each * facts.num_kv_layers
+    each = 2 * config.number("kv_lora_rank") * shape.num_heads * width
+    return each * cache.layers
 
 
-def attention_parameters(config: ConfigFields, facts: ModelFacts) -> int:
+def attention_parameters(config: ConfigFields, shape: Shape, cache: CachedLayers) -> int:
     """Return the parameters of one layer's attention."""
-    hidden, heads = facts.hidden_size, facts.num_heads
+    hidden, heads = shape.hidden_size, shape.num_heads
     if config.get("kv_lora_rank") is None:
         # Qwen3-Next and later have a gate as wide as the queries.
         family = config.text("model_type")
@@ -76,53 +78,55 @@ def attention_parameters(config: ConfigFields, facts: ModelFacts) -> int:
         )
         gated = config.flag("attn_output_gate", default=is_gated)
         if low_rank := config.number("o_lora_rank", default=0):
-            return _grouped_attention(config, facts, low_rank)
+            return _grouped_attention(config, shape, cache, low_rank)
         seen = config.number("attention_hidden_size", default=hidden)
         out = heads * hidden
-        return facts.head_dim * (seen * (heads + 2 * facts.num_kv_heads + gated * heads) + out)
+        return shape.head_dim * (seen * (heads + 2 * shape.num_kv_heads + gated * heads) + out)
     rope = config.number("qk_rope_head_dim", least=0)
     latent = config.number("kv_lora_rank")
     value = config.number("v_head_dim", default=hidden // heads)
-    query = heads * facts.head_dim
+    query = heads * shape.head_dim
     low_rank = config.number("q_lora_rank", default=0)
     queries = low_rank * (hidden + query) if low_rank else hidden * query
-    keys = hidden * (latent + rope) + latent * heads * (facts.head_dim - rope + value)
-    share = indexer_share(config, facts.num_layers)
+    keys = hidden * (latent + rope) + latent * heads * (shape.head_dim - rope + value)
+    share = indexer_share(config, shape.num_layers)
     indexer = int(share * _indexer(config, hidden, low_rank or hidden))
     return queries + keys + heads * value * hidden + indexer
 
 
-def _grouped_attention(config: ConfigFields, facts: ModelFacts, low_rank: int) -> int:
+def _grouped_attention(
+    config: ConfigFields, shape: Shape, cache: CachedLayers, low_rank: int
+) -> int:
     """Return the parameters of DeepSeek-V4's attention: one head's keys are its values too."""
-    hidden, queries = facts.hidden_size, facts.num_heads * facts.head_dim
+    hidden, queries = shape.hidden_size, shape.num_heads * shape.head_dim
     first = config.number("q_lora_rank", default=hidden)
     groups = config.number("o_groups", default=1)
     out = queries * low_rank + groups * low_rank * hidden
-    chosen = _chosen(config, facts, first)
-    return first * (hidden + queries) + hidden * facts.head_dim + out + chosen
+    chosen = _chosen(config, shape, cache, first)
+    return first * (hidden + queries) + hidden * shape.head_dim + out + chosen
 
 
-def _chosen(config: ConfigFields, facts: ModelFacts, low_rank: int) -> int:
+def _chosen(config: ConfigFields, shape: Shape, cache: CachedLayers, low_rank: int) -> int:
     """Return what makes the indexer's queries, for each layer: only some have an indexer."""
-    if facts.compressed is None:
+    if cache.compressed is None:
         return 0
     width = config.number("index_head_dim", default=0) * config.number("index_n_heads", default=0)
-    return low_rank * width * facts.compressed.few // facts.num_layers
+    return low_rank * width * cache.compressed.few // shape.num_layers
 
 
-def compressing_parameters(config: ConfigFields, facts: ModelFacts) -> int:
+def compressing_parameters(config: ConfigFields, shape: Shape, cache: CachedLayers) -> int:
     """Return the parameters that compress the text of all layers, whole on each device (V4).
 
     Each is a vector's content and its gate; where compressed texts overlap, both twice. Indexers
     have their own. What joins streams of hidden states has 32 bits, and counts as two here.
     """
-    if facts.compressed is None:
+    if cache.compressed is None:
         return 0
-    hidden, streams = facts.hidden_size, config.number("hc_mult", default=0)
+    hidden, streams = shape.hidden_size, config.number("hc_mult", default=0)
     index = config.number("index_head_dim", default=0)
-    few = facts.compressed.few * (4 * (facts.head_dim + index) + config.number("index_n_heads"))
-    many = facts.compressed.many * 2 * facts.head_dim
-    joins = 2 * facts.num_layers * 2 * (2 + streams) * streams**2
+    few = cache.compressed.few * (4 * (shape.head_dim + index) + config.number("index_n_heads"))
+    many = cache.compressed.many * 2 * shape.head_dim
+    joins = 2 * shape.num_layers * 2 * (2 + streams) * streams**2
     return hidden * (few + many + joins)
 
 
@@ -188,56 +192,59 @@ class ParameterCount:
         )
 
 
-def count_parameters(config: ConfigFields, facts: ModelFacts) -> ParameterCount:
+def count_parameters(config: ConfigFields, shape: Shape, cache: CachedLayers) -> ParameterCount:
     """Count the language model's parameters; biases are left out, they are less than 0.2 %.
 
     Extra layers for speculation are left out too.
 
     Args:
         config: the model's config.json.
-        facts: what was read of it; its weight fields are not used.
+        shape: what was read of it.
+        cache: which layers cache what.
     """
-    kinds = layer_kinds(config, facts.num_layers, facts.num_experts)
-    parts = (*_mixer_parts(config, facts, kinds), *_mlp_parts(config, facts, kinds))
-    routers = len(kinds.experts) * facts.hidden_size * facts.num_experts
+    kinds = layer_kinds(config, shape.num_layers, shape.num_experts)
+    parts = (*_mixer_parts(config, shape, cache, kinds), *_mlp_parts(config, shape, cache, kinds))
+    routers = len(kinds.experts) * shape.hidden_size * shape.num_experts
     return ParameterCount(
-        embeddings=_embeddings(config, facts),
-        head=0 if facts.ties_embeddings else facts.vocab_size * facts.hidden_size,
+        embeddings=_embeddings(config, shape),
+        head=0 if shape.ties_embeddings else shape.vocab_size * shape.hidden_size,
         parts=tuple(part for part in parts if part.layers),
         plain=routers
-        + (2 * facts.num_layers + 1) * facts.hidden_size
-        + compressing_parameters(config, facts),
-        vision=facts.vision_parameters,
+        + (2 * shape.num_layers + 1) * shape.hidden_size
+        + compressing_parameters(config, shape, cache),
+        vision=shape.vision_parameters,
     )
 
 
-def _mixer_parts(config: ConfigFields, facts: ModelFacts, kinds: LayerKinds) -> Iterator[Part]:
+def _mixer_parts(
+    config: ConfigFields, shape: Shape, cache: CachedLayers, kinds: LayerKinds
+) -> Iterator[Part]:
     """Yield what mixes the tokens of a layer."""
-    encoders = encoder_layers(config, facts)
+    encoders = encoder_layers(config, shape)
     # A decoder that sees an encoder's output has a second, crossed attention.
-    crossed = facts.num_layers - encoders if facts.is_encoder_decoder else 0
+    crossed = shape.num_layers - encoders if shape.is_encoder_decoder else 0
     names = ("self_attn", "self_attn.q_proj", "mixer.q_proj", "attn.wq_a")
-    attention, wide = kinds.attention, _wide_layers(config, facts)
+    attention, wide = kinds.attention, _wide_layers(config, shape, cache)
     narrow = tuple(at for at in attention if at not in wide)
-    each = float(attention_parameters(config, facts))
+    each = float(attention_parameters(config, shape, cache))
     share = _copies(config) * _shared_blocks(config, attention)
     each *= share
-    lent = 2 * facts.hidden_size * facts.head_dim * facts.num_kv_heads
+    lent = 2 * shape.hidden_size * shape.head_dim * shape.num_kv_heads
     borrowing = count_borrowing(config, narrow)
     whole = (len(narrow) + crossed) * each - borrowing * lent
-    kept = len(narrow) * share * whole_parameters(config, facts)
+    kept = len(narrow) * share * whole_parameters(config, shape, cache)
     keys = 0.0 if kept else (len(narrow) - borrowing) * share * lent
     yield Part(modules=names, layers=narrow, parameters=whole, whole=kept, keys=keys)
-    if facts.wide:
+    if cache.wide:
         # Where values are the keys (`attention_k_eq_v`), vLLM keeps both all the same.
-        heads = 2 * facts.num_heads + 2 * facts.wide.kv_heads
-        own = facts.hidden_size * facts.wide.head_dim * heads
-        lent = 2 * facts.hidden_size * facts.wide.head_dim * facts.wide.kv_heads
+        heads = 2 * shape.num_heads + 2 * cache.wide.kv_heads
+        own = shape.hidden_size * cache.wide.head_dim * heads
+        lent = 2 * shape.hidden_size * cache.wide.head_dim * cache.wide.kv_heads
         borrowing = count_borrowing(config, wide)
         whole = len(wide) * own - borrowing * lent
         keys = (len(wide) - borrowing) * lent
         yield Part(modules=names, layers=wide, parameters=whole, keys=keys)
-    state = _state_layer(config, facts)
+    state = _state_layer(config, shape)
     yield Part(
         modules=("linear_attn.out_proj", "linear_attn", "mixer.in_proj", "mamba", "conv.in_proj"),
         layers=kinds.states,
@@ -260,40 +267,42 @@ def _shared_blocks(config: ConfigFields, layers: tuple[int, ...]) -> float:
     return 1.0
 
 
-def _wide_layers(config: ConfigFields, facts: ModelFacts) -> tuple[int, ...]:
-    kinds = named_kinds(config, facts.num_layers)
-    if not facts.wide or not kinds:
+def _wide_layers(config: ConfigFields, shape: Shape, cache: CachedLayers) -> tuple[int, ...]:
+    kinds = named_kinds(config, shape.num_layers)
+    if not cache.wide or not kinds:
         return ()
     return tuple(at for at, kind in enumerate(kinds) if kind == "full_attention")
 
 
-def _mlp_parts(config: ConfigFields, facts: ModelFacts, kinds: LayerKinds) -> Iterator[Part]:
+def _mlp_parts(
+    config: ConfigFields, shape: Shape, cache: CachedLayers, kinds: LayerKinds
+) -> Iterator[Part]:
     """Yield what a layer has for each token alone."""
-    mlp = float(_mlp(config, facts, facts.intermediate_size))
+    mlp = float(_mlp(config, shape, shape.intermediate_size))
     shared = config.number("num_kv_shared_layers", default=0, least=0)
     doubled = shared if config.get("use_double_wide_mlp") is True else 0
     names = ("mlp.gate_proj", "mlp.down_proj", "mixer.down_proj", "feed_forward.w1", "mlp")
     dense = kinds.dense
     if _copies(config) > 1:
-        dense = tuple(range(facts.num_layers))
+        dense = tuple(range(shape.num_layers))
     elif config.text("model_type") == "zamba2":
         dense = kinds.attention
     mlp *= _copies(config) * _shared_blocks(config, dense)
     yield Part(modules=names, layers=dense, parameters=(len(dense) + doubled) * mlp)
     # Nemotron's experts see a narrower vector, which two matrices make and take back.
     latent = config.number("moe_latent_size", "routed_expert_hidden_size", default=0)
-    hidden = latent or facts.hidden_size
-    expert = _mlp(config, facts, facts.expert_intermediate_size) * hidden // facts.hidden_size
+    hidden = latent or shape.hidden_size
+    expert = _mlp(config, shape, shape.expert_intermediate_size) * hidden // shape.hidden_size
     count = len(kinds.experts)
     # Gemma's layers have both, side by side.
     is_beside = bool(set(kinds.dense) & set(kinds.experts))
     yield Part(
         modules=_BESIDE_MLP if is_beside else _EXPERTS,
         layers=kinds.experts,
-        parameters=count * facts.num_experts * expert * vision_expert_share(config),
+        parameters=count * shape.num_experts * expert * vision_expert_share(config),
         is_expert=True,
     )
-    joined = _shared_experts(config, facts) + 2 * latent * facts.hidden_size
+    joined = _shared_experts(config, shape) + 2 * latent * shape.hidden_size
     yield Part(
         modules=(
             "mlp.shared_experts.down_proj", "mlp.shared_expert.down_proj",
@@ -302,12 +311,12 @@ def _mlp_parts(config: ConfigFields, facts: ModelFacts, kinds: LayerKinds) -> It
         ),
         layers=kinds.experts,
         parameters=count * joined,
-        whole=count * 2 * latent * facts.hidden_size,
+        whole=count * 2 * latent * shape.hidden_size,
     )  # fmt: skip
     if width := config.number("hidden_size_per_layer_input", default=0, least=0):
         # Gemma's gate and projection for each layer's own embeddings.
-        every = tuple(range(facts.num_layers))
-        parameters = 3 * facts.num_layers * width * facts.hidden_size
+        every = tuple(range(shape.num_layers))
+        parameters = 3 * shape.num_layers * width * shape.hidden_size
         yield Part(
             modules=("per_layer_input_gate",),
             layers=every,
@@ -316,14 +325,14 @@ def _mlp_parts(config: ConfigFields, facts: ModelFacts, kinds: LayerKinds) -> It
         )
 
 
-def encoder_layers(config: ConfigFields, facts: ModelFacts) -> int:
+def encoder_layers(config: ConfigFields, shape: Shape) -> int:
     """Return how many of the layers are an encoder's."""
-    if not facts.is_encoder_decoder:
+    if not shape.is_encoder_decoder:
         return 0
-    return config.number("num_layers", "encoder_layers", default=facts.num_layers // 2)
+    return config.number("num_layers", "encoder_layers", default=shape.num_layers // 2)
 
 
-def _mlp(config: ConfigFields, facts: ModelFacts, width: int) -> int:
+def _mlp(config: ConfigFields, shape: Shape, width: int) -> int:
     kind = config.text("model_type").lower()
     if kind == "qwen":
         # The first Qwen writes the width of gate and up together.
@@ -331,10 +340,10 @@ def _mlp(config: ConfigFields, facts: ModelFacts, width: int) -> int:
     gated = kind not in PLAIN_MLP
     if kind in {"t5", "mt5", "umt5"}:
         gated = config.text("feed_forward_proj").startswith("gated")
-    return (3 if gated else 2) * facts.hidden_size * width
+    return (3 if gated else 2) * shape.hidden_size * width
 
 
-def _shared_experts(config: ConfigFields, facts: ModelFacts) -> int:
+def _shared_experts(config: ConfigFields, shape: Shape) -> int:
     """Return the parameters of the experts that every token of one layer passes."""
     names = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size")
     others = ("shared_intermediate_size", "share_expert_dim")
@@ -344,57 +353,48 @@ def _shared_experts(config: ConfigFields, facts: ModelFacts) -> int:
     count = config.number(*counts, default=0, least=0)
     if config.text("model_type").startswith("llama4"):
         count = 1
-    return _mlp(config, facts, width or count * facts.expert_intermediate_size)
+    return _mlp(config, shape, width or count * shape.expert_intermediate_size)
 
 
-def _state_layer(config: ConfigFields, facts: ModelFacts) -> int:
+def _state_layer(config: ConfigFields, shape: Shape) -> int:
     """Return about how many parameters the mixer of a layer without KV cache has."""
     if config.get("conv_L_cache") is not None:
-        return 4 * facts.hidden_size**2
+        return 4 * shape.hidden_size**2
     if delta := read_delta_shape(config):
         if has_low_rank_gates(config):
             # Kimi's: queries, keys, values, result, and two gates of low rank.
             wide = delta.value_heads * delta.value_dim
-            return facts.hidden_size * (4 * wide + 3 * delta.value_dim) + 2 * wide * delta.key_dim
+            return shape.hidden_size * (4 * wide + 3 * delta.value_dim) + 2 * wide * delta.key_dim
         values = delta.value_heads * delta.value_dim
         # In: queries, keys, values and the gate; two numbers a head. Out: the values.
-        return facts.hidden_size * (delta.convolved + 2 * values + 2 * delta.value_heads)
+        return shape.hidden_size * (delta.convolved + 2 * values + 2 * delta.value_heads)
     mamba = read_mamba_shape(config)
     if mamba and mamba.heads:
-        return facts.hidden_size * (mamba.convolved + 2 * mamba.width + mamba.heads)
+        return shape.hidden_size * (mamba.convolved + 2 * mamba.width + mamba.heads)
     if mamba:
         # Mamba-1: steps of low rank, and a transition for each channel and number of its state.
-        rank = -(-facts.hidden_size // 16)
+        rank = -(-shape.hidden_size // 16)
         beside = 2 * rank + 3 * mamba.state + 8
-        return mamba.width * (3 * facts.hidden_size + beside)
+        return mamba.width * (3 * shape.hidden_size + beside)
     expand = config.number("mamba_expand", "expand", default=2)
     # In: twice the expanded width; out: once.
-    return 3 * expand * facts.hidden_size**2
+    return 3 * expand * shape.hidden_size**2
 
 
-def _embeddings(config: ConfigFields, facts: ModelFacts) -> int:
+def _embeddings(config: ConfigFields, shape: Shape) -> int:
     own = config.number("hidden_size_per_layer_input", default=0, least=0)
     if own:
         # A vector for each word and layer; a matrix that makes the prompt's of its embedding.
-        words = config.number("vocab_size_per_layer_input", default=facts.vocab_size)
-        own *= facts.num_layers * words
+        words = config.number("vocab_size_per_layer_input", default=shape.vocab_size)
+        own *= shape.num_layers * words
     positions = 0
     if config.text("model_type").lower() in _LEARNED_POSITIONS:
-        positions = facts.max_position_embeddings
-    return (facts.vocab_size + positions) * facts.hidden_size + own
+        positions = shape.max_position_embeddings
+    return (shape.vocab_size + positions) * shape.hidden_size + own
 
 
-DTYPE_BYTES: Final = {
-    "float64": 8,
-    "float32": 4,
-    "float": 4,
-    "float16": 2,
-    "half": 2,
-    "bfloat16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-}
-"""Bytes of one number, by what config.json calls its type."""
+COMPUTED: Final = "computed from config.json"
+"""Where a size is from when no file of weights says it."""
 # What training leaves beside the weights; adapters are loaded on their own.
 _NOT_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin"})
 
@@ -416,29 +416,33 @@ def weights_on_disk(folder: Path) -> tuple[int, str] | None:
     return None
 
 
-@dataclass(frozen=True)
-class ComputedWeights:
-    """Bytes of a model's weights by the shapes in config.json."""
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Bytes of a model's weights."""
 
     total: int
-    experts: int
-    """Of routed experts."""
-    whole: int
+    source: str
+    """Where `total` is from, for example "safetensors index"."""
+    expert_share: float = 0.0
+    """Of all of them, what is in routed experts."""
+    whole: int = 0
     """What each device has whole that shares the layers: norms, routers, latent projections."""
-    keys: int
+    keys: int = 0
     """Of what makes keys and values, which no more devices than KV heads share."""
+    unfolding: int = 0
+    """In addition, the copy of 16 bits that vLLM makes of what unfolds latent vectors (MLA)."""
 
 
-def computed_weights(config: ConfigFields, facts: ModelFacts) -> ComputedWeights:
+def computed_weights(config: ConfigFields, shape: Shape, cache: CachedLayers) -> Weights:
     """Return the bytes of the weights by the shapes in config.json.
 
     Embeddings and encoders are never quantised, a head only where the file names it. MXFP4
     quantises the experts only.
     """
-    count = count_parameters(config, facts)
-    plain = float(DTYPE_BYTES.get(facts.dtype, 2) * 8)
+    count = count_parameters(config, shape, cache)
+    plain = float(DTYPE_BYTES.get(shape.dtype, 2) * 8)
     quantization = quantization_config(config)
-    bits = quantised_bits(quantization, facts.quantization) or plain
+    bits = quantised_bits(quantization, shape.quantization) or plain
     modules = module_bits(quantization, bits, plain)
     has_4_bit_experts = config.get("expert_dtype") == "fp4"
     total = (count.embeddings + count.vision + count.plain) * plain
@@ -447,7 +451,7 @@ def computed_weights(config: ConfigFields, facts: ModelFacts) -> ComputedWeights
     whole = count.plain * plain
     for part in count.parts:
         each = modules.average(part.modules, part.layers)
-        if facts.quantization == "mxfp4" and not part.is_expert:
+        if shape.quantization == "mxfp4" and not part.is_expert:
             each = plain
         elif part.is_expert and has_4_bit_experts:
             each = MXFP4_BITS
@@ -455,99 +459,15 @@ def computed_weights(config: ConfigFields, facts: ModelFacts) -> ComputedWeights
         experts += part.parameters * each if part.is_expert else 0.0
         whole += part.whole * each
         keys += part.keys * each
-    return ComputedWeights(*(round(bits / 8) for bits in (total, experts, whole, keys)))
-
-
-def quantization_config(config: ConfigFields) -> Mapping[str, object]:
-    """Return how the weights are quantised, by config.json or by ModelOpt's file next to it."""
-    for name in ("quantization_config", "compression_config"):
-        if isinstance(found := config.shared(name), dict):
-            return found
-    try:
-        whole = json.loads(read_bounded(config.file.with_name("hf_quant_config.json")))
-        found = whole["quantization"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return {}
-    return {"quant_method": "modelopt", **found} if isinstance(found, dict) else {}
-
-
-def weights_dtype(config: ConfigFields) -> str:
-    """Return the type of what is not quantised.
-
-    An unquantised file without one is of PyTorch's default, as old files are. A quantised file
-    without one is of 16 bits; vLLM finds the same by itself.
-    """
-    name = config.shared(config.name_of("dtype", "torch_dtype"))
-    if name is None:
-        return "bfloat16" if quantization_config(config) else "float32"
-    dtype = str(name).removeprefix("torch.")
-    return dtype if dtype in DTYPE_BYTES else "bfloat16"
-
-
-def quantization_method(config: ConfigFields) -> str:
-    """Return how the weights are quantised; empty if they are not."""
-    found = quantization_config(config)
-    method = found.get("quant_method")
-    if method is None and (found.get("load_in_4bit") or found.get("load_in_8bit")):
-        return "bitsandbytes"
-    if method is None and found.get("config_groups"):
-        return "compressed-tensors"
-    return str(method or "").lower()
-
-
-def keeps_cache_in_8_bits(quantization: Mapping[str, object]) -> bool:
-    """Tell whether a checkpoint brings the scales of a KV cache of 8 bits."""
-    scheme = quantization.get("kv_cache_scheme")
-    is_scheme = isinstance(scheme, dict) and scheme.get("num_bits") == 8
-    return is_scheme or str(quantization.get("kv_cache_quant_algo")).upper() == "FP8"
-
-
-def has_4_bit_floats(quantization: Mapping[str, object]) -> bool:
-    """Tell whether weights are quantised to NVFP4 or its like."""
-    return "NVFP4" in json.dumps(quantization, default=str).upper() or any(
-        isinstance(each, dict) and each.get("type") == "float" and each.get("num_bits") == 4
-        for each in _weight_schemes(quantization)
+    bytes_of = [round(bits / 8) for bits in (total, experts, whole, keys)]
+    return Weights(
+        total=bytes_of[0],
+        source=COMPUTED,
+        expert_share=bytes_of[1] / bytes_of[0] if bytes_of[0] else 0.0,
+        whole=bytes_of[2],
+        keys=bytes_of[3],
+        unfolding=_unfolding_bytes(config, shape, cache) if cache.is_mla else 0,
     )
-
-
-def _weight_schemes(quantization: Mapping[str, object]) -> list[object]:
-    groups = quantization.get("config_groups")
-    schemes = groups.values() if isinstance(groups, dict) else []
-    return [scheme.get("weights") for scheme in schemes if isinstance(scheme, dict)]
-
-
-def computes_in_8_bits(quantization: Mapping[str, object]) -> bool:
-    """Tell whether a quantised model's activations are quantised to 8 bits too."""
-    method = str(quantization.get("quant_method", "")).lower()
-    if method in {"fp8", "fbgemm_fp8"} or quantization.get("quant_algo") == "FP8":
-        return True
-    groups = quantization.get("config_groups")
-    schemes = groups.values() if isinstance(groups, dict) else []
-    inputs = [scheme.get("input_activations") for scheme in schemes if isinstance(scheme, dict)]
-    return any(isinstance(each, dict) and each.get("num_bits") == 8 for each in inputs)
-
-
-def quantised_bits(quantization: Mapping[str, object], method: str) -> float:
-    """Return the bits a quantised parameter takes with its scales; 0 if that is not known."""
-    if method == "bitsandbytes":
-        # One float32 scale for 64 weights, itself quantised to 8 bits by double quantisation.
-        double = quantization.get("bnb_4bit_use_double_quant")
-        return 8 if quantization.get("load_in_8bit") else 4 + (8 if double else 32) / 64
-    if method == "mxfp4":
-        return MXFP4_BITS
-    if "fp8" in method or "int8" in method or method == "fbgemm_fp8":
-        return 8
-    if method.startswith("modelopt"):
-        return algorithm_bits(str(quantization.get("quant_algo", "")))
-    if method == "compressed-tensors":
-        return _compressed_tensors_bits(quantization)
-    return grouped_bits(quantization, 4 if method in {"awq", "gptq", "auto-round"} else 0)
-
-
-def _compressed_tensors_bits(quantization: Mapping[str, object]) -> float:
-    weights = _weight_schemes(quantization)
-    # What no group names is taken for the widest, which errs on the safe side.
-    return max((grouped_bits(w, 0) for w in weights if isinstance(w, dict)), default=0)
 
 
 def _total_size(index: Path) -> int:

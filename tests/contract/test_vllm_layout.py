@@ -1,16 +1,16 @@
 """The planner's layout of the cache is what the installed vLLM makes of the same layers."""
 
 import json
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from lmi_backend.sizing.draft import Draft
 from lmi_backend.sizing.kv_layers import LocalAttention, StateLayers
 from lmi_backend.sizing.kv_layout import CacheSizes, KvLayout, kv_layout
 from lmi_backend.sizing.memory import CacheKind, with_draft
+from lmi_backend.sizing.model_facts import Draft
 from lmi_backend.sizing.step import Step
 from lmi_backend.units import GIB
+from tests.support.facts import with_fields
 from tests.support.places import TESTS, TINY
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
@@ -40,17 +40,17 @@ DRAFTS = [
 
 def layout(case: dict[str, int], tokens: int) -> KvLayout:
     count = case["full"] + case["local"]
-    facts = replace(
+    facts = with_fields(
         LLAMA_3_8B,
         num_layers=count + case["states"],
-        num_kv_layers=count,
+        layers=count,
         local=LocalAttention(case["local"], case["window"] if case["local"] else 0),
         states=StateLayers(case["states"], 1),
         drafted_tokens=case.get("drafted", 0),
     )
     step = Step(tokens=tokens, sequences=256, prefix_caching=bool(case["caches"]))
     sizes = CacheSizes(token=TOKEN, full_token=TOKEN // case["narrow"], state=case["state"])
-    made = kv_layout(facts, step, layers=facts.num_layers, sizes=sizes, block_size=16)
+    made = kv_layout(facts, step, layers=facts.shape.num_layers, sizes=sizes, block_size=16)
     draft = Draft(name="", layer_values=TOKEN // 4 // 2, layers=case["draft"])
     return with_draft(made, draft, 1, CacheKind(dtype_bytes=2))
 

@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from lmi_backend.sizing.draft import mtp_layers
 from lmi_backend.sizing.memory import (
     UNSURE,
     AdapterSlots,
@@ -23,9 +22,10 @@ from lmi_backend.sizing.memory import (
     adapter_bytes,
     estimate_memory,
 )
-from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
+from lmi_backend.sizing.model_facts import ModelFacts, mtp_layers, read_model_facts
 from lmi_backend.sizing.step import GRAPHS_DEDUCTED, Step, cuda_graphs
 from lmi_backend.units import GIB
+from tests.support.facts import with_fields
 from tests.support.places import ROOT
 
 DATA = ROOT / "tests" / "data" / "planner"
@@ -107,7 +107,7 @@ def _compare(row: dict[str, str], configs: dict[str, Any]) -> Comparison:
         return Comparison(row, "no public config.json of the model is known here")
     facts = facts_of(config)
     step = replace(_step_of(row, release), release=max(release, GRAPHS_DEDUCTED))
-    layers = facts.num_layers // int(row["pp"] or 1)
+    layers = facts.shape.num_layers // int(row["pp"] or 1)
     graphs = cuda_graphs(facts, step, layers=layers)
     return Comparison(row, _unknown(row), _estimate(row, facts, release), graphs)
 
@@ -262,10 +262,10 @@ def _log(row: dict[str, str], model: dict[str, Any], configs: dict[str, Any]) ->
     without = {name for name, value in changes.items() if value is None}
     facts = facts_of({name: value for name, value in config.items() if name not in without})
     if drafted := model.get("mtp", 0):
-        facts = replace(facts, num_mtp_layers=facts.num_mtp_layers or 1)
+        facts = with_fields(facts, num_mtp_layers=facts.shape.num_mtp_layers or 1)
         facts = replace(facts, draft=mtp_layers(facts), drafted_tokens=drafted)
     if "without its encoder" in row["note"] or "no images and no sound" in row["note"]:
-        facts = replace(facts, vision_parameters=0, sound_parameters=0)
+        facts = with_fields(facts, vision_parameters=0, sound_parameters=0)
     step = _step(row)
     missing = [name for name in _SETTINGS if not row[name]]
     unknown = f"not published: {', '.join(missing)}" if missing else model.get("doubt", "")

@@ -17,6 +17,7 @@ from lmi_backend.sizing.memory import CacheKind, cache_layout, estimate_memory
 from lmi_backend.sizing.model_facts import read_model_facts
 from lmi_backend.sizing.step import Step
 from lmi_backend.units import GIB
+from tests.support.facts import with_fields
 from tests.support.published_logs import DATA, compared, facts_of, known_configs, logs
 
 CONFIGS = known_configs()
@@ -42,7 +43,7 @@ GEMMA_31B = {
 def test_weights_of_published_files_are_what_logs_say(
     model: str, logged: float, share: float
 ) -> None:
-    assert facts_of(CONFIGS[model]).weight_bytes / GIB == pytest.approx(logged, rel=share)
+    assert facts_of(CONFIGS[model]).weights.total / GIB == pytest.approx(logged, rel=share)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_weights_of_published_files_are_what_logs_say(
 )
 def test_layers_of_published_files(model: str, attention: int, states: int, experts: int) -> None:
     found = facts_of(CONFIGS[model])
-    assert (found.num_kv_layers, found.states.layers, found.num_experts) == (
+    assert (found.cache.layers, found.cache.states.layers, found.shape.num_experts) == (
         attention, states, experts,
     )  # fmt: skip
 
@@ -70,7 +71,7 @@ def test_encoders_beside_the_model_that_thinks_are_counted() -> None:
     }  # fmt: skip
     thinker = {"audio_config": audio, "text_config": CONFIGS["Qwen/Qwen3-8B"]}
     found = facts_of({"model_type": "qwen3_asr", "thinker_config": thinker})
-    assert found.vision_parameters == pytest.approx(0.64e9, rel=0.02)
+    assert found.shape.vision_parameters == pytest.approx(0.64e9, rel=0.02)
 
 
 @pytest.mark.parametrize(("further", "loaded"), [({"talker_config": {}}, 16.4), ({}, 40)])
@@ -87,7 +88,7 @@ def test_what_speaks_is_not_loaded(
     (tmp_path / "model.safetensors.index.json").write_text(index, encoding="utf-8")
     found = read_model_facts(tmp_path)
     assert found is not None
-    assert found.weight_bytes / 1e9 == pytest.approx(loaded, rel=0.01)
+    assert found.weights.total / 1e9 == pytest.approx(loaded, rel=0.01)
 
 
 def test_stacks_that_run_again_are_counted_alike_however_a_file_writes_them() -> None:
@@ -95,26 +96,26 @@ def test_stacks_that_run_again_are_counted_alike_however_a_file_writes_them() ->
     plain = facts_of({"model_type": "hrm_text", "H_cycles": 2, "L_cycles": 3})
     saved = {"num_layers_per_stack": 16, "num_hidden_layers": 128, "L_bp_cycles": [2]}
     found = facts_of({"model_type": "hrm_text", "H_cycles": 2, "L_cycles": 3} | saved)
-    assert found.num_kv_layers == plain.num_kv_layers == 128
-    assert found.weight_bytes == plain.weight_bytes
+    assert found.cache.layers == plain.cache.layers == 128
+    assert found.weights.total == plain.weights.total
     assert found.unread == ()
 
 
 def test_an_indexer_has_a_cache_of_its_own() -> None:
-    assert facts_of(CONFIGS["zai-org/GLM-5"]).index_bytes == 132
-    assert facts_of(CONFIGS["deepseek-ai/DeepSeek-R1"]).index_bytes == 0
+    assert facts_of(CONFIGS["zai-org/GLM-5"]).cache.index_bytes == 132
+    assert facts_of(CONFIGS["deepseek-ai/DeepSeek-R1"]).cache.index_bytes == 0
     shared = CONFIGS["zai-org/GLM-5"] | {"indexer_types": ["full", "shared", "shared", "shared"]}
-    assert facts_of(shared).index_bytes == 132 / 4
+    assert facts_of(shared).cache.index_bytes == 132 / 4
     # Its class has ten in 34 layers.
-    assert facts_of({"model_type": "hy_v4"}).index_bytes == round(132 * 10 / 34)
-    fewer = facts_of(shared).weight_bytes
-    assert fewer < facts_of(CONFIGS["zai-org/GLM-5"]).weight_bytes
+    assert facts_of({"model_type": "hy_v4"}).cache.index_bytes == round(132 * 10 / 34)
+    fewer = facts_of(shared).weights.total
+    assert fewer < facts_of(CONFIGS["zai-org/GLM-5"]).weights.total
 
 
 def test_most_of_a_large_mixture_is_in_its_experts() -> None:
     """So that eight copies that share them take some 95 GiB each, and not 627."""
     found = facts_of(CONFIGS["deepseek-ai/DeepSeek-R1"])
-    each = found.weight_bytes * (1 - found.expert_share * 7 / 8) / GIB
+    each = found.weights.total * (1 - found.weights.expert_share * 7 / 8) / GIB
     assert each == pytest.approx(95, rel=0.03)
 
 
@@ -133,7 +134,7 @@ def test_a_file_of_nothing_but_its_type_is_counted_as_its_class() -> None:
     for name, parameters in COUNTED.items():
         # A class that has no sizes is of an unknown size; without a type numbers have 32 bits.
         with suppress(MissingFieldError):
-            found = facts_of({"model_type": name}).weight_bytes / 4
+            found = facts_of({"model_type": name}).weights.total / 4
             off |= {name} if abs(found / parameters - 1) > 0.015 else set()
     assert off == MISCOUNTED
     assert len(COUNTED) > 100
@@ -153,9 +154,9 @@ def test_each_layer_caches_what_that_of_vllms_own_model_does() -> None:
     for name, found in SPECS.items():
         with suppress(MissingFieldError):
             facts = facts_of({"model_type": name, "dtype": "bfloat16"})
-            sizes, local, states = cache_sizes(facts, 1, 2), facts.local, facts.states
+            sizes, local, states = cache_sizes(facts, 1, 2), facts.cache.local, facts.cache.states
             made: dict[str, list[float]] = {
-                "full": [facts.num_kv_layers - local.layers, sizes.full_token, 0],
+                "full": [facts.cache.layers - local.layers, sizes.full_token, 0],
                 "local": [local.layers, sizes.token, local.window],
                 "state": [states.layers, sizes.state, 0],
             }
@@ -229,7 +230,7 @@ def test_what_nobody_reads_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_odd_types_are_read_as_vllm_reads_them(change: dict[str, Any]) -> None:
-    assert facts_of(CONFIGS["Qwen/Qwen3-8B"] | change).weight_bytes > 0
+    assert facts_of(CONFIGS["Qwen/Qwen3-8B"] | change).weights.total > 0
 
 
 ODD: tuple[object, ...] = (
@@ -303,8 +304,12 @@ def test_lfm2_adjusts_its_width() -> None:
         "layer_types": ["conv", "full_attention"] * 18,
     }  # fmt: skip
     found = facts_of(config)
-    assert (found.intermediate_size, found.states.layers, found.num_kv_layers) == (8192, 18, 18)
-    assert found.states.convolved == 2 * found.hidden_size
+    assert (found.shape.intermediate_size, found.cache.states.layers, found.cache.layers) == (
+        8192,
+        18,
+        18,
+    )
+    assert found.cache.states.convolved == 2 * found.shape.hidden_size
 
 
 def test_each_layer_of_a_parallel_hybrid_has_both() -> None:
@@ -313,8 +318,8 @@ def test_each_layer_of_a_parallel_hybrid_has_both() -> None:
         "mamba_d_head": 128, "mamba_n_groups": 1,
     }  # fmt: skip
     found = facts_of(config)
-    assert (found.num_kv_layers, found.states.layers) == (36, 36)
-    assert found.states.numbers == 3072 * 256
+    assert (found.cache.layers, found.cache.states.layers) == (36, 36)
+    assert found.cache.states.numbers == 3072 * 256
 
 
 def test_the_file_of_modelopt_beside_config_json_counts(tmp_path: Path) -> None:
@@ -326,9 +331,9 @@ def test_the_file_of_modelopt_beside_config_json_counts(tmp_path: Path) -> None:
     found = read_model_facts(tmp_path)
     assert plain
     assert found
-    assert found.weight_bytes < 0.65 * plain.weight_bytes
-    assert found.caches_in_8_bits
-    assert not plain.caches_in_8_bits
+    assert found.weights.total < 0.65 * plain.weights.total
+    assert found.cache.is_8_bit
+    assert not plain.cache.is_8_bit
 
 
 @pytest.mark.parametrize(
@@ -385,24 +390,24 @@ def test_a_pruned_nemotron_is_counted_by_its_blocks() -> None:
         "torch_dtype": "bfloat16", "block_configs": [kept] * 48 + [gone] * 32,
     }  # fmt: skip
     found = facts_of(config)
-    assert (found.num_kv_heads, found.num_kv_layers, found.states.layers) == (8, 48, 0)
+    assert (found.shape.num_kv_heads, found.cache.layers, found.cache.states.layers) == (8, 48, 0)
     mlps = 3 * 8192 * (48 * 28672 + 32 * 7168)
     attention = 48 * 2 * 8192 * (8192 + 1024)
     total = mlps + attention + 2 * 128256 * 8192
-    assert found.weight_bytes == pytest.approx(2 * total, rel=0.001)
+    assert found.weights.total == pytest.approx(2 * total, rel=0.001)
 
 
 def test_a_window_of_narrower_heads_has_longer_blocks() -> None:
     """Gemma 4 E2B, whose layers that see the whole text have the wider heads: 519,681 logged."""
-    facts = replace(
+    facts = with_fields(
         facts_of(GEMMA_31B),
-        num_kv_layers=15, num_layers=35, num_heads=8, num_kv_heads=1, head_dim=256,
-        kv_values_per_token_and_layer=512,
+        layers=15, num_layers=35, num_heads=8, num_kv_heads=1, head_dim=256,
+        values=512,
     )  # fmt: skip
-    facts = replace(
+    facts = with_fields(
         facts,
-        local=replace(facts.local, layers=12, window=512),
-        wide=replace(facts.wide, kv_heads=1, head_dim=512) if facts.wide else None,
+        local=replace(facts.cache.local, layers=12, window=512),
+        wide=replace(facts.cache.wide, kv_heads=1, head_dim=512) if facts.cache.wide else None,
     )
     step = Step(tokens=2048, sequences=8, release=(0, 30), capability=75)
     cache = CacheKind(dtype_bytes=2, length=16384)
@@ -432,7 +437,7 @@ def test_encoders_are_counted_with_their_projections(
     """As Transformers makes those of the classes' defaults."""
     text = CONFIGS["Qwen/Qwen3-8B"] | {"hidden_size": hidden}
     found = facts_of({"model_type": kind, "text_config": text, name: tower})
-    assert found.vision_parameters == pytest.approx(parameters, rel=0.035)
+    assert found.shape.vision_parameters == pytest.approx(parameters, rel=0.035)
 
 
 def test_a_conformer_has_two_mlps_and_a_convolution() -> None:
@@ -440,4 +445,4 @@ def test_a_conformer_has_two_mlps_and_a_convolution() -> None:
     tower = {"model_type": "gemma4_audio", "hidden_size": 1024, "num_hidden_layers": 12}
     text = CONFIGS["Qwen/Qwen3-8B"] | {"hidden_size": 2048}
     found = facts_of({"model_type": "gemma4", "text_config": text, "audio_config": tower})
-    assert found.sound_parameters == pytest.approx(12 * 25e6, rel=0.05)
+    assert found.shape.sound_parameters == pytest.approx(12 * 25e6, rel=0.05)

@@ -48,17 +48,17 @@ def test_parameters_are_as_many_as_are_published(name: str) -> None:
     config, billions = COUNTED[name]["config"], COUNTED[name]["billions"]
     found = facts_of(config)
     stored = 1 if "quantization_config" in config else 2
-    assert found.weight_bytes / 1e9 == pytest.approx(billions * stored, rel=0.01)
+    assert found.weights.total / 1e9 == pytest.approx(billions * stored, rel=0.01)
     assert found.unread == ()
 
 
 def test_the_last_layer_with_experts_and_their_offset_are_read() -> None:
     ernie = QUOTED["baidu/ERNIE-4.5-21B-A3B-PT"]["config"]
     whole, fewer = facts_of(ernie), facts_of(ernie | {"moe_layer_end_index": 20})
-    assert fewer.weight_bytes < 0.8 * whole.weight_bytes
+    assert fewer.weights.total < 0.8 * whole.weights.total
     jamba = QUOTED["ai21labs/Jamba-v0.1"]["config"]
-    assert facts_of(jamba | {"expert_layer_offset": 0}).weight_bytes == pytest.approx(
-        facts_of(jamba).weight_bytes, rel=0.01
+    assert facts_of(jamba | {"expert_layer_offset": 0}).weights.total == pytest.approx(
+        facts_of(jamba).weights.total, rel=0.01
     )
 
 

@@ -18,10 +18,11 @@ from lmi_backend.sizing.kv_layers import LocalAttention
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import NEWEST, Release
 from lmi_backend.units import GIB
+from tests.support.facts import with_fields
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
 # A token takes 128 KiB.
-SMALL_ON_CPU = replace(LLAMA_3_8B, weight_bytes=2 * GIB, max_position_embeddings=2048)
+SMALL_ON_CPU = with_fields(LLAMA_3_8B, total=2 * GIB, max_position_embeddings=2048)
 
 
 def capacity(
@@ -115,7 +116,7 @@ def test_a_model_of_windows_alone_fits_for_any_length(tmp_path: Path) -> None:
 
     long = "option.max_model_len=1000000\n"
     full = capacity(tmp_path, long, device_memory=24 * GIB)
-    windows = replace(full, facts=replace(LLAMA_3_8B, local=LocalAttention(32, 4096)))
+    windows = replace(full, facts=with_fields(LLAMA_3_8B, local=LocalAttention(32, 4096)))
     assert not full.fits(full.estimate(1, 1))
     assert windows.fits(windows.estimate(1, 1))
 
@@ -162,13 +163,13 @@ def test_what_the_host_cannot_hold_is_refused_with_numbers() -> None:
 
 
 def test_a_sequence_longer_than_the_cache_is_said() -> None:
-    longer = replace(SMALL_ON_CPU, max_position_embeddings=131072)
+    longer = with_fields(SMALL_ON_CPU, max_position_embeddings=131072)
     made = on_cpu("option.max_rolling_batch_size=64", 6 * GIB, longer)
     assert any("a request may have 8192 tokens, not the model's 131072" in n for n in made.notes)
 
 
 def test_every_layer_of_transformers_has_a_block_of_its_own() -> None:
-    windows = replace(SMALL_ON_CPU, local=LocalAttention(layers=16, window=512))
+    windows = with_fields(SMALL_ON_CPU, local=LocalAttention(layers=16, window=512))
     plain, local = (on_cpu("", 64 * GIB, facts).memory for facts in (SMALL_ON_CPU, windows))
     assert plain
     assert local
@@ -217,8 +218,8 @@ def test_a_cache_of_fewer_bits_holds_more(word: str, share: float, tmp_path: Pat
 
 def test_sparse_attention_packs_its_cache_of_8_bits(tmp_path: Path) -> None:
     asked = capacity(tmp_path, "option.kv_cache_dtype=fp8\n")
-    sparse = replace(LLAMA_3_8B, is_mla=True, kv_values_per_token_and_layer=576, index_bytes=132)
-    dense = replace(asked, facts=replace(sparse, index_bytes=0)).estimate(1, 1)
+    sparse = with_fields(LLAMA_3_8B, is_mla=True, values=576, index_bytes=132)
+    dense = replace(asked, facts=with_fields(sparse, index_bytes=0)).estimate(1, 1)
     assert dense.block_bytes == 576 * 16 * 32
     assert replace(asked, facts=sparse).estimate(1, 1).block_bytes == (656 + 132) * 16 * 32
 
@@ -227,7 +228,7 @@ def test_copies_have_the_experts_together(tmp_path: Path) -> None:
     (tmp_path / "serving.properties").write_text(
         "option.model_id=org/model\noption.data_parallel_size=8\n"
     )
-    mixture = replace(LLAMA_3_8B, expert_share=0.9)
+    mixture = with_fields(LLAMA_3_8B, expert_share=0.9)
     machine = Hardware(devices=("0",), device_memory=80 * GIB)
     found = Capacity(load_options(tmp_path, {}), machine, mixture, {}, 256).estimate(1, 1)
     plain = capacity(tmp_path).estimate(1, 1)
@@ -284,7 +285,7 @@ def test_encoders_that_are_left_out_take_nothing(
     properties: str, has_encoder: bool, tmp_path: Path
 ) -> None:
     """As in three logs of a GB10, whose weights are smaller by those of the encoder."""
-    facts = replace(LLAMA_3_8B, vision_parameters=GIB // 2)
+    facts = with_fields(LLAMA_3_8B, vision_parameters=GIB // 2)
     found = replace(capacity(tmp_path, properties), facts=facts).estimate(1, 1)
     without = capacity(tmp_path, properties).estimate(1, 1)
     assert found.weights - without.weights == pytest.approx(0 if has_encoder else -GIB, abs=1)
@@ -303,7 +304,7 @@ def test_an_encoder_is_left_out_where_nothing_is_for_it(
     limits: str, left: int, tmp_path: Path
 ) -> None:
     """Three parts of four are of images, and one is of sounds."""
-    facts = replace(LLAMA_3_8B, vision_parameters=4 * GIB, sound_parameters=GIB)
+    facts = with_fields(LLAMA_3_8B, vision_parameters=4 * GIB, sound_parameters=GIB)
     asked = replace(capacity(tmp_path, f"option.limit_mm_per_prompt={limits}\n"), facts=facts)
     without = capacity(tmp_path).estimate(1, 1)
     assert without.weights - asked.estimate(1, 1).weights == pytest.approx(

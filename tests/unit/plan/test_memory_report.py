@@ -8,9 +8,10 @@ from lmi_backend.plan.memory_report import memory_lines
 from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, estimate_memory
 from lmi_backend.sizing.step import Release, Step
 from lmi_backend.units import GIB
+from tests.support.facts import with_fields
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
-LLAMA_3_1 = replace(LLAMA_3_8B, max_position_embeddings=131_072)
+LLAMA_3_1 = with_fields(LLAMA_3_8B, max_position_embeddings=131_072)
 H100 = int(79.19 * GIB)
 
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from lmi_backend.plan.multi_model import Reservations, plan_together
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.units import GIB
+from tests.support.facts import with_fields
 from tests.support.waiting import HANG_SECONDS
 from tests.unit.plan.test_strategy import LLAMA_70B, TWELVE_HEADS
 
@@ -151,7 +151,7 @@ def test_a_handler_holds_what_it_says(tmp_path: Path) -> None:
 
 
 def test_models_on_the_cpu_share_the_hosts_memory() -> None:
-    facts = replace(LLAMA_70B, weight_bytes=10 * GIB, max_position_embeddings=2048)
+    facts = with_fields(LLAMA_70B, total=10 * GIB, max_position_embeddings=2048)
     text = "option.rolling_batch=disable\noption.max_rolling_batch_size=256"
 
     def plan(read: LmiOptions, left: Hardware) -> EnginePlan:

@@ -24,6 +24,7 @@ from lmi_backend.plan.refusals import (
     served_as,
 )
 from lmi_backend.sizing.model_facts import read_model_facts
+from tests.support.facts import with_fields
 from tests.support.installed_engine import interpreter, with_version
 from tests.support.places import TESTS
 from tests.unit.plan.test_strategy import LLAMA_70B
@@ -98,7 +99,7 @@ def test_code_for_one_of_several_names_is_enough(
     assert recorded
     options = resolve_options(parse_properties("option.rolling_batch=vllm"), {}, folder=Path())
     known = replace(recorded, models=frozenset({"LlamaForCausalLM"}), is_recorded=False)
-    names = facts.served_architectures
+    names = facts.shape.served_architectures
     assert served_as(names, known) == name
     assert has_no_code(options, known, names, python) == is_unknown
 
@@ -152,7 +153,7 @@ def uncertainties(properties: str, architecture: str, **changes: bool) -> list[s
     assert facts
     options = resolve_options(parse_properties(properties), {}, folder=TESTS)
     names = (architecture,)
-    changed = replace(facts, architecture=architecture, served_architectures=names, **changes)
+    changed = with_fields(facts, architecture=architecture, served_architectures=names, **changes)
     return refuse_unsupported(options, changed, "/no/python")
 
 
@@ -205,7 +206,7 @@ def test_copies_of_a_dense_model_are_no_matter_of_vllms_own_nodes() -> None:
     lines = parse_properties("option.model_id=org/m\noption.data_parallel_size=2")
     options = resolve_options(lines, {}, folder=Path("/models/m"))
     refuse_dense_copies(options, {}, LLAMA_70B)
-    refuse_dense_copies(options, {"nnodes": 2}, replace(LLAMA_70B, num_experts=8))
+    refuse_dense_copies(options, {"nnodes": 2}, with_fields(LLAMA_70B, num_experts=8))
     with pytest.raises(OptionError, match=r"data_parallel_size=2 over several machines is for"):
         refuse_dense_copies(options, {"nnodes": 2}, LLAMA_70B)
 

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.units import GIB
+from tests.support.facts import make_facts, with_fields
 
-LLAMA_70B = ModelFacts(
+LLAMA_70B = make_facts(
     architecture="LlamaForCausalLM",
     num_layers=80,
     hidden_size=8192,
@@ -23,16 +23,16 @@ LLAMA_70B = ModelFacts(
     intermediate_size=28672,
     max_position_embeddings=8192,
     dtype="bfloat16",
-    weight_bytes=141_107_412_992,
-    weight_source="safetensors index",
-    kv_values_per_token_and_layer=2048,
-    num_kv_layers=80,
+    total=141_107_412_992,
+    source="safetensors index",
+    values=2048,
+    layers=80,
     is_mla=False,
     is_encoder_decoder=False,
     num_experts=0,
     quantization="",
 )
-TWELVE_HEADS = replace(
+TWELVE_HEADS = with_fields(
     LLAMA_70B,
     num_layers=12,
     hidden_size=768,
@@ -40,9 +40,9 @@ TWELVE_HEADS = replace(
     num_kv_heads=12,
     head_dim=64,
     intermediate_size=3072,
-    weight_bytes=250_000_000,
-    kv_values_per_token_and_layer=1536,
-    num_kv_layers=12,
+    total=250_000_000,
+    values=1536,
+    layers=12,
 )
 
 
@@ -174,7 +174,9 @@ def test_every_plan_is_consistent(gpus: int, memory: int, nodes: int) -> None:
                 continue
             assert made.parallel.world_size <= gpus * nodes
             assert made.parallel.workers * min(made.parallel.world_size, gpus) <= gpus
-            assert facts is None or facts.num_heads % made.parallel.tensor_parallel_degree == 0
+            assert (
+                facts is None or facts.shape.num_heads % made.parallel.tensor_parallel_degree == 0
+            )
             used = [device for group in made.parallel.device_groups for device in group]
             assert len(set(used)) == len(used)
 

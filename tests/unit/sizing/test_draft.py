@@ -1,21 +1,21 @@
 from dataclasses import replace
 
-from lmi_backend.sizing.draft import COMPUTED, Draft, draft_model, mtp_layers
 from lmi_backend.sizing.kv_layers import LocalAttention
 from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, estimate_memory
-from lmi_backend.sizing.model_facts import ModelFacts
+from lmi_backend.sizing.model_facts import COMPUTED, Draft, ModelFacts, draft_model, mtp_layers
 from lmi_backend.sizing.step import Step
 from lmi_backend.units import GIB
+from tests.support.facts import with_fields
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
 MATRIX = 128256 * 4096 * 2
-SMALL = replace(
+SMALL = with_fields(
     LLAMA_3_8B,
     num_layers=2,
-    num_kv_layers=2,
+    layers=2,
     num_kv_heads=4,
-    kv_values_per_token_and_layer=1024,
-    weight_bytes=GIB,
+    values=1024,
+    total=GIB,
 )
 
 
@@ -59,7 +59,7 @@ def test_it_is_split_as_the_model_is_and_lies_on_the_last_stage() -> None:
 
 
 def test_an_eagle_uses_the_embeddings_of_the_model() -> None:
-    computed = replace(SMALL, weight_bytes=2 * MATRIX + 7, weight_source=COMPUTED)
+    computed = with_fields(SMALL, total=2 * MATRIX + 7, source=COMPUTED)
     assert draft_model(computed, "", shares_embeddings=True).weight_bytes == 7
     assert draft_model(computed, "", shares_embeddings=False).weight_bytes == 2 * MATRIX + 7
     # Its files have those that it has.
@@ -68,24 +68,24 @@ def test_an_eagle_uses_the_embeddings_of_the_model() -> None:
 
 def test_what_is_stored_in_32_bits_is_served_in_16() -> None:
     assert draft_model(
-        replace(SMALL, dtype="float32"), "", shares_embeddings=False
+        with_fields(SMALL, dtype="float32"), "", shares_embeddings=False
     ).weight_bytes == (GIB // 2)
 
 
 def test_mtp_layers_are_of_the_models_kind() -> None:
     assert mtp_layers(LLAMA_3_8B) is None
-    facts = replace(LLAMA_3_8B, num_mtp_layers=1)
-    on_disk, computed = mtp_layers(facts), mtp_layers(replace(facts, weight_source=COMPUTED))
+    facts = with_fields(LLAMA_3_8B, num_mtp_layers=1)
+    on_disk, computed = mtp_layers(facts), mtp_layers(with_fields(facts, source=COMPUTED))
     assert on_disk is not None
     assert computed is not None
     assert (on_disk.weight_bytes, on_disk.layers) == (0, 1)
-    layer = (LLAMA_3_8B.weight_bytes - 2 * MATRIX) // 32
+    layer = (LLAMA_3_8B.weights.total - 2 * MATRIX) // 32
     assert computed.weight_bytes == layer + 2 * 4096 * 4096 * 2
     assert estimate(with_draft(on_disk)).block_bytes == estimate(LLAMA_3_8B).block_bytes // 32 * 33
 
 
 def test_where_layers_are_of_several_kinds_its_cache_is_not_counted() -> None:
-    windows = replace(LLAMA_3_8B, local=LocalAttention(layers=16, window=1024))
+    windows = with_fields(LLAMA_3_8B, local=LocalAttention(layers=16, window=1024))
     draft = draft_model(SMALL, "draft", shares_embeddings=False)
     made, plain = estimate(replace(windows, draft=draft)), estimate(windows)
     assert made.block_bytes == plain.block_bytes

@@ -35,7 +35,7 @@ NEMOTRON = PUBLIC["nvidia/NVIDIA-Nemotron-Nano-9B-v2"]
 def test_some_layers_see_a_window(
     config: dict[str, Any], layers: int, window: int, tmp_path: Path
 ) -> None:
-    found = facts_of(tmp_path, config).local
+    found = facts_of(tmp_path, config).cache.local
     assert (found.layers, found.window) == (layers, window)
     assert found.is_chunked == ("attention_chunk_size" in config)
 
@@ -43,9 +43,9 @@ def test_some_layers_see_a_window(
 def test_a_pattern_counts_for_the_weights_as_for_the_cache(tmp_path: Path) -> None:
     """Nemotron Nano 9B v2 has 27 mixers, 4 attentions and 25 MLPs: 8.89 thousand million."""
     facts = facts_of(tmp_path, NEMOTRON)
-    assert (facts.num_kv_layers, facts.states.layers) == (4, 27)
-    assert facts.states.numbers == 128 * 80 * 128
-    assert facts.weight_bytes == pytest.approx(2 * 8.89e9, rel=0.005)
+    assert (facts.cache.layers, facts.cache.states.layers) == (4, 27)
+    assert facts.cache.states.numbers == 128 * 80 * 128
+    assert facts.weights.total == pytest.approx(2 * 8.89e9, rel=0.005)
 
 
 def test_gated_delta_nets_are_counted(tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_gated_delta_nets_are_counted(tmp_path: Path) -> None:
             "shared_expert_intermediate_size": 512,
         },
     )  # fmt: skip
-    assert (facts.num_kv_layers, facts.states.layers) == (12, 36)
-    assert facts.states.convolved == 3 * 8192
-    assert facts.weight_bytes == pytest.approx(2 * 80e9, rel=0.01)
+    assert (facts.cache.layers, facts.cache.states.layers) == (12, 36)
+    assert facts.cache.states.convolved == 3 * 8192
+    assert facts.weights.total == pytest.approx(2 * 80e9, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -79,15 +79,15 @@ def test_mixers_of_both_kinds_have_a_state(
     mixer: dict[str, Any], numbers: int, tmp_path: Path
 ) -> None:
     hybrid = LLAMA | {"layers_block_type": ["mamba"] * 28 + ["attention"] * 4} | mixer
-    found = facts_of(tmp_path, hybrid).states
+    found = facts_of(tmp_path, hybrid).cache.states
     assert (found.layers, found.numbers) == (28, numbers)
 
 
 def test_the_head_of_the_rotations_is_no_wide_attention(tmp_path: Path) -> None:
     """Transformers writes into DeepSeek's files a `head_dim` that is that of the rotations."""
     found = facts_of(tmp_path, {"model_type": "deepseek_v3", "kv_lora_rank": 512, "head_dim": 64})
-    assert found.wide is None
-    assert found.kv_values_per_token_and_layer == 576
+    assert found.cache.wide is None
+    assert found.cache.values == 576
 
 
 @pytest.mark.parametrize(("written", "size"), [({}, 4), ({"mamba_ssm_cache_dtype": "bfloat16"}, 2)])
@@ -96,8 +96,8 @@ def test_nemotrons_states_have_32_bits_unless_told_otherwise(
 ) -> None:
     plain = {key: value for key, value in NEMOTRON.items() if not key.startswith("mamba_ssm")}
     found = facts_of(tmp_path, plain | written)
-    assert found.states.bytes_each == size
-    assert found.states.checkpoints
+    assert found.cache.states.bytes_each == size
+    assert found.cache.states.checkpoints
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_keys_of_sparse_attention_are_kept_by_each_device(
 
     A published start on two devices has them to the token (measured_2026.csv).
     """
-    assert facts_of(tmp_path, LLAMA | {"sparse_attention_config": sparse}).index_bytes == kept
+    assert facts_of(tmp_path, LLAMA | {"sparse_attention_config": sparse}).cache.index_bytes == kept

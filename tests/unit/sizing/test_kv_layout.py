@@ -7,27 +7,31 @@ from typing import Any
 import pytest
 
 from lmi_backend.sizing.config_fields import ConfigFields
-from lmi_backend.sizing.kv_layers import LocalAttention, StateLayers
+from lmi_backend.sizing.kv_layers import (
+    CompressedLayers,
+    LocalAttention,
+    StateLayers,
+    read_compressed_layers,
+)
 from lmi_backend.sizing.kv_layout import (
     CacheSizes,
-    CompressedLayers,
     KvLayout,
     compressed_layout,
     kv_layout,
-    read_compressed_layers,
 )
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import Release, Step
 from lmi_backend.units import GIB
+from tests.support.facts import with_fields
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
 STEP = Step(tokens=8192, sequences=256, release=(0, 19))
-GEMMA_3_27B = replace(LLAMA_3_8B, num_layers=62, num_kv_layers=62, local=LocalAttention(52, 1024))
-MISTRAL_7B = replace(LLAMA_3_8B, local=LocalAttention(32, 4096))
-QWEN_35B_A3B = replace(
+GEMMA_3_27B = with_fields(LLAMA_3_8B, num_layers=62, layers=62, local=LocalAttention(52, 1024))
+MISTRAL_7B = with_fields(LLAMA_3_8B, local=LocalAttention(32, 4096))
+QWEN_35B_A3B = with_fields(
     LLAMA_3_8B,
     num_layers=40,
-    num_kv_layers=10,
+    layers=10,
     states=StateLayers(30, 32 * 128 * 128, 4, 3 * 8192),
 )
 
@@ -36,7 +40,7 @@ def layout(
     facts: ModelFacts, step: Step, token: float, state: int = 0, full_token: float = 0
 ) -> KvLayout:
     sizes = CacheSizes(token=token, full_token=full_token or token, state=state)
-    return kv_layout(facts, step, layers=facts.num_layers, sizes=sizes, block_size=16)
+    return kv_layout(facts, step, layers=facts.shape.num_layers, sizes=sizes, block_size=16)
 
 
 def test_one_kind_of_layers_is_one_group() -> None:
@@ -57,7 +61,7 @@ def test_windows_are_groups_as_large_as_the_rarest_kind() -> None:
 
 
 def test_windows_that_are_nearly_as_many_are_padded() -> None:
-    found = layout(replace(LLAMA_3_8B, local=LocalAttention(15, 128)), STEP, 4096)
+    found = layout(with_fields(LLAMA_3_8B, local=LocalAttention(15, 128)), STEP, 4096)
     assert (found.full_groups, found.local_groups, found.block_bytes) == (1, 1, 16 * 4096 * 17)
 
 
@@ -72,7 +76,7 @@ def test_a_model_of_windows_alone_keeps_no_more_than_a_window(length: int, block
     assert found.longest(0) == 0
 
 
-GEMMA_4_31B = replace(LLAMA_3_8B, num_layers=60, num_kv_layers=60, local=LocalAttention(50, 1024))
+GEMMA_4_31B = with_fields(LLAMA_3_8B, num_layers=60, layers=60, local=LocalAttention(50, 1024))
 
 
 def test_layers_with_smaller_tokens_have_larger_blocks() -> None:
@@ -127,20 +131,22 @@ def test_the_longest_sequence_fits_and_no_longer_one(facts: ModelFacts, blocks: 
 def test_mamba_2_keeps_the_state_of_a_blocks_edge_from_inside_a_step(
     release: Release, caches: bool, checkpoints: bool, kept: int
 ) -> None:
-    facts = replace(QWEN_35B_A3B, states=replace(QWEN_35B_A3B.states, checkpoints=checkpoints))
+    facts = with_fields(
+        QWEN_35B_A3B, states=replace(QWEN_35B_A3B.cache.states, checkpoints=checkpoints)
+    )
     step = replace(STEP, release=release, prefix_caching=caches)
     assert layout(facts, step, 4096, 1 << 20).state_blocks == 3 * kept
 
 
 def test_without_attention_a_block_is_the_state_of_a_sequence() -> None:
     """Mamba's class defaults: 40 GiB are 22995 blocks for vLLM 0.32, of one sequence each."""
-    facts = replace(LLAMA_3_8B, num_kv_layers=0, states=StateLayers(32, 1536 * 16, 2, 3 * 1536))
+    facts = with_fields(LLAMA_3_8B, layers=0, states=StateLayers(32, 1536 * 16, 2, 3 * 1536))
     found = layout(facts, replace(STEP, release=(0, 32)), 0, 58_368)
     assert 40 * GIB // found.block_bytes == 22_995
     assert found.logged_tokens(22_995, 2048, (0, 32)) == 47_093_760
 
 
-V4 = replace(LLAMA_3_8B, num_layers=43, num_kv_layers=43, local=LocalAttention(43, 128))
+V4 = with_fields(LLAMA_3_8B, num_layers=43, layers=43, local=LocalAttention(43, 128))
 FLASH = CompressedLayers(few=21, many=20, index_bytes=132)
 WINDOW = 65 * 576
 """Bytes of 64 vectors of 584 bytes, in whole units of 576; 64 compressed vectors take as many."""

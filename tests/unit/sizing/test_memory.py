@@ -19,8 +19,9 @@ from lmi_backend.sizing.memory import (
 from lmi_backend.sizing.model_facts import ModelFacts, valid_tensor_degrees
 from lmi_backend.sizing.step import Step
 from lmi_backend.units import GIB
+from tests.support.facts import make_facts, with_fields
 
-LLAMA_3_8B = ModelFacts(
+LLAMA_3_8B = make_facts(
     architecture="LlamaForCausalLM",
     num_layers=32,
     hidden_size=4096,
@@ -31,44 +32,42 @@ LLAMA_3_8B = ModelFacts(
     intermediate_size=14336,
     max_position_embeddings=8192,
     dtype="bfloat16",
-    weight_bytes=16_060_522_496,
-    weight_source="safetensors index",
-    kv_values_per_token_and_layer=2048,
-    num_kv_layers=32,
+    total=16_060_522_496,
+    source="safetensors index",
+    values=2048,
+    layers=32,
     is_mla=False,
     is_encoder_decoder=False,
     num_experts=0,
     quantization="",
 )
-TINY_LLAMA = replace(
+TINY_LLAMA = with_fields(
     LLAMA_3_8B,
     num_layers=3,
-    num_kv_layers=3,
+    layers=3,
     hidden_size=128,
     num_heads=4,
     num_kv_heads=4,
     head_dim=32,
-    kv_values_per_token_and_layer=256,
+    values=256,
     vocab_size=512,
     intermediate_size=256,
     dtype="float32",
-    weight_bytes=2_494_976,
+    total=2_494_976,
 )
-TINY_GROUPED = replace(
-    TINY_LLAMA, num_layers=5, num_kv_layers=5, num_kv_heads=2, kv_values_per_token_and_layer=128
-)
-DEEPSEEK_V3 = replace(
+TINY_GROUPED = with_fields(TINY_LLAMA, num_layers=5, layers=5, num_kv_heads=2, values=128)
+DEEPSEEK_V3 = with_fields(
     LLAMA_3_8B,
     num_layers=61,
-    num_kv_layers=61,
+    layers=61,
     hidden_size=7168,
     num_heads=128,
     num_kv_heads=128,
     head_dim=192,
-    kv_values_per_token_and_layer=576,
+    values=576,
     is_mla=True,
     vocab_size=129280,
-    weight_bytes=688_586_727_753,
+    total=688_586_727_753,
     num_experts=256,
     experts_per_token=8,
     expert_intermediate_size=2048,
@@ -132,7 +131,7 @@ def test_as_many_tokens_fit_as_vllm_reports(
     ],
 )
 def test_a_device_caches_its_heads(facts: ModelFacts, tensor: int, values: int) -> None:
-    per_token = values * facts.num_kv_layers * 2
+    per_token = values * facts.cache.layers * 2
     assert blocks_of(GIB, facts, (tensor, 1)) == GIB // (16 * per_token)
 
 
@@ -148,13 +147,13 @@ def test_half_the_bytes_cache_twice_the_tokens() -> None:
 
 
 def test_layers_without_a_cache_take_none() -> None:
-    hybrid = replace(LLAMA_3_8B, num_kv_layers=8)
+    hybrid = with_fields(LLAMA_3_8B, layers=8)
     assert estimate(hybrid).block_bytes * 4 == estimate().block_bytes
     assert estimate(hybrid, pipeline=2).block_bytes * 8 == estimate().block_bytes
 
 
 def test_a_model_without_a_cache_has_no_blocks() -> None:
-    mamba = replace(LLAMA_3_8B, num_kv_layers=0)
+    mamba = with_fields(LLAMA_3_8B, layers=0)
     assert (estimate(mamba).block_bytes, estimate(mamba).num_tokens) == (0, 0)
     assert estimate(mamba).kv_cache > 0
 
@@ -174,45 +173,47 @@ def test_the_parts_make_up_the_budget() -> None:
 @pytest.mark.parametrize("tensor", [2, 4, 8])
 def test_tensor_parallel_splits_all_weights(tensor: int) -> None:
     found = estimate(tensor=tensor)
-    assert found.weights == pytest.approx(LLAMA_3_8B.weight_bytes / tensor + ROTATIONS, abs=1)
+    assert found.weights == pytest.approx(LLAMA_3_8B.weights.total / tensor + ROTATIONS, abs=1)
     assert found.activations < estimate().activations
 
 
 def test_embeddings_and_head_are_on_the_outer_stages() -> None:
     matrix = 128256 * 4096 * 2
-    layer = (LLAMA_3_8B.weight_bytes - 2 * matrix) // 32
+    layer = (LLAMA_3_8B.weights.total - 2 * matrix) // 32
     assert estimate(pipeline=2).weights == pytest.approx(16 * layer + matrix + ROTATIONS, abs=32)
     assert estimate(pipeline=4).weights == pytest.approx(8 * layer + matrix + ROTATIONS, abs=32)
     # 8, 8, 8, 8 of 33 layers and one more before the last: more cache and no matrix there.
-    longer = replace(LLAMA_3_8B, num_layers=33, num_kv_layers=33)
+    longer = with_fields(LLAMA_3_8B, num_layers=33, layers=33)
     assert estimate(longer, pipeline=4).block_bytes == 16 * 2048 * 9 * 2
 
 
 def test_a_tied_matrix_is_there_once_unless_stages_part() -> None:
     matrix = 128256 * 4096 * 2
-    tied = replace(LLAMA_3_8B, ties_embeddings=True, weight_bytes=LLAMA_3_8B.weight_bytes - matrix)
-    assert estimate(tied).weights == tied.weight_bytes + ROTATIONS
+    tied = with_fields(LLAMA_3_8B, ties_embeddings=True, total=LLAMA_3_8B.weights.total - matrix)
+    assert estimate(tied).weights == tied.weights.total + ROTATIONS
     assert estimate(tied, pipeline=2).weights == estimate(pipeline=2).weights
 
 
 def test_weights_may_take_less_than_on_disk() -> None:
-    assert estimate(weight_scale=0.5).weights == LLAMA_3_8B.weight_bytes // 2 + ROTATIONS
+    assert estimate(weight_scale=0.5).weights == LLAMA_3_8B.weights.total // 2 + ROTATIONS
 
 
 def test_the_rotations_of_ten_million_positions_are_counted() -> None:
-    scout = replace(LLAMA_3_8B, max_position_embeddings=10_485_760)
-    assert estimate(scout, tensor=4).weights >= 2.5 * GIB + LLAMA_3_8B.weight_bytes / 4
+    scout = with_fields(LLAMA_3_8B, max_position_embeddings=10_485_760)
+    assert estimate(scout, tensor=4).weights >= 2.5 * GIB + LLAMA_3_8B.weights.total / 4
 
 
 def test_experts_in_mxfp4_are_as_wide_as_their_kernels_want() -> None:
     """gpt-oss: 2880 becomes 2944, and 3072 for Triton's on Hopper."""
-    oss = replace(LLAMA_3_8B, quantization="mxfp4", num_experts=32, expert_intermediate_size=2880)
+    oss = with_fields(
+        LLAMA_3_8B, quantization="mxfp4", num_experts=32, expert_intermediate_size=2880
+    )
     for release, padding in (((0, 11), 192), ((0, 30), 64)):
         added = 3 * 32 * 32 * 4096 * padding * 4.25 / 8
         plain = estimate(release=release).weights
         assert estimate(oss, release=release).weights == pytest.approx(plain + added, abs=2)
     # Marlin's kernels want a hidden vector of 256 numbers or a multiple, too.
-    narrow = replace(oss, hidden_size=2880)
+    narrow = with_fields(oss, hidden_size=2880)
     assert estimate(narrow, capability=80).weights > estimate(narrow, release=(0, 11)).weights
 
 
@@ -228,14 +229,14 @@ def test_larger_steps_need_more_memory(name: str) -> None:
 
 
 def test_experts_widen_the_activations() -> None:
-    mixtral = replace(
+    mixtral = with_fields(
         LLAMA_3_8B, num_experts=8, experts_per_token=2, expert_intermediate_size=14336
     )
     assert estimate(mixtral).activations > estimate().activations
 
 
 def test_weights_smaller_than_their_embeddings_are_still_counted_once() -> None:
-    odd = replace(LLAMA_3_8B, weight_bytes=1_000_000)
+    odd = with_fields(LLAMA_3_8B, total=1_000_000)
     assert estimate(odd).weights == 1_000_000 + ROTATIONS
 
 
@@ -254,7 +255,7 @@ def test_weights_smaller_than_their_embeddings_are_still_counted_once() -> None:
 def test_heads_decide_on_tensor_parallel_degrees(
     heads: int, kv_heads: int, limit: int, degrees: list[int]
 ) -> None:
-    facts = replace(LLAMA_3_8B, num_heads=heads, num_kv_heads=kv_heads)
+    facts = with_fields(LLAMA_3_8B, num_heads=heads, num_kv_heads=kv_heads)
     assert valid_tensor_degrees(facts, limit) == degrees
 
 
@@ -283,7 +284,7 @@ def test_slots_are_counted_by_rank_and_type(slots: tuple[int, int, int], factor:
     )
     # 4 * 4096 in, 2 * 4096 + 2 * 1024 out of attention; three matrices of the MLP.
     layer = 4 * 4096 + 2 * 4096 + 2 * 1024 + 3 * 4096 + 3 * 14336
-    ends = 2 * (LLAMA_3_8B.vocab_size + 4096)
+    ends = 2 * (LLAMA_3_8B.shape.vocab_size + 4096)
     assert found == (32 * layer + ends) * factor
 
 
@@ -293,7 +294,7 @@ def test_split_devices_have_less_and_mixtures_more() -> None:
     assert whole / 2 < adapter_bytes(LLAMA_3_8B, slots, tensor=2, pipeline=1) < whole
     # Each stage has one end of the vocabulary.
     assert adapter_bytes(LLAMA_3_8B, slots, tensor=1, pipeline=2) == whole // 2
-    mixture = replace(LLAMA_3_8B, num_experts=8, expert_intermediate_size=14336)
+    mixture = with_fields(LLAMA_3_8B, num_experts=8, expert_intermediate_size=14336)
     assert adapter_bytes(mixture, slots, tensor=1, pipeline=1) > 4 * whole
 
 
@@ -307,7 +308,7 @@ def _less(facts: ModelFacts, step: Step) -> int:
 
 
 def _with_delta() -> ModelFacts:
-    return replace(LLAMA_3_8B, states=StateLayers(layers=24, delta=DELTA))
+    return with_fields(LLAMA_3_8B, states=StateLayers(layers=24, delta=DELTA))
 
 
 def test_a_trial_run_of_gated_delta_nets_may_be_counted_among_graphs() -> None:

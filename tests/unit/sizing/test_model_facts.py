@@ -9,6 +9,7 @@ from lmi_backend.sizing.memory import CacheKind, cache_layout
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 from lmi_backend.sizing.step import Step
 from lmi_backend.sizing.weights import count_parameters
+from tests.support.facts import make_facts
 
 
 def decoder(architecture: str, model_type: str, *sizes: int, **more: Any) -> dict[str, Any]:
@@ -128,7 +129,8 @@ def test_parameters_are_counted_as_published(
     config: dict[str, Any], parameters: float, percent: float, tmp_path: Path
 ) -> None:
     fields = ConfigFields(tmp_path / "config.json", config, config)
-    total = count_parameters(fields, facts_of(tmp_path, config)).total
+    facts = facts_of(tmp_path, config)
+    total = count_parameters(fields, facts.shape, facts.cache).total
     assert total == pytest.approx(parameters, rel=percent / 100)
 
 
@@ -162,7 +164,7 @@ def test_the_cache_of_a_token_is_as_published(
 
 
 def test_every_fact_of_a_dense_model(tmp_path: Path) -> None:
-    assert facts_of(tmp_path, LLAMA_3_8B) == ModelFacts(
+    assert facts_of(tmp_path, LLAMA_3_8B) == make_facts(
         architecture="LlamaForCausalLM",
         num_layers=32,
         hidden_size=4096,
@@ -174,27 +176,27 @@ def test_every_fact_of_a_dense_model(tmp_path: Path) -> None:
         max_position_embeddings=8192,
         dtype="bfloat16",
         # Exactly what the index of the published weights says.
-        weight_bytes=16_060_522_496,
-        weight_source="computed from config.json",
-        kv_values_per_token_and_layer=2048,
-        num_kv_layers=32,
+        total=16_060_522_496,
+        source="computed from config.json",
+        values=2048,
+        layers=32,
         is_mla=False,
         is_encoder_decoder=False,
         num_experts=0,
         quantization="",
         served_architectures=("LlamaForCausalLM",),
         rotated=128,
-        whole_bytes=65 * 4096 * 2,
-        key_bytes=32 * 2 * 4096 * 1024 * 2,
+        whole=65 * 4096 * 2,
+        keys=32 * 2 * 4096 * 1024 * 2,
     )
 
 
 def test_facts_of_a_model_with_experts_and_a_latent_cache(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, DEEPSEEK_V3)
-    assert facts.is_mla
-    assert (facts.num_experts, facts.experts_per_token) == (256, 8)
-    assert (facts.intermediate_size, facts.expert_intermediate_size) == (18432, 2048)
-    assert (facts.head_dim, facts.quantization) == (192, "fp8")
+    assert facts.cache.is_mla
+    assert (facts.shape.num_experts, facts.shape.experts_per_token) == (256, 8)
+    assert (facts.shape.intermediate_size, facts.shape.expert_intermediate_size) == (18432, 2048)
+    assert (facts.shape.head_dim, facts.shape.quantization) == (192, "fp8")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +228,7 @@ def test_facts_of_a_model_with_experts_and_a_latent_cache(tmp_path: Path) -> Non
 def test_families_name_things_differently(
     config: dict[str, Any], name: str, value: object, tmp_path: Path
 ) -> None:
-    assert getattr(facts_of(tmp_path, config), name) == value
+    assert getattr(facts_of(tmp_path, config).shape, name) == value
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_families_name_things_differently(
 def test_only_layers_with_attention_have_a_cache(
     hint: dict[str, Any], layers: int, tmp_path: Path
 ) -> None:
-    assert facts_of(tmp_path, LLAMA_3_8B | hint).num_kv_layers == layers
+    assert facts_of(tmp_path, LLAMA_3_8B | hint).cache.layers == layers
 
 
 def test_a_model_without_attention_has_no_cache(tmp_path: Path) -> None:
@@ -264,5 +266,5 @@ def test_a_model_without_attention_has_no_cache(tmp_path: Path) -> None:
         "vocab_size": 50280,
         "tie_word_embeddings": True,
     }
-    assert facts_of(tmp_path, mamba).num_kv_layers == 0
-    assert facts_of(tmp_path, mamba).weight_bytes == pytest.approx(2.77e9 * 4, rel=0.1)
+    assert facts_of(tmp_path, mamba).cache.layers == 0
+    assert facts_of(tmp_path, mamba).weights.total == pytest.approx(2.77e9 * 4, rel=0.1)

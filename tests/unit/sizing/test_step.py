@@ -18,6 +18,7 @@ from lmi_backend.sizing.step import (
     peak_activation,
 )
 from lmi_backend.units import GIB
+from tests.support.facts import with_fields
 from tests.unit.sizing.test_memory import DEEPSEEK_V3, LLAMA_3_8B
 
 SERVER = Step(tokens=8192, sequences=1024)
@@ -63,12 +64,14 @@ def test_the_first_of_several_stages_does_not_sample() -> None:
 
 
 def test_experts_keep_their_workspace_while_logits_are_sampled() -> None:
-    moe = replace(LLAMA_3_8B, num_experts=64, experts_per_token=8, expert_intermediate_size=1024)
+    moe = with_fields(
+        LLAMA_3_8B, num_experts=64, experts_per_token=8, expert_intermediate_size=1024
+    )
     step = replace(SERVER, release=(0, 19))
     workspace = 8192 * 8 * (4096 + 4096) * 2
     with_experts = peak_activation(moe, step, tensor=1)
     assert with_experts - peak_activation(LLAMA_3_8B, step, tensor=1) == workspace
-    assert peak_activation(replace(moe, quantization="mxfp4"), step, tensor=1) < with_experts
+    assert peak_activation(with_fields(moe, quantization="mxfp4"), step, tensor=1) < with_experts
 
 
 @pytest.mark.parametrize(
@@ -104,7 +107,7 @@ def test_buffers_of_several_devices_are_a_hoppers(capability: int) -> None:
 
 def test_a_plain_models_graphs_are_not_deducted_by_the_second_runner_before_0_29() -> None:
     step = replace(SERVER, release=(0, 27))
-    quantised = replace(LLAMA_3_8B, quantization="awq")
+    quantised = with_fields(LLAMA_3_8B, quantization="awq")
     assert cuda_graphs(LLAMA_3_8B, step, layers=32) == 0
     assert cuda_graphs(quantised, step, layers=32) > 0
     assert cuda_graphs(LLAMA_3_8B, step, layers=16) > 0
@@ -149,13 +152,13 @@ def test_graphs_are_deducted_where_vllm_deducts_them(
 def test_the_second_runner_came_model_by_model(
     architecture: str, release: Release, is_second: bool
 ) -> None:
-    facts = replace(LLAMA_3_8B, architecture=architecture)
+    facts = with_fields(LLAMA_3_8B, architecture=architecture)
     assert has_second_runner(replace(SERVER, release=release), facts) is is_second
 
 
 def test_experts_and_hybrids_waited_for_it() -> None:
-    moe = replace(DEEPSEEK_V3, architecture="DeepseekV3ForCausalLM")
-    hybrid = replace(LLAMA_3_8B, architecture="BambaForCausalLM", num_kv_layers=8)
+    moe = with_fields(DEEPSEEK_V3, architecture="DeepseekV3ForCausalLM")
+    hybrid = with_fields(LLAMA_3_8B, architecture="BambaForCausalLM", layers=8)
     for facts in (moe, hybrid):
         assert not has_second_runner(replace(SERVER, release=(0, 28)), facts)
         assert has_second_runner(replace(SERVER, release=(0, 29)), facts)
@@ -173,11 +176,11 @@ def test_counts_for_penalties_are_deducted_from_027_on() -> None:
 def test_the_second_runner_deducts_graphs_from_0_29_on(release: Release, certain: bool) -> None:
     """Until then it returned 0 for them, in each release that had it."""
     assert deducts_graphs(LLAMA_3_8B, replace(SERVER, release=release)) is certain
-    mixture = replace(LLAMA_3_8B, architecture="OlmoeForCausalLM", num_experts=64)
+    mixture = with_fields(LLAMA_3_8B, architecture="OlmoeForCausalLM", num_experts=64)
     assert deducts_graphs(mixture, replace(SERVER, release=release))
 
 
 def test_kernels_of_4_bits_are_in_the_graphs() -> None:
     step = replace(SERVER, release=(0, 22))
-    more = cuda_graphs(replace(LLAMA_3_8B, has_4_bit_floats=True), step, layers=32)
+    more = cuda_graphs(with_fields(LLAMA_3_8B, has_4_bit_floats=True), step, layers=32)
     assert more - cuda_graphs(LLAMA_3_8B, step, layers=32) == FLOAT_KERNELS

@@ -40,7 +40,7 @@ def write_index(folder: Path, name: str, total: object) -> None:
 
 def weights(folder: Path) -> tuple[int, str]:
     facts = facts_of(folder, LLAMA_3_8B)
-    return facts.weight_bytes, facts.weight_source
+    return facts.weights.total, facts.weights.source
 
 
 def test_without_files_weights_are_computed(tmp_path: Path) -> None:
@@ -121,24 +121,24 @@ def test_quantised_weights_take_their_bits_and_scales(
     quantization: dict[str, Any], published: float, tmp_path: Path
 ) -> None:
     facts = facts_of(tmp_path, LLAMA_3_8B | {"quantization_config": quantization})
-    assert facts.weight_bytes == pytest.approx(published, rel=0.01)
+    assert facts.weights.total == pytest.approx(published, rel=0.01)
 
 
 def test_mxfp4_quantises_the_experts_only(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, GPT_OSS_20B | {"quantization_config": {"quant_method": "mxfp4"}})
-    assert facts.weight_bytes == pytest.approx(13.76e9, rel=0.01)
+    assert facts.weights.total == pytest.approx(13.76e9, rel=0.01)
 
 
 @pytest.mark.parametrize(("dtype", "factor"), [("float32", 2), ("float16", 1)])
 def test_the_dtype_decides_what_a_number_takes(dtype: str, factor: float, tmp_path: Path) -> None:
-    assert facts_of(tmp_path, LLAMA_3_8B | {"torch_dtype": dtype}).weight_bytes == (
+    assert facts_of(tmp_path, LLAMA_3_8B | {"torch_dtype": dtype}).weights.total == (
         factor * COMPUTED
     )
 
 
 @pytest.mark.parametrize("quantization", [{"quant_method": 4}, "awq", {"ignore": "all"}, 7])
 def test_odd_quantisation_is_no_reason_to_refuse(quantization: object, tmp_path: Path) -> None:
-    assert facts_of(tmp_path, LLAMA_3_8B | {"quantization_config": quantization}).weight_bytes
+    assert facts_of(tmp_path, LLAMA_3_8B | {"quantization_config": quantization}).weights.total
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_odd_quantisation_is_no_reason_to_refuse(quantization: object, tmp_path:
     [("auto", "bfloat16"), ("bf17", "bfloat16"), (16, "bfloat16"), (None, "float32")],
 )
 def test_an_odd_dtype_is_no_reason_to_refuse(dtype: object, expected: str, tmp_path: Path) -> None:
-    assert facts_of(tmp_path, LLAMA_3_8B | {"torch_dtype": dtype}).dtype == expected
+    assert facts_of(tmp_path, LLAMA_3_8B | {"torch_dtype": dtype}).shape.dtype == expected
 
 
 @pytest.mark.parametrize(
@@ -165,5 +165,5 @@ def test_a_vision_encoder_is_counted(
     """SigLIP in Gemma 3, and those of Qwen2-VL and Qwen2.5-VL."""
     config = LLAMA_3_8B | {"vision_config": vision}
     facts = facts_of(tmp_path, config)
-    assert facts.vision_parameters == pytest.approx(parameters, rel=0.02)
-    assert facts.weight_bytes == COMPUTED + 2 * facts.vision_parameters
+    assert facts.shape.vision_parameters == pytest.approx(parameters, rel=0.02)
+    assert facts.weights.total == COMPUTED + 2 * facts.shape.vision_parameters

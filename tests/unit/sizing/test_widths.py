@@ -56,19 +56,19 @@ CONFIG = known_configs()["Qwen/Qwen3-8B"]
     ],
 )  # fmt: skip
 def test_the_numbers_of_a_position(change: dict[str, Any], numbers: int) -> None:
-    assert facts_of(CONFIG | change).rotated == numbers
+    assert facts_of(CONFIG | change).shape.rotated == numbers
 
 
 def test_wide_layers_keep_what_they_do_not_rotate() -> None:
     """As Gemma 4: half of the logged weights that were missing."""
-    assert facts_of(known_configs()["nvidia/Gemma-4-31B-IT-NVFP4"]).rotated == 256 + 512
+    assert facts_of(known_configs()["nvidia/Gemma-4-31B-IT-NVFP4"]).shape.rotated == 256 + 512
 
 
 def test_stretched_positions_are_kept_each() -> None:
     """Gemma-3's whole layers have eight times the positions, those with a window do not."""
     linear = {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}
-    assert facts_of(CONFIG | linear).rotated == 8 * 128
-    assert facts_of(CONFIG | linear | {"rope_local_base_freq": 10000.0}).rotated == 9 * 128
+    assert facts_of(CONFIG | linear).shape.rotated == 8 * 128
+    assert facts_of(CONFIG | linear | {"rope_local_base_freq": 10000.0}).shape.rotated == 9 * 128
     for factor in (-2, 0.5, "8", True, 1e300):
         odd = {"rope_scaling": {"rope_type": "linear", "factor": factor}}
-        assert facts_of(CONFIG | odd).rotated == 128
+        assert facts_of(CONFIG | odd).shape.rotated == 128

@@ -1,0 +1,33 @@
+"""Facts of models, of fields without their parts."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+from lmi_backend.sizing.kv_layers import CachedLayers
+from lmi_backend.sizing.model_facts import ModelFacts
+from lmi_backend.sizing.shape import Shape
+from lmi_backend.sizing.weights import Weights
+
+_PARTS = {"shape": Shape, "cache": CachedLayers, "weights": Weights}
+
+
+def _parted(given: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return the fields of each part, and those of the facts themselves."""
+    names = {part: {each.name for each in fields(kind)} for part, kind in _PARTS.items()}
+    parts = {part: {n: v for n, v in given.items() if n in known} for part, known in names.items()}
+    return parts, {
+        n: v for n, v in given.items() if not any(n in known for known in names.values())
+    }
+
+
+def make_facts(**given: Any) -> ModelFacts:
+    """Return facts of the fields of all parts."""
+    parts, own = _parted(given)
+    return ModelFacts(**{part: kind(**parts[part]) for part, kind in _PARTS.items()}, **own)
+
+
+def with_fields(facts: ModelFacts, **given: Any) -> ModelFacts:
+    """Return facts with other values of fields of any part."""
+    parts, own = _parted(given)
+    changed = {part: replace(getattr(facts, part), **parts[part]) for part in _PARTS}
+    return replace(facts, **changed, **own)
