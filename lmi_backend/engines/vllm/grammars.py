@@ -117,7 +117,7 @@ _pool = ThreadPoolExecutor(AT_ONCE, "lmi-grammars")
 
 
 class GrammarTrials:
-    """Compiles each structure once in a process of its own, and remembers whether that ended well.
+    """Compiles each structure once in a process of its own, and remembers whether it succeeded.
 
     Args:
         backend: the library that compiles all structures.
