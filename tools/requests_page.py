@@ -16,7 +16,7 @@ from lmi_backend.clients.parameters import FIELDS, IGNORED, NEUTRAL
 from lmi_backend.clients.registry import CLIENTS, path_at
 from lmi_backend.clients.spec import Path, Who
 from lmi_backend.clients.unserved import UNSERVED_PATHS
-from lmi_backend.engines import foreign_names
+from lmi_backend.engines import body_members
 from lmi_backend.repository.tensors import Tensor
 from lmi_backend.repository.variants import VARIANTS, Variant
 
@@ -78,15 +78,15 @@ def members() -> Iterator[str]:
 
 
 def _translated() -> Iterator[tuple[str, str]]:
-    of = grouped((kind, name) for name, kind in foreign_names.CONSTRAINTS.items())
+    of = grouped((kind, name) for name, kind in body_members.CONSTRAINTS.items())
     for kind, names in of.items():
         yield coded(names), f"`structured_outputs.{kind}`"
-    yield coded(foreign_names.ADAPTERS), "the adapter, as `model`"
-    of = grouped((targets, name) for name, targets in foreign_names.OTHER_NAMES.items())
+    yield coded(body_members.ADAPTERS), "the adapter, as `model`"
+    of = grouped((targets, name) for name, targets in body_members.OTHER_NAMES.items())
     for targets, names in of.items():
         yield coded(names), " or ".join(f"`{each}`" for each in targets)
-    yield f"`{foreign_names.SAMPLES}`", "where it is false, `temperature` 0"
-    begun = coded(foreign_names.BEGUN)
+    yield f"`{body_members.SAMPLES}`", "where it is false, `temperature` 0"
+    begun = coded(body_members.BEGUN)
     yield f"{begun} of the last message, an assistant's", "`continue_final_message`"
     for name, meaning in unserved.MENDED.items():
         yield f"`{name}` of a message", meaning
@@ -94,12 +94,12 @@ def _translated() -> Iterator[tuple[str, str]]:
 
 def _refused() -> Iterator[tuple[str, str]]:
     """Yield where a member is refused, with the values that it may have, and the member."""
-    for name in foreign_names.SWITCHES:
-        yield f"use `{foreign_names.INSTEAD[name]}`", name
+    for name in body_members.SWITCHES:
+        yield f"use `{body_members.INSTEAD[name]}`", name
     for where, names in (
-        ("on paths that do not support it", foreign_names.OF_SERVERS),
+        ("on paths that do not support it", body_members.OF_SERVERS),
         ("on every path", unserved.UNSERVED),
-        ("of embeddings", foreign_names.EMBEDDED),
+        ("of embeddings", body_members.EMBEDDED),
     ):
         yield from ((where + _unless(nothing), name) for name, nothing in names.items())
     for kind in unserved.HOSTED:

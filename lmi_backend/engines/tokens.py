@@ -1,9 +1,10 @@
-"""Texts to token ids and back, for clients that want no more from an engine."""
+"""From a prompt or a chat to token ids and back, as all engines with a tokenizer do it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ import msgspec
 
 from lmi_backend.clients.openai_bodies import read_chat
 from lmi_backend.errors import HttpError, RequestError
-from lmi_backend.generation import HttpChunk, HttpRequest
+from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.structures import DEFAULT_BOUNDS
 from lmi_backend.tokenization import (
     ENCODE_PATH,
@@ -23,7 +24,129 @@ from lmi_backend.tokenization import (
     Texts,
     TokenIds,
     check_characters,
+    context_length,
 )
+
+_LONG_PROMPT: Final = 4096
+"""Characters above which a prompt is tokenised in a thread; below, the hop costs more."""
+_FROM_A_CLIENT: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents"})
+"""Arguments of `apply_chat_template` that a body may give. A name that is none of its arguments is
+a variable of the template."""
+
+
+async def prompt_ids(
+    request: GenerateRequest,
+    encode: Callable[[str], Sequence[int]],
+    *,
+    max_model_len: int,
+    vocabulary: int = 0,
+    min_tokens: int = 1,
+    longest: int = 0,
+) -> list[int]:
+    """Return the token ids of a prompt, cut from the left where the request says so.
+
+    Args:
+        encode: turns text into token ids.
+        max_model_len: longest prompt plus answer, in tokens; 0 if it is not known.
+        vocabulary: ids of a client's own must be below it; 0 if it is not known.
+        min_tokens: shortest prompt.
+        longest: characters of the longest token; 0 if it is not known. Text that cannot fit is not
+            turned into tokens, which takes a core a second for 2 MB, and of text that is to be cut
+            only the end is.
+
+    Raises:
+        RequestError: the request has images, an id is not in the vocabulary, or the prompt is too
+            short or too long.
+    """
+    if request.images:
+        raise RequestError("is given, but this engine takes text only", field="image")
+    keep = request.sampling.truncate_prompt_tokens
+    if isinstance(request.prompt, tuple):
+        _check_vocabulary(request.prompt, vocabulary)
+        ids: Sequence[int] = request.prompt
+    else:
+        text = _cut(request.prompt, keep, longest)
+        check_characters(len(text), max_model_len, longest, field="prompt")
+        ids = await asyncio.to_thread(encode, text) if len(text) > _LONG_PROMPT else encode(text)
+    if keep is not None:
+        ids = ids[-keep:]
+    if len(ids) < min_tokens or (max_model_len and len(ids) >= max_model_len):
+        accepted = f"fewer than {max_model_len}, to leave room for an answer"
+        if min_tokens:
+            accepted = f"at least one, {accepted}" if max_model_len else "at least one"
+        if 0 < max_model_len <= len(ids):
+            accepted += f". {context_length(max_model_len)}"
+        raise RequestError(f"has {len(ids)} tokens", field="prompt", accepted=accepted)
+    return list(ids)
+
+
+def encoder(tokenizer: Any) -> Callable[[str], Sequence[int]]:
+    """Return what turns text into token ids; where a model has no tokenizer, it refuses text."""
+    if tokenizer is not None:
+        encode: Callable[[str], Sequence[int]] = tokenizer.encode
+        return encode
+    return _refuse_text
+
+
+def _refuse_text(_: str) -> Sequence[int]:
+    problem = "is text, and the model has no tokenizer (option.skip_tokenizer_init)"
+    raise RequestError(problem, field="prompt", accepted="token ids")
+
+
+def longest_token(tokenizer: Any) -> int:
+    """Return the characters of a tokenizer's longest token; 0 where it does not list its tokens."""
+    vocabulary: dict[str, int] = getattr(tokenizer, "get_vocab", dict)()
+    return max(map(len, vocabulary), default=0)
+
+
+def _cut(text: str, keep: int | None, longest: int) -> str:
+    """Return the end of a text that surely holds its last tokens."""
+    # One more: the cut may go through a token.
+    most = (keep + 1) * longest if keep is not None else 0
+    return text[-most:] if most else text
+
+
+def _check_vocabulary(ids: Sequence[int], vocabulary: int) -> None:
+    if vocabulary and (unknown := [number for number in ids if not 0 <= number < vocabulary]):
+        problem, accepted = f"has token id {unknown[0]}", f"0 to {vocabulary - 1}"
+        raise RequestError(problem, field="prompt", accepted=accepted)
+
+
+def chat_ids(
+    tokenizer: Any,
+    messages: list[dict[str, Any]],
+    options: dict[str, Any],
+    *,
+    max_model_len: int = 0,
+    longest: int = 0,
+) -> list[int]:
+    """Return the token ids of a chat, by the template of a Hugging Face tokenizer.
+
+    Args:
+        max_model_len, longest: see `prompt_ids`.
+
+    Raises:
+        RequestError: the messages are too long, the model has no template, it refuses them, or an
+            option is not one of its variables; a template of the client's own, for one, is a
+            program that may never end.
+    """
+    characters = sum(len(str(message.get("content") or "")) for message in messages)
+    check_characters(characters, max_model_len, longest, field="messages")
+    arguments = inspect.signature(tokenizer.apply_chat_template).parameters.keys()
+    if refused := options.keys() & arguments - _FROM_A_CLIENT:
+        problem = f"has {', '.join(sorted(refused))}"
+        accepted = "variables of the model's own chat template"
+        raise RequestError(problem, field="chat_template_kwargs", accepted=accepted)
+    try:
+        ids = tokenizer.apply_chat_template(
+            messages, **options | {"tokenize": True, "return_dict": False}
+        )
+    except Exception as error:
+        # A template is a program of the model's author, and raises what it likes.
+        problem = f"are refused by the model's chat template: {error}"
+        raise RequestError(problem, field="messages") from error
+    return list(ids)
+
 
 _NO_TOKENIZER: Final = b"the model has no tokenizer"
 _JSON: Final = {"content-type": "application/json"}

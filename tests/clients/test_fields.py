@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.clients import unserved
 from lmi_backend.clients.parameters import FIELDS, IGNORED, NEUTRAL
-from lmi_backend.engines import foreign_names
+from lmi_backend.engines import body_members
 from tests.support.places import CLIENTS_PYTHON, ENGINE_PYTHON
 
 # The types by which the libraries name what they send.
@@ -63,7 +63,7 @@ def test_openais_and_anthropics_fields_are_all_known(
     sent: dict[str, set[str]], client: str
 ) -> None:
     read = _read_by_vllm(*SERVER[client])
-    known = {*foreign_names.NAMES, *unserved.HARMLESS}
+    known = {*body_members.NAMES, *unserved.HARMLESS}
     assert "model" in sent[client] & read
     assert sent[client] - read - known == set()
 

@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from lmi_backend.engines.bodies import LISTS, NAMES, STRUCTURES
-from lmi_backend.engines.body_texts import CHAT, TEXTS
+from lmi_backend.engines.bodies import CHAT, LISTS, NAMES, STRUCTURES, TEXTS
 from tests.support.places import TESTS
 
 OTHERS = {

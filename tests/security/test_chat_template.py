@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.prompts import chat_ids
+from lmi_backend.engines.tokens import chat_ids
 from lmi_backend.errors import RequestError
 
 

@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.bodies import BodyBounds, check_body, check_sampling, read_body
-from lmi_backend.engines.body_texts import CHAT, MOST_ITEMS, TEXTS
+from lmi_backend.engines.bodies import (
+    CHAT,
+    MOST_ITEMS,
+    TEXTS,
+    BodyBounds,
+    check_body,
+    check_sampling,
+    read_body,
+)
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
 from lmi_backend.structures import DEFAULT_BOUNDS

@@ -20,7 +20,7 @@ from lmi_backend.clients.lmi_reading import lmi_failure
 from lmi_backend.clients.request import read_http_body
 from lmi_backend.clients.spec import ParsedRequest
 from lmi_backend.engine_config import ClientSettings, Context
-from lmi_backend.engines import foreign_names
+from lmi_backend.engines import body_members
 from lmi_backend.engines.vllm import requests
 from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.errors import EngineError, LmiError, RequestError
@@ -177,8 +177,8 @@ def our_adapter(row: Row) -> str:
     work, known = row.read().work, row.known.get("adapters", ())
     if isinstance(work, HttpRequest):
         body = json.loads(work.body)
-        given = {name: body[name] for name in foreign_names.NAMES if name in body}
-        name = {**body, **foreign_names.changes(given, work.path)}.get("model") or ""
+        given = {name: body[name] for name in body_members.NAMES if name in body}
+        name = {**body, **body_members.changes(given, work.path)}.get("model") or ""
         if known and name not in (*known, "", "lmi"):
             raise NoSuchModelError(name)
         return str(name) if name in known else ""

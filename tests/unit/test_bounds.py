@@ -8,8 +8,7 @@ from lmi_backend.clients.triton import MOST_TEXT
 from lmi_backend.endpoint.backlog import UNREAD_BYTES as UNREAD_BYTES_OF_ONE
 from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
 from lmi_backend.endpoint.buffered import ALL_BUFFERED_BYTES, BUFFERED_BYTES
-from lmi_backend.engines.bodies import FEWEST_VALUES
-from lmi_backend.engines.body_texts import MOST_ITEMS
+from lmi_backend.engines.bodies import FEWEST_VALUES, MOST_ITEMS
 from lmi_backend.engines.vllm.images import TIMES, WAIT_SECONDS
 from lmi_backend.frontend.answer import ALL_UNREAD_BYTES
 from lmi_backend.frontend.connection import UNSENT_BYTES

@@ -44,10 +44,10 @@ TENSORS: dict[str, dict[str, list[Any]]] = {
 NOT_OF_CLIENTS = {
     "endpoint/loading.py": "a small file of a process of ours",
     "engines/bodies.py": "a body within the bounds of `check_body`",
-    "engines/echo_bodies.py": "one that is small, or its outline",
+    "engines/echo.py": "one that is small, or its outline",
     "engines/tokens.py": "lists of texts and numbers that a stub has written",
     "engines/transformers/loading.py": "a file",
-    "engines/trtllm/arguments.py": "an option",
+    "engines/trtllm/engine.py": "an option",
     "engines/vllm/bodies.py": "members whose values are not read",
     "engines/vllm/chats.py": "members of a body that is small, or checked",
     "engines/vllm/grammar_trial.py": "a structure within its bounds",

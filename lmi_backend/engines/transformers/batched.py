@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from lmi_backend.engines.transformers.loaded import Loaded
+    from lmi_backend.engines.transformers.loading import Loaded
 
 _log = logging.getLogger(__name__)
 

@@ -1,21 +1,264 @@
-"""The engine implementation of Transformers."""
+"""The engine implementation of Transformers.
+
+It is built around `generate`, and has a continuous batch where the library has one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from typing import Any
 
+import msgspec
 import transformers
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.protocol import Rank
+from lmi_backend.engines import tokens
+from lmi_backend.engines.protocol import DeltaSink, Rank, TemplateEngine
+from lmi_backend.engines.steps import AnswerDeltas, StepOutput, known_groups
+from lmi_backend.engines.tokens import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.transformers.batched import ContinuousBatch
-from lmi_backend.engines.transformers.generate_engine import GenerateEngine
-from lmi_backend.engines.transformers.loaded import Loaded
-from lmi_backend.engines.transformers.loading import load, ranks
-from lmi_backend.engines.transformers.lora import PeftAdapters
+from lmi_backend.engines.transformers.loading import (
+    Batch,
+    Loaded,
+    NoAdapters,
+    PeftAdapters,
+    load,
+    ranks,
+)
+from lmi_backend.engines.transformers.sampling import (
+    SEEDS,
+    Defaults,
+    batch_arguments,
+    can_be_batched,
+    generation_config,
+    is_sampled,
+)
+from lmi_backend.engines.transformers.solo import Solo
 from lmi_backend.errors import RequestError
-from lmi_backend.generation import GenerateRequest
-from lmi_backend.ipc.engine import Capabilities
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.ipc.engine import Capabilities, EngineStats
+
+_Steps = asyncio.Queue[tuple[int, StepOutput]]
+"""The steps of all answers of a request, each with its answer's index."""
+
+
+class GenerateEngine(TemplateEngine):
+    """One model, or this rank's part of it. A subclass loads it."""
+
+    NAME = ""
+    VERSION = ""
+    """Of the library."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        self._max_running: int = config.arguments.get("max_batch_size", 1)
+        self._stops = tuple(map(str, config.arguments.get("stop", ())))
+        self._open = 0
+        self._batch: Batch | None = None
+        self._adapters: NoAdapters = NoAdapters()
+
+    def load(self) -> Loaded:
+        """Load the model; set `_batch` and `_adapters` where the library has them.
+
+        Raises:
+            ConfigurationError: the library refuses the model or an argument.
+        """
+        raise NotImplementedError
+
+    async def start(self) -> Capabilities:
+        await asyncio.to_thread(self._start)
+        longest = self._loaded.max_model_len
+        return Capabilities(self.NAME, self.VERSION, longest, self.longest_token)
+
+    def _start(self) -> None:
+        loaded = self._loaded = self.load()
+        self.longest_token = longest_token(loaded.tokenizer)
+        base = self._base = loaded.model.generation_config
+        self._is_drawn: bool = self._config.arguments.get("do_sample", bool(base.do_sample))
+        text = loaded.model.config.get_text_config(decoder=True)
+        self._defaults = Defaults(base.temperature, base.top_k, base.top_p, text.vocab_size)
+        ends = base.eos_token_id
+        self._ends = frozenset([ends] if isinstance(ends, int) else ends or ())
+        self._solo = Solo(loaded, self._batch, self._adapters)
+
+    async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
+        await self.check_health()
+        self._adapters.check(request.adapter)
+        if self._stops:
+            request = self._with_stops(request)
+        ids = await prompt_ids(
+            request,
+            self._loaded.tokenizer.encode,
+            max_model_len=self._loaded.max_model_len,
+            vocabulary=self._defaults.vocabulary,
+            longest=self.longest_token,
+        )
+        steps: _Steps = asyncio.Queue()
+        cancels: list[Callable[[], None]] = []
+        self._open += request.n
+        try:
+            for index in range(request.n):
+                cancels.append(self._submit(ids, request, index, steps))
+            await self._forward(request, len(ids), steps, cancels, sink)
+        finally:
+            self._open -= request.n
+            for cancel in cancels:
+                cancel()
+
+    def _with_stops(self, request: GenerateRequest) -> GenerateRequest:
+        stops = (*request.sampling.stop, *self._stops)
+        sampling = msgspec.structs.replace(request.sampling, stop=stops)
+        return msgspec.structs.replace(request, sampling=sampling)
+
+    async def _forward(
+        self,
+        request: GenerateRequest,
+        num_prompt_tokens: int,
+        steps: _Steps,
+        cancels: list[Callable[[], None]],
+        sink: DeltaSink,
+    ) -> None:
+        """Make deltas of the steps for the sink until all answers are over."""
+        ends = frozenset[int]() if request.sampling.ignore_eos else self._ends
+        sends_ids = self._config.sends_ids and request.stream and self.can_go_on(request)
+        answers = [
+            AnswerDeltas(
+                self._loaded.tokenizer, request, num_prompt_tokens, ends, sends_ids=sends_ids
+            )
+            for _ in range(request.n)
+        ]
+        whole = [Delta(index=index) for index in range(request.n)]
+        while not all(answer.is_over for answer in answers):
+            index, step = await steps.get()
+            if step.error is not None:
+                raise step.error
+            if answers[index].is_over:
+                continue
+            delta = answers[index].add(step)
+            if not delta.num_tokens and not delta.prompt_tokens and not delta.is_last:
+                continue
+            delta.index = index
+            if delta.is_last:
+                cancels[index]()
+            if not request.stream:
+                whole[index].merge(delta)
+                delta = whole[index]
+            if request.stream or delta.is_last:
+                sink.take(delta)
+
+    def _submit(
+        self, ids: list[int], request: GenerateRequest, index: int, steps: _Steps
+    ) -> Callable[[], None]:
+        """Start one answer, whose steps go into the queue; return a function that cancels it."""
+        sampling = request.sampling
+        is_drawn = is_sampled(sampling, self._is_drawn)
+
+        def put(step: StepOutput) -> None:
+            steps.put_nowait((index, step))
+
+        ends = [] if sampling.ignore_eos else [*self._ends]
+        ends += sampling.stop_token_ids
+        max_new_tokens = min(sampling.max_tokens, self._loaded.max_model_len - len(ids))
+        if self._batch is not None and can_be_batched(request, is_drawn=is_drawn):
+            known = known_groups(request)
+            for group in known:
+                put(StepOutput(group))
+            max_new_tokens -= sum(map(len, known))
+            ids = [*ids, *chain.from_iterable(known)]
+            if max_new_tokens <= 0:
+                put(StepOutput(is_over=True))
+                return _nothing
+            arguments = batch_arguments(sampling, self._defaults, is_drawn=is_drawn)
+            arguments |= {"max_new_tokens": max_new_tokens, "eos_token_id": ends or -1}
+            is_streamed = request.stream or bool(sampling.stop)
+            return self._batch.submit(ids, arguments, put, is_streamed=is_streamed)
+        self.refuse_solo(request)
+        config = generation_config(
+            request, self._base, ends, is_drawn=is_drawn, vocabulary=self._defaults.vocabulary
+        )
+        if sampling.bad_words:
+            encode = self._loaded.tokenizer.encode
+            config.bad_words_ids = [encode(w, add_special_tokens=False) for w in sampling.bad_words]
+        if self._loaded.is_seq2seq:
+            config.max_new_tokens = min(sampling.max_tokens, self._loaded.max_model_len)
+        else:
+            config.max_new_tokens = max_new_tokens
+        self.fit_config(config)
+        return self._solo.submit(
+            ids, _of_answer(request, index), config, put, asyncio.get_running_loop()
+        )
+
+    def fit_config(self, config: Any) -> None:
+        """Change a GenerationConfig where the library wants it written differently."""
+
+    def can_go_on(self, request: GenerateRequest) -> bool:
+        """Tell whether a stream could resume from its tokens."""
+        return request.n == 1
+
+    def refuse_solo(self, request: GenerateRequest) -> None:
+        """Raise RequestError for a request that `generate` cannot serve."""
+        if request.prompt_logprobs is not None and self._loaded.is_seq2seq:
+            raise RequestError("are not served of an encoder's prompt", field="prompt_logprobs")
+
+    async def chat_prompt(
+        self, messages: list[dict[str, Any]], options: dict[str, Any]
+    ) -> list[int]:
+        return await asyncio.to_thread(
+            chat_ids,
+            self._loaded.tokenizer,
+            messages,
+            options,
+            max_model_len=self._loaded.max_model_len,
+            longest=self.longest_token,
+        )
+
+    async def answer_tokens(self, request: HttpRequest) -> HttpChunk:
+        return await tokens.answer_tokens(
+            request,
+            self._loaded.tokenizer,
+            max_model_len=self._loaded.max_model_len,
+            longest=self.longest_token,
+            chat_ids=tokens.by_template(self.chat_prompt),
+        )
+
+    async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
+        # Once it is loaded it is kept.
+        load = partial(self._adapters.load, name, folder, is_now=preload)
+        await asyncio.to_thread(self._solo.between, load)
+
+    async def unload_adapter(self, name: str) -> None:
+        await asyncio.to_thread(self._solo.between, lambda: self._adapters.unload(name))
+
+    def stats(self) -> EngineStats:
+        running = min(self._open, self._max_running if self._batch else 1)
+        return EngineStats(running=running, waiting=self._open - running)
+
+    async def check_health(self) -> None:
+        if self._batch is not None:
+            self._batch.check_health()
+
+    async def close(self) -> None:
+        if not hasattr(self, "_solo"):
+            return
+        self._solo.close()
+        if self._batch is not None:
+            await asyncio.to_thread(self._batch.close)
+
+
+def _of_answer(request: GenerateRequest, index: int) -> GenerateRequest:
+    """Return what one of several answers is generated of: a seed makes each another."""
+    seed = request.sampling.seed
+    if not index or seed is None:
+        return request
+    sampling = msgspec.structs.replace(request.sampling, seed=(seed + index) % SEEDS)
+    return msgspec.structs.replace(request, sampling=sampling)
+
+
+def _nothing() -> None:
+    """Cancel a request that has nothing left to generate."""
 
 
 class TransformersEngine(GenerateEngine):

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import torch
 
-from lmi_backend.engines.transformers.generate_engine import GenerateEngine
-from lmi_backend.engines.transformers.loaded import Loaded
+from lmi_backend.engines.transformers.engine import GenerateEngine
+from lmi_backend.engines.transformers.loading import Loaded
 from lmi_backend.engines.transformers.neuronx_compiler import compiler_environment
 from lmi_backend.errors import ConfigurationError, RequestError
 from lmi_backend.generation import GenerateRequest

@@ -15,7 +15,7 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
 from lmi_backend.engines.steps import StepOutput, known_groups
-from lmi_backend.engines.transformers.loaded import Batch, Loaded, paused
+from lmi_backend.engines.transformers.loading import Batch, Loaded, paused
 from lmi_backend.errors import EngineError, LmiError
 from lmi_backend.generation import GenerateRequest, Token
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from lmi_backend.engines.transformers.lora import NoAdapters
+    from lmi_backend.engines.transformers.loading import NoAdapters
 
 
 class Solo:

@@ -1,27 +1,27 @@
-"""The engine implementation of TensorRT-LLM."""
+"""The engine implementation of TensorRT-LLM, and its arguments."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
 import os
+import sys
 import threading
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from itertools import chain
 from typing import Any, Final
 
+from lmi_backend.adapter_files import Seen, problem_of, seen
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
-from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.protocol import DeltaSink, Rank, TemplateEngine
 from lmi_backend.engines.steps import known_groups
+from lmi_backend.engines.tokens import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.trtllm import compat
-from lmi_backend.engines.trtllm.adapter import NumberedAdapter
-from lmi_backend.engines.trtllm.arguments import llm_arguments
-from lmi_backend.engines.trtllm.outputs import ResultReader
-from lmi_backend.engines.trtllm.sampling import can_go_on, sampling_params
+from lmi_backend.engines.trtllm.outputs import ResultReader, can_go_on, sampling_params
 from lmi_backend.engines.trtllm.stats import StepCounts
 from lmi_backend.errors import (
     ConfigurationError,
@@ -34,6 +34,58 @@ from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.options.table.trtllm import STEP_COUNTS
 from lmi_backend.structures import check_structures
+
+
+def llm_arguments(config: EngineConfig) -> dict[str, Any]:
+    given = {name: _read(text) for name, text in config.passthrough.items()} | config.arguments
+    if given.get("enable_lora"):
+        lora = given.setdefault("lora_config", {})
+        # From them the library learns what adapters change; one may have been removed since.
+        lora.setdefault("lora_dir", [each for each in config.adapters.values() if seen(each)])
+    flat = {name: value for name, value in given.items() if not isinstance(value, dict)}
+    nested = {name: value for name, value in given.items() if isinstance(value, dict)}
+    arguments: dict[str, Any] = {"model": config.model} | flat
+    arguments = compat.update_llm_args_with_extra_dict(arguments, nested)
+    return arguments
+
+
+def _read(text: str) -> Any:
+    """Read an argument that the library's own types judge: JSON, else text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+
+
+class NumberedAdapter:
+    """An adapter that is known.
+
+    Args:
+        numbers: by which the library tells adapters apart.
+        max_rank: the largest rank that is served; 0 if it is not known.
+    """
+
+    def __init__(self, name: str, folder: str, numbers: Iterator[int], max_rank: int) -> None:
+        self._name, self._folder, self._numbers = name, folder, numbers
+        self._max_rank = max_rank or sys.maxsize
+        self._files: Seen | None = None
+        self._request: Any = None
+
+    def request(self) -> Any:
+        """Return the library's request for it, if its files are whole.
+
+        Raises:
+            RequestError: they are not: the library would fail on them in the middle of a step.
+        """
+        files = seen(self._folder)
+        if files != self._files:
+            if problem := problem_of(self._folder, self._max_rank):
+                problem = f"cannot be loaded by TensorRT-LLM: {problem}"
+                raise RequestError(problem, field="adapter", value=self._name)
+            self._request = compat.LoRARequest(self._name, next(self._numbers), self._folder)
+            self._files = files
+        return self._request
+
 
 _log = logging.getLogger(__name__)
 

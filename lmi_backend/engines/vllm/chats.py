@@ -21,7 +21,7 @@ import msgspec
 
 from lmi_backend.clients.openai import CHATS
 from lmi_backend.clients.spec import RETRYABLE
-from lmi_backend.engines.body_texts import MOST_ITEMS
+from lmi_backend.engines.bodies import MOST_ITEMS
 from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.engines.vllm.bodies import (
     LIMITS,

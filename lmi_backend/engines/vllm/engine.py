@@ -20,8 +20,8 @@ from lmi_backend.clients.spec import JSON
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.bodies import check_sampling
-from lmi_backend.engines.prompts import encoder, longest_token, prompt_ids
 from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine, Rank
+from lmi_backend.engines.tokens import encoder, longest_token, prompt_ids
 from lmi_backend.engines.vllm import (
     answers,
     bodies,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.unserved import HOSTED, OFFERED, PARTS
-from lmi_backend.engines import nested
+from lmi_backend.engines import body_members
 from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.errors import RequestError
 
@@ -112,7 +112,7 @@ async def test_it_is_refused_beside_others_unless_agents_always_offer_it(kind: s
 async def test_what_codex_always_offers_is_left_out_and_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nested, "_noted", set())
+    monkeypatch.setattr(body_members, "_noted", set())
     body = {"tools": [FUNCTION, WEB], "tool_choice": "auto"}
     with caplog.at_level(logging.WARNING):
         for _ in range(2):

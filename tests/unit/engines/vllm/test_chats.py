@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.openai import CHATS
-from lmi_backend.engines.body_texts import MOST_ITEMS
+from lmi_backend.engines.bodies import MOST_ITEMS
 from lmi_backend.engines.vllm import fast_paths, names, streams
 from lmi_backend.engines.vllm.bodies import BodyAnswer, BodyKind, Kinds, current_answer
 from lmi_backend.engines.vllm.chats import Chat, Chats

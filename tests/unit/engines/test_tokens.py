@@ -1,11 +1,11 @@
-"""From a prompt to token ids."""
+"""Prompts and chats, as all engines with a tokenizer read them."""
 
 import threading
 from typing import Any
 
 import pytest
 
-from lmi_backend.engines.prompts import chat_ids, encoder, longest_token, prompt_ids
+from lmi_backend.engines.tokens import chat_ids, encoder, longest_token, prompt_ids
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 

@@ -1,8 +1,8 @@
-"""Anthropic's messages of the echo engine."""
+"""OpenAI's and Anthropic's bodies, as the echo answers them."""
 
 import pytest
 
-from lmi_backend.engines.echo_bodies import AnthropicBody
+from lmi_backend.engines.echo import AnthropicBody
 from lmi_backend.generation import Delta
 
 
