@@ -50,18 +50,20 @@ def bodies(adapter: str) -> list[bytes]:
     ]
 
 
-def is_refused(engine: Harness, adapter: str, folder: Path) -> None:
-    """Ask for an adapter in each way; no request but this one notices."""
+def are_refused(engine: Harness, adapters: dict[str, Path]) -> None:
+    """Ask for each adapter in each way; no request but these notices."""
     before = engine.service.snapshot().workers[0].deaths
-    with engine.whole_streams():
-        refused = ask(engine, adapter)
-        assert isinstance(refused.error, RequestError), refused.text
-        assert refused.error.field == "adapter"
-        assert str(folder) not in str(refused.error)
-        for body in bodies(adapter):
-            answer = post(engine, body)
-            assert answer.error is None
-            assert answer.deltas[0].status == 400, (body, answer.deltas)
+    with engine.whole_streams() as streams:
+        for adapter, folder in adapters.items():
+            refused = ask(engine, adapter)
+            assert isinstance(refused.error, RequestError), (adapter, refused.text)
+            assert refused.error.field == "adapter"
+            assert str(folder) not in str(refused.error)
+            for body in bodies(adapter):
+                answer = post(engine, body)
+                assert answer.error is None, body
+                assert answer.deltas[0].status == 400, (body, answer.deltas)
+        assert not any(stream.endings for stream in streams)
     assert engine.service.snapshot().workers[0].deaths == before
 
 
@@ -104,12 +106,21 @@ def gone(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-BREAKS = (cut, wrong_bytes, no_weights, no_config, high_rank, other_shapes, gone)
+BREAKS: tuple[Callable[[Path], None], ...] = (
+    cut, wrong_bytes, no_weights, no_config, high_rank, other_shapes, gone,
+)  # fmt: skip
 
 
 @pytest.fixture
 def adapter(tmp_path: Path) -> Path:
     return Path(shutil.copytree(LORA, tmp_path / "mine"))
+
+
+@pytest.fixture
+def adapters(tmp_path: Path) -> dict[str, Path]:
+    """A copy for each way to break it."""
+    names = [spoil.__name__ for spoil in BREAKS]
+    return {name: Path(shutil.copytree(LORA, tmp_path / name)) for name in names}
 
 
 def evict(engine: Harness) -> None:
@@ -121,30 +132,34 @@ def evict(engine: Harness) -> None:
         order(engine, f"other{number}", "")
 
 
-@pytest.mark.parametrize("spoil", BREAKS)
-def test_one_that_is_broken_when_it_is_loaded(
-    engine: Harness, adapter: Path, spoil: Callable[[Path], None]
+def test_those_that_are_broken_when_they_are_loaded(
+    engine: Harness, adapters: dict[str, Path]
 ) -> None:
-    spoil(adapter)
-    assert order(engine, "mine", adapter, preload=True).error is not None
-    assert order(engine, "mine", adapter).error is None
-    is_refused(engine, "mine", adapter)
-    assert order(engine, "mine", "").error is None
+    for spoil in BREAKS:
+        name, folder = spoil.__name__, adapters[spoil.__name__]
+        spoil(folder)
+        assert order(engine, name, folder, preload=True).error is not None, name
+        assert order(engine, name, folder).error is None, name
+    are_refused(engine, adapters)
+    for name in adapters:
+        assert order(engine, name, "").error is None, name
 
 
-@pytest.mark.parametrize("spoil", BREAKS)
-def test_one_that_is_broken_later_serves_until_the_core_drops_it(
-    engine: Harness, adapter: Path, spoil: Callable[[Path], None]
+def test_those_that_are_broken_later_serve_until_the_core_drops_them(
+    engine: Harness, adapters: dict[str, Path]
 ) -> None:
-    assert order(engine, "mine", adapter).error is None
-    assert ask(engine, "mine").text == ADAPTED
-    spoil(adapter)
-    assert ask(engine, "mine").text == ADAPTED
+    for spoil in BREAKS:
+        name, folder = spoil.__name__, adapters[spoil.__name__]
+        assert order(engine, name, folder).error is None, name
+        assert ask(engine, name).text == ADAPTED, name
+        spoil(folder)
+        assert ask(engine, name).text == ADAPTED, name
     evict(engine)
-    is_refused(engine, "mine", adapter)
-    shutil.copytree(LORA, adapter, dirs_exist_ok=True)
-    assert ask(engine, "mine").text == ADAPTED
-    assert order(engine, "mine", "").error is None
+    are_refused(engine, adapters)
+    for name, folder in adapters.items():
+        shutil.copytree(LORA, folder, dirs_exist_ok=True)
+        assert ask(engine, name).text == ADAPTED, name
+        assert order(engine, name, "").error is None, name
 
 
 def test_one_that_is_forgotten_and_removed_while_it_answers(engine: Harness, adapter: Path) -> None:

@@ -118,12 +118,12 @@ class Harness:
                 core.resume()
 
     @contextmanager
-    def whole_streams(self) -> Iterator[None]:
+    def whole_streams(self) -> Iterator[list[RecordingSink]]:
         """Have streams run meanwhile; each must say what one says when nothing happens."""
         asked = {"max_tokens": 300, "ignore_eos": True}
         undisturbed = self.ask("Count to one hundred:", **asked).text
         streams = [self.start("Count to one hundred:", **asked).wait_first() for _ in range(8)]
-        yield
+        yield streams
         for stream in streams:
             assert (stream.wait().error, stream.text) == (None, undisturbed)
 
