@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lmi_backend.plan.host_memory import HostMemory
 
+from lmi_backend.pool import spares
 from tests.support.harness import Harness, started
 from tests.support.places import ENGINE_PYTHON, ROOT, TESTS
 
@@ -87,13 +89,11 @@ POOLING = {
     "option.enable_lora": "false",
     "option.allowed_media_domains": "images.example",
 }
-CLASSES = {name: value for name, value in POOLING.items() if name != "option.hf_overrides"} | {
-    "option.convert": "classify"
-}
 SPLIT = {
     "option.tensor_parallel_degree": 2,
     "option.max_loras": 1,
     "option.fully_sharded_loras": "true",
+    "option.spare_workers": 1,
 }
 """vLLM that starts a worker process for each of two ranks by itself; its tests name it too."""
 PUBLIC = {"option.vllm_fast_paths": "false", "option.env": "VLLM_CPU_KVCACHE_SPACE=1"}
@@ -171,10 +171,8 @@ def engine(
     """Each engine in each mode, started once for all modules."""
     if request.param == "pooling":
         return _kept.take(request.param, start(tiny_properties | POOLING))
-    if request.param == "classes":
-        return _kept.take(request.param, start(tiny_properties | CLASSES))
     if request.param == "vllm split":
-        return _kept.take(request.param, start(tiny_properties | SPLIT))
+        return _kept.take(request.param, _with_spare(start(tiny_properties | SPLIT)))
     if request.param == "vllm public":
         return _kept.take(request.param, start(tiny_properties | PUBLIC | TOOLS))
     name, _, mode = request.param.partition(" ")
@@ -189,6 +187,18 @@ def engine(
     own |= TOOLS if request.param == "vllm" else {}
     ranks = LMI_DIST if name == "vllm" else MPI
     return _kept.take(request.param, start(base | own | (ranks if mode else {})))
+
+
+@contextlib.contextmanager
+def _with_spare(starting: AbstractContextManager[Harness]) -> Iterator[Harness]:
+    """Start an engine whose spare waits before it loads the model.
+
+    So it is on a GPU, and where a second model does not fit; the chaos suite has one that loads.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spares, "host_memory", lambda: HostMemory(0, spares._LEAST_MEMORY))
+        with starting as engine:
+            yield engine
 
 
 @pytest.fixture(scope="module")

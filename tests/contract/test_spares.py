@@ -10,11 +10,9 @@ import psutil
 import pytest
 
 from lmi_backend.ipc import messages as msg
-from lmi_backend.plan.hardware import HostMemory
 from lmi_backend.plan.workers import SpareFacts
-from lmi_backend.pool import spares
 from lmi_backend.serving.renewal import Renewal
-from tests.contract.conftest import MPI, SPLIT
+from tests.contract.conftest import MPI
 from tests.support.harness import Harness
 from tests.support.processes import is_alive
 from tests.support.waiting import wait_for
@@ -124,27 +122,3 @@ def test_a_spare_is_not_used_if_workers_die_soon_again_and_again(start: Start) -
             wait_for_next(echo, before)
             worker = oldest(echo)
             assert (worker == spare) == is_used
-
-
-def test_each_rank_of_vllm_waits_before_it_loads_its_part(
-    start: Start, tiny_properties: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So it is on a GPU, and where a second model does not fit; the chaos suite has one that is."""
-    monkeypatch.setattr(spares, "host_memory", lambda: HostMemory(0, spares._LEAST_MEMORY))
-    with start(tiny_properties | SPLIT | {"option.spare_workers": 1}) as vllm:
-        worker = vllm.workers[0]
-        spare = spare_of(vllm, worker)
-        asked = {"max_tokens": 200, "ignore_eos": True}
-        whole = vllm.ask("The capital of France is", **asked).text
-        stream = vllm.start("The capital of France is", **asked).wait_first()
-        worker.kill()
-        assert stream.wait().error is None
-        assert stream.text == whole
-        wait_for_next(vllm, 0)
-        assert oldest(vllm) == spare
-        # Another is begun. That it waits, too, is seen of two ranks of `echo`.
-        wait_for(lambda: len([*filter(is_alive, vllm.workers)]) == 2)
-        family = spare.children(recursive=True)
-        spare.kill()
-    assert family
-    assert not [each for each in family if is_alive(each)]

@@ -8,10 +8,11 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.contract.test_spares import deaths, oldest, spare_of, wait_for_next
 from tests.support.harness import Harness
 from tests.support.places import ENGINE_PYTHON, ROOT, TINY
 from tests.support.ports import free_ports
-from tests.support.processes import shared_memory
+from tests.support.processes import is_alive, shared_memory
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 _SOURCES = "lib/python3*/site-packages/vllm"
@@ -24,8 +25,9 @@ def _source(name: str) -> Path:
 
 
 def _processes(engine: Harness, name: str) -> list[psutil.Process]:
-    families = (worker.children(recursive=True) for worker in engine.workers)
-    return [each for family in families for each in family if name in " ".join(each.cmdline())]
+    """Return processes of the worker, not of its spare."""
+    family = engine.workers[0].children(recursive=True)
+    return [each for each in family if name in " ".join(each.cmdline())]
 
 
 @pytest.mark.parametrize("engine", ["vllm"], indirect=True)
@@ -78,18 +80,20 @@ def listening():
 import torch.distributed as groups
 closed_groups.install()
 closed_groups.install()
-rank, ranks = int(sys.argv[1]), int(sys.argv[2])
-groups.init_process_group("gloo", init_method=sys.argv[3], world_size=ranks, rank=rank)
-assert not listening() or (ranks > 1 and sys.argv[3].startswith("tcp")), listening()
-pair = groups.new_group(list(range(ranks)), backend="gloo")
-alone = [groups.new_group([each], backend="gloo") for each in range(ranks)][rank]
-for group, expected in ((pair, ranks), (alone, 1)):
-    summed = torch.ones(1)
-    groups.all_reduce(summed, group=group)
-    groups.barrier(group=group)
-    assert summed.item() == expected
-assert len(listening()) == (ranks > 1 and rank == 0 and sys.argv[3].startswith("tcp"))
-groups.destroy_process_group()
+rank, ranks, *places = sys.argv[1:]
+rank, ranks = int(rank), int(ranks)
+for place in places:
+    groups.init_process_group("gloo", init_method=place, world_size=ranks, rank=rank)
+    assert not listening() or (ranks > 1 and place.startswith("tcp")), listening()
+    pair = groups.new_group(list(range(ranks)), backend="gloo")
+    alone = [groups.new_group([each], backend="gloo") for each in range(ranks)][rank]
+    for group, expected in ((pair, ranks), (alone, 1)):
+        summed = torch.ones(1)
+        groups.all_reduce(summed, group=group)
+        groups.barrier(group=group)
+        assert summed.item() == expected
+    assert len(listening()) == (ranks > 1 and rank == 0 and place.startswith("tcp"))
+    groups.destroy_process_group()
 """
 
 
@@ -97,20 +101,31 @@ groups.destroy_process_group()
 def test_groups_close_their_ports_once_their_members_are_connected(
     ranks: int, tmp_path: Path
 ) -> None:
-    for place in (f"tcp://127.0.0.1:{free_ports(1)[0]}", f"file://{tmp_path / 'store'}"):
-        command = [str(ENGINE_PYTHON), "-c", _GROUPS]
-        words = [[str(rank), str(ranks), place] for rank in range(ranks)]
-        more = os.environ | {"PYTHONPATH": str(ROOT)}
-        members = [subprocess.Popen([*command, *each], env=more) for each in words]
-        assert [each.wait(HANG_SECONDS) for each in members] == [0] * ranks
+    # A port that a group leaves open is seen with the next one.
+    places = [f"file://{tmp_path / 'store'}", f"tcp://127.0.0.1:{free_ports(1)[0]}"]
+    command = [str(ENGINE_PYTHON), "-c", _GROUPS]
+    words = [[str(rank), str(ranks), *places] for rank in range(ranks)]
+    more = os.environ | {"PYTHONPATH": str(ROOT)}
+    members = [subprocess.Popen([*command, *each], env=more) for each in words]
+    assert [each.wait(HANG_SECONDS) for each in members] == [0] * ranks
 
 
 @pytest.mark.parametrize("engine", ["vllm split"], indirect=True)
-def test_a_killed_worker_of_vllms_costs_every_stream_a_pause(engine: Harness) -> None:
+def test_a_spare_takes_over_when_a_worker_of_vllms_is_killed(engine: Harness) -> None:
+    """The last test of this engine."""
+    spare, before = spare_of(engine, engine.workers[0]), deaths(engine)
     with engine.whole_streams():
-        worker, _ = _processes(engine, "VLLM::Worker")
-        shared = shared_memory([worker], "psm_")
+        rank, _ = _processes(engine, "VLLM::Worker")
+        shared = shared_memory([rank], "psm_")
         assert shared
-        worker.kill()
+        rank.kill()
     # It was killed with all that would have removed them.
     wait_for(lambda: not any(map(os.path.exists, shared)))
+    wait_for_next(engine, before)
+    assert oldest(engine) == spare
+    # Another is begun. That it waits, too, is seen of two ranks of `echo`.
+    wait_for(lambda: len([*filter(is_alive, engine.workers)]) == 2)
+    family = spare.children(recursive=True)
+    spare.kill()
+    assert family
+    wait_for(lambda: not any(map(is_alive, family)))
