@@ -100,8 +100,8 @@ def test_many_at_once_each_get_their_own(engine: Any) -> None:
         f"{PROMPT} {word}"
         for word in ["one", "two", "three", "four", "five", "six", "seven", "eight"]
     ]
-    alone = [engine.ask(prompt).text for prompt in prompts]
-    together = [engine.start(prompt) for prompt in prompts * 8]
+    alone = [engine.ask(prompt, max_tokens=12).text for prompt in prompts]
+    together = [engine.start(prompt, max_tokens=12) for prompt in prompts * 8]
     assert [sink.wait().text for sink in together] == alone * 8
 
 
