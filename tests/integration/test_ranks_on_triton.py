@@ -1,6 +1,8 @@
-"""LMI-Dist's ranks and Transformers on the real server, and what their deaths do."""
+"""Ranks on the real server, and what their deaths do.
 
-import json
+Of vLLM's they are the same: tests/contract/test_lmi_dist.py has those behind a worker process.
+"""
+
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,51 +14,10 @@ from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 RANKS: dict[str, Any] = {"engine": "MPI", "option.tensor_parallel_degree": 2}
-CHAT = {
-    "messages": [{"role": "user", "content": "What is the capital of Italy?"}],
-    "temperature": 0,
-    "max_tokens": 20,
-}
-
-
-@pytest.fixture(scope="module")
-def engines(
-    tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any]
-) -> Iterator[Served]:
-    """`dist` is LMI-Dist on two ranks; tests/clients serve Transformers on Triton."""
-    folder = tmp_path_factory.mktemp("engines")
-    plain = {name: value for name, value in tiny_properties.items() if "lora" not in name}
-    dist = plain | {"option.rolling_batch": "lmi-dist", "option.tensor_parallel_degree": 2}
-    with serve([write_properties(folder / "dist", dist)], folder) as server:
-        yield server
-
-
-def test_every_question_is_answered(engines: Served, questions: dict[str, str]) -> None:
-    for prompt, answer in questions.items():
-        body = {"inputs": prompt, "parameters": {"max_new_tokens": 20, "do_sample": False}}
-        assert engines.generate("dist", body)[1]["generated_text"] == answer
-
-
-def test_a_chat_is_answered(engines: Served) -> None:
-    status, body = engines.generate("dist", {"request": json.dumps(CHAT)})
-    assert status == 200
-    answer = json.loads(body["response"])["choices"][0]["message"]["content"]
-    assert answer == "The capital of Italy is Rome."
-
-
-def test_a_client_that_leaves_frees_its_place(engines: Served) -> None:
-    parameters = {"max_new_tokens": 900, "ignore_eos": True}
-    body = {"inputs": "Tell a story:", "parameters": parameters, "stream": True}
-    with engines.events("dist", body) as stream:
-        next(stream)
-        wait_for(lambda: engines.metric("lmi_requests_open", "dist") == 1)
-    wait_for(lambda: engines.metric("lmi_requests_open", "dist") == 0)
-    wait_for(lambda: engines.metric("lmi_engine_requests_running", "dist") == 0)
 
 
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Two ranks that answer at once; what vLLM's do is in tests/contract/test_lmi_dist.py."""
     folder = tmp_path_factory.mktemp("echo")
     properties = RANKS | {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
     with serve([write_properties(folder / "echo", properties)], folder) as server:

@@ -1,10 +1,12 @@
-"""Several workers of one model: they share the load, and take over from one that dies."""
+"""Several workers of one model: they share the load, and take over from one that dies.
+
+`make chaos` has two of vLLM (tests/chaos/test_chats_at_length.py).
+"""
 
 import gzip
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -41,22 +43,15 @@ def spans() -> list[Span]:
 
 
 @pytest.fixture(scope="module")
-def two(
-    tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any], spans: list[Span]
-) -> Iterator[Served]:
-    """Two workers of the echo, and two of the real vLLM."""
+def two(tmp_path_factory: pytest.TempPathFactory, spans: list[Span]) -> Iterator[Served]:
+    """Two workers of the echo."""
     folder = tmp_path_factory.mktemp("two")
     workers = {"minWorkers": 2, "maxWorkers": 2, "option.parallel_loading": "true"}
     echo = {"option.rolling_batch": "echo", "option.token_seconds": 0.002}
-    without = {name: tiny_properties[name] for name in tiny_properties if "lora" not in name}
-    models = [
-        write_properties(folder / "pair", echo | workers),
-        write_properties(folder / "tiny", without | workers),
-    ]
     with running(Collector, spans=spans) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
-        with serve(models, folder) as server:
+        with serve([write_properties(folder / "pair", echo | workers)], folder) as server:
             yield server
 
 
@@ -64,26 +59,14 @@ def shares(served: Served, model: str) -> list[float]:
     return [served.metric(TAKEN, model, str(worker)) for worker in range(2)]
 
 
-def ask(served: Served, model: str, count: int) -> list[str]:
-    """Ask from eight clients at once; return the answers."""
-    body = {"inputs": "The capital of Italy is", "parameters": {"max_new_tokens": 8}}
-    with ThreadPoolExecutor(8) as clients:
-        answers = list(clients.map(lambda _: served.generate(model, body), range(count)))
-    assert {status for status, _ in answers} == {200}
-    wait_for(lambda: sum(shares(served, model)) == count)
-    return [answer["generated_text"] for _, answer in answers]
-
-
 def test_a_steady_load_is_shared(two: Served) -> None:
     """A worker that the machine's other work slows gets less: the shares need not be even."""
-    ask(two, "pair", COUNT)
+    body = {"inputs": "The capital of Italy is", "parameters": {"max_new_tokens": 8}}
+    with ThreadPoolExecutor(8) as clients:
+        answers = list(clients.map(lambda _: two.generate("pair", body), range(COUNT)))
+    assert {status for status, _ in answers} == {200}
+    wait_for(lambda: sum(shares(two, "pair")) == COUNT)
     assert min(shares(two, "pair")) > COUNT / 4
-
-
-def test_two_workers_of_vllm_give_the_same_answers(two: Served) -> None:
-    """Two engines starve each other on two cores, and who is slow gets less: no even shares."""
-    assert set(ask(two, "tiny", COUNT)) == {" Rome."}
-    assert min(shares(two, "tiny")) > 0
 
 
 def test_one_after_the_other_uses_both(two: Served) -> None:
