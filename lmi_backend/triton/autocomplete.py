@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.repository.variants import CLIENTS, MAIN, VARIANTS, Variant
+from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
+from lmi_backend.triton.hand_written import check, clients_of
 
 if TYPE_CHECKING:
     from lmi_backend.repository.tensors import Tensor
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 def complete(config: Any) -> Any:
     """Add tensors and decoupled mode to Triton's ModelConfig.
 
-    What a file says stands; where it contradicts, Triton's own ModelConfig raises.
+    Raises:
+        PlanError: a file says something else.
     """
     variant = variant_of(config.as_dict())
+    check(config.as_dict(), variant)
     config.set_max_batch_size(variant.max_batch_size)
     config.set_model_transaction_policy({"decoupled": variant.is_decoupled})
     for tensor in variant.inputs:
@@ -30,9 +33,12 @@ def complete(config: Any) -> Any:
 
 
 def variant_of(config: dict[str, Any]) -> Variant:
-    """Return which variant of a model a ModelConfig is."""
-    clients = config.get("parameters", {}).get(CLIENTS, {}).get("string_value", MAIN.clients)
-    return VARIANTS[clients].of_model(config["name"])
+    """Return which variant of a model a ModelConfig is.
+
+    Raises:
+        PlanError: its parameter names none.
+    """
+    return VARIANTS[clients_of(config, MAIN.clients)].of_model(config["name"])
 
 
 def _field(tensor: Tensor) -> dict[str, Any]:

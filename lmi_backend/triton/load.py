@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lmi_backend.endpoint.client import AliasModel
-from lmi_backend.errors import PlanError
 from lmi_backend.repository.variants import SHARES
+from lmi_backend.triton.autocomplete import variant_of
+from lmi_backend.triton.hand_written import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -55,7 +56,8 @@ def load_model(
         LmiError: an option is wrong, or the workers cannot be started.
     """
     config = json.loads(args["model_config"])
-    refuse_copies(config)
+    # Also where the server completes no configuration.
+    check(config, variant_of(config))
     parameters = _parameters(config)
     if SHARES in parameters:
         return AliasModel(parameters[SHARES])
@@ -63,26 +65,6 @@ def load_model(
     from lmi_backend.triton.workers import start_workers  # noqa: PLC0415
 
     return start_workers(args, parameters, on_line, on_secrets)
-
-
-def refuse_copies(config: dict[str, Any]) -> None:
-    """Refuse a model that Triton would start more than once.
-
-    Each start would be a whole copy of the engine on the same devices. It happens on a GPU server
-    when no config.pbtxt names an instance group, and auto-complete cannot set one.
-
-    Raises:
-        PlanError: there is more than one instance.
-    """
-    groups = config.get("instance_group", [])
-    copies = sum(group.get("count", 1) * max(1, len(group.get("gpus", []))) for group in groups)
-    if copies > 1:
-        message = (
-            f"config.pbtxt: Triton would start this model {copies} times; accepted: one instance "
-            "(instance_group [{ kind: KIND_MODEL, count: 1 }], which `lmi-backend convert` "
-            "writes); replicas are set with minWorkers in serving.properties"
-        )
-        raise PlanError(message)
 
 
 def reports_vllm_metrics(args: dict[str, str]) -> bool:

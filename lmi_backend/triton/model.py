@@ -41,17 +41,20 @@ class TritonPythonModel:
     @staticmethod
     def auto_complete_config(auto_complete_model_config: Any) -> Any:
         """Add what a written config.pbtxt would hold. Runs in an interpreter of its own."""
-        return complete(auto_complete_model_config)
+        try:
+            return complete(auto_complete_model_config)
+        except LmiError as error:
+            raise pb_utils.TritonModelException(str(error)) from None
 
     def initialize(self, args: dict[str, str]) -> None:
         """Start the workers. Raising fails the load with the error's text."""
         logs.attach()
         close_shared_memory()
         start_outside_guard(args["model_name"], shared_memory())
-        self._variant = variant_of(json.loads(args["model_config"]))
-        self._codec = Codec(self._variant)
         self._dropped = DroppedParameters()
         try:
+            self._variant = variant_of(json.loads(args["model_config"]))
+            self._codec = Codec(self._variant)
             self._loaded = load_model(args, on_line=logs.log_worker_line, on_secrets=logs.keep_out)
         except LmiError as error:
             raise pb_utils.TritonModelException(logs.redacted(str(error))) from None

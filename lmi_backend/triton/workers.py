@@ -113,8 +113,9 @@ def start_workers(
     base = base_folder(folder, parameters, record)
     options = load_options(folder, os.environ, base=base)
     on_secrets(options.secrets())
-    for change in option_changes(parameters, record, options):
-        _log.warning("%s: %s", name, change)
+    if changes := "; ".join(option_changes(parameters, record, options)):
+        command = f"lmi-backend convert {folder} --repository {folder.parent}"
+        _log.warning("%s: %s. `%s` accepts the options as they are", name, changes, command)
     loading = LoadingFile(name)
     try:
         plan, devices = _planned(options, name, loading)

@@ -31,18 +31,36 @@ STARTS = 4
 EXPLICIT = ("--model-control-mode=explicit", "--load-model=*")
 
 
+BY_HAND = """
+backend: "python" max_batch_size: 0 dynamic_batching { }
+instance_group [{ kind: KIND_CPU, count: 1 }] version_policy { specific { versions: [1] } }
+model_transaction_policy { decoupled: true } metric_tags { key: "team" value: "a" }
+input [{ name: "text_input" data_type: TYPE_STRING dims: [1] optional: true }]
+output [{ name: "text_output" data_type: TYPE_STRING dims: [-1] }]
+parameters { key: "team" value { string_value: "a" } }
+optimization { input_pinned_memory { enable: false } }
+"""
+BATCHES = """
+backend: "python" max_batch_size: 8 model_transaction_policy { decoupled: false }
+input [{ name: "prompt" data_type: TYPE_STRING dims: [1] }] sequence_batching { }
+instance_group [{ kind: KIND_CPU, count: 1, passive: true }]
+"""
+
+
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("fleet")
     models = folder / "models"
-    for name in ("bare", "backend", "copies", "bad"):
+    for name in ("bare", "backend", "by_hand", "copies", "bad", "batches"):
         properties: dict[str, Any] = ECHO | ({"option.x": 1} if name == "bad" else {})
         (write_properties(models / name, properties) / "1").mkdir()
-    for name in ("bare", "copies", "bad"):
+    for name in ("bare", "by_hand", "copies", "bad", "batches"):
         (models / name / "1" / "model.py").write_text(MODEL_PY, encoding="utf-8")
     (models / "backend" / "config.pbtxt").write_text('backend: "lmi"\n', encoding="utf-8")
     copies = 'backend: "python"\ninstance_group [{ kind: KIND_CPU, count: 2 }]\n'
     (models / "copies" / "config.pbtxt").write_text(copies, encoding="utf-8")
+    (models / "by_hand" / "config.pbtxt").write_text(BY_HAND, encoding="utf-8")
+    (models / "batches" / "config.pbtxt").write_text(BATCHES, encoding="utf-8")
     shutil.copytree(ROOT / "model_repository" / "lmi_echo", models / "lmi_echo")
     options = load_options(models / "lmi_echo", {})
     write_alias_model(models, "lmi_echo", Alias(VARIANTS["raw"]), options)
@@ -50,7 +68,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-@pytest.mark.parametrize("model", ["bare", "backend", "lmi_echo"])
+@pytest.mark.parametrize("model", ["bare", "backend", "by_hand", "lmi_echo"])
 def test_a_folder_is_completed_and_serves(fleet: Served, model: str) -> None:
     body = {"inputs": "a b", "parameters": {"max_new_tokens": 3, "stop_sequences": ["c"]}}
     status, answer = fleet.generate(model, body)
@@ -80,6 +98,19 @@ def test_a_completed_folder_is_decoupled_and_has_no_batcher(fleet: Served) -> No
 def test_a_model_that_would_be_started_twice_is_refused(fleet: Served) -> None:
     assert not fleet.is_ready("copies")
     fleet.logged("would start this model 2 times")
+
+
+def test_fields_written_by_hand_are_refused_by_name(fleet: Served) -> None:
+    assert not fleet.is_ready("batches")
+    for field in (
+        "max_batch_size: 8",
+        "model_transaction_policy",
+        "sequence",
+        "input prompt",
+        "inst",
+    ):
+        fleet.logged(f"config.pbtxt: {field}")
+    assert "triton_python_backend_utils.py" not in fleet.log()
 
 
 def test_a_refused_option_is_named_with_its_line(fleet: Served) -> None:

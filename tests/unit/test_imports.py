@@ -54,6 +54,7 @@ FOLDERS = {
     "endpoint/state": ("stub",),
     "triton": ("stub",),
     "triton/autocomplete": ("auto-complete", "stub"),
+    "triton/hand_written": ("auto-complete", "stub"),
     "serving": ("stub",),
     "resume": ("front end", "stub"),
     # `lmi-backend join` has the workers of a further machine.
