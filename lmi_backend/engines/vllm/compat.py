@@ -24,7 +24,6 @@ from lmi_backend.engines.vllm import fast_paths, names
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.releases import releases_run
 
-_SHOWN: Final = 200
 _ANSWER_SECONDS: Final = 60.0
 """For the first answer of a core after its start, which needs no step of the model."""
 _OURS: Final = str(Path(__file__).parents[3])
@@ -39,34 +38,6 @@ def checked(found: Any, name: str, *members: str) -> Any:
     if lacking := [each for each in members if not hasattr(found, each)]:
         problem = f"{name} gives a {type(found).__name__}, which has no {', '.join(lacking)}"
         raise unservable(problem)
-    return found
-
-
-def checked_engine(found: Any) -> Any:
-    """Return an AsyncLLM, if what is read of it is there and can be read as it is.
-
-    Raises:
-        ConfigurationError: it is not so.
-    """
-    checked(found, "AsyncLLM.from_vllm_config", "generate", "errored")
-    checked(found.model_config, "AsyncLLM.model_config", "max_model_len")
-    if not isinstance(length := found.model_config.max_model_len, int):
-        raise unservable(f"ModelConfig.max_model_len is a {type(length).__name__}")
-    checked(found.vllm_config, "AsyncLLM.vllm_config", "model_config")
-    if not isinstance(found.errored, bool):
-        raise unservable(f"AsyncLLM.errored is a {type(found.errored).__name__}")
-    return found
-
-
-def vocabulary_size(model_config: Any) -> int:
-    """Return how many tokens a model has.
-
-    Raises:
-        ConfigurationError: it is no number.
-    """
-    found = model_config.get_vocab_size()
-    if not isinstance(found, int):
-        raise unservable(f"ModelConfig.get_vocab_size gives a {type(found).__name__}")
     return found
 
 
@@ -120,24 +91,6 @@ async def answer_of(engine: Any, name: str) -> Any:
     except Exception as error:
         problem = f"AsyncLLM.{name} raises {type(error).__name__}: {error}"
         raise unservable(problem) from error
-
-
-async def supported_tasks(engine: Any) -> Any:
-    """Return the names of what an engine can do: the first question to its core.
-
-    Raises:
-        ConfigurationError: they are no names, or the core does not answer.
-    """
-    found = await answer_of(engine, "get_supported_tasks")
-    if isinstance(found, Iterator):  # it could be read only once
-        found = tuple(found)
-    try:
-        are_words = all(isinstance(each, str) for each in found)
-    except TypeError:
-        are_words = False
-    if not are_words:
-        raise unservable(f"AsyncLLM.get_supported_tasks gives {found!r}"[:_SHOWN])
-    return found
 
 
 EXTERNAL_LAUNCHER = "external_launcher"
@@ -247,13 +200,19 @@ def import_reasoning_parser(plugin: str) -> None:
     names.ReasoningParserManager.import_reasoning_parser(plugin)
 
 
-def subclass(found: Any, kind: type, *, may_lack: Collection[str] = ()) -> None:
+def subclass(found: Any, kind: type, *, may_lack: Collection[str] = (), **members: Any) -> None:
     """Have an object of vLLM's do what a class adds to its own, for all that have the object.
+
+    Args:
+        members: that the class has besides.
 
     Raises:
         TypeError: see `subclass_of`.
     """
-    found.__class__ = subclass_of(type(found), kind, may_lack=may_lack)
+    made = subclass_of(type(found), kind, may_lack=may_lack)
+    for name, value in members.items():
+        setattr(made, name, value)
+    found.__class__ = made
 
 
 def subclass_of(own: type, kind: type, *, may_lack: Collection[str] = ()) -> Any:
@@ -331,32 +290,4 @@ def failed_outputs(request_id: str) -> Any:
     return names.EngineCoreOutputs(outputs=[output])
 
 
-def default_sampling(engine: Any) -> dict[str, Any]:
-    """Return the sampling values of the model's generation_config.json that differ from vLLM's."""
-    model_config = engine.model_config
-    defaults: dict[str, Any] = {}
-
-    def ask() -> None:
-        values = model_config.get_diff_sampling_param()
-        if not isinstance(values, dict):
-            raise TypeError(f"it is a {type(values).__name__}")
-        defaults.update(values)
-
-    if not fast_paths.probe("defaults", "the model's own sampling values", ask):
-        defaults = _file_sampling(model_config.model)
-    return defaults
-
-
-def _file_sampling(model: str) -> dict[str, Any]:
-    """Return what a model's generation_config.json says, of what vLLM reads there."""
-    from transformers import GenerationConfig  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
-
-    try:
-        values: dict[str, Any] = GenerationConfig.from_pretrained(model).to_diff_dict()
-    except (OSError, ValueError):  # it has none
-        return {}
-    return {name: values[name] for name in _READ if name in values}
-
-
 _WHOLE: Final = "async_args_only"
-_READ: Final = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p")

@@ -38,7 +38,7 @@ from lmi_backend.engines.vllm.fast_paths import say_if_newer
 from lmi_backend.engines.vllm.grammars import GrammarTrials
 from lmi_backend.engines.vllm.http_app import HttpApp, chat_ids
 from lmi_backend.engines.vllm.lora import LoraAdapters
-from lmi_backend.engines.vllm.processor import LastStats, capacity, read_stats
+from lmi_backend.engines.vllm.processor import LastStats, read_stats
 from lmi_backend.engines.vllm.requests import (
     OutputReader,
     check_parameters,
@@ -91,7 +91,6 @@ class VllmEngine(Engine):
         self._max_model_len = self._vocabulary = self._longest_token = 0
         self._model_defaults: dict[str, Any] = {}
         self._last_stats = LastStats()
-        self._capacity: dict[str, int] = {}
         self._ids = itertools.count()
         self._image_turns = asyncio.Semaphore(images.AT_ONCE)
         self._adapters = LoraAdapters(config.arguments.get("max_loras", 1))
@@ -137,8 +136,7 @@ class VllmEngine(Engine):
         self._tokenizer = await self._own_tokenizer()
         self._longest_token = longest_token(self._tokenizer)
         self._max_model_len = self._engine.model_config.max_model_len
-        fast_paths.probe("load", "a config that tells the engine's capacity", self._read_capacity)
-        self._vocabulary = compat.vocabulary_size(self._engine.model_config)
+        self._vocabulary = self._engine.model_config.get_vocab_size()
         self._grammars = GrammarTrials.of(self._engine, self._tokenizer, self._vocabulary)
         self._http = await HttpApp.create(
             self._engine,
@@ -148,9 +146,9 @@ class VllmEngine(Engine):
             longest_token=self._longest_token,
             grammars=self._grammars,
         )
-        if "generate" in await compat.supported_tasks(self._engine):
+        if "generate" in await compat.answer_of(self._engine, "get_supported_tasks"):
             await self._http.self_test(self._tokenizer).run()
-        self._model_defaults = compat.default_sampling(self._engine)
+        self._model_defaults = self._engine.model_config.get_diff_sampling_param()
         say_if_newer(names.vllm_version)
         # The next plan is judged by it.
         threading.Thread(target=own_arguments.keep_if_unknown, daemon=True).start()
@@ -179,9 +177,6 @@ class VllmEngine(Engine):
             engine = create()
         attach(engine)
         return engine
-
-    def _read_capacity(self) -> None:
-        self._capacity = capacity(self._engine.vllm_config)
 
     async def _reset(self, path: str) -> HttpChunk:
         """Empty a cache, by vLLM's method of the path's name."""
@@ -291,9 +286,7 @@ class VllmEngine(Engine):
 
     def stats(self) -> EngineStats:
         num_answered = self._num_answered + self._http.num_answered
-        return read_stats(
-            self._engine, self._last_stats, self._capacity, self._num_requests, num_answered
-        )
+        return read_stats(self._engine, self._last_stats, self._num_requests, num_answered)
 
     async def check_health(self) -> None:
         try:

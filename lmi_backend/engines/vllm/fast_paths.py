@@ -30,8 +30,6 @@ COSTS: Final = FASTER | {
     "resumption": "a crash of a worker fails its streams",
     "forced_tokens": "a crash of a worker fails sampled streams with a grammar or penalties",
     "load": "no metrics of KV cache, drafts and adapters; a hang is found by silence only",
-    "defaults": "vLLM's arguments generation_config and override_generation_config change nothing: "
-    "the model's generation_config.json is read",
     "media": "bodies with http: URLs of media are refused; data: URLs have vLLM's own bounds",
     "short_errors": "an error that quotes a long text may take long",
     "asked_name": "answers have the first of the names of the model, not that of the request",

@@ -25,7 +25,6 @@ from lmi_backend.engines.vllm.bodies import (
 )
 from lmi_backend.engines.vllm.chats import Chat, Chats
 from lmi_backend.engines.vllm.self_test import SelfTest
-from lmi_backend.engines.vllm.vllm_server import AskedName
 from lmi_backend.errors import (
     HTTP_ERROR,
     ConfigurationError,
@@ -208,7 +207,7 @@ class HttpApp:
         )
         self._adapters = adapters
         vllm_server.attach_prefill(app)
-        self._asked = AskedName(vllm_server.models(app), app.state.args.served_model_name)
+        vllm_server.attach_asked_name(app)
         self._kinds = Kinds()
         self._chats = Chats(client, self._kinds)
         self._writes_streams = not _is_watched(app, engine.model_config) and fast_paths.probe(
@@ -244,7 +243,7 @@ class HttpApp:
         fast_paths.probe("short_errors", "code that cleans errors", vllm_server.cut_messages)
         arguments = _arguments(server, engine_args, config)
         client = EngineClient(engine, config.structure_bounds, grammars, adapters)
-        tasks = await compat.supported_tasks(engine)
+        tasks = await compat.answer_of(engine, "get_supported_tasks")
         with vllm_server.hidden():
             app = vllm_server.call(
                 server.build_app,
@@ -313,7 +312,8 @@ class HttpApp:
         answer.shows_prompt_only = answer.shows_prompt and asked.shows_prompt_only
         answer.buffers_role = request.path == CHATS
         current_answer.set(answer)
-        with adapter, images.charged(), self._asked.asked(asked.model):
+        vllm_server.asked_name.set(asked.model)
+        with adapter, images.charged():
             await self._respond_by_server(request, answer)
         if chat is not None:
             self._chats.note(chat, answer)

@@ -124,8 +124,14 @@ def attach(engine: Any) -> None:
     theirs = engine.output_processor
     if theirs.request_states:
         raise RuntimeError("it has requests already")
-    theirs.answers, theirs.replays, theirs.recorded = {}, {}, None
-    compat.subclass(theirs, OwnAnswers, may_lack={"get_num_queued_tokens"})
+    compat.subclass(
+        theirs,
+        OwnAnswers,
+        may_lack={"get_num_queued_tokens"},
+        answers={},
+        replays={},
+        recorded=None,
+    )
 
 
 _SUMS: Final = (
@@ -187,9 +193,9 @@ def is_ours(logger: Any) -> bool:
     return any(isinstance(each, _Logger) for some in [[logger], *inner] for each in some)
 
 
-def capacity(vllm_config: Any) -> dict[str, int]:
-    """Return the fields of `EngineStats` that do not change, of an engine that has started."""
-    cache, lora = vllm_config.cache_config, vllm_config.lora_config
+def _capacity(engine: Any) -> dict[str, int]:
+    """Return the fields of `EngineStats` that do not change."""
+    cache, lora = engine.vllm_config.cache_config, engine.vllm_config.lora_config
     return {
         "kv_block_size": cache.block_size or 0,
         "kv_blocks": cache.num_gpu_blocks or 0,
@@ -198,23 +204,18 @@ def capacity(vllm_config: Any) -> dict[str, int]:
 
 
 def read_stats(
-    engine: Any,
-    last_stats: LastStats,
-    fixed: Mapping[str, int],
-    num_requests: int,
-    num_answered: int,
+    engine: Any, last_stats: LastStats, num_requests: int, num_answered: int
 ) -> EngineStats:
     """Return the stats of an AsyncLLM.
 
     Args:
         last_stats: what it has reported.
-        fixed: its `capacity`.
         num_requests: that the worker has given it.
         num_answered: of these, answered with tokens since the start.
     """
     if fast_paths.is_on("load"):
         try:
-            stats = _read(engine, last_stats, fixed, is_answering=num_answered > 0)
+            stats = _read(engine, last_stats, is_answering=num_answered > 0)
             # What a heartbeat could not carry would end the worker.
             return msgspec.msgpack.decode(msgspec.msgpack.encode(stats), type=EngineStats)
         except Exception as error:  # noqa: BLE001  heartbeats continue
@@ -223,10 +224,8 @@ def read_stats(
     return EngineStats(running=num_requests, fast_paths=fast_paths.report())
 
 
-def _read(
-    engine: Any, last_stats: LastStats, fixed: Mapping[str, int], *, is_answering: bool
-) -> EngineStats:
-    processor, last = engine.output_processor, last_stats.value
+def _read(engine: Any, last_stats: LastStats, *, is_answering: bool) -> EngineStats:
+    processor, last, fixed = engine.output_processor, last_stats.value, _capacity(engine)
     if is_answering and last.steps is None and engine.logger_manager is not None:
         raise LookupError("no step was reported, and tokens came")
     # vLLM reports with each step; an idle engine makes none, so its last report is stale.

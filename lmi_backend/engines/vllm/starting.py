@@ -278,7 +278,7 @@ def create_engine(
             enable_log_requests=arguments.enable_log_requests,
             disable_log_stats=arguments.disable_log_stats,
         )
-    return compat.checked_engine(engine)
+    return engine
 
 
 def _counts(engine: Any) -> str:

@@ -6,7 +6,7 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -35,17 +35,11 @@ nobody reads the counts, and the engine is not scaled through this server."""
 
 MESSAGES: Final = "/v1/messages"
 _PARTS: Final = {
-    CHATS: ("openai_serving_chat", "OpenAIServingChat"),
-    MESSAGES: ("anthropic_serving_messages", "AnthropicServingMessages"),
-    COMPLETIONS: ("openai_serving_completion", "OpenAIServingCompletion"),
+    CHATS: "openai_serving_chat",
+    MESSAGES: "anthropic_serving_messages",
+    COMPLETIONS: "openai_serving_completion",
 }
-"""Paths, and the members of the application's state that answer them, with their classes."""
-
-_FRAMEWORK: Final = ("fastapi", "starlette")
-_ANSWERING: Final = (
-    "__call__", "app", "build_middleware_stack", "get_route_handler", "handle", "stream_response"
-)  # fmt: skip
-"""Methods of an application, its router, its routes and responses, through which an answer goes."""
+"""Paths, and the members of the application's state that answer them."""
 
 _HIDDEN: Final = ("VLLM_API_KEY", "CUSTOM_SCRIPT_FILENAME")
 """What the environment must not say to vLLM's server.
@@ -124,23 +118,7 @@ def watchers(app: Any) -> list[str]:
     if getattr(app.state.args, _SPECULATION, "none") not in (None, "none"):
         options.append(_SPECULATION)
     middleware = {each.cls.__name__ for each in app.user_middleware}
-    kinds = [type(app), type(getattr(app, "router", app))]
-    own = [name for kind in kinds for name in own_methods(kind)]
-    return options + sorted(middleware - _NOT_NEEDED) + own
-
-
-def own_methods(kind: type) -> list[str]:
-    """Return the methods of a class through which an answer goes that are not FastAPI's own."""
-    found = {name: _definer(kind, name) for name in _ANSWERING}
-    return [
-        f"{kind.__name__}.{name}"
-        for name, owner in found.items()
-        if owner is not None and owner.__module__.partition(".")[0] not in (*_FRAMEWORK, "builtins")
-    ]
-
-
-def _definer(kind: type, name: str) -> type | None:
-    return next((each for each in kind.__mro__ if name in vars(each)), None)
+    return options + sorted(middleware - _NOT_NEEDED)
 
 
 def members_read(app: Any) -> dict[str, frozenset[str]]:
@@ -164,33 +142,19 @@ def answering(app: Any, path: str) -> Any:
     Raises:
         LookupError: there is a route, and the application's state does not have the part.
     """
-    found = _part(app, *_PARTS[path])
-    if found is None and path in {getattr(each, "path", "") for each in app.routes}:
-        name = _PARTS[path][0]
-        if not hasattr(app.state, name):
-            raise LookupError(f"the application's state has no {name}")
+    name = _PARTS[path]
+    found = getattr(app.state, name, None)
+    is_lacking = found is None and not hasattr(app.state, name)
+    if is_lacking and path in {getattr(each, "path", "") for each in app.routes}:
+        raise LookupError(f"the application's state has no {name}")
     return found
 
 
 def models(app: Any) -> Any:
-    """Return the part of vLLM's server that knows the names of its model and of its adapters.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
-    found = _part(app, "openai_serving_models", "OpenAIServingModels")
-    if found is None:
-        raise compat.unservable("the application's state has no openai_serving_models")
-    return found
-
-
-def _part(app: Any, name: str, kind: str) -> Any:
-    """Return a member of an application's state, by its name or else by its class."""
-    if hasattr(app.state, name):
-        return getattr(app.state, name)
-    state = vars(app.state)
-    members = state.get("_state", state).values()
-    return next((each for each in members if type(each).__name__ == kind), None)
+    """Return the part of vLLM's server that knows the names of its model and of its adapters."""
+    return compat.checked(
+        app.state, "init_app_state", "openai_serving_models"
+    ).openai_serving_models
 
 
 @contextmanager
@@ -210,48 +174,30 @@ def hidden() -> Iterator[None]:
 
 # Answers name their model as the client does, by any of its names.
 
-_asked: Final[ContextVar[str]] = ContextVar("asked_name", default="")
+asked_name: Final[ContextVar[object]] = ContextVar("asked_name", default=None)
+"""What the body of this task calls its model."""
 
 
 class _Models:
     """What an OpenAIServingModels does besides vLLM's own work."""
 
+    own_names: Collection[str]
+    """Of the model itself: an adapter's is another's."""
+
     def model_name(self, *args: Any, **kwargs: Any) -> Any:
         """Return the name that an answer gives its model."""
-        name = super().model_name(*args, **kwargs)  # type: ignore[misc]
-        # That of an adapter is another's.
-        is_first = name == self.first_name  # type: ignore[attr-defined]
-        return _asked.get() or name if is_first else name
+        name, asked = super().model_name(*args, **kwargs), asked_name.get()  # type: ignore[misc]
+        return asked if name in self.own_names and asked in self.own_names else name
 
 
-class AskedName:
-    """Has vLLM's server answer by the name in a body, if it is one of the model's.
-
-    Args:
-        models: vLLM's OpenAIServingModels.
-        names: of the model; answers carry the first of them where a body names none.
-    """
-
-    def __init__(self, models: Any, names: list[str]) -> None:
-        self._models, self._names, self._first = models, frozenset(names), names[0]
-        fast_paths.probe(
-            "asked_name", "a method that gives an answer its model's name", self._attach
-        )
-
-    def _attach(self) -> None:
-        if (found := self._models.model_name()) != self._first:
-            raise ValueError(f"it gives {found!r}, and the model is called {self._first!r}")
-        self._models.first_name = self._first
-        compat.subclass(self._models, _Models)
-
-    @contextmanager
-    def asked(self, name: object) -> Iterator[None]:
-        """Answer a body that calls the model by a name."""
-        token = _asked.set(name if isinstance(name, str) and name in self._names else "")
-        try:
-            yield
-        finally:
-            _asked.reset(token)
+def attach_asked_name(app: Any) -> None:
+    """Have an application answer by the name in a body, if it is one of the model's."""
+    own = app.state.args.served_model_name
+    fast_paths.probe(
+        "asked_name",
+        "a method that gives an answer its model's name",
+        lambda: compat.subclass(models(app), _Models, own_names=own),
+    )
 
 
 # Prompts that a completion shows before its answers (`echo`).
@@ -301,46 +247,15 @@ class ShownPrompt:
 #
 # vLLM's server for Anthropic's bodies closes that message, and begins a new one.
 
-_PREFILL: Final = "prefill"
-_CHAT_MAKER: Final = "a function that makes a chat of a message"
-_PREFILLS: Final = ("b", [{"type": "text", "text": "b"}])
-"""What an assistant's message may have, of those that are continued."""
-
 
 def attach_prefill(app: Any) -> None:
     """Have messages to vLLM's application continued from now on."""
-    fast_paths.probe(_PREFILL, _CHAT_MAKER, lambda: _attach_prefill(app))
-
-
-def _attach_prefill(app: Any) -> None:
-    server = answering(app, MESSAGES)
-    if server is not None:
-        _check(server.to_chat_completion_request)
-        compat.subclass(server, _Messages)
-
-
-def _check(convert: Callable[..., Any]) -> None:
-    """Try it with a body that begins the answer.
-
-    Raises:
-        Exception: a chat of such a body is of another kind, or would begin a new message.
-    """
-    from pydantic import TypeAdapter  # noqa: PLC0415  as vLLM's server, when it is built
-
-    if inspect.iscoroutinefunction(convert):
-        raise TypeError("to_chat_completion_request is a coroutine")
-    request, *_ = inspect.signature(convert, eval_str=True).parameters.values()
-    for content in _PREFILLS:
-        messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": content}]
-        body = {"model": "a", "max_tokens": 1, "messages": messages}
-        read = TypeAdapter(request.annotation).validate_python(body)
-        chat = convert(read)
-        fields = type(chat).model_fields
-        if lacking := {"add_generation_prompt", "continue_final_message"} - fields.keys():
-            raise TypeError(f"its chat has no {', '.join(sorted(lacking))}")
-        _continue(read, chat)
-        if chat.add_generation_prompt or not chat.continue_final_message:
-            raise ValueError(f"the assistant's message is not seen in {read.messages!r}")
+    if (server := answering(app, MESSAGES)) is not None:
+        fast_paths.probe(
+            "prefill",
+            "a function that makes a chat of a message",
+            lambda: compat.subclass(server, _Messages),
+        )
 
 
 class _Messages:
@@ -349,19 +264,10 @@ class _Messages:
     def to_chat_completion_request(self, anthropic_request: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the chat of a body, which continues a prefill."""
         own = super().to_chat_completion_request  # type: ignore[misc]
-        chat = own(anthropic_request, *args, **kwargs)
-        if fast_paths.is_on(_PREFILL):
-            try:
-                _continue(anthropic_request, chat)
-            except Exception as error:  # noqa: BLE001  vLLM's server begins a new message, then
-                fast_paths.turn_off(_PREFILL, _CHAT_MAKER, f"{type(error).__name__}: {error}")
+        chat, messages = own(anthropic_request, *args, **kwargs), anthropic_request.messages
+        if messages and _is_prefill(messages[-1]):
+            chat.add_generation_prompt, chat.continue_final_message = False, True
         return chat
-
-
-def _continue(request: Any, chat: Any) -> None:
-    """Have a chat continue the last message of its request, if that is a prefill."""
-    if request.messages and _is_prefill(request.messages[-1]):
-        chat.add_generation_prompt, chat.continue_final_message = False, True
 
 
 def _is_prefill(message: Any) -> bool:

@@ -90,17 +90,6 @@ async def test_an_application_answers_though_nothing_can_count_its_requests(
     assert [(each.status, each.data) for each in chunks] == [(200, b"yes")]
 
 
-class OpenAIServingModels:
-    """A part of the application's state, which vLLM has by this class."""
-
-
-@pytest.mark.parametrize("name", ["openai_serving_models", "model_registry"])
-def test_a_part_of_the_server_is_found_by_its_name_or_its_class(name: str) -> None:
-    part = OpenAIServingModels()
-    app = SimpleNamespace(state=State({"args": None, name: part}))
-    assert vllm_server.models(app) is part
-
-
 def test_a_server_without_a_part_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(vars(names), "vllm_version", "0.99")
     with pytest.raises(ConfigurationError, match="no openai_serving_models"):

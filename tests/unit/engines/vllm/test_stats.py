@@ -8,7 +8,10 @@ import pytest
 from lmi_backend.engines.vllm import fast_paths
 from lmi_backend.engines.vllm.processor import LastStats, read_stats
 
-FIXED = {"kv_block_size": 16, "kv_blocks": 10, "max_adapters": 2}
+CONFIG = SimpleNamespace(
+    cache_config=SimpleNamespace(block_size=16, num_gpu_blocks=10),
+    lora_config=SimpleNamespace(max_loras=2),
+)
 
 
 def _engine(state: dict[str, Any], unfinished: Any = 1) -> Any:
@@ -16,12 +19,16 @@ def _engine(state: dict[str, Any], unfinished: Any = 1) -> Any:
         get_num_unfinished_requests=lambda: unfinished,
         request_states={"0": SimpleNamespace(**state)},
     )
-    core = SimpleNamespace()
-    return SimpleNamespace(output_processor=processor, logger_manager=None, engine_core=core)
+    return SimpleNamespace(
+        output_processor=processor,
+        logger_manager=None,
+        engine_core=SimpleNamespace(),
+        vllm_config=CONFIG,
+    )
 
 
 def _read(engine: Any, num_answered: int = 0) -> Any:
-    return read_stats(engine, LastStats(), FIXED, num_requests=3, num_answered=num_answered)
+    return read_stats(engine, LastStats(), num_requests=3, num_answered=num_answered)
 
 
 @pytest.fixture(autouse=True)
