@@ -24,8 +24,8 @@ BUDGETS: Final = {
     "lmi_backend/clients": 5_675,
     "lmi_backend/deploy": 775,
     "lmi_backend/endpoint": 1_775,
-    "lmi_backend/engines": 4_375,
-    "lmi_backend/engines/vllm": 7_800,
+    "lmi_backend/engines": 4_275,
+    "lmi_backend/engines/vllm": 7_625,
     "lmi_backend/fetch": 550,
     "lmi_backend/frontend": 6_700,
     "lmi_backend/ipc": 1_650,
@@ -38,9 +38,9 @@ BUDGETS: Final = {
     "lmi_backend/serving": 2_950,
     "lmi_backend/sizing": 3_450,
     "lmi_backend/supervisor": 3_125,
-    "lmi_backend/triton": 1_400,
+    "lmi_backend/triton": 1_625,
     "lmi_backend/worker": 3_150,
-    "tests": 78_325,
+    "tests": 78_350,
     "tools": 9_150,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""
