@@ -22,7 +22,7 @@ with started({"option.rolling_batch": "reverse", "option.shout": "true"}, Path.c
     assert sink.error is None, sink.error
     print(harness.service.snapshot().workers, sink.text)
 """
-PAGE = "import make_docs; print(*make_docs._options(), sep='\\n')"
+PAGE = "import options_page; print(*options_page.options(), sep='\\n')"
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_its_options_are_listed_and_documented(run: Run) -> None:
     assert "mapped: reverse upper" in listed
     page = run("-c", PAGE).stdout
     assert "\n## Reverse!\n" in page
-    assert "Answer in capitals. → reverse `upper`" in page
+    assert "Answer in capitals. Sets `upper`." in page
 
 
 def test_its_worker_answers(run: Run) -> None:
