@@ -37,7 +37,7 @@ PLANTED: Final = (
 )
 """Expressions that are not linear: a check that misses one of them is broken."""
 OF_CLIENTS: Final = (
-    "frontend.http.hosts._HOST",
+    "frontend.http.access._HOST",
     "names._CONTROLS",
     "repeats._REPETITION",
     "redaction._KEYS",

@@ -7,8 +7,9 @@ import contextlib
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
+from lmi_backend.cli.flags import split
 from lmi_backend.printable import printable
 from lmi_backend.supervisor.ports import Ports
 
@@ -28,6 +29,7 @@ class Parser(argparse.ArgumentParser):
 
     Args:
         examples: command lines.
+        takes_flags: whether options of a model are flags of it too; True, or "any" flag.
         statuses: meanings of exit statuses, where they differ from the usual ones.
     """
 
@@ -35,15 +37,31 @@ class Parser(argparse.ArgumentParser):
         self,
         *args: Any,
         examples: Sequence[str] = (),
+        takes_flags: bool | Literal["any"] = False,
         statuses: Mapping[int, str] = {},
         **more: Any,
     ) -> None:
         super().__init__(*args, **{"formatter_class": Formatter, **more})
+        self._takes_flags = takes_flags
         self.examples, self.statuses = examples, dict(sorted({**_USUAL, **statuses}.items()))
         if examples:
             lines = ["examples:", *(f"  {each}" for each in examples), "", "exit status:"]
             lines += [f"  {status}  {meaning}" for status, meaning in self.statuses.items()]
             self.epilog = "\n".join(lines)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse a command line; `flags` of its result has the options of a model.
+
+        Raises:
+            ConfigurationError: a flag is no option.
+        """
+        if not self._takes_flags:
+            return super().parse_known_args(args, namespace)
+        is_strict = self._takes_flags != "any"
+        own, flags = split(args, self._option_string_actions, is_strict=is_strict)
+        found, left = super().parse_known_args(own, namespace)
+        found.flags = flags
+        return found, left
 
     def error(self, message: str) -> NoReturn:
         """Write a usage error, with the nearest name that is accepted."""

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from lmi_backend.cli.folders import LmiFolder, add_path, models_at
+from lmi_backend.cli.folders import LmiFolder, add_model, models_at
 from lmi_backend.cli.planning import Machine, add_machine, machine_of
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options import LmiOptions, examine_options
@@ -44,10 +44,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "where it is set, and whether it is mapped, passed to the engine, ignored or refused. "
         "The last line names the release of the engine that judged them: the installed one, else "
         "the recorded one. An installed release of vLLM that is unknown is queried once.",
-        examples=("lmi-backend check llama", "lmi-backend check llama --gpus 8 --gpu-memory 80GiB"),
+        examples=(
+            "lmi-backend check llama --gpus 8 --gpu-memory 80GiB",
+            "lmi-backend check Qwen/Qwen3-0.6B --tensor-parallel-size 2",
+        ),
+        takes_flags=True,
         statuses={0: "no option is refused", 2: "an option is refused"},
     )
-    add_path(parser, "folder with serving.properties")
+    add_model(parser, "a folder with serving.properties")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_machine(parser)
     parser.set_defaults(run=_check)
@@ -126,7 +130,7 @@ def examine(models: Sequence[LmiFolder], machine: Machine, hardware: Hardware) -
     """Return what becomes of each setting of models that share a machine."""
     read: dict[str, tuple[LmiOptions, _Settings, list[str]]] = {}
     for model in models:
-        options, errors = examine_options(model.folder, os.environ)
+        options, errors = examine_options(model.folder, os.environ, model.given)
         options = machine.supposed(options)
         settings = _classify(options)
         passed = set(map(id, options.passthrough.values()))

@@ -29,7 +29,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "SERVING_LOAD_MODELS, SERVING_MODEL_STORE and /opt/ml/model name.",
         examples=("lmi-backend convert llama qwen --repository models",),
     )
-    convert.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="folder or store")
+    convert.add_argument("paths", nargs="*", metavar="PATH", help="folder or store")
     convert.add_argument("--repository", type=Path, required=True, help="Triton model repository")
     convert.add_argument("--name", help="name of the Triton model; default: the folder's name")
     convert.add_argument("--force", action="store_true", help="write over edits made by hand")

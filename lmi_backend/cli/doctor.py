@@ -63,9 +63,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         examples=("lmi-backend doctor", "lmi-backend doctor llama --json"),
         statuses={0: "nothing would fail", 1: "something would fail"},
     )
-    parser.add_argument(
-        "paths", nargs="*", type=Path, metavar="PATH", help="LMI folders to look at as well"
-    )
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="LMI folders to look at as well")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_ports(parser, "address for the ports")
     parser.set_defaults(run=_doctor)
@@ -195,7 +193,7 @@ def _disk(folder: Path) -> CheckResult:
     return CheckResult("disk", "warning", found, "make room, or set HF_HOME to a larger disk")
 
 
-def _models(paths: Sequence[Path], hardware: Hardware) -> Iterator[CheckResult]:
+def _models(paths: Sequence[str], hardware: Hardware) -> Iterator[CheckResult]:
     """Yield what models need that are served side by side."""
     try:
         models = find_models(paths, os.environ, DEFAULT_STORE)

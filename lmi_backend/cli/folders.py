@@ -6,10 +6,11 @@ import argparse
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.fetch.hub import HUB_ID
 from lmi_backend.options import FILE_NAME
 from lmi_backend.options.model_store import (
     DEFAULT_STORE,
@@ -19,15 +20,22 @@ from lmi_backend.options.model_store import (
     MODEL_STORE,
     ModelUrl,
     model_id_of,
+    model_of_id,
     models_of,
     store_folders,
     stray_entry,
 )
+from lmi_backend.options.properties import Property, as_property
+from lmi_backend.options.spec import PREFIX, WrittenSetting
+from lmi_backend.options.table import common as opt
 from lmi_backend.printable import listed, say
 from lmi_backend.repository.environment import has_own_properties
-from lmi_backend.repository.files import CONFIG
+from lmi_backend.repository.files import CONFIG, read
+from lmi_backend.repository.files import replace as replace_file
 
 _MARKS = (FILE_NAME, *MODEL_FILES)
+_ACCEPTED = f"a folder with a {FILE_NAME} or weights"
+_PARTS_OF_ID = 2
 
 
 @dataclass(frozen=True)
@@ -36,8 +44,8 @@ class LmiFolder:
 
     name: str
     folder: Path
-    has_file: bool = True
-    """Whether properties of its user may be in the folder; else the variables say everything."""
+    given: tuple[Property, ...] | None = None
+    """What stands for its serving.properties; None where its folder may have one."""
 
 
 def model_folder(path: Path) -> Path:
@@ -48,7 +56,7 @@ def model_folder(path: Path) -> Path:
     """
     folder = path.parent if path.name == FILE_NAME else path
     if not os.path.isdir(folder):
-        raise ConfigurationError(f"{path}: is not a folder; accepted: a folder with a {FILE_NAME}")
+        raise ConfigurationError(f"{path}: is not a folder; accepted: {_ACCEPTED}{_other(path)}")
     if not _is_model(folder):
         problem = f"{folder}: has neither {' nor '.join(_MARKS)}"
         if os.path.isfile(folder / CONFIG):
@@ -59,15 +67,46 @@ def model_folder(path: Path) -> Path:
     return folder
 
 
+def _other(path: Path) -> str:
+    """Say how to name a model of the Hub, where a path may be meant for one."""
+    first = path.parts[0] if path.parts else ""
+    if len(path.parts) == _PARTS_OF_ID and os.path.isdir(first) and first not in (".", "..", "/"):
+        return f". {first} is a folder here: {MODEL_ID}={path} names the model of the Hub"
+    return ", or a model of the Hub as ORGANISATION/NAME"
+
+
+def is_remote(name: str) -> bool:
+    """Tell whether a name is that of a model of the Hub or of a bucket, and no path."""
+    if "://" in name:
+        return True
+    first, slash, _ = name.partition("/")
+    return bool(slash and HUB_ID.fullmatch(name)) and not os.path.isdir(first)
+
+
 def add_path(parser: argparse.ArgumentParser, what: str) -> None:
     """Add PATH, which may be left out; `models_at` reads it."""
     parser.add_argument(
         "path",
         nargs="?",
-        type=Path,
         metavar="PATH",
         help=f"{what}, or a store of such folders; default: what the environment configures, as "
         f"{LOAD_MODELS}, /opt/ml/model or {MODEL_ID}",
+    )
+
+
+def add_model(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add PATH, which may name a model of the Hub, and --save; the parser takes flags."""
+    add_path(parser, f"a model of the Hub as ORGANISATION/NAME, a folder of weights, {what}")
+    add_save(parser)
+
+
+def add_save(parser: argparse.ArgumentParser) -> None:
+    """Add --save, for parsers that take flags."""
+    parser.add_argument(
+        "--save",
+        type=Path,
+        metavar="FOLDER",
+        help="write the serving.properties that the model and its flags stand for into a folder",
     )
 
 
@@ -77,8 +116,55 @@ def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> 
     Raises:
         ConfigurationError: there is nothing to serve.
     """
+    paths = [arguments.path] if arguments.path else []
     # A model with variables only has no folder yet: none of its paths is found.
-    return find_models([arguments.path] if arguments.path else [], environment, DEFAULT_STORE)
+    models = find_models(paths, environment, DEFAULT_STORE)
+    return with_flags(models, arguments) if hasattr(arguments, "flags") else models
+
+
+def with_flags(models: list[LmiFolder], arguments: argparse.Namespace) -> list[LmiFolder]:
+    """Return models with the options that flags set; log and save what stands for their file.
+
+    Raises:
+        ConfigurationError: there are flags, and several models or a file with options.
+    """
+    flags: list[Property] = arguments.flags
+    word = flags[0].flag if flags else "--save"
+    if flags or arguments.save:
+        if len(models) > 1:
+            raise ConfigurationError(f"{word}: is for one model; there are {len(models)}")
+        (model,) = models
+        file = model.folder / FILE_NAME
+        if model.given is None and os.path.isfile(file):
+            advice = f"; write {as_property(flags[0].key, flags[0].value)} there" if flags else ""
+            raise ConfigurationError(f"{word}: {file} has the options of this model{advice}")
+        own = model.given
+        if own is None:
+            own = (Property(opt.MODEL_ID.name, str(model.folder.resolve()), 0, "PATH"),)
+        models = [replace(model, given=(*own, *flags))]
+    for model in models:
+        if model.given:
+            say(f"{model.name}: the command line stands for this {FILE_NAME}:")
+            for each in model.given:
+                say(f"    {WrittenSetting(each.key, each.value, '').written}")
+        if arguments.save:
+            _save(model, arguments.save)
+    return models
+
+
+def _save(model: LmiFolder, folder: Path) -> None:
+    text = "".join(f"{as_property(each.key, each.value)}\n" for each in model.given or ())
+    file = folder / FILE_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.path.isfile(file) and read(file) != text:
+            raise ConfigurationError(
+                f"--save {folder}: has another {FILE_NAME}; accepted: a new folder"
+            )
+        replace_file(file, text)
+    except OSError as error:
+        raise ConfigurationError(f"--save {folder}: {error.strerror}") from error
+    say(f"{model.name}: written to {file}")
 
 
 def model_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> LmiFolder:
@@ -97,18 +183,19 @@ def model_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> L
 
 
 def find_models(
-    paths: Sequence[Path], environment: Mapping[str, str], repository: Path
+    paths: Sequence[str], environment: Mapping[str, str], repository: Path
 ) -> list[LmiFolder]:
-    """Return the models of some folders and stores; of LMI's own environment if there are none.
+    """Return the models at some paths; of LMI's own environment if there are none.
 
-    A model with variables only has its folder in the Triton repository.
+    Args:
+        paths: folders, stores, and models of the Hub.
+        repository: Triton's, which has the folder of a model with variables or flags only.
 
     Raises:
         ConfigurationError: there is nothing to serve, or two models have one name.
     """
     if paths:
-        folders = [folder for path in paths for folder in _folders(path)]
-        models = [LmiFolder(folder.resolve().name, folder) for folder in folders]
+        models = [model for path in paths for model in _models(path, repository)]
     else:
         models = [_listed(entry, environment, repository) for entry in models_of(environment)]
     if not models:
@@ -125,8 +212,23 @@ def find_models(
 def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -> LmiFolder:
     if entry.url == model_id_of(environment) and not os.path.isdir(entry.folder):
         folder = repository / entry.model_name
-        return LmiFolder(entry.model_name, folder, has_own_properties(folder))
+        return LmiFolder(entry.model_name, folder, None if has_own_properties(folder) else ())
     return LmiFolder(entry.model_name, model_folder(entry.folder))
+
+
+def _models(path: str, repository: Path) -> list[LmiFolder]:
+    """Return the model or the models at a path, or of the Hub."""
+    if not is_remote(path):
+        return [LmiFolder(folder.resolve().name, folder) for folder in _folders(Path(path))]
+    name = model_of_id(path).model_name
+    folder = repository / name
+    if has_own_properties(folder):
+        return [LmiFolder(name, folder)]
+    given = [Property(opt.MODEL_ID.name, path, 0, "PATH")]
+    if "://" not in path:
+        # As other servers have it: what is typed is what clients send.
+        given.append(Property(f"{PREFIX}served_model_name", path, 0, "PATH"))
+    return [LmiFolder(name, folder, tuple(given))]
 
 
 def _folders(path: Path) -> list[Path]:

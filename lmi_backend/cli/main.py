@@ -38,9 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (sys.argv[1:] if argv is None else argv):
         parser().print_help(sys.stderr)
         return 2
-    arguments = parser().parse_args(options.pasted(sys.argv[1:] if argv is None else argv))
-    run: Callable[[argparse.Namespace], int] = arguments.run
     try:
+        arguments = parser().parse_args(sys.argv[1:] if argv is None else argv)
+        run: Callable[[argparse.Namespace], int] = arguments.run
         status = run(arguments)
         sys.stdout.flush()
     except LmiError as error:

@@ -66,7 +66,7 @@ def _migrate(arguments: argparse.Namespace) -> int:
         if arguments.gpu_memory is None:
             arguments.gpu = source.gpus.kind
     with _variables(source.variables):
-        folders = [source.folder] if source.folder else []
+        folders = [str(source.folder)] if source.folder else []
         models = find_models(folders, os.environ, output / "models")
         if len(models) > 1:
             raise ConfigurationError(f"there are {len(models)} models; accepted: one of them")

@@ -30,34 +30,6 @@ _OTHERS: Final = re.compile(r"--?(no-(?=.))?|SM_VLLM_(NO_)?|option\.", re.IGNORE
 """What a flag, a variable of AWS's images or a key has before its name."""
 
 
-_OWN: Final = ("--engine", "--engine-version")
-"""Options of this command that take a value."""
-_OWN_FLAGS: Final = ("--json", "--help", "-h")
-
-
-def pasted(argv: Sequence[str]) -> list[str]:
-    """Return a command line with flags of other programs, as argparse takes it.
-
-    What begins with a dash is searched for, unless it is an option of this command.
-    """
-    if not argv or argv[0] != "options":
-        return list(argv)
-    own, words, rest = [], [], list(argv[1:])
-    while rest:
-        word = rest.pop(0)
-        if word == "--":
-            words += rest
-            break
-        if word in _OWN:
-            own += [word, *rest[:1]]
-            del rest[:1]
-        elif word in _OWN_FLAGS or word.startswith(tuple(f"{name}=" for name in _OWN)):
-            own.append(word)
-        else:
-            words.append(word)
-    return ["options", *own, "--", *words]
-
-
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "options",
@@ -69,6 +41,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "lmi-backend options max_model_len",
             "lmi-backend options --tensor-parallel-size 4",
         ),
+        takes_flags="any",
     )
     parser.add_argument(
         "words",
@@ -109,7 +82,7 @@ class OptionRow:
 
 def _options(arguments: argparse.Namespace) -> int:
     rows: list[OptionRow] = []
-    for word in _searched(arguments.words):
+    for word in _searched([*arguments.words, *(each.flag for each in arguments.flags)]):
         found = _found_here_or_elsewhere(word, arguments.engine, machine_of(arguments).release)
         rows += [row for row in found if row not in rows]
     if not rows:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.cli.check import REFUSED
-from lmi_backend.cli.folders import add_path, models_at
+from lmi_backend.cli.folders import add_model, models_at
 from lmi_backend.cli.planning import (
     UNREAD,
     add_machine,
@@ -54,11 +54,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "it is refused, or cannot be started here and no other machine is named.",
         examples=(
             "lmi-backend plan llama --gpus 8 --gpu-memory 80GiB --nodes 2",
-            "lmi-backend plan llama --json",
+            "lmi-backend plan Qwen/Qwen3-0.6B --max-model-len 4096 --json",
         ),
+        takes_flags=True,
         statuses={3: "the model cannot be fetched; the plan does without its size"},
     )
-    add_path(parser, "folder with serving.properties or config.json")
+    add_model(parser, "a folder with serving.properties")
     parser.add_argument("--json", action="store_true", help="print the whole plan as JSON")
     parser.add_argument(
         "--explain-memory",

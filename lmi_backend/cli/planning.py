@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 
 from lmi_backend.cli.folders import LmiFolder
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import LmiOptions, load_options, resolve_options
+from lmi_backend.options import LmiOptions, load_options
 from lmi_backend.options.releases import is_known, numbers
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.hardware import (
@@ -49,10 +49,7 @@ def options_of(model: LmiFolder, machine: Machine, *, is_elsewhere: bool = False
     Raises:
         ConfigurationError: one of them cannot be used.
     """
-    if model.has_file:
-        options = load_options(model.folder, os.environ)
-    else:
-        options = resolve_options([], os.environ, folder=model.folder)
+    options = load_options(model.folder, os.environ, given=model.given)
     return machine.supposed(options, is_elsewhere=is_elsewhere)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lmi_backend.cli.aliases import add_clients, describe_aliases, model_names
 from lmi_backend.cli.arguments import add_ports, comma_list, ports_of
-from lmi_backend.cli.folders import LmiFolder, find_models
+from lmi_backend.cli.folders import LmiFolder, add_save, find_models, with_flags
 from lmi_backend.cli.frontend import (
     add_front_end_arguments,
     check_certificate,
@@ -24,6 +24,7 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.extras import pip_command
 from lmi_backend.machine_limits import check_limits
 from lmi_backend.printable import listed, say, speaking
+from lmi_backend.repository.environment import command_line_properties
 from lmi_backend.repository.restricted_apis import (
     HEADER,
     NOT_FOR_CLIENTS,
@@ -67,9 +68,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "dies or hangs, the server is restarted, with growing pauses if it does not last. "
         "Triton's APIs that are not for clients, such as loading models, need a key.",
         examples=(
-            "lmi-backend serve llama",
+            "lmi-backend serve Qwen/Qwen3-0.6B --max-model-len 4096",
             "lmi-backend serve llama qwen --require llama --log-file serve.log",
         ),
+        takes_flags=True,
         statuses={
             0: "it was told to stop",
             1: "a model or the server did not start, or stopped for good (--on-failure exit)",
@@ -83,10 +85,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths",
         nargs="*",
-        type=Path,
         metavar="PATH",
-        help="LMI folder or model store; default: what SERVING_LOAD_MODELS or /opt/ml/model holds",
+        help="a model of the Hub as ORGANISATION/NAME, a folder of weights, an LMI folder, or a "
+        "store of such folders; default: what SERVING_LOAD_MODELS or /opt/ml/model holds",
     )
+    add_save(parser)
     parser.add_argument(
         "--model-repository",
         type=Path,
@@ -249,7 +252,7 @@ def _prepare(
     restriction = _restriction(arguments.open_api, arguments.control_key)
     server = usable_server(folder.path, arguments.model_repository)
     repository = arguments.model_repository or folder.path / "models"
-    models = find_models(arguments.paths, os.environ, repository)
+    models = with_flags(find_models(arguments.paths, os.environ, repository), arguments)
     names = model_names([model.name for model in models], arguments.clients)
     # All are planned before anything is written or loaded.
     plans = list(served_plans(models))
@@ -322,7 +325,8 @@ def _write(
     is_verbose: bool,
 ) -> None:
     # The server has the same variables, so none is written.
-    write_model(model.folder, repository, model.name, options, force=True)
+    flags = command_line_properties(model.given or ())
+    write_model(model.folder, repository, model.name, options, force=True, from_environment=flags)
     for alias in aliases:
         write_alias_model(repository, model.name, alias, options, force=True)
     for line in describe_aliases(model.name, aliases, shows_closed=is_verbose):

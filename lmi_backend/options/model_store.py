@@ -89,7 +89,7 @@ def models_of(environment: Mapping[str, str]) -> list[ModelUrl]:
     store = Path(environment.get(MODEL_STORE, "").strip() or DEFAULT_STORE)
     found = [ModelUrl(str(folder)) for folder in store_folders(store)]
     model_id = model_id_of(environment)
-    return found if found or not model_id else [_named(model_id)]
+    return found if found or not model_id else [model_of_id(model_id)]
 
 
 def model_id_of(environment: Mapping[str, str]) -> str:
@@ -98,7 +98,7 @@ def model_id_of(environment: Mapping[str, str]) -> str:
     return next(filter(None, given), "")
 
 
-def _named(model_id: str) -> ModelUrl:
+def model_of_id(model_id: str) -> ModelUrl:
     """Name a model of HF_MODEL_ID: by the whole hub id, or by the last part of a url or folder."""
     is_hub = ":" not in model_id and not model_id.startswith((".", "/"))
     return ModelUrl(model_id, _NOT_IN_A_NAME.sub("_", model_id) if is_hub else "")

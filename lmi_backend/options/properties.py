@@ -28,6 +28,8 @@ class Property:
     key: str
     value: str
     line: int
+    flag: str = ""
+    """What was written on the command line instead; empty for a line of a file."""
 
 
 def read_properties(path: Path) -> list[Property]:

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from lmi_backend.options.hints import REMARK, closest, remark_in
 from lmi_backend.options.model_store import LOAD_MODELS
 from lmi_backend.options.properties import Property, read_properties
 from lmi_backend.options.signature import NO_FLAG, Signature, signature
-from lmi_backend.options.sources import FILE_NAME
+from lmi_backend.options.sources import COMMAND_LINE, FILE_NAME
 from lmi_backend.options.spec import (
     PREFIX,
     AnyOption,
@@ -129,28 +129,35 @@ _KEY = re.compile(re.escape(PREFIX) + r"[\w.-]{1,100}")
 
 
 def load_options(
-    folder: Path, environment: Mapping[str, str], *, base: Path | None = None
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    base: Path | None = None,
+    given: Sequence[Property] | None = None,
 ) -> LmiOptions:
     """Read `serving.properties` of a folder, if it is there, and the environment.
 
-    `base` is where relative paths in it start, if that is another folder.
+    Args:
+        base: where relative paths in it start, if that is another folder.
+        given: what stands for the file, which is not read then.
 
     Raises:
         OptionError: an option is unknown, malformed, contradictory or refused.
         ConfigurationError: the file cannot be read.
     """
-    return resolve_options(_read(folder), environment, folder=base or folder)
+    properties = _read(folder) if given is None else given
+    return resolve_options(properties, environment, folder=base or folder)
 
 
 def examine_options(
-    folder: Path, environment: Mapping[str, str]
+    folder: Path, environment: Mapping[str, str], given: Sequence[Property] | None = None
 ) -> tuple[LmiOptions, list[OptionError]]:
     """Return the options that stand and every error, where `load_options` raises the first."""
-    return _examine(_read(folder), environment, folder)
+    return _examine(_read(folder) if given is None else given, environment, folder)
 
 
 def resolve_options(
-    properties: list[Property], environment: Mapping[str, str], *, folder: Path
+    properties: Sequence[Property], environment: Mapping[str, str], *, folder: Path
 ) -> LmiOptions:
     """Apply precedence, aliases and types. See `load_options`."""
     options, errors = _examine(properties, environment, folder)
@@ -164,7 +171,7 @@ def _read(folder: Path) -> list[Property]:
 
 
 def _examine(
-    properties: list[Property], environment: Mapping[str, str], folder: Path
+    properties: Sequence[Property], environment: Mapping[str, str], folder: Path
 ) -> tuple[LmiOptions, list[OptionError]]:
     layers = [
         list(sources.overriding(environment, folder)),
@@ -195,6 +202,8 @@ def _examine(
 
 
 def _written(entry: Property) -> WrittenSetting:
+    if entry.flag:
+        return WrittenSetting(entry.flag, entry.value, COMMAND_LINE)
     return WrittenSetting(entry.key, entry.value, f"{FILE_NAME}:{entry.line}")
 
 

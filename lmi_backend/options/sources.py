@@ -24,6 +24,7 @@ from lmi_backend.options.table import KEYS, OPTIONS, VARIABLES, find_option, liv
 
 FILE_NAME = "serving.properties"
 ORIGIN = "environment"
+COMMAND_LINE = "command line"
 
 _BY_VARIABLE: dict[str, str] = {
     option.variable: option.name for option in reversed(OPTIONS) if option.variable

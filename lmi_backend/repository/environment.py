@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
 from lmi_backend.options.model_store import LOAD_MODELS
-from lmi_backend.options.properties import as_property, parse_properties
+from lmi_backend.options.properties import Property, as_property, parse_properties
 from lmi_backend.options.sources import ORIGIN
 from lmi_backend.options.spec import FEATURES, PREFIX
 from lmi_backend.options.table import common as opt
@@ -18,18 +18,30 @@ from lmi_backend.repository.files import read
 from lmi_backend.repository.record import Record, salted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.spec import WrittenSetting
 
-_MARK: Final = "# From the environment in which lmi-backend wrote this folder"
+_MARKS: Final = (
+    "# From the environment in which lmi-backend wrote this folder",
+    "# From the command line with which lmi-backend wrote this folder",
+)
 
 
 def environment_properties(options: LmiOptions) -> str:
     """Return the settings that came from variables as lines of properties; empty if none did."""
-    lines = [as_property(name, value) for name, value in _settings(options)]
-    return "".join(f"{line}\n" for line in (_MARK, *lines)) if lines else ""
+    return _marked(_MARKS[0], _settings(options))
+
+
+def command_line_properties(given: Iterable[Property]) -> str:
+    """Return flags as lines of properties; empty if there are none."""
+    return _marked(_MARKS[1], ((each.key, each.value) for each in given))
+
+
+def _marked(mark: str, settings: Iterable[tuple[str, str]]) -> str:
+    lines = [as_property(name, value) for name, value in settings]
+    return "".join(f"{line}\n" for line in (mark, *lines)) if lines else ""
 
 
 def left_to_the_server(options: LmiOptions) -> list[str]:
@@ -61,19 +73,20 @@ def has_own_properties(folder: Path) -> bool:
     except ConfigurationError:
         return bool(text)
     is_ours = record is not None and record.properties == salted(record.salt, text)
-    return bool(text) and not (is_ours and text.startswith(_MARK))
+    return bool(text) and not (is_ours and text.startswith(_MARKS))
 
 
 def properties_of(folder: Path, options: LmiOptions) -> str:
     """Return the text of a folder's serving.properties, if the options were read from it."""
     text = _text(folder)
-    is_read = any(found.setting.origin != ORIGIN for found in options.classifications)
-    return text if is_read or not text.startswith(_MARK) else ""
+    origins = (found.setting.origin for found in options.classifications)
+    is_read = any(origin.startswith(FILE_NAME) for origin in origins)
+    return text if is_read or not text.startswith(_MARKS) else ""
 
 
 def remove_written(folder: Path) -> None:
     """Remove what an earlier conversion knew of the environment: it is true no more."""
-    if _text(folder).startswith(_MARK):
+    if _text(folder).startswith(_MARKS):
         (folder / FILE_NAME).unlink()
 
 

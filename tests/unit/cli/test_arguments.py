@@ -12,7 +12,6 @@ import pytest
 import shtab
 
 from lmi_backend.cli.main import main, parser
-from lmi_backend.cli.options import pasted
 
 
 def commands() -> dict[str, Any]:
@@ -43,7 +42,7 @@ def _is_understood(line: str, commands: argparse.ArgumentParser) -> bool:
     if words[0] != "lmi-backend":
         return words[0] in ("kubectl", "helm")
     try:
-        commands.parse_args(pasted(words[1:]))
+        commands.parse_args(words[1:])
     except SystemExit:
         return False
     return True
@@ -54,7 +53,6 @@ def _is_understood(line: str, commands: argparse.ArgumentParser) -> bool:
     [
         (["serv"], "did you mean serve?"),
         (["doctr"], "did you mean doctor?"),
-        (["serve", "--prot", "5"], "did you mean --port?"),
         (["drain", "--url", "a"], "--url; other commands have it: see --help"),
         (["serve", "--log-format", "jsn"], "did you mean json?"),
     ],

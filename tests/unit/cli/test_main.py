@@ -317,7 +317,7 @@ def test_the_backend_is_installed_into_an_existing_folder(
     [
         (
             ["plan", "/no/such/folder"],
-            "is not a folder; accepted: a folder with a serving.properties",
+            "is not a folder; accepted: a folder with a serving.properties or weights, or a model",
         ),
         (["plan", "/"], "has neither serving.properties nor config.json"),
         (["plan", "/tmp", "--gpus", "-1"], "--gpus -1; accepted: a whole number, 0 to 4096"),

@@ -1,0 +1,147 @@
+"""Options of a model as flags, named as vLLM or LMI names them: `--tensor-parallel-size 2`."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NoReturn
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.options.hints import closest
+from lmi_backend.options.properties import Property
+from lmi_backend.options.signature import Signature, recorded_signature
+from lmi_backend.options.spec import PREFIX, implementations
+from lmi_backend.options.table import KEYS
+from lmi_backend.options.table.variables import SERVER_FLAGS
+from lmi_backend.printable import printable
+
+_OFF: Final = "no_"
+_NUMBER: Final = re.compile(r"-\.?\d")
+_TRUTHS: Final = ("true", "false")
+_LISTS: Final = ("list", "adapters", "set", "tuple")
+_KEY_IN_HINT: Final = re.compile(r"\boption\.(\w+)")
+
+
+def split(
+    argv: Sequence[str], own: Mapping[str, object], *, is_strict: bool = True
+) -> tuple[list[str], list[Property]]:
+    """Separate a command's own arguments from the flags that are options of a model.
+
+    Args:
+        argv: what follows the command.
+        own: flags of the command, with their actions of argparse.
+        is_strict: whether to refuse a flag that is neither.
+
+    Raises:
+        ConfigurationError: a flag is neither, or lacks its value.
+    """
+    rest, others, flags = list(argv), list[str](), list[Property]()
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if word == "--":
+            return [*others, word, *rest], flags
+        if not word.startswith("-") or word == "-" or _NUMBER.match(word):
+            others.append(word)
+        elif name in own:
+            others.append(word)
+            takes_value = getattr(own[name], "nargs", None) != 0
+            others += [rest.pop(0)] if takes_value and not equals and rest else []
+        else:
+            key = key_of(name)
+            if not key and is_strict:
+                _refuse(name, own)
+            is_off = _stem(name).startswith(_OFF) and not key.endswith(_stem(name))
+            given = value if equals else _value(key, rest, is_strict=is_strict)
+            if given is None:
+                raise ConfigurationError(f"{name}: its value is missing")
+            flags.append(Property(key, "false" if is_off and given == "true" else given, 0, name))
+    return others, flags
+
+
+def key_of(flag: str) -> str:
+    """Return the key of the option that a flag sets; empty if no engine and no option is known."""
+    stem = flag.lstrip("-")
+    if stem.startswith(PREFIX):
+        return stem
+    name = _stem(flag)
+    if key := _keys().get(name) or _keys().get(stem):
+        return key
+    first, dot, path = name.partition(".")
+    if dot and first in _keys():
+        return f"{_keys()[first]}.{path}"
+    return _keys().get(name.removeprefix(_OFF), "")
+
+
+def _stem(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_")
+
+
+@functools.cache
+def _signatures() -> list[Signature]:
+    found = (recorded_signature(name) for name in implementations())
+    return [each for each in found if each]
+
+
+@functools.cache
+def _keys() -> Mapping[str, str]:
+    """Return the key of each name that an option or an engine's argument has."""
+    names = {key: key for key in KEYS if not key.startswith(PREFIX)}
+    for known in _signatures():
+        listener = SERVER_FLAGS if known.listener else ()
+        for each in (*known.arguments, *known.server, *known.listener, *known.opposites, *listener):
+            names[each] = PREFIX + each
+        names |= {spelling: PREFIX + spelling for spelling in known.spellings}
+    return names | {key.removeprefix(PREFIX): key for key in KEYS if key.startswith(PREFIX)}
+
+
+@functools.cache
+def _kind(key: str) -> str:
+    """Return the type of an option's value as its table or its engine writes it."""
+    if key in KEYS:
+        return KEYS[key][0].kind.name
+    name = key.removeprefix(PREFIX)
+    for known in _signatures():
+        if found := known.arguments.get(name) or known.server.get(name):
+            return found.type
+        if name in known.opposites:
+            return "bool"
+    return ""
+
+
+def _value(key: str, rest: list[str], *, is_strict: bool) -> str | None:
+    """Take a flag's value from what follows it; None if it is missing."""
+    kind, found = _kind(key), list[str]()
+    is_truth = kind.startswith("bool") and "str" not in kind
+    while rest and (not rest[0].startswith("-") or _NUMBER.match(rest[0])):
+        if is_truth and rest[0].lower() not in _TRUTHS:
+            break
+        found.append(rest.pop(0))
+        if not kind.startswith(_LISTS):
+            break
+    if not found:
+        return "true" if is_truth or not is_strict else None
+    return found[0] if len(found) == 1 else json.dumps(found)
+
+
+def _refuse(flag: str, own: Collection[str]) -> NoReturn:
+    """Refuse a flag with the nearest name.
+
+    Raises:
+        ConfigurationError: always.
+    """
+    hint = closest(PREFIX + _stem(flag), (*KEYS, *_keys().values()))
+    if not hint and (near := difflib.get_close_matches(flag, own, 1)):
+        hint = f"; did you mean {near[0]}?"
+    hint = _KEY_IN_HINT.sub(lambda found: f"--{found[1].replace('_', '-')}", hint)
+    raise ConfigurationError(
+        f"{printable(flag)}: is neither an option of this command nor of a model{hint or _MORE}"
+    )
+
+
+_MORE: Final = (
+    f"; `lmi-backend options WORD` finds one. What only a newer engine has is written --{PREFIX}…"
+)
