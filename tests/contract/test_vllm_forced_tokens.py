@@ -16,7 +16,7 @@ for drafts in (None, "ngram"):
     print(drafts, resume.takes_forced_ids(SimpleNamespace(vllm_config=config)))
 # A client could name an id that no vocabulary has.
 params = SimpleNamespace(extra_args={"a": 1})
-resume.force_ids(params, [7])
+params.extra_args = resume.forced_args(params, [7])
 resume.remove_forced_ids(params)
 print(params.extra_args)
 """
@@ -31,7 +31,7 @@ prompts = SimpleNamespace(np=np.array([3, 5, 4]))
 plugin = made(None, SimpleNamespace(prompt_len=prompts))
 params = SimpleNamespace(extra_args=None)
 assert plugin.add_request(0, params) is False
-resume.force_ids(params, [7, 2])
+params.extra_args = resume.forced_args(params, [7, 2])
 assert plugin.add_request(2, params) is True
 chosen = []
 for step in range(-1, 3):

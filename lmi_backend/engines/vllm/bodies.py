@@ -15,7 +15,7 @@ import msgspec
 from lmi_backend.clients.anthropic import EVENT, in_known_words
 from lmi_backend.clients.spec import RETRYABLE, message_of
 from lmi_backend.engines.vllm import images, names, requests
-from lmi_backend.engines.vllm.requests import ids_of, length, refusal, unfit, unwrapped
+from lmi_backend.engines.vllm.requests import length, refusal, unfit, unwrapped
 from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay, resume_strategy_of
 from lmi_backend.engines.vllm.vllm_server import ShownPrompt
 from lmi_backend.errors import HttpError, RequestError
@@ -312,7 +312,7 @@ class Counted:
             images.release()
             self._answer.prompt_tokens += length(output.prompt_token_ids)
         for answer in output.outputs:
-            ids = ids_of(answer)
+            ids = answer.token_ids
             given, counted = len(ids), self._counted.get(answer.index, 0)
             self._answer.generated_tokens += given - counted
             if self._answer.sends_ids and not is_known:

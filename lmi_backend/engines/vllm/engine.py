@@ -41,7 +41,6 @@ from lmi_backend.engines.vllm.lora import LoraAdapters
 from lmi_backend.engines.vllm.processor import LastStats, read_stats
 from lmi_backend.engines.vllm.requests import (
     OutputReader,
-    check_parameters,
     sampling_params,
     translated,
 )
@@ -122,7 +121,6 @@ class VllmEngine(Engine):
     async def _start(self) -> Capabilities:
         before_loading(self._config)
         arguments = engine_args(self._config)
-        check_parameters()
         if getattr(arguments, "enable_lora", False):
             self._adapters.check()
         # The thread blocks until the engine core has loaded the model.

@@ -16,30 +16,8 @@ class MissingNameError(ImportError):
     """This vLLM lacks a name."""
 
 
-_NO_SHARE: Final = 7.0
-"""Of all tokens, which no release takes as `top_p`."""
-_WITH_BASE: Final = 2
-"""Classes that an error is at least of: its own, and the base of all."""
-
-
 class NeverRaised(Exception):
     """Stands in for an exception that this vLLM does not have."""
-
-
-def shown_by_vllm(key: str) -> type[Exception]:
-    """Return the class of the errors by which vLLM refuses a value; it may have any name.
-
-    Args:
-        key: `VLLMClientError` for the one that those of all refusals have in common.
-    """
-    try:
-        _find("SamplingParams")(top_p=_NO_SHARE)
-    except Exception as error:  # noqa: BLE001  it is what is looked for
-        kinds = [each for each in type(error).__mro__ if each.__module__.startswith("vllm.")]
-        # The last is the base of all errors of vLLM's, its own faults among them.
-        has_base = key == "VLLMClientError" and len(kinds) > _WITH_BASE
-        return kinds[1 if has_base else 0] if kinds else ValueError
-    return ValueError
 
 
 class Name(NamedTuple):
@@ -48,7 +26,7 @@ class Name(NamedTuple):
     places: tuple[str, ...]
     """The modules that have had it, the newest first; a colon is before another name there."""
     instead: Any = ...
-    """What serves where there is none, or a function that finds it; an ellipsis if nothing does."""
+    """What serves where there is none; an ellipsis if nothing does."""
 
 
 def _of(*places: str, instead: Any = ...) -> Name:
@@ -68,8 +46,8 @@ NAMES: Final = {
     "FlexibleArgumentParser": _of("vllm.utils.argparse_utils", "vllm.utils"),
     "EngineDeadError": _of(f"{_V1}.exceptions", instead=NeverRaised),
     "EngineGenerateError": _of(f"{_V1}.exceptions", instead=NeverRaised),
-    "VLLMClientError": _of("vllm.exceptions", instead=shown_by_vllm),  # 0.27
-    "VLLMValidationError": _of("vllm.exceptions", instead=shown_by_vllm),  # 0.14
+    "VLLMClientError": _of("vllm.exceptions", instead=ValueError),  # 0.27
+    "VLLMValidationError": _of("vllm.exceptions", instead=ValueError),  # 0.14
     # Requests.
     "SamplingParams": _of("vllm.sampling_params"),
     "RequestOutputKind": _of("vllm.sampling_params"),
@@ -165,8 +143,6 @@ def _find(key: str) -> Any:
             return found if name == "*" else getattr(found, name or key)
         except Exception as error:  # noqa: BLE001  a module may raise anything for a name it had
             failed = failed or error
-    if entry.instead is shown_by_vllm:
-        return shown_by_vllm(key)
     if entry.instead is not ...:
         return entry.instead
     if (moved := _loaded(key)) is not None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from http import HTTPStatus
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from lmi_backend.clients.openai import openai_failure
 from lmi_backend.clients.spec import JSON
-from lmi_backend.engines.vllm import compat, names
+from lmi_backend.engines.vllm import names
 from lmi_backend.errors import EngineDeadError, EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import Delta, FinishReason, GenerateRequest, HttpChunk, Token
 from lmi_backend.printable import cut
@@ -39,19 +35,6 @@ _OPTIONAL = (
     "frequency_penalty",
     "seed",
 )
-_NEUTRAL: Final[dict[str, Any]] = {
-    "n": 1,
-    "min_tokens": 0,
-    "include_stop_str_in_output": False,
-    "ignore_eos": False,
-    "skip_special_tokens": True,
-    "spaces_between_special_tokens": True,
-}
-"""Values that change nothing, besides None and an empty list."""
-_NEEDED: Final = frozenset(
-    {"max_tokens", "output_kind", "seed", "stop", "temperature", "top_k", "top_p"}
-)
-"""What requests are made with: no engine starts without."""
 _FRESH: Final = "skip_clone"
 """Parameter by which vLLM's own server says that nobody else has its parameters: a copy of all that
 is in them takes longer than they take to make. Older releases do not have it."""
@@ -91,43 +74,11 @@ def sampling_params(
         "bad_words": list(sampling.bad_words) or None,
         "output_kind": kind.DELTA if request.stream else kind.FINAL_ONLY,
     }
-    fresh = {_FRESH: True} if _FRESH in _parameters(names.SamplingParams) else {}
+    fresh = {_FRESH: True} if hasattr(names.SamplingParams, _FRESH) else {}
     try:
-        return names.SamplingParams(
-            **defaults | given | _without_neutral(wanted) | fresh | _extra(sampling.extra)
-        )
+        return names.SamplingParams(**defaults | given | wanted | fresh | _extra(sampling.extra))
     except (TypeError, ValueError, names.VLLMClientError) as error:
         raise RequestError(f"are refused by vLLM: {error}", field="sampling parameters") from error
-
-
-def check_parameters() -> None:
-    """Look whether this vLLM's parameters have the names that requests are made with.
-
-    Raises:
-        ConfigurationError: they have others.
-    """
-    taken = _parameters(names.SamplingParams)
-    if taken and (lacking := _NEEDED - taken):
-        raise compat.unservable(f"SamplingParams takes no {', '.join(sorted(lacking))}")
-
-
-def _without_neutral(wanted: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what a release no longer takes, where it would change nothing."""
-    unknown = wanted.keys() - (_parameters(names.SamplingParams) or wanted.keys())
-    neutral = {name for name in unknown if wanted[name] in (None, [], _NEUTRAL.get(name))}
-    return {name: value for name, value in wanted.items() if name not in neutral}
-
-
-@lru_cache(maxsize=1)
-def _parameters(kind: Any) -> frozenset[str]:
-    """Return the names of what a class or function takes; none if it takes any, or tells none."""
-    try:
-        found = inspect.signature(kind).parameters.values()
-    except ValueError:
-        # Compiled ones may have no signature.
-        return frozenset()
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in found)
-    return frozenset() if takes_any else frozenset(each.name for each in found)
 
 
 def _extra(extra: dict[str, Any]) -> dict[str, Any]:
@@ -250,8 +201,6 @@ class OutputReader:
         """Whether deltas carry tokens with their log probabilities."""
         self._num_prompt_tokens = self._num_tokens = 0
         self._prompt_ids: Sequence[int] | None = None
-        self._sums: defaultdict[int, float] = defaultdict(float)
-        """Of each answer's log probabilities."""
         self._alternatives = request.logprobs or 0
         self._prompt_alternatives = request.prompt_logprobs
         self._tokenizer = tokenizer
@@ -308,10 +257,10 @@ class OutputReader:
             EngineError: vLLM has failed on the request, as its own server reports it.
             RequestError: it has no token that fits the request's structured outputs.
         """
-        num_prompt_tokens = prompt_length(output, self._num_prompt_tokens)
-        self._num_prompt_tokens = num_prompt_tokens
+        if output.prompt_token_ids is not None:
+            self._num_prompt_tokens = len(output.prompt_token_ids)
         for answer in output.outputs:
-            reason, ids = _reason(answer.finish_reason), ids_of(answer)
+            reason, ids = _reason(answer.finish_reason), answer.token_ids
             if reason == "error":
                 raise self.failure(self._num_tokens, len(ids))
             self._num_tokens += len(ids)
@@ -320,8 +269,8 @@ class OutputReader:
                 num_tokens=len(ids),
                 finish_reason=reason,
                 stop_reason=answer.stop_reason,
-                num_prompt_tokens=num_prompt_tokens,
-                index=int(answer.index),
+                num_prompt_tokens=self._num_prompt_tokens,
+                index=answer.index,
             )
             if self.sends_ids:
                 delta.ids = pack(ids)
@@ -345,11 +294,9 @@ class OutputReader:
             raise EngineError(_NO_LOGPROBS)
         delta.tokens = tuple(
             self._token(token_id, logprobs, self._alternatives)
-            for token_id, logprobs in zip(ids, _plain(answer.logprobs or ()), strict=False)
+            for token_id, logprobs in zip(ids, answer.logprobs or (), strict=False)
         )
-        # A release that leaves it out leaves its sum to us.
-        self._sums[answer.index] += sum(each.logprob or 0.0 for each in delta.tokens)
-        delta.cumulative_logprob = getattr(answer, "cumulative_logprob", self._sums[answer.index])
+        delta.cumulative_logprob = answer.cumulative_logprob
 
     def _prompt_tokens(self, ids: Sequence[int], found: Sequence[Any]) -> tuple[Token, ...]:
         alternatives = self._prompt_alternatives or 0
@@ -388,13 +335,6 @@ class OutputReader:
         )
 
 
-def ids_of(answer: Any) -> list[int]:
-    """Return the ids of an answer's tokens; a release may have arrays there."""
-    ids = answer.token_ids
-    is_plain = type(ids) is list and (not ids or type(ids[0]) is int)
-    return ids if is_plain else [int(each) for each in ids]
-
-
 def unfit(num_tokens: int, num_last: int = 0) -> str:
     """Return what is wrong with structured outputs on which vLLM fails.
 
@@ -410,16 +350,6 @@ def unfit(num_tokens: int, num_last: int = 0) -> str:
 def length(ids: Any) -> int:
     """Return how many ids there are; vLLM has none, a list, or what a later release has."""
     return 0 if ids is None else len(ids)
-
-
-def prompt_length(output: Any, known: int) -> int:
-    """Return how many tokens a prompt has; a release may tell it with the first output alone.
-
-    Args:
-        output: of the request.
-        known: what the outputs before have told.
-    """
-    return known if output.prompt_token_ids is None else len(output.prompt_token_ids)
 
 
 def _adding(token: Token, text: str) -> Token:
@@ -441,18 +371,3 @@ def _reason(found: Any) -> FinishReason | None:
         _log.warning("vLLM finishes answers for a reason that is not known: %s", word)
         _REASONS[word] = "stop"
     return _REASONS[word]
-
-
-def _plain(positions: Any) -> Any:
-    """Return candidates whose numbers are of Python's own kinds."""
-    first = next(iter(positions), None) or {}
-    if all(type(each.logprob) is float for each in first.values()):
-        return positions
-    return [{key: _plain_candidate(each) for key, each in found.items()} for found in positions]
-
-
-def _plain_candidate(found: Any) -> Any:
-    rank = None if found.rank is None else int(found.rank)
-    return SimpleNamespace(
-        logprob=float(found.logprob), rank=rank, decoded_token=found.decoded_token
-    )

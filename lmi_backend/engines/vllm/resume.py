@@ -34,38 +34,22 @@ def takes_forced_ids(engine: Any) -> bool:
     return fast_paths.is_on("forced_tokens") and engine.vllm_config.speculative_config is None
 
 
-def check_runner(engine: Any) -> None:
-    """Look for the class that the model runner of an engine's cores takes.
-
-    Raises:
-        LookupError: it is the second runner, and vLLM has no class for it.
-    """
-    is_second = getattr(engine.vllm_config, "use_v2_model_runner", None)  # between 0.20 and 0.32
-    if is_second is None:
-        is_second = getattr(names.envs, "VLLM_USE_V2_MODEL_RUNNER", False)  # 0.13
-    if is_second and names.LogitsProcessor is None:
-        (place,) = names.NAMES["LogitsProcessor"].places
-        raise LookupError(f"vLLM's second model runner has no LogitsProcessor in {place}")
-
-
-def force_ids(params: Any, ids: Sequence[int]) -> None:
-    """Have a request generate these tokens first; they must be in the vocabulary."""
-    params.extra_args = forced_args(params, ids)
-
-
 def forced_args(params: Any, ids: Sequence[int]) -> dict[str, Any]:
-    """Return what `add` sets."""
+    """Return the extra arguments by which a request generates these tokens first.
+
+    They must be in the vocabulary.
+    """
     return {**(params.extra_args or {}), _IDS: list(ids)}
 
 
 def remove_forced_ids(params: Any) -> None:
-    """Drop from parameters, where a request has any, what `add` would have added."""
+    """Drop from parameters the tokens that a client forces."""
     if given := getattr(params, "extra_args", None):
         given.pop(_IDS, None)
 
 
 def forced_ids_of(params: Any) -> list[int]:
-    """Return what `add` has put into parameters."""
+    """Return the tokens that parameters force."""
     return (params.extra_args or {}).get(_IDS) or []
 
 

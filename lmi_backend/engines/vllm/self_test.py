@@ -19,7 +19,6 @@ import msgspec
 from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.engines.vllm.answers import Generation, Piece, generate
-from lmi_backend.engines.vllm.requests import ids_of
 from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay
 from lmi_backend.errors import HTTP_ERROR, ConfigurationError
 from lmi_backend.generation import Continuation, HttpRequest, reports_error
@@ -114,18 +113,16 @@ class SelfTest:
 
     async def _generate(self) -> None:
         """Generate by the public way, and note what passes the output processor."""
-        processor, num_ids = self._engine.output_processor, 0
+        processor = self._engine.output_processor
         processor.recorded = self._requests, self._outputs
         most = getattr(self._engine.model_config, "max_logprobs", 1)
         arguments = self._arguments(logprobs=1 if most else None)
         arguments["sampling_params"] = arguments.pop("params")
         try:
-            async for output in self._engine.generate(**arguments):
-                num_ids += len(ids_of(output.outputs[0]))
+            async for _ in self._engine.generate(**arguments):
+                pass
         finally:
             processor.recorded = None
-        if not num_ids:
-            raise compat.unservable("the outputs of AsyncLLM.generate have no ids of their tokens")
 
     def _arguments(self, **params: Any) -> dict[str, Any]:
         made = _params(max_tokens=_TOKENS, ignore_eos=True, temperature=0.0, **params)

@@ -295,11 +295,6 @@ def attach(engine: Any) -> None:
         "loggers that can be left out, and log_stats of engine and processor",
         lambda: compat.count_less(engine, is_ours),
     )
-    fast_paths.probe(
-        "forced_tokens",
-        "a class of logits processors for the model runner",
-        lambda: resume.check_runner(engine),
-    )
     if not fast_paths.probe(
         "resumption", "an output processor to subclass", lambda: processor.attach(engine)
     ):

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from lmi_backend.engines.vllm.bodies import BodyAnswer, current_answer
-from lmi_backend.engines.vllm.requests import ids_of
 from lmi_backend.generation import Continuation
 from lmi_backend.token_ids import pack
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, client_of
@@ -30,7 +29,7 @@ def answering(engine: AsyncLLM, **more: Any) -> BodyAnswer:
 
 
 async def ids(outputs: Any) -> list[int]:
-    return [token async for output in outputs for token in ids_of(output.outputs[0])]
+    return [token async for output in outputs for token in output.outputs[0].token_ids]
 
 
 @pytest.mark.parametrize("is_answer", [True, False])

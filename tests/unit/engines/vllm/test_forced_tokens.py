@@ -41,7 +41,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def parameters(*ids: int) -> Any:
     params = SimpleNamespace(extra_args=None)
-    resume.force_ids(params, ids)
+    params.extra_args = resume.forced_args(params, ids)
     return params
 
 

@@ -58,34 +58,3 @@ def test_what_another_thing_stands_in_for_is_not_looked_for(
 
     loaded(LogitsProcessor.__module__, LogitsProcessor=LogitsProcessor)
     assert names._find("LogitsProcessor") is None
-
-
-class _Fault(Exception):
-    __module__ = "vllm.faults"
-
-
-class _Refusal(_Fault):
-    __module__ = "vllm.faults"
-
-
-class _Invalid(_Refusal):
-    __module__ = "vllm.faults"
-
-
-@pytest.mark.parametrize(
-    ("raised", "base"), [(_Invalid, _Refusal), (_Refusal, _Refusal), (ValueError, ValueError)]
-)
-def test_errors_by_another_name_are_found_by_what_vllm_raises(
-    raised: type[Exception], base: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else a client's mistake would be a fault of the server, which clients repeat."""
-
-    def refuse(**values: float) -> None:
-        raise raised(values)
-
-    module = ModuleType("vllm.sampling_params")
-    module.SamplingParams = refuse  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
-    monkeypatch.setitem(sys.modules, "vllm.sampling_params", module)
-    assert names.shown_by_vllm("VLLMValidationError") is raised
-    assert names.shown_by_vllm("VLLMClientError") is base

@@ -1,6 +1,5 @@
 """What vLLM's outputs become."""
 
-from array import array
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,6 @@ from lmi_backend.engines.vllm import requests
 from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Delta, GenerateRequest
-from lmi_backend.token_ids import unpack
 
 
 def test_an_answer_that_vllm_ends_with_an_error_is_none() -> None:
@@ -23,25 +21,6 @@ def test_an_answer_that_vllm_ends_with_an_error_is_none() -> None:
     reader = OutputReader(None, GenerateRequest("a"))
     with pytest.raises(EngineError, match="vLLM failed on the request"):
         list(reader.deltas(SimpleNamespace(prompt_token_ids=(1,), outputs=[answer])))
-
-
-@pytest.mark.parametrize(
-    ("given", "sums"), [({}, [-1.0, -3.0]), ({"cumulative_logprob": 7}, [7, 7])]
-)
-def test_the_sum_of_log_probabilities_is_made_where_vllm_leaves_it_out(
-    given: dict[str, int], sums: list[float]
-) -> None:
-    reader = OutputReader(None, GenerateRequest("a", logprobs=0))
-    deltas = []
-    for logprob in (-1.0, -2.0):
-        token = SimpleNamespace(logprob=logprob, rank=1, decoded_token="b")
-        answer = SimpleNamespace(
-            finish_reason=None, text="b", token_ids=(5,), stop_reason=None, index=0, **given
-        )
-        answer.logprobs = [{5: token}]
-        output = SimpleNamespace(prompt_token_ids=(1,), outputs=[answer])
-        deltas += reader.deltas(output)
-    assert [each.cumulative_logprob for each in deltas] == sums
 
 
 def test_the_first_token_of_a_prompt_has_its_text() -> None:
@@ -70,19 +49,9 @@ def test_log_probabilities_that_are_elsewhere_fail_the_request() -> None:
         list(reader.deltas(output))
 
 
-def test_ids_that_come_in_an_array_are_numbers() -> None:
-    answer = SimpleNamespace(
-        finish_reason=None, text="b", token_ids=array("i", [5, 6]), stop_reason=None, index=0
-    )
-    reader = OutputReader(None, GenerateRequest("a"))
-    reader.sends_ids = True
-    (delta,) = reader.deltas(SimpleNamespace(prompt_token_ids=(1,), outputs=[answer]))
-    assert (delta.num_tokens, unpack(delta.ids)) == (2, [[5, 6]])
-
-
 def ended(reason: object) -> list[Any]:
     answer = SimpleNamespace(
-        finish_reason=reason, text=None, token_ids=[], stop_reason=None, index="0"
+        finish_reason=reason, text=None, token_ids=[], stop_reason=None, index=0
     )
     reader = OutputReader(None, GenerateRequest("a"))
     return list(reader.deltas(SimpleNamespace(prompt_token_ids=None, outputs=[answer])))
@@ -113,28 +82,6 @@ def test_what_the_stub_could_not_read_is_never_sent(
     assert [record.args for record in caplog.records] == [("out_of_budget",)]
     with pytest.raises(EngineError, match="no reason why an answer is finished: 1"):
         ended(1)
-
-
-class Half(float):
-    """A number of another library's."""
-
-
-def test_log_probabilities_are_plain_numbers() -> None:
-    reader = OutputReader(None, GenerateRequest("a", logprobs=1))
-    token = SimpleNamespace(logprob=Half(-0.5), rank=True, decoded_token="b")
-    answer = SimpleNamespace(
-        finish_reason=None,
-        text="b",
-        token_ids=[5],
-        stop_reason=None,
-        index=0,
-        logprobs=[{5: token}],
-    )
-    (delta,) = reader.deltas(SimpleNamespace(prompt_token_ids=[1], outputs=[answer]))
-    (first,) = delta.tokens
-    assert [type(each) for each in (first.logprob, first.rank, first.top[0].logprob)] == [
-        float, int, float
-    ]  # fmt: skip
 
 
 def test_a_prompt_that_comes_once_is_counted_in_each_delta() -> None:

@@ -184,6 +184,6 @@ def test_the_processor_stays_the_object_that_vllms_handler_has() -> None:
 async def test_ids_that_a_client_forces_are_removed(add: Any) -> None:
     extra: dict[str, Any] = {"other": 1}
     params = SimpleNamespace(extra_args=extra)
-    resume.force_ids(params, [10**9])
+    params.extra_args = resume.forced_args(params, [10**9])
     add(AsyncLLM(), "a", extra_args=params.extra_args)
     assert params.extra_args == {"other": 1}

@@ -168,14 +168,6 @@ async def test_only_the_public_way_is_tried_where_it_is_off() -> None:
     assert server.paths == [path for path, _ in self_test._BODIES]
 
 
-async def test_a_public_way_without_ids_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each count of tokens would be 0."""
-    monkeypatch.setattr(self_test, "ids_of", lambda output: [])
-    fast_paths.turn_off("own_streams", "a vLLM", "another")
-    with pytest.raises(ConfigurationError, match=r"AsyncLLM\.generate have no ids of their tokens"):
-        await run(AsyncLLM(TEXT))
-
-
 async def test_an_answer_may_have_no_text() -> None:
     """A model may begin with tokens that are not shown."""
     fast_paths.turn_off("own_streams", "a vLLM", "another")
