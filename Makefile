@@ -104,7 +104,7 @@ lint: install-server ## style, sizes, stale documents, their language
 types: install-server ## mypy --strict
 	@$(BIN)/mypy
 
-layers: install-server ## imports point one way
+layers: install-server ## imports point one way, and in no circle
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 growth: install-server ## work on hostile texts grows with their length alone

@@ -110,7 +110,7 @@ _KINDS: Final[dict[str, Callable[[str], Any]]] = {
 
 def _frontend(arguments: argparse.Namespace) -> int:
     try:
-        from lmi_backend.frontend.http.server import serve  # noqa: PLC0415  an extra of the package
+        from lmi_backend.frontend.main import serve  # noqa: PLC0415  an extra of the package
     except ImportError as error:
         message = f"the front end needs {pip_command('frontend')}: {error}"
         raise ConfigurationError(message) from error
