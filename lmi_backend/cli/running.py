@@ -1,9 +1,10 @@
-"""Commands for a running server: health, drain and generate."""
+"""Commands for a running server: health, drain, generate and chat."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from lmi_backend.endpoint.control import (
     request_health,
 )
 from lmi_backend.errors import ConfigurationError, RequestError, UnavailableError
+from lmi_backend.front_end_settings import KEY_VARIABLE, PORT
 from lmi_backend.printable import listed, say
 from lmi_backend.supervisor.local_server import LocalServer
 from lmi_backend.supervisor.triton_http import TritonHttp
@@ -34,6 +36,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_drain(commands)
     _add_health(commands)
     _add_generate(commands)
+    _add_chat(commands)
 
 
 def _add_health(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -246,6 +249,72 @@ def stream(
 ) -> Iterator[str]:
     """Yield the chunks of an answer as they come, and a line feed."""
     body = {"inputs": prompt, "parameters": parameters, "stream": True}
-    for event in server.generate_stream(model, body):
+    for event in server.events(f"/v2/models/{model}/generate_stream", body):
         yield event["text_output"]
     yield "\n"
+
+
+def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "chat",
+        help="talk to a model of a running server",
+        description="Talk to a model of a running front end: each line you type is a message. "
+        f"Ctrl-C stops an answer, Ctrl-D leaves. {KEY_VARIABLE} holds the key, if one is needed.",
+        examples=("lmi-backend chat", 'lmi-backend chat --system "Answer in one sentence."'),
+        statuses={1: "the server does not answer"},
+    )
+    parser.add_argument("--model", metavar="NAME", help="default: the only model of the server")
+    parser.add_argument(
+        "--url", default=f"http://127.0.0.1:{PORT}", help="the front end's (default %(default)s)"
+    )
+    parser.add_argument("--system", metavar="TEXT", help="what the model is told first")
+    parser.add_argument("--max-tokens", type=int, help="of each answer; default: the server's")
+    parser.add_argument("--temperature", type=float, help="default: the server's")
+    add_timeout(parser, 300.0, "wait no longer for the next chunk")
+    parser.set_defaults(run=_chat)
+
+
+def _chat(arguments: argparse.Namespace) -> int:
+    key = os.environ.get(KEY_VARIABLE)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    server = TritonHttp(
+        arguments.url,
+        timeout=arguments.timeout,
+        headers=headers | {"Content-Type": "application/json"},
+    )
+    body: dict[str, Any] = {"model": arguments.model or _only_model(server), "stream": True}
+    for name in ("max_tokens", "temperature"):
+        if (value := getattr(arguments, name)) is not None:
+            body[name] = value
+    with contextlib.suppress(ImportError):
+        __import__("readline")  # What `input` edits lines with.
+    system = [{"role": "system", "content": arguments.system}] if arguments.system else []
+    messages: list[dict[str, str]] = system
+    while True:
+        try:
+            text = input("> " if sys.stdin.isatty() else "")
+        except EOFError:
+            return 0
+        if text.strip():
+            messages = _answered(server, body, [*messages, {"role": "user", "content": text}])
+
+
+def _answered(
+    server: TritonHttp, body: dict[str, Any], messages: list[dict[str, str]]
+) -> list[dict[str, str]]:
+    """Print an answer as it comes; return the conversation with it, or without its question."""
+    answer = ""
+    try:
+        for event in server.events("/v1/chat/completions", body | {"messages": messages}):
+            for choice in event.get("choices", []):
+                delta = choice.get("delta", {})
+                answer += delta.get("content") or ""
+                sys.stdout.write(delta.get("reasoning") or delta.get("content") or "")
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        pass
+    except RequestError as error:
+        say(str(error))
+        return messages[:-1]
+    sys.stdout.write("\n")
+    return [*messages, {"role": "assistant", "content": answer}]

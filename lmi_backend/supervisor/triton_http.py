@@ -92,10 +92,6 @@ class TritonHttp:
         except (OSError, HTTPException):
             return None
 
-    def generate_stream(self, model: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the answers of `/generate_stream` as they come."""
-        yield from self._events(f"/v2/models/{model}/generate_stream", body)
-
     def _answer(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
         text = json.dumps(body) if body is not None else None
         with contextlib.closing(self._connect()) as connection:
@@ -107,13 +103,19 @@ class TritonHttp:
         kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
         return kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
 
-    def _events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the events of an answer as they come, up to OpenAI's [DONE].
+
+        Raises:
+            RequestError: the server refuses the request.
+            UnavailableError: nobody answers.
+        """
         connection = self._connect()
         try:
             connection.request("POST", path, json.dumps(body), self._headers)
             for raw in connection.getresponse():
                 line = raw.decode("utf-8").removeprefix("data:").strip()
-                if line:
+                if line and line != "[DONE]":
                     yield _checked(json.loads(line))
         except (OSError, HTTPException) as error:
             raise UnavailableError(f"{self.url}: no answer: {error}") from error
@@ -125,6 +127,7 @@ class TritonHttp:
 
 
 def _checked(event: dict[str, Any]) -> dict[str, Any]:
-    if "error" in event:
-        raise RequestError(str(event["error"]), field="the server says:")
+    if error := event.get("error"):
+        text = error.get("message", error) if isinstance(error, dict) else error
+        raise RequestError(str(text), field="the server says:")
     return event
