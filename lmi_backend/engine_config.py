@@ -61,6 +61,9 @@ class RequestLimits:
     """Requests that wait before one is refused."""
     tenant_weights: Mapping[str, int] = field(default_factory=dict)
     """Tenant to the answers it starts in its turn, where it is not 1."""
+    concurrency_threshold: int = 0
+    """A worker with so many more answers to make than another gets no request for its prompt; 0
+    where prompts do not choose a worker."""
     request_timeout: int = 240
     """Seconds a request may run."""
     drain_seconds: int = 30

@@ -149,6 +149,9 @@ class Delta(msgspec.Struct, array_like=True):
     ids: bytes = b""
     """The ids of these tokens (`token_ids.pack`), from an engine that can resume from them;
     the stub keeps them."""
+    num_cached_tokens: int | None = None
+    """Of the prompt, those found in the prefix cache; with the first delta, where the engine
+    tells."""
 
     @property
     def is_last(self) -> bool:
@@ -172,6 +175,8 @@ class Delta(msgspec.Struct, array_like=True):
         self.cumulative_logprob = later.cumulative_logprob
         self.decode_seconds = later.decode_seconds
         self.ids += later.ids
+        if self.num_cached_tokens is None:
+            self.num_cached_tokens = later.num_cached_tokens
 
 
 class HttpChunk(msgspec.Struct, array_like=True):
@@ -192,6 +197,8 @@ class HttpChunk(msgspec.Struct, array_like=True):
     ids: bytes = b""
     """The ids of what was generated for it (`token_ids.pack`), from an engine that can resume from
     them; the stub keeps them."""
+    num_cached_tokens: int | None = None
+    """See `Delta`."""
 
     @property
     def memory(self) -> int:
@@ -205,6 +212,8 @@ class HttpChunk(msgspec.Struct, array_like=True):
         self.num_tokens += later.num_tokens
         self.num_prompt_tokens = later.num_prompt_tokens
         self.ids += later.ids
+        if self.num_cached_tokens is None:
+            self.num_cached_tokens = later.num_cached_tokens
 
 
 def reports_error(events: bytes) -> bool:
@@ -249,6 +258,7 @@ def joined(chunks: Sequence[Chunk]) -> Chunk:
             headers=first.headers,
             num_tokens=num_tokens,
             ids=ids,
+            num_cached_tokens=first.num_cached_tokens,
         )
     deltas = cast("Sequence[Delta]", chunks)
     return replace(
@@ -258,4 +268,5 @@ def joined(chunks: Sequence[Chunk]) -> Chunk:
         tokens=tuple(chain.from_iterable(each.tokens for each in deltas)),
         prompt_tokens=tuple(chain.from_iterable(each.prompt_tokens for each in deltas)),
         ids=ids,
+        num_cached_tokens=first.num_cached_tokens,
     )

@@ -68,6 +68,16 @@ class Outline(NamedTuple):
             return None
         return self.long[int(value[len(self.mark) :])]
 
+    def whole(self, text: bytes, data: bytes) -> bytes:
+        """Return a part of the outline with its long strings, which `data` has."""
+        first, *rest = text.split(b'"%b' % self.mark.encode())
+        pieces = [first]
+        for part in rest:
+            number, _, after = part.partition(b'"')
+            long = self.long[int(number)]
+            pieces += (data[long.start - 1 : long.end + 1], after)
+        return b"".join(pieces)
+
     def whole_size(self, text: bytes) -> int:
         """Return the bytes of a part of the outline, with its long strings."""
         _, *marks = text.split(b'"%b' % self.mark.encode())

@@ -19,9 +19,9 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUDGETS: Final = {
-    "lmi_backend": 2_925,
+    "lmi_backend": 2_950,
     "lmi_backend/cli": 4_075,
-    "lmi_backend/clients": 5_675,
+    "lmi_backend/clients": 5_750,
     "lmi_backend/deploy": 775,
     "lmi_backend/endpoint": 1_775,
     "lmi_backend/engines": 4_275,
@@ -35,12 +35,12 @@ BUDGETS: Final = {
     "lmi_backend/pool": 3_000,
     "lmi_backend/repository": 1_250,
     "lmi_backend/resume": 450,
-    "lmi_backend/serving": 2_950,
+    "lmi_backend/serving": 3_350,
     "lmi_backend/sizing": 3_450,
     "lmi_backend/supervisor": 3_125,
     "lmi_backend/triton": 1_625,
     "lmi_backend/worker": 3_150,
-    "tests": 78_400,
+    "tests": 79_175,
     "tools": 9_150,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

@@ -90,6 +90,8 @@ def _translated() -> Iterator[tuple[str, str]]:
     yield f"{begun} of the last message, an assistant's", "`continue_final_message`"
     for name, meaning in unserved.MENDED.items():
         yield f"`{name}` of a message", meaning
+    hints = coded((*unserved.HINTS, *sagemaker.HINTS))
+    yield hints, "chooses among several workers ([scheduling](scheduling.md))"
 
 
 def _refused() -> Iterator[tuple[str, str]]:

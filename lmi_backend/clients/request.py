@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,7 +28,7 @@ from lmi_backend.clients.lmi_reading import (
 )
 from lmi_backend.clients.openai import CHATS, COMPLETIONS, EMBEDDINGS
 from lmi_backend.clients.parameters import FIELDS, TRTLLM_ONLY, read_json, scalars
-from lmi_backend.clients.registry import COUNTED, PATHS, path_at
+from lmi_backend.clients.registry import COUNTED, PATHS, RESUMED, path_at
 from lmi_backend.clients.sagemaker import check_extras
 from lmi_backend.clients.spec import AdapterChange, Cancel, ParsedRequest
 from lmi_backend.clients.trtllm import (
@@ -43,7 +43,7 @@ from lmi_backend.engine_config import Context
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, HttpRequest
 from lmi_backend.names import NAME_BYTES, PATH_BYTES, check_headers, check_name
-from lmi_backend.outline import LARGE, at_once, outline
+from lmi_backend.outline import LARGE, Outline, at_once, outline
 from lmi_backend.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
@@ -86,12 +86,59 @@ def with_trace(
     return tuple(msgspec.structs.replace(each, trace_headers=trace) for each in work)
 
 
-class _Body(msgspec.Struct):
-    """What decides it, as bodies have it; a body may have more, or be wrong."""
+_NULL: Final = msgspec.Raw(b"null")
+_NONE: Final = msgspec.Raw(b"")
+
+
+class Wanted(NamedTuple):
+    """What decides it."""
+
+    width: int = 1
+    """Answers: `n` to each of its prompts."""
+    session: str = ""
+    """That its client names; the requests of one have much in common."""
+    prompt: Iterator[bytes | msgspec.Raw] = iter(())
+    """Pieces of JSON, in the order in which templates write them."""
+
+
+class _Counts(msgspec.Struct):
+    """What decides the width, as bodies have it; a body may have more, or be wrong."""
 
     n: int | None = None
-    prompt: msgspec.Raw = msgspec.Raw(b"null")
-    prompt_embeds: msgspec.Raw = msgspec.Raw(b"null")
+    prompt: msgspec.Raw = _NULL
+    prompt_embeds: msgspec.Raw = _NULL
+
+
+class _Body(_Counts):
+    """What decides the rest, too."""
+
+    prompt_cache_key: msgspec.Raw = _NULL
+    messages: msgspec.Raw = _NONE
+    input: msgspec.Raw = _NONE
+    model: msgspec.Raw = _NONE
+    cache_salt: msgspec.Raw = _NONE
+    chat_template: msgspec.Raw = _NONE
+    chat_template_kwargs: msgspec.Raw = _NONE
+    reasoning_effort: msgspec.Raw = _NONE
+    tools: msgspec.Raw = _NONE
+    documents: msgspec.Raw = _NONE
+    system: msgspec.Raw = _NONE
+    instructions: msgspec.Raw = _NONE
+
+    def pieces(self) -> Iterator[bytes | msgspec.Raw]:
+        """Yield what prompts begin with, or differ by, and then the messages."""
+        yield b"".join(
+            (
+                self.model, self.cache_salt, self.chat_template, self.chat_template_kwargs,
+                self.reasoning_effort, self.tools, self.documents, self.system, self.instructions,
+            )
+        )  # fmt: skip
+        items = next((each for each in (self.messages, self.input) if each != _NONE), self.prompt)
+        view = memoryview(items)
+        if items is not self.prompt and len(view) <= LARGE and view[0] == ord("["):
+            yield from _LIST.decode(items)
+        else:
+            yield items
 
 
 class _Named(msgspec.Struct):
@@ -99,18 +146,19 @@ class _Named(msgspec.Struct):
 
 
 _NAME: Final = msgspec.json.Decoder(_Named)
+_COUNTS: Final = msgspec.json.Decoder(_Counts, strict=False)
 _BODY: Final = msgspec.json.Decoder(_Body, strict=False)
 MANY: Final = 4096
 """Prompts of one large body that are counted."""
 _LISTED: Final = re.compile(rb"""\s*\[\s*["[]""")
-_NULL: Final = re.compile(rb"\s*null\s*")
+_IS_NULL: Final = re.compile(rb"\s*null\s*").fullmatch
 _ITEMS: Final = [(f"item{number}", msgspec.Raw, msgspec.Raw()) for number in range(MANY + 1)]
 _FIRST: Final = msgspec.json.Decoder(msgspec.defstruct("_First", _ITEMS, array_like=True))
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def answers_wanted(request: HttpRequest) -> int:
-    """Return how many answers a body wants: `n` to each of its prompts.
+def wanted(request: HttpRequest, *, reads_prompt: bool = False) -> Wanted:
+    """Return what a body wants.
 
     A body that cannot be read counts as one answer: the engine refuses it. So does a body of more
     than `MANY` prompts, for prompts beyond that number are not counted.
@@ -118,33 +166,45 @@ def answers_wanted(request: HttpRequest) -> int:
     Raises:
         RequestError: it is large, and would have to be read by slower means.
     """
-    if request.path not in COUNTED:
-        return 1
+    counts = request.path in COUNTED
+    if not counts and not (reads_prompt and request.path in RESUMED):
+        return Wanted()
     try:
-        body = _read_counted(_outlined(request.body))
-        prompts = _prompts(body.prompt) + _prompts(body.prompt_embeds)
+        outlined = _outlined(request.body)
+        body = _read_counted(outlined.text, _BODY if reads_prompt else _COUNTS)
+        prompts = _prompts(body.prompt) + _prompts(body.prompt_embeds) if counts else 0
+    except RequestError:
+        if counts:
+            raise
+        return Wanted()
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        return 1
-    return max(body.n or 1, 1) * max(prompts, 1)
+        return Wanted()
+    width = max(body.n or 1, 1) * max(prompts, 1) if counts else 1
+    if not isinstance(body, _Body):
+        return Wanted(width)
+    key, pieces = body.prompt_cache_key, body.pieces()
+    if outlined.long:
+        pieces = (outlined.whole(bytes(piece), request.body) for piece in pieces)
+    return Wanted(width, "" if key == _NULL else bytes(key).decode("utf-8", "replace"), pieces)
 
 
 def model_named(request: HttpRequest) -> str | None:
     """Return the model that a body names; None if it cannot be read."""
     try:
-        return _NAME.decode(_outlined(request.body)).model or ""
+        return _NAME.decode(_outlined(request.body).text).model or ""
     except (ValueError, RecursionError):
         return None
 
 
-def _outlined(body: bytes) -> bytes:
+def _outlined(body: bytes) -> Outline:
     """Return a body without its long strings, if it is large: other threads run meanwhile."""
-    return body if len(body) <= LARGE else at_once(outline(body)).text
+    return at_once(outline(body)) if len(body) > LARGE else Outline(body, "", [])
 
 
-def _read_counted(body: bytes) -> _Body:
+def _read_counted(body: bytes, decoder: msgspec.json.Decoder[Any]) -> _Counts:
     """Return a body; raise something where there is none."""
     try:
-        return _BODY.decode(body)
+        counts: _Counts = decoder.decode(body)
     except UNREADABLE:
         if len(body) > LARGE:
             problem = f"of {len(body)} bytes without long texts is no JSON by RFC 8259"
@@ -153,7 +213,8 @@ def _read_counted(body: bytes) -> _Body:
         # Engines read NaN, and numbers beyond 64 bits.
         read: Any = json.loads(body)
         prompt, embeds = (_raw(read.get(name)) for name in ("prompt", "prompt_embeds"))
-        return _Body(int(read.get("n") or 1), prompt, embeds)
+        counts = _Counts(int(read.get("n") or 1), prompt, embeds)
+    return counts
 
 
 def _raw(value: object) -> msgspec.Raw:
@@ -165,7 +226,7 @@ def _prompts(raw: msgspec.Raw) -> int:
     # A view: a prompt may have many megabytes.
     text = memoryview(raw)
     if _LISTED.match(text) is None:
-        return int(_NULL.fullmatch(text) is None)
+        return int(_IS_NULL(text) is None)
     if len(text) <= LARGE:
         return len(_LIST.decode(text))
     # Of an item beyond these nothing is made: there may be millions.
@@ -185,6 +246,10 @@ ADAPTER: Final = "x-amzn-sagemaker-adapter-identifier"
 """The header by which SageMaker's clients choose a LoRA adapter."""
 TENANT_HEADERS: Final = ("x-gateway-inference-fairness-id", "x-tenant-id")
 """The first one there counts; it is what Kubernetes' inference gateways call it."""
+SESSION_HEADERS: Final = (
+    "x-amzn-sagemaker-session-id", "x-amzn-sagemaker-prefix-aware-id", "x-session-id"
+)  # fmt: skip
+"""Headers that name what requests have in common; the first one there counts."""
 
 
 def read_body(inputs: Mapping[str, list[Any]], context: Context) -> ParsedRequest:
@@ -231,9 +296,17 @@ def pass_on(data: bytes, headers: dict[str, str]) -> ParsedRequest:
 
 def _of_sender(headers: dict[str, str], read: Callable[[], ParsedRequest]) -> ParsedRequest:
     try:
-        return of_tenant(read(), headers, *TENANT_HEADERS)
+        parsed = of_tenant(read(), headers, *TENANT_HEADERS)
     except RequestError as error:
         raise as_lmi(error) from error
+    return replace(parsed, session=session_of(headers))
+
+
+def session_of(headers: Mapping[str, str]) -> str:
+    """Return the session that a request's headers name; empty if they name none."""
+    if headers.keys().isdisjoint(SESSION_HEADERS):
+        return ""
+    return next(headers[name] for name in SESSION_HEADERS if name in headers)
 
 
 def of_tenant(parsed: ParsedRequest, named: Mapping[str, object], *names: str) -> ParsedRequest:

@@ -50,11 +50,11 @@ _EXPLANATIONS: Final = "x-amzn-sagemaker-enable-explanations"
 HARMLESS: Final[Mapping[str, str]] = {
     "CustomAttributes": "labels of the client's own",
     "InferenceId": "names the exchange in what is captured of it",
-    "PrefixAwareId": "chooses among instances by what they have in their caches",
-    "SessionId": "there are no sessions; `NEW_SESSION` is refused, but for handlers of your own",
     "TargetVariant": "there is one variant",
 }
 """Members of InvokeEndpoint without an effect, and why the answer is still the right one."""
+HINTS: Final = ("PrefixAwareId", "SessionId")
+"""Members that choose among several workers."""
 
 
 def target_of(headers: Mapping[str, str]) -> str:

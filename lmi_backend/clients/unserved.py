@@ -125,7 +125,6 @@ HARMLESS: Final[Mapping[str, str]] = {
     "image": "options of a tool that is refused",
     "metadata": "labels of the client's own",
     "prediction": "a hint for speed",
-    "prompt_cache_key": "prefixes are cached without it",
     "prompt_cache_options": "prefixes are cached without it",
     "prompt_cache_retention": "prefixes are cached without it",
     "safety_identifier": "names the client's user",
@@ -139,6 +138,8 @@ HARMLESS: Final[Mapping[str, str]] = {
 }
 """Members that OpenAI's and Anthropic's own libraries may send and vLLM's server ignores, and why
 the answer is still the right one."""
+HINTS: Final = ("prompt_cache_key",)
+"""Members that choose among several workers, and that vLLM's server ignores."""
 
 
 OFFERED: Final = (

@@ -76,7 +76,7 @@ class SharedWorkers:
         guarded_thread("lmi-alias", partial(self._run, listener)).start()
         return Capabilities("shared", "", 0)
 
-    def claim(self, width: int, only: int | None = None) -> tuple[int, SharedWorkers]:
+    def claim(self, width: int, choose: object) -> tuple[int, SharedWorkers]:
         self.check()
         return 0, self
 

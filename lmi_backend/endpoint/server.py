@@ -182,7 +182,10 @@ class Endpoint:
 
     def _submit(self, work: msg.Work, order: msg.Submit | msg.SubmitHttp, sink: ClientSink) -> None:
         sink.request_id = order.name
-        self._try(sink, lambda: self._service.submit(work, sink, tenant=order.tenant))
+        self._try(
+            sink,
+            lambda: self._service.submit(work, sink, tenant=order.tenant, session=order.session),
+        )
 
     def _try(self, sink: ClientSink, start: Callable[[], None]) -> None:
         try:

@@ -331,7 +331,12 @@ class ModelConnection(asyncio.Protocol):
         return len(self._answers)
 
     def submit(
-        self, work: msg.Work, tenant: str, buffering: Buffering | None = None, name: str = ""
+        self,
+        work: msg.Work,
+        tenant: str,
+        buffering: Buffering | None = None,
+        name: str = "",
+        session: str = "",
     ) -> Answer:
         """Send a request, whose answer may be buffered, and which logs call by its name.
 
@@ -342,13 +347,16 @@ class ModelConnection(asyncio.Protocol):
         """
         if isinstance(work, HttpRequest):
             return self._start(
-                lambda number: msg.SubmitHttp(number, work, tenant, buffering, name), tenant
+                lambda number: msg.SubmitHttp(number, work, tenant, buffering, name, session),
+                tenant,
             )
         for request in work:
             if request.sampling.truncate_prompt_tokens is None and isinstance(request.prompt, str):
                 bounds = self.model.max_model_len, self.model.longest_token
                 check_characters(len(request.prompt), *bounds, field="prompt")
-        return self._start(lambda number: msg.Submit(number, work, tenant, buffering, name), tenant)
+        return self._start(
+            lambda number: msg.Submit(number, work, tenant, buffering, name, session), tenant
+        )
 
     def rejoin(self, order: Buffering, work: msg.Work | None = None, tenant: str = "") -> Answer:
         """Request all of an answer that is buffered; raises like `submit`."""

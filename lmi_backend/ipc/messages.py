@@ -23,7 +23,7 @@ from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
 from lmi_backend.token_ids import ID_BYTES
 
-PROTOCOL: Final = 21
+PROTOCOL: Final = 22
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -80,6 +80,8 @@ class Submit(_Message, frozen=True):
     """Whose turn it takes, for a model whose workers are shared; workers do not look at it."""
     buffering: Buffering | None = None
     name: str = ""
+    session: str = ""
+    """That its client names; workers do not look at it either."""
 
 
 class SubmitHttp(_Message, frozen=True):
@@ -90,6 +92,7 @@ class SubmitHttp(_Message, frozen=True):
     tenant: str = ""
     buffering: Buffering | None = None
     name: str = ""
+    session: str = ""
 
 
 class SetAdapter(_Message, frozen=True):

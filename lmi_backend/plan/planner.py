@@ -139,7 +139,7 @@ def _make(
         launch=launch,
         parallel=parallel,
         memory=degrees.memory,
-        limits=_limits(options, max_running),
+        limits=_limits(options, max_running, parallel.workers, report),
         scaling=scaling(options, hardware, parallel.workers, report),
         log_requests=options[opt.LOG_REQUESTS],
         notes=tuple(report.notes),
@@ -167,7 +167,7 @@ def _handler_plan(
     degrees = Degrees(degree, 1)
     parallel = make_parallel(options, environment, hardware, degrees, degree, report)
     devices = cut_devices(options, hardware, degree, report, visible)
-    limits = _limits(options, _max_running(options, report))
+    limits = _limits(options, _max_running(options, report), len(devices), report)
     return EnginePlan(
         engine=CUSTOM,
         config=engine_config(options, sources, {}, {}, report),
@@ -182,12 +182,25 @@ def _handler_plan(
     )
 
 
-def _limits(options: LmiOptions, max_running: int) -> RequestLimits:
-    timeout = options[opt.MIGRATION_TIMEOUT]
+def _limits(
+    options: LmiOptions, max_running: int, workers: int, report: Explanation
+) -> RequestLimits:
+    timeout, threshold = options[opt.MIGRATION_TIMEOUT], options[srv.CONCURRENCY_THRESHOLD]
+    named = srv.CONCURRENCY_THRESHOLD.name
+    if workers == 1:
+        threshold = 0
+        if options.is_set(srv.CONCURRENCY_THRESHOLD):
+            report.ignore(named, "there is one worker")
+    elif threshold:
+        report.reasons.append(
+            "requests go to the worker that has their prompt cached, if it has little more to do: "
+            f"fewer than {threshold} answers more than another ({named})"
+        )
     return RequestLimits(
         max_running=max_running,
         queue_size=options[srv.JOB_QUEUE_SIZE],
         tenant_weights=options[srv.TENANT_WEIGHTS],
+        concurrency_threshold=threshold,
         request_timeout=options[opt.PREDICT_TIMEOUT],
         drain_seconds=options[srv.SHUTDOWN_TIMEOUT],
         max_message_size=options[opt.MAX_OUTPUT_SIZE],

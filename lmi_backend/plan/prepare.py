@@ -192,7 +192,7 @@ class _FactsFinder:
             if model.startswith(S3):
                 return _s3_facts(model, self.environment, self.reach, self.overrides)
             folder = Path(model)
-            if not folder.is_dir():
+            if not os.path.isdir(folder):  # A name may be too long for a path.
                 if folder.is_absolute():
                     return _Found(None, f"{model} is not here")
                 if self.environment.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):

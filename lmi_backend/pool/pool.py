@@ -24,13 +24,13 @@ from lmi_backend.pool.launcher import launch
 from lmi_backend.pool.load_failure import first_line
 from lmi_backend.pool.reader import Reader
 from lmi_backend.pool.scaling import Scaler
-from lmi_backend.pool.slot import Slot, SlotState, health_of, least_busy, slots_of
+from lmi_backend.pool.slot import Slot, SlotState, health_of, slots_of
 from lmi_backend.pool.spares import Spares
 from lmi_backend.pool.survivors import Survivors
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.plan import EnginePlan
@@ -98,17 +98,22 @@ class Pool:
             raise UnavailableError("the pool was closed while it started")
         return first.capabilities
 
-    def claim(self, width: int = 1, only: int | None = None) -> tuple[int, Worker]:
-        """Choose the worker with the least to do, or `only` one, and give it `width` more answers.
+    def claim(
+        self, width: int, choose: Callable[[Sequence[Slot]], Slot | None]
+    ) -> tuple[int, Worker]:
+        """Have a worker chosen, and give it `width` more answers.
 
         Returns its index and itself; the caller sends it the request, and calls `done` at the end.
+
+        Args:
+            choose: returns one of some slots, whose workers take requests; None if none will do.
 
         Raises:
             UnavailableError: no worker is ready.
         """
         with self._lock:
-            slot = least_busy(self._slots) if only is None else self._slots[only]
-            if slot is None or slot.worker is None or not slot.worker.takes_requests:
+            slot = choose([slot for slot in self._slots if slot.takes_requests])
+            if slot is None or slot.worker is None:
                 raise UnavailableError("; ".join(str(it) for it in self._slots if it.is_wanted))
             slot.outstanding += width
             slot.assigned += width
@@ -143,7 +148,7 @@ class Pool:
 
     def ready_in(self) -> float:
         """Return the seconds in which a worker is expected to be ready: 0 where one is."""
-        if least_busy(self._slots) is not None:
+        if any(slot.takes_requests for slot in self._slots):
             return 0.0
         wanted = [slot for slot in self._slots if slot.is_wanted]
         if self._closing.is_set() or all(slot.state is SlotState.ABANDONED for slot in wanted):

@@ -87,6 +87,19 @@ class Slot:
         return self.state is SlotState.READY and self.worker is not None
 
     @property
+    def takes_requests(self) -> bool:
+        """Whether its worker can be sent requests."""
+        # Read once: it may be lost meanwhile.
+        worker = self.worker
+        return self.is_open and worker is not None and worker.takes_requests
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether its worker has not read all that it was sent: it may hang."""
+        worker = self.worker
+        return worker is not None and worker.unsent_bytes > 0
+
+    @property
     def is_read(self) -> bool:
         """Whether its thread runs; that of a worker that was stopped may for a moment."""
         return self.reader is not None and self.reader.is_alive()
@@ -202,26 +215,6 @@ def slots_of(plan: EnginePlan, model: str) -> list[Slot]:
     return [
         Slot(index, f"{model}/{index}", extra[index], states[extra[index]]) for index in indices
     ]
-
-
-def least_busy(slots: Sequence[Slot]) -> Slot | None:
-    """Return the slot of the worker with the least to do; None where none is ready.
-
-    One that is behind with reading comes last: it may hang. Of two with as much to do, it is the
-    one that runs always, and then the one that has had less: also a client that sends one after the
-    other uses all of those.
-    """
-    # Read once: a worker may be lost meanwhile.
-    ready = [(slot, worker) for slot in slots if slot.is_open and (worker := slot.worker)]
-    order = [
-        (
-            (worker.unsent_bytes > 0, slot.outstanding, slot.is_extra, slot.assigned, slot.index),
-            slot,
-        )
-        for slot, worker in ready
-        if worker.takes_requests
-    ]
-    return min(order, default=(None, None))[1]
 
 
 def health_of(slots: Sequence[Slot]) -> Health:

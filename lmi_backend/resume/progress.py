@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 from msgspec.structs import replace
 
 from lmi_backend.clients.lmi import INVOCATIONS
-from lmi_backend.clients.request import answers_wanted, model_named
+from lmi_backend.clients.request import model_named, wanted
 from lmi_backend.clients.responses import PATH as RESPONSES
 from lmi_backend.clients.responses import EventNames
 from lmi_backend.errors import RequestError
@@ -166,7 +166,7 @@ class Progress:
             return self._width
         if isinstance(self._message, msg.SubmitHttp):
             with contextlib.suppress(RequestError):
-                return answers_wanted(self._message.request)
+                return wanted(self._message.request).width
             return 0
         return sum(request.n for request in self._message.requests)
 

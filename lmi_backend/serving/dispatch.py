@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.errors import (
@@ -15,6 +16,7 @@ from lmi_backend.errors import (
 )
 from lmi_backend.resume.resumption import Resumption
 from lmi_backend.serving.admission import DISPLACED, Admission
+from lmi_backend.serving.choice import Choice
 from lmi_backend.serving.faults import fault_of
 from lmi_backend.threads import QueueThreads
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable
 
+    from lmi_backend.generation import Chunk
     from lmi_backend.resume.progress import Progress
     from lmi_backend.serving.limits import Limits
     from lmi_backend.serving.request_state import RequestState
@@ -53,8 +56,10 @@ class Dispatch:
     ) -> None:
         self._workers, self._lock, self._fail, self._renew = workers, lock, fail, renew
         self._admission = Admission(limits)
+        requests = limits.requests
+        self.choice = Choice(requests.concurrency_threshold, requests.max_running)
         self.resumption: Resumption[RequestState] = Resumption(
-            "a worker", limits.requests.migration_timeout, limits.requests.migration_limit
+            "a worker", requests.migration_timeout, requests.migration_limit
         )
         # Not with the lock held: a large frame takes a while to hand to the socket.
         self.released = QueueThreads[Any](lambda item: self.send(*item), "lmi-start")
@@ -185,7 +190,7 @@ class Dispatch:
         if progress is None or not progress.can_continue or not wait_until:
             return False
         if state.worker is not None:
-            self._workers.done(state.worker, state.width)
+            self._leave(state.worker, state)
             self._admission.left(state)
         state.worker, state.death, state.loss = None, None, error
         if state.span is not None:
@@ -201,8 +206,9 @@ class Dispatch:
         if not self.resumption.quarantine(state):
             self._admission.enqueue(state)
 
-    def acknowledged(self, state: RequestState) -> None:
+    def acknowledged(self, state: RequestState, chunk: Chunk | None) -> None:
         """Note that a worker has brought the first of a request's answer."""
+        self.choice.begun(state, chunk)
         if self.resumption.release(state):
             self.release()
 
@@ -238,7 +244,7 @@ class Dispatch:
         """Choose another worker; None where there is none."""
         before = state.worker
         try:
-            state.worker, worker = self._workers.claim(state.width, state.only)
+            state.worker, worker = self._choose(state)
         except UnavailableError:
             return None
         state.death = None
@@ -259,7 +265,7 @@ class Dispatch:
     def ended(self, state: RequestState) -> None:
         """Free the capacity of a finished request, so that others start."""
         if state.worker is not None:
-            self._workers.done(state.worker, state.width)
+            self._leave(state.worker, state)
             self._admission.ended(state)
         self.resumption.release(state)
         self.release()
@@ -298,8 +304,15 @@ class Dispatch:
 
     def _claim(self, state: RequestState) -> SendsFrames:
         """Choose a worker, whose death finds the state from here on."""
-        state.worker, worker = self._workers.claim(state.width, state.only)
+        state.worker, worker = self._choose(state)
         self._admission.started(state)
         if state.span is not None:
             state.span.event("resumed" if state.loss else "started", worker=worker.name)
         return worker
+
+    def _choose(self, state: RequestState) -> tuple[int, SendsFrames]:
+        return self._workers.claim(state.width, partial(self.choice.choose, state))
+
+    def _leave(self, worker: int, state: RequestState) -> None:
+        self._workers.done(worker, state.width)
+        self.choice.begun(state)

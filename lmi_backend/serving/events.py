@@ -33,7 +33,8 @@ class Incoming:
 
     Args:
         states: the service's, by request id.
-        acknowledged: called with a request when its worker's first message about it arrives.
+        acknowledged: called with a request when its worker's first message about it arrives, and
+            with the chunk in it, if it has a message of its own.
         fail: called in an except block with the request that could not accept a message.
         set_error: fails a request with an error.
         note_sent: called with what was sent, and with the request's outcome or nothing.
@@ -43,7 +44,7 @@ class Incoming:
         self,
         states: dict[int, RequestState],
         stats: RequestStats,
-        acknowledged: Callable[[RequestState], None],
+        acknowledged: Callable[[RequestState, Chunk | None], None],
         fail: Callable[[RequestState], None],
         set_error: Callable[[RequestState, LmiError], None],
         note_sent: Callable[[RequestState, list[Chunk], str], None],
@@ -91,8 +92,9 @@ class Incoming:
         if isinstance(message, msg.Failure):
             self._set_error(state, error_of(message))
             return None
-        if state.progress is not None and state.progress.add(message.chunk):
-            self._acknowledged(state)
+        is_first = state.progress is not None and state.progress.add(message.chunk)
+        if is_first or state.placement is not None:
+            self._acknowledged(state, message.chunk)
         if (direct := state.direct) is not None and not state.is_scheduled:
             chunks = state.pass_on(message.chunk)
             is_last = state.is_complete
@@ -121,7 +123,7 @@ class Incoming:
                 continue
             try:
                 if state.progress is not None and state.progress.pass_event(data, ids):
-                    self._acknowledged(state)
+                    self._acknowledged(state, None)
                 own = passed[sink.client]
                 own.ids.append(sink.number)
                 own.data.append(data)

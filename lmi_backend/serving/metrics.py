@@ -65,6 +65,18 @@ FAMILIES: Final = {
         COUNTER,
         "Requests that waited for a worker, to begin or to resume, and none was ready in time",
     ),
+    "lmi_prefix_hits_total": (
+        COUNTER,
+        "Requests sent to the worker that had most of their prompt in its prefix cache",
+    ),
+    "lmi_prefix_lost_total": (
+        COUNTER,
+        "Such requests of whose prompt the cache had much less than was expected",
+    ),
+    "lmi_prefix_moves_total": (
+        COUNTER,
+        "Requests sent to another worker, because that one had more to do",
+    ),
     "lmi_worker_ready": (GAUGE, "Whether a worker takes requests, 0 or 1"),
     "lmi_worker_wanted": (
         GAUGE,
@@ -137,6 +149,9 @@ def gauges_and_counters(model: str, now: StatsSnapshot) -> Series:
         ("lmi_migrations_total", own): now.moved,
         ("lmi_requests_held_total", own): now.held,
         ("lmi_requests_given_up_total", own): now.given_up,
+        ("lmi_prefix_hits_total", own): now.prefix_hits,
+        ("lmi_prefix_lost_total", own): now.prefix_lost,
+        ("lmi_prefix_moves_total", own): now.prefix_moves,
     }
     for outcome, count in now.ended.items():
         series["lmi_requests_total", (*own, ("outcome", outcome))] = count

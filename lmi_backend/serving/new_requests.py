@@ -6,16 +6,19 @@ batcher looks at the next request only every 0.5 s (dynamic_batch_scheduler.cc, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from array import array
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from zlib import crc32
 
 import msgspec
 
 from lmi_backend.clients.registry import WORK, is_at_once
-from lmi_backend.clients.request import answers_wanted
+from lmi_backend.clients.request import wanted
 from lmi_backend.errors import RequestError
-from lmi_backend.generation import HttpRequest
+from lmi_backend.generation import GenerateRequest, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.serving.admission import tenant_key
+from lmi_backend.serving.prefixes import Prompt, prompt_of
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.tokenization import TOKEN_PATHS
 
@@ -30,26 +33,63 @@ Command = msg.SetAdapter | msg.Manage | msg.SubmitHttp
 """What a worker is told to do that is no request for an answer."""
 
 
+class Sender(NamedTuple):
+    """Who sends a request, as its client or its gateway says."""
+
+    tenant: str = ""
+    session: str = ""
+    """Requests of one session have much in common."""
+
+
 def new_request(
-    request_id: int, work: msg.Work, sink: Sink, deadline: float, tenant: str
+    request_id: int,
+    work: msg.Work,
+    sink: Sink,
+    deadline: float,
+    sender: Sender,
+    *,
+    reads_prompt: bool,
 ) -> tuple[RequestState, msg.Submit | msg.SubmitHttp]:
     """Return the state of a request, and the message that sends it to a worker.
+
+    Args:
+        reads_prompt: whether a worker is chosen by the prompt.
 
     Raises:
         RequestError: the request is nested too deeply, or is large and cannot be read.
     """
-    tenant = tenant_key(tenant)
+    tenant, name = tenant_key(sender.tenant), sink.request_id
     if isinstance(work, HttpRequest):
-        width = answers_wanted(work)
+        width, session, pieces = wanted(work, reads_prompt=reads_prompt)
         state = RequestState(request_id, sink, width=width, n=1, deadline=deadline, last_chunks=1)
         state.tenant = tenant
-        return state, msg.SubmitHttp(request_id, work, tenant, name=sink.request_id)
+        if reads_prompt:
+            state.prompt = prompt_of(pieces, len(work.body), sender.session or session)
+        return state, msg.SubmitHttp(request_id, work, tenant, name=name, session=sender.session)
     for request in work:
         _check_depth(request.sampling.extra, "the request")
     n = work[0].n
     state = RequestState(request_id, sink, width=len(work) * n, n=n, deadline=deadline)
     state.tenant, state.priority = tenant, work[0].priority
-    return state, msg.Submit(request_id, work, tenant, name=sink.request_id)
+    if reads_prompt:
+        state.prompt = _prompt(work, sender.session)
+    return state, msg.Submit(request_id, work, tenant, name=name, session=sender.session)
+
+
+def _prompt(work: tuple[GenerateRequest, ...], session: str) -> Prompt:
+    """Return the first prompt of a request; the others begin like it, or run next to it."""
+    first = work[0]
+    salt = crc32(f"{first.adapter} {first.sampling.extra.get('cache_salt')}".encode())
+    for image in first.images:
+        salt = crc32(image, salt)
+    size = sum(len(each.prompt) for each in work)
+    if isinstance(first.prompt, str):
+        return prompt_of((first.prompt.encode("utf-8", "replace"),), size, session, salt)
+    try:
+        ids = array("i", first.prompt)
+    except (OverflowError, TypeError):
+        ids = array("i")
+    return prompt_of((ids.tobytes(),), size * ids.itemsize, session, salt)
 
 
 def new_command(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lmi_backend.ipc import messages as msg
     from lmi_backend.ipc.frames import Frame
     from lmi_backend.resume.progress import Progress
+    from lmi_backend.serving.prefixes import PlacedPrompt, Prompt
     from lmi_backend.serving.spans import RequestSpan
 
 
@@ -116,8 +117,10 @@ class RequestState:
         "num_sent",
         "num_tokens",
         "only",
+        "placement",
         "priority",
         "progress",
+        "prompt",
         "sent_at",
         "sink",
         "size",
@@ -146,6 +149,10 @@ class RequestState:
         """The one worker that it is for; None for any."""
         self.worker: int | None = None
         """Index of the worker that has the request; None while it waits for its turn."""
+        self.prompt: Prompt | None = None
+        """By which a worker is chosen; None where the one with the least to do is."""
+        self.placement: PlacedPrompt | None = None
+        """What was expected of its worker, until that has begun to answer."""
         self.tenant, self.priority = "", 0
         self.is_queued = False
         self.frame: Frame = ()

@@ -36,7 +36,7 @@ from lmi_backend.serving.events import Incoming
 from lmi_backend.serving.every_worker import send_to_all
 from lmi_backend.serving.faults import fault_of
 from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.new_requests import Command, may_wait, new_command, new_request
+from lmi_backend.serving.new_requests import Command, Sender, may_wait, new_command, new_request
 from lmi_backend.serving.request_state import DirectClient, DirectSink, RequestState, Sink
 from lmi_backend.serving.senders import Senders
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
@@ -91,12 +91,18 @@ class Service:
         self._dispatch.released.step()
 
     def submit(
-        self, work: msg.Work, sink: Sink, seconds: float = math.inf, tenant: str = ""
+        self,
+        work: msg.Work,
+        sink: Sink,
+        seconds: float = math.inf,
+        tenant: str = "",
+        session: str = "",
     ) -> None:
         """Accept a request; its answer, or its error, goes to the sink from another thread.
 
         The request may wait and run for `seconds`, or for the model's own limit if that is less.
-        Tenants whose requests wait take turns. Never blocks.
+        Tenants whose requests wait take turns. Requests of one session go to one worker, unless
+        it has clearly more to do than another. Never blocks.
 
         Raises:
             UnavailableError: the queue is full, no worker is ready, or the server is stopping; the
@@ -108,13 +114,20 @@ class Service:
         elif work.path in RESETS:
             send = partial(self._command, msg.SubmitHttp(0, work))
             send_to_all(self._workers.stats(), sink, send)
+            with self._lock:
+                self._dispatch.choice.forget()
             return
         span = None
         if self._tracer is not None:
             work, span = self._tracer.begin(work, sink.request_id)
         try:
             state, message = new_request(
-                next(self._ids), work, sink, self._deadline(seconds), tenant
+                next(self._ids),
+                work,
+                sink,
+                self._deadline(seconds),
+                Sender(tenant, session),
+                reads_prompt=self._limits.requests.concurrency_threshold > 0,
             )
             state.span = span
             self._start(state, message)
@@ -210,7 +223,8 @@ class Service:
     def snapshot(self) -> StatsSnapshot:
         with self._lock:
             num_open, queue, workers = len(self._states), self._dispatch, self._workers.stats()
-            return self._stats.snapshot(num_open, workers, queue.num_waiting, queue.resumption)
+            waiting, resumption = queue.num_waiting, queue.resumption
+            return self._stats.snapshot(num_open, workers, waiting, resumption, queue.choice)
 
     def close(self) -> None:
         """Stop the workers. Triton calls this when no request is left; any that is, is dropped."""

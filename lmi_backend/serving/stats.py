@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Chunk
     from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.resume.resumption import Resumption
+    from lmi_backend.serving.choice import Choice
     from lmi_backend.serving.request_state import RequestState
 
 _log = logging.getLogger(__name__)
@@ -114,6 +115,12 @@ class StatsSnapshot:
     """Requests that waited because no worker was ready."""
     given_up: int = 0
     """Of both, those for which none was ready in time."""
+    prefix_hits: int = 0
+    """Requests that were sent to the worker with most of their prompt in its cache."""
+    prefix_lost: int = 0
+    """Of these, requests where the cache had much less than expected."""
+    prefix_moves: int = 0
+    """Requests that were sent elsewhere, because that worker had more to do."""
 
 
 class RequestStats:
@@ -201,6 +208,7 @@ class RequestStats:
         workers: list[WorkerStats],
         num_waiting: int = 0,
         resumption: Resumption[RequestState] | None = None,
+        choice: Choice | None = None,
     ) -> StatsSnapshot:
         """Return the counts now."""
         return StatsSnapshot(
@@ -220,6 +228,9 @@ class RequestStats:
             moved=resumption.num_resumed if resumption else 0,
             held=resumption.num_queued if resumption else 0,
             given_up=resumption.num_expired if resumption else 0,
+            prefix_hits=choice.num_hits if choice else 0,
+            prefix_lost=choice.num_lost if choice else 0,
+            prefix_moves=choice.num_moves if choice else 0,
         )
 
     def _line(self, state: RequestState, outcome: str) -> str:

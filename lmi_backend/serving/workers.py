@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from lmi_backend.engine_config import Identity
     from lmi_backend.ipc import messages as msg
     from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.ipc.frames import Frame
     from lmi_backend.pool.listener import Listener
     from lmi_backend.pool.rank_group import WorkerStats
+    from lmi_backend.pool.slot import Slot
 
 
 class Workers(Protocol):
@@ -20,8 +23,10 @@ class Workers(Protocol):
         """Start; from now on the listener gets the messages of the workers."""
         ...
 
-    def claim(self, width: int, only: int | None = None) -> tuple[int, SendsFrames]:
-        """Choose a worker, or take one, for `width` more answers, until `done`.
+    def claim(
+        self, width: int, choose: Callable[[Sequence[Slot]], Slot | None]
+    ) -> tuple[int, SendsFrames]:
+        """Have a worker chosen for `width` more answers, until `done`.
 
         Returns its index and itself.
         """

@@ -124,8 +124,9 @@ class TritonPythonModel:
                     self._loaded.service.cancel(stop_id(request.request_id()))
                     sender.send(pb_utils.InferenceResponse(output_tensors=[]), flags=FINAL)
                 case HttpRequest() | tuple() as work:
+                    session = parsed.session or _session(request)
                     self._loaded.service.submit(
-                        with_trace(work, trace), sink, seconds, parsed.tenant
+                        with_trace(work, trace), sink, seconds, parsed.tenant, session
                     )
         except LmiError as error:
             self._loaded.service.refused(error)
@@ -173,6 +174,13 @@ def _own_trace(request: Any) -> dict[str, str]:
     """Return the headers of the trace that Triton itself writes, if it does."""
     context = request.trace().get_context()
     return take_trace(read_json("trace", context)) if context else {}
+
+
+def _session(request: Any) -> str:
+    """Return the sequence that a client of Triton names, which has requests in common."""
+    # A stub of 2023 does not tell it; 0 is none.
+    tell = getattr(request, "correlation_id", None)
+    return str((tell and tell()) or "")
 
 
 def _seconds(request: Any, parameters: dict[str, Any]) -> float:

@@ -63,7 +63,7 @@ def test_openais_and_anthropics_fields_are_all_known(
     sent: dict[str, set[str]], client: str
 ) -> None:
     read = _read_by_vllm(*SERVER[client])
-    known = {*body_members.NAMES, *unserved.HARMLESS}
+    known = {*body_members.NAMES, *unserved.HARMLESS, *unserved.HINTS}
     assert "model" in sent[client] & read
     assert sent[client] - read - known == set()
 

@@ -26,7 +26,7 @@ class IdleWorkers:
     def note_queue(self, waiting: int, refused: str = "") -> None:
         pass
 
-    def claim(self, width: int, only: int | None = None) -> tuple[int, Any]:
+    def claim(self, width: int, choose: Any) -> tuple[int, Any]:
         return 0, self
 
     def send_frame(self, frame: Frame) -> None:

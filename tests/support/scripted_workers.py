@@ -18,6 +18,9 @@ class ScriptedWorkers:
         self._capacity = capacity
         self.is_alive = [True] * count
         self.outstanding = [0] * count
+        self.assigned = [0] * count
+        self.processes = [object() for _ in range(count)]
+        """Another one where a worker was replaced."""
         self.requests: list[dict[int, int]] = [{} for _ in range(count)]
         """Of each worker: the requests it works on, and how many answers each will have."""
         self.sent: dict[int, Any] = {}
@@ -43,13 +46,13 @@ class ScriptedWorkers:
     def note_queue(self, waiting: int, refused: str = "") -> None:
         self.queue_notes.append((waiting, refused))
 
-    def claim(self, width: int, only: int | None = None) -> tuple[int, "_Worker"]:
-        alive = [i for i, lives in enumerate(self.is_alive) if lives and only in (i, None)]
-        if not alive:
+    def claim(self, width: int, choose: Any) -> tuple[int, "_Worker"]:
+        alive = [_Worker(self, index) for index, lives in enumerate(self.is_alive) if lives]
+        if (worker := choose(alive)) is None:
             raise UnavailableError("no worker is ready")
-        index = min(alive, key=self.outstanding.__getitem__)
-        self.outstanding[index] += width
-        return index, _Worker(self, index)
+        self.outstanding[worker.index] += width
+        self.assigned[worker.index] += width
+        return worker.index, worker
 
     def abort(self, index: int, numbers: list[int]) -> None:
         for number in numbers:
@@ -86,6 +89,7 @@ class ScriptedWorkers:
 
     def revive(self, index: int) -> None:
         self.is_alive[index] = True
+        self.processes[index] = object()
         self.listener.on_ready()
 
     def die(self, index: int) -> None:
@@ -95,17 +99,20 @@ class ScriptedWorkers:
 
 
 class _Worker:
+    is_extra, is_behind, stats = False, False, EngineStats()
+
     def __init__(self, workers: ScriptedWorkers, index: int) -> None:
-        self._workers, self._index, self.name = workers, index, f"model/{index}"
-        self.identity = workers.identities[index]
+        self._workers, self.index, self.name = workers, index, f"model/{index}"
+        self.identity, self.worker = workers.identities[index], workers.processes[index]
+        self.outstanding, self.assigned = workers.outstanding[index], workers.assigned[index]
 
     def send_frame(self, frame: Frame) -> None:
-        if not self._workers.is_alive[self._index]:
+        if not self._workers.is_alive[self.index]:
             raise NotSentError("it is dead")
         decoder: FrameDecoder[Any] = FrameDecoder(msg.ToWorker, limit=1 << 24)
         for message in decoder.feed(b"".join(frame)):
             work = message.requests if isinstance(message, msg.Submit) else ()
             width = len(work) * work[0].n if work else 1
-            self._workers.requests[self._index][message.id] = width
+            self._workers.requests[self.index][message.id] = width
             self._workers.order.append(message.id)
             self._workers.sent[message.id] = message

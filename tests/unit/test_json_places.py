@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import lmi_backend
-from lmi_backend.clients.request import answers_wanted, manages_adapters, model_named, read_request
+from lmi_backend.clients.request import manages_adapters, model_named, read_request, wanted
 from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.errors import HttpError, LmiError
@@ -112,7 +112,7 @@ async def test_a_worker() -> None:
 @pytest.mark.parametrize("name", ["prompt", "n", "model", "a"])
 def test_a_stub_that_counts_answers(path: str, name: str) -> None:
     request = HttpRequest(path, f'{{"{name}":{MANY}}}'.encode())
-    for count in (answers_wanted, model_named):
+    for count in (wanted, model_named):
         with suppress(LmiError):
             count(request)
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lmi_backend.clients.request import answers_wanted
+from lmi_backend.clients.request import wanted
 from lmi_backend.engines.bodies import BodyBounds, asked_in, check_body
 from lmi_backend.errors import HttpError, WorkerError
 from lmi_backend.frontend.http.bodies import read_object
@@ -53,7 +53,7 @@ BROKEN = b'{"prompt": ["\xe9"], "model": "\xe9", "messages": "\xe9"}'
 async def test_what_is_no_text_is_left_to_the_server_that_refuses_it(body: bytes) -> None:
     read: list[Callable[[], object]] = [
         lambda: asked_in(Outline(body, "", [])),
-        lambda: answers_wanted(HttpRequest(CHATS, body)),
+        lambda: wanted(HttpRequest(CHATS, body)),
     ]
     for each in read:
         each()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import msgspec
 
 from lmi_backend.engines.protocol import Deferring
-from lmi_backend.engines.vllm import fast_paths, names
+from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.engines.vllm.resume import Repeated, finished_elsewhere, send_from
 from lmi_backend.errors import EngineError
 from lmi_backend.token_ids import unpack
@@ -195,6 +195,8 @@ class Piece(msgspec.Struct, gc=False):
     stop_reason: str | int | None = None
     texts: Sequence[str] | None = None
     """What each token adds to the text, where a stop string may hold that back."""
+    num_cached_tokens: int | None = None
+    """Of a chunk (`Delta`)."""
 
 
 class ChunkMaker(Protocol):
@@ -387,6 +389,7 @@ class OwnAnswer:
         self.prompt_len = len(request.prompt_embeds if prompt is None else prompt)
         self.lora_name = request.lora_request and request.lora_request.lora_name
         self.is_prefilling = True
+        self._num_cached: int | None = None
         self.repeated = Repeated()
         """Tokens that its client has, and its core generates again."""
         self._is_plain = False
@@ -424,7 +427,8 @@ class OwnAnswer:
         for name, usual in self._unknown:
             self._check_unknown(name, usual, getattr(output, name))
         ids, reason, stop_reason = output.new_token_ids, output.finish_reason, output.stop_reason
-        self.is_prefilling = False
+        if self.is_prefilling:
+            self.is_prefilling, self._num_cached = False, compat.cached_tokens(output)
         if reason is not None and str(reason) == "error":
             # It has the token that vLLM has refused.
             self._fail_output(getattr(output, "error", None))
@@ -504,6 +508,8 @@ class OwnAnswer:
         chunk = self._chunk(piece)
         if chunk is None:
             return
+        if self._num_cached is not None:
+            chunk.num_cached_tokens, self._num_cached = self._num_cached, None
         if is_first and self._logprobs and (of_prompt := self._logprobs.of_prompt()):
             self._of.maker.add_prompt(chunk, of_prompt)
         if self._is_whole and self._began is not None:

@@ -14,7 +14,7 @@ import msgspec
 
 from lmi_backend.clients.anthropic import EVENT, in_known_words
 from lmi_backend.clients.spec import RETRYABLE, message_of
-from lmi_backend.engines.vllm import images, names, requests
+from lmi_backend.engines.vllm import compat, images, names, requests
 from lmi_backend.engines.vllm.requests import length, refusal, unfit, unwrapped
 from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay, resume_strategy_of
 from lmi_backend.engines.vllm.vllm_server import ShownPrompt
@@ -190,6 +190,9 @@ class BodyAnswer:
         """Whether all of it was written without the server."""
         self._given = 0
 
+    cached_tokens: int | None = None
+    """Of the prompt, those found in the prefix cache."""
+
     def may_send_ids(self, params: Any) -> bool:
         """Tell whether chunks of a call with these parameters carry the ids of their tokens."""
         return self._may_send_ids and bool(resume_strategy_of(self.engine, params))
@@ -213,7 +216,7 @@ class BodyAnswer:
         if chunk.data.startswith(EVENT):
             chunk.data = in_known_words(chunk.data)
         chunk.num_tokens, self._given = self.generated_tokens - self._given, self.generated_tokens
-        chunk.num_prompt_tokens = self.prompt_tokens
+        chunk.num_prompt_tokens, chunk.num_cached_tokens = self.prompt_tokens, self.cached_tokens
         chunk.ids, self.ids = self.ids, b""
         if self.buffers_role and not chunk.is_last:
             self.buffers_role, self._buffered = False, chunk
@@ -311,6 +314,7 @@ class Counted:
             self._answer.waits = False
             images.release()
             self._answer.prompt_tokens += length(output.prompt_token_ids)
+            self._answer.cached_tokens = compat.cached_tokens(output)
         for answer in output.outputs:
             ids = answer.token_ids
             given, counted = len(ids), self._counted.get(answer.index, 0)

@@ -158,6 +158,12 @@ def logprobs_after(lists: Any, count: int) -> Any:
     return lists._replace(**{name: getattr(lists, name)[count:] for name in members})
 
 
+def cached_tokens(output: Any) -> int | None:
+    """Return how much of a prompt was cached, by an output of vLLM or its core; None if unknown."""
+    count = getattr(getattr(output, "prefill_stats", None) or output, "num_cached_tokens", None)
+    return count if type(count) is int and count >= 0 else None
+
+
 def requests_of_copies(engine: Any) -> dict[int, int]:
     """Return how many requests each copy of a data-parallel engine has; none where one copy runs.
 

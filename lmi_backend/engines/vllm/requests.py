@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from lmi_backend.clients.openai import openai_failure
 from lmi_backend.clients.spec import JSON
-from lmi_backend.engines.vllm import names
+from lmi_backend.engines.vllm import compat, names
 from lmi_backend.errors import EngineDeadError, EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import Delta, FinishReason, GenerateRequest, HttpChunk, Token
 from lmi_backend.printable import cut
@@ -271,6 +271,7 @@ class OutputReader:
                 stop_reason=answer.stop_reason,
                 num_prompt_tokens=self._num_prompt_tokens,
                 index=answer.index,
+                num_cached_tokens=compat.cached_tokens(output),
             )
             if self.sends_ids:
                 delta.ids = pack(ids)

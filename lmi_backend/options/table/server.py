@@ -27,6 +27,16 @@ TENANT_WEIGHTS: Final = Option(
     "A request names its tenant (parameter tenant, or header x-tenant-id of a whole body) and is "
     "believed: let a gateway set the name. Those without one are one tenant.",
 )
+CONCURRENCY_THRESHOLD: Final = Option(
+    name="option.concurrency_threshold",
+    kind=whole(0, 1024),
+    default=8,
+    scope="server",
+    plan_field="concurrency_threshold",
+    help="Of several workers, the one that has most of a prompt cached gets the request, unless it "
+    "has clearly more to do. It does not if it has so many more answers to make than another. 0: "
+    "the worker with the fewest answers to make gets it.",
+)
 BATCH_SIZE: Final = Option(
     name="batch_size",
     kind=whole(1),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.parameters import CONTROLS, FIELDS, IGNORED, NEUTRAL
-from lmi_backend.clients.request import MANY, answers_wanted, read_request, take_trace, with_trace
+from lmi_backend.clients.request import MANY, read_request, take_trace, wanted, with_trace
 from lmi_backend.clients.spec import Cancel, ParsedRequest
 from lmi_backend.clients.values import OBJECT, OBJECT_OR_TEXT, TOKEN_WEIGHTS
 from lmi_backend.engine_config import ClientSettings, Context
@@ -75,7 +75,7 @@ _CHAT = "/v1/chat/completions"
 )
 def test_a_body_counts_as_the_answers_it_asks_for(body: str, answers: int) -> None:
     for path in ("/v1/completions", _CHAT):
-        assert answers_wanted(HttpRequest(path, body.encode())) == answers
+        assert wanted(HttpRequest(path, body.encode())).width == answers
 
 
 LARGE = "a" * 300_000
@@ -94,23 +94,72 @@ LARGE = "a" * 300_000
     ],
 )
 def test_a_large_body_counts_without_being_taken_apart(body: str, answers: int) -> None:
-    assert answers_wanted(HttpRequest("/v1/completions", body.encode())) == answers
+    assert wanted(HttpRequest("/v1/completions", body.encode())).width == answers
 
 
 @pytest.mark.parametrize("rest", ['"n": NaN', '"n": 1', "oops"])
 def test_a_large_body_that_is_no_json_is_refused(rest: str) -> None:
     body = f'{{"prompt": [{"1, " * 300_000} 1], "y": Infinity, {rest}}}'.encode()
     with pytest.raises(RequestError, match=r"the body of \d+ bytes.* is no JSON.*accepted"):
-        answers_wanted(HttpRequest("/v1/completions", body))
+        wanted(HttpRequest("/v1/completions", body))
 
 
 def test_a_long_text_does_not_make_it_large() -> None:
     body = f'{{"prompt": ["{LARGE}", "b"], "y": Infinity, "n": 2}}'.encode()
-    assert answers_wanted(HttpRequest("/v1/completions", body)) == 4
+    assert wanted(HttpRequest("/v1/completions", body)).width == 4
 
 
 def test_other_bodies_count_as_one() -> None:
-    assert answers_wanted(HttpRequest("/v1/embeddings", b'{"input": ["a", "b"], "n": 3}')) == 1
+    assert wanted(HttpRequest("/v1/embeddings", b'{"input": ["a", "b"], "n": 3}')).width == 1
+
+
+def pieces(path: str, body: dict[str, Any], *, spaces: int = 0) -> list[bytes]:
+    """Return what is read of a body's prompt."""
+    data = json.dumps(body).encode() + b" " * spaces
+    return [bytes(each) for each in wanted(HttpRequest(path, data), reads_prompt=True).prompt]
+
+
+MESSAGES = [{"role": "system", "content": "s" * 300}, {"role": "user", "content": "a"}]
+WRITTEN = [json.dumps(each).encode() for each in MESSAGES]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "found"),
+    [
+        (_CHAT, {"messages": MESSAGES, "model": "m"}, [b'"m"', *WRITTEN]),
+        (_CHAT, {"seed": 1, "tools": [1], "messages": MESSAGES}, [b"[1]", *WRITTEN]),
+        ("/v1/messages", {"system": "x", "messages": MESSAGES}, [b'"x"', *WRITTEN]),
+        ("/v1/responses", {"input": "hi", "instructions": "x"}, [b'"x"', b'"hi"']),
+        ("/v1/responses", {"input": MESSAGES}, [b"", *WRITTEN]),
+        ("/v1/completions", {"prompt": "abc"}, [b"", b'"abc"']),
+        ("/v1/completions", {"prompt": [1, 2]}, [b"", b"[1, 2]"]),
+        ("/v1/embeddings", {"input": "abc"}, []),
+    ],
+)
+@pytest.mark.parametrize("spaces", [0, 300_000], ids=["small", "large"])
+def test_a_prompt_is_read_in_the_order_of_templates(
+    path: str, body: dict[str, Any], found: list[bytes], spaces: int
+) -> None:
+    assert pieces(path, body, spaces=spaces) == found
+
+
+@pytest.mark.parametrize("name", ["cache_salt", "chat_template_kwargs", "model", "documents"])
+def test_what_engines_keep_apart_differs_from_the_first_byte(name: str) -> None:
+    one, other = (pieces(_CHAT, {"messages": MESSAGES, name: value}) for value in ("a", "b"))
+    assert one[0] != other[0]
+
+
+@pytest.mark.parametrize("key", ["s", None, 5])
+def test_a_body_may_name_its_session(key: object) -> None:
+    body = json.dumps({"messages": [], "prompt_cache_key": key}).encode()
+    session = wanted(HttpRequest(_CHAT, body), reads_prompt=True).session
+    assert bool(session) is (key is not None)
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"messages": 5, "n": "x"}', b"[" * 100_000])
+def test_a_prompt_that_cannot_be_read_is_none(body: bytes) -> None:
+    for path in (_CHAT, "/v1/messages"):
+        assert list(wanted(HttpRequest(path, body), reads_prompt=True).prompt) == []
 
 
 LMI_BODY = {"inputs": "p", "parameters": {"tenant": "of the body"}}

@@ -9,6 +9,7 @@ from botocore.eventstream import EventStreamBuffer
 from lmi_backend.clients.openai import HttpForm
 from lmi_backend.clients.sagemaker import (
     HARMLESS,
+    HINTS,
     InvokeForm,
     StreamForm,
     check_extras,
@@ -70,7 +71,7 @@ def test_each_member_of_an_invocation_is_known(operation: str) -> None:
     members = {*service.operation_model(operation).input_shape.members}
     named = {"InferenceComponentName", "TargetContainerHostname", "TargetModel"}
     read = {"Accept", "Body", "ContentType", "EnableExplanations", "EndpointName", *named}
-    assert {"Body", "EndpointName"} <= members <= read | HARMLESS.keys()
+    assert {"Body", "EndpointName"} <= members <= read | HARMLESS.keys() | {*HINTS}
 
 
 def _read(data: bytes) -> list[tuple[dict[str, str], bytes]]:

@@ -12,14 +12,14 @@ from lmi_backend.frontend.answering import Answering
 from lmi_backend.generation import HttpRequest
 
 
-async def test_a_parameter_that_changes_nothing_is_said_once(
+async def test_a_request_goes_with_its_session_and_what_changes_nothing_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def send(*_: object) -> None:
         pass
 
     async def read(*_: object) -> tuple[Any, Read]:
-        connection = SimpleNamespace(submit=lambda *_: None)
+        connection = SimpleNamespace(submit=lambda *given: sessions.append(given[-1]))
         model: Any = SimpleNamespace(connection=connection, info=ModelInfo())
         form: Any = None
         return model, Read(HttpRequest("/", b""), form, dropped=("a_name_of_nobody",))
@@ -27,10 +27,17 @@ async def test_a_parameter_that_changes_nothing_is_said_once(
     async def text(*_: object) -> bytes:
         return b""
 
+    sessions: list[str] = []
     monkeypatch.setattr(module, "send_answer", send)
     spec = SimpleNamespace(failure=None)
     exchange: Any = SimpleNamespace(
-        text=text, headers={}, parameters={}, tenant="", request_id="", spec=spec, path="/"
+        text=text,
+        headers={"x-session-id": "one", "x-amzn-sagemaker-prefix-aware-id": "two"},
+        parameters={},
+        tenant="",
+        request_id="",
+        spec=spec,
+        path="/",
     )
     reading: Any = SimpleNamespace(actions={"read": read}, models=None)
     answering = Answering(reading, 1, 1.0)
@@ -39,3 +46,5 @@ async def test_a_parameter_that_changes_nothing_is_said_once(
         await answering(path, exchange)
     (record,) = caplog.records
     assert "parameter 'a_name_of_nobody' of a body is unknown" in record.getMessage()
+    # A header of SageMaker's comes first.
+    assert sessions == ["two"] * 2

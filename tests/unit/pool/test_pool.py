@@ -156,17 +156,28 @@ def test_a_worker_that_is_killed_in_its_start_leaves_a_line_and_is_started_again
 
 def test_requests_are_claimed_and_done(make: Make) -> None:
     pool = make("minWorkers=2")
+    offered: list[list[int]] = []
+
+    def claim(width: int, wanted: int = 0) -> int:
+        def choose(ready: list[Slot]) -> Slot | None:
+            offered.append([each.index for each in ready])
+            return next((each for each in ready if each.index == wanted), None)
+
+        return pool.claim(width, choose)[0]
+
     with pytest.raises(UnavailableError):
-        pool.claim()
+        claim(1)
     pool.start(Listener())
-    assert [pool.claim(3)[0], pool.claim()[0], pool.claim()[0], pool.claim(1, 0)[0]] == [0, 1, 1, 0]
+    assert [claim(3), claim(1, 1), claim(1, 1), claim(1)] == [0, 1, 1, 0]
     assert [each.assigned for each in pool.stats()] == [4, 2]
     assert [pool.slot(index).outstanding for index in (0, 1)] == [4, 2]
     pool.done(0, 3)
     assert pool.slot(0).outstanding == 1
-    assert pool.claim()[0] == 0
     pool.slot(0).retire()
-    assert [pool.claim()[0], pool.claim()[0]] == [1, 1]
+    with pytest.raises(UnavailableError):
+        claim(1)
+    assert claim(1, 1) == 1
+    assert offered == [[], *[[0, 1]] * 4, [1], [1]]
     pool.close()
     assert pool.ready_in() == math.inf
 

@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.plan.engine_plan import Scaling
 from lmi_backend.pool.scaling import Scaler, slot_to_end, slot_to_start
-from lmi_backend.pool.slot import Slot, SlotState, least_busy
+from lmi_backend.pool.slot import Slot, SlotState
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 NOW = 1000.0
@@ -80,13 +80,6 @@ def test_no_worker_is_ended_that_is_needed(slots: list[Slot]) -> None:
     assert slot_to_end(slots, SCALING, NOW) is None
 
 
-def test_what_may_be_ended_gets_a_request_last() -> None:
-    slots = [slot(0, assigned=9), slot(1)]
-    assert least_busy(slots) is slots[0]
-    slots[0].outstanding = 1
-    assert least_busy(slots) is slots[1]
-
-
 def test_a_queue_starts_workers_and_idleness_ends_them(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     started: list[Slot] = []
@@ -151,15 +144,3 @@ def test_a_slot_that_is_still_read_is_not_used() -> None:
     is_over.set()
     hangs.reader.join(HANG_SECONDS)
     assert slot_to_start([slot(0), hangs]) is hangs
-
-
-def test_one_that_does_not_read_gets_a_request_last_or_none() -> None:
-    slots = [slot(0), slot(1, outstanding=5), slot(2, outstanding=6)]
-    workers = [each.worker for each in slots]
-    workers[0].unsent_bytes = 1  # type: ignore[union-attr, misc]
-    assert least_busy(slots) is slots[1]
-    workers[1].takes_requests = False  # type: ignore[union-attr, misc]
-    assert least_busy(slots) is slots[2]
-    for worker in workers:
-        worker.takes_requests = False  # type: ignore[union-attr, misc]
-    assert least_busy(slots) is None

@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.messages import Failure, Heartbeat
-from lmi_backend.pool.slot import Slot, SlotState, health_of, least_busy, slots_of
+from lmi_backend.pool.slot import Slot, SlotState, health_of, slots_of
 from tests.unit.plan.test_planner import plan
 
 NOW = 10_000.0
@@ -54,7 +54,7 @@ def test_it_is_open_with_a_worker_that_is_ready(state: SlotState, *, has_worker:
     assert made.is_open is is_open
     assert made.is_wanted is (state is not SlotState.UNWANTED)
     assert made.is_missed is (state is not SlotState.UNWANTED and not has_worker)
-    assert least_busy([made]) is (made if is_open else None)
+    assert made.takes_requests is is_open
     assert made.retire() is (made.worker if is_open else None)
     assert made.state is (SlotState.RETIRING if is_open else state)
 
@@ -133,21 +133,15 @@ def test_seconds_without_a_request_are_counted_from_its_last_one() -> None:
     assert slot(ready_since=NOW - 9).idle_seconds(NOW) == 0
 
 
-@pytest.mark.parametrize(
-    ("fields", "chosen"),
-    [
-        ([{"outstanding": 1}, {"assigned": 9}], 1),
-        ([{"assigned": 2}, {"assigned": 1}], 1),
-        ([{"is_extra": True}, {"assigned": 9}], 1),
-        ([{"is_extra": True}, {"outstanding": 1}], 0),
-        ([{}, {}], 0),
-        ([{"worker": SimpleNamespace(takes_requests=True, unsent_bytes=1)}, {"outstanding": 9}], 1),
-        ([{"worker": SimpleNamespace(takes_requests=False, unsent_bytes=0)}, {"assigned": 9}], 1),
-    ],
-)
-def test_the_least_busy_is_chosen(fields: list[dict[str, Any]], chosen: int) -> None:
-    slots = [ready(index, **each) for index, each in enumerate(fields)]
-    assert least_busy(slots) is slots[chosen]
+def test_it_says_whether_its_worker_reads() -> None:
+    behind = ready(worker=SimpleNamespace(takes_requests=True, unsent_bytes=1))
+    full = ready(worker=SimpleNamespace(takes_requests=False, unsent_bytes=1))
+    assert [(each.takes_requests, each.is_behind) for each in (ready(), behind, full, slot())] == [
+        (True, False),
+        (True, True),
+        (False, True),
+        (False, False),
+    ]
 
 
 def test_a_model_is_given_up_when_each_worker_that_is_wanted_is() -> None:

@@ -154,9 +154,9 @@ def test_an_answer_that_is_complete_when_its_worker_dies_is_an_answer(is_sent: b
         bench.submit()
     claim = bench.workers.claim
 
-    def claim_fast(width: int, only: int | None = None) -> tuple[int, Any]:
+    def claim_fast(width: int, choose: Any) -> tuple[int, Any]:
         bench.workers.claim = claim  # type: ignore[method-assign]
-        index, worker = claim(width, only)
+        index, worker = claim(width, choose)
         send = worker.send_frame
 
         def send_frame(frame: Frame) -> None:
@@ -196,11 +196,11 @@ def test_a_request_that_cannot_be_brought_to_a_worker_ends_alone(
         bench.submit()
     claim = bench.workers.claim
 
-    def claim_once(width: int, only: int | None = None) -> tuple[int, Any]:
+    def claim_once(width: int, choose: Any) -> tuple[int, Any]:
         bench.workers.claim = claim  # type: ignore[method-assign]
         if place == "claim":
             _bug()
-        index, worker = claim(width, only)
+        index, worker = claim(width, choose)
         worker.send_frame = _bug  # type: ignore[method-assign]
         return index, worker
 
@@ -306,8 +306,8 @@ def test_a_worker_that_does_not_read_does_not_stop_the_senders() -> None:
         service.submit((GenerateRequest("a"),), sink)
     claim = workers.claim
 
-    def claim_stuck(width: int, only: int | None = None) -> tuple[int, object]:
-        index, worker = claim(width)
+    def claim_stuck(width: int, choose: Any) -> tuple[int, object]:
+        index, worker = claim(width, choose)
         send = worker.send_frame
         worker.send_frame = lambda frame: may_read.wait(HANG_SECONDS) and send(frame)  # type: ignore[method-assign]
         return index, worker
@@ -443,3 +443,64 @@ def test_requests_that_wait_start_when_one_more_worker_is_ready() -> None:
     bench.service.on_ready()
     bench.send_released()
     assert (len(bench.workers.order), bench.waiting) == (RUNNING + 2, 0)
+
+
+# Several workers that know prompts.
+
+LONG = "a text that others begin with " * 20
+
+
+def sent_to(bench: Bench, prompt: str = LONG, session: str = "") -> int:
+    """Send a request, answer it, and return its worker."""
+    number = len(bench.workers.order) + 1
+    bench.service.submit((GenerateRequest(prompt),), Sink(), session=session)
+    (index,) = (place for place, each in enumerate(bench.workers.requests) if number in each)
+    bench.answer(number)
+    return index
+
+
+def test_a_prompt_goes_to_the_worker_that_has_read_it() -> None:
+    bench = Bench(count=3, capacity=8, concurrency_threshold=4)
+    assert [sent_to(bench, f"{LONG}{number}") for number in range(4)] == [0] * 4
+    assert [sent_to(bench, "another", session="s") for _ in range(3)] == [1] * 3
+    now = bench.service.snapshot()
+    assert (now.prefix_hits, now.prefix_lost, now.prefix_moves) == (3, 0, 0)
+    series = gauges_and_counters("m", now)
+    assert series["lmi_prefix_hits_total", (("model", "m"),)] == 3
+
+
+def test_a_worker_that_was_replaced_has_read_nothing() -> None:
+    bench = Bench(count=3, capacity=8, concurrency_threshold=4)
+    assert [sent_to(bench), sent_to(bench)] == [0, 0]
+    bench.workers.die(0)
+    bench.workers.revive(0)
+    assert [sent_to(bench), sent_to(bench)] == [1, 1]
+    bench.service.submit(HttpRequest("/reset_prefix_cache", b""), Sink())
+    for index in range(3):
+        bench.workers.answer(bench.workers.order[index - 3])
+    bench.settle()
+    assert sent_to(bench) == 2
+
+
+def test_without_it_prompts_do_not_choose() -> None:
+    bench = Bench(count=3, capacity=8)
+    assert [sent_to(bench, LONG, "s") for _ in range(3)] == [0, 1, 2]
+    assert bench.service.snapshot().prefix_hits == 0
+
+
+def test_a_request_that_waited_or_lost_its_worker_goes_to_the_one_that_has_its_prompt() -> None:
+    bench = Bench(count=2, migration_timeout=None, concurrency_threshold=4)
+    assert sent_to(bench) == 0
+    for _ in range(6):
+        bench.submit()
+    waits = bench.submit(prompt=LONG)
+    for number in list(bench.workers.requests[1])[:1] + list(bench.workers.requests[0])[:2]:
+        bench.answer(number)
+    assert 8 in bench.workers.requests[0]
+    bench.workers.die(0)
+    bench.settle()
+    while open_ := bench.open():
+        bench.answer(open_[0])
+    assert waits.ends == ["answered"]
+    load = bench.service._dispatch.choice._loads
+    assert [each.unread for each in load.values()] == [0, 0]

@@ -106,3 +106,11 @@ def test_requests_that_end_at_the_unload_are_published(model: Any) -> None:
     model._metrics = SimpleNamespace(stop=lambda: order.append("published"))
     model.finalize()
     assert order == ["ended", "published"]
+
+
+@pytest.mark.parametrize(("number", "session"), [(0, ""), ("", ""), (42, "42"), ("a", "a")])
+def test_the_sequence_of_a_request_is_its_session(model: Any, number: object, session: str) -> None:
+    module = sys.modules[OURS + "model"]
+    assert module._session(SimpleNamespace(correlation_id=lambda: number)) == session
+    # A stub of 2023 does not tell it.
+    assert module._session(SimpleNamespace()) == ""
