@@ -292,6 +292,27 @@ current_answer: contextvars.ContextVar[BodyAnswer | None] = contextvars.ContextV
 """Of this task."""
 
 
+class SeenRenderer:
+    """vLLM's renderer of prompts; what its server gives it for a body is noted in the answer."""
+
+    def __init__(self, own: Any) -> None:
+        self.own = own
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """Whose class vLLM's server looks at."""
+        return type(self.own)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+    async def render_chat_async(self, conversations: Any, *given: Any, **named: Any) -> Any:
+        rendered = await self.own.render_chat_async(conversations, *given, **named)
+        if (answer := current_answer.get()) is not None:
+            answer.renderings.append(Rendering(given, named, rendered[1]))
+        return rendered
+
+
 class Counted:
     """What vLLM's own requests generate for an answer."""
 
@@ -377,6 +398,8 @@ class EngineClient:
     ) -> None:
         self.engine, self._bounds, self._grammars = engine, _wrapped(bounds), grammars
         self._adapters = adapters
+        # Since 0.20.
+        self.renderer = SeenRenderer(getattr(engine, "renderer", None))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)

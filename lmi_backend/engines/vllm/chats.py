@@ -31,7 +31,7 @@ from lmi_backend.engines.vllm.bodies import (
     Kinds,
     Known,
     Rendering,
-    current_answer,
+    SeenRenderer,
     members_of,
 )
 from lmi_backend.engines.vllm.requests import status_of
@@ -235,20 +235,14 @@ class Chats:
         if fast_paths.probe(
             "own_streams", "a renderer of chats", lambda: self._attach(server.renderer)
         ):
-            self._server, self._short = server, ShortChats(server.renderer)
+            self._server, self._short = server, ShortChats(server.renderer.own)
 
     def _attach(self, renderer: Any) -> None:
-        self._render = renderer.render_chat_async
-        if not inspect.iscoroutinefunction(self._render):
+        if type(renderer) is not SeenRenderer:
+            raise TypeError(f"it has its own {type(renderer).__name__}")
+        if not inspect.iscoroutinefunction(renderer.own.render_chat_async):
             raise TypeError("render_chat_async is no coroutine")
-        # Its class is generic, so that the object takes no subclass.
-        renderer.render_chat_async = self._rendering
-
-    async def _rendering(self, conversations: Any, *given: Any, **named: Any) -> Any:
-        rendered = await self._render(conversations, *given, **named)
-        if (answer := current_answer.get()) is not None:
-            answer.renderings.append(Rendering(given, named, rendered[1]))
-        return rendered
+        self._render = renderer.own.render_chat_async
 
     def recall(self, request: HttpRequest, most: int) -> Chat | None:
         """Return a body of a known kind, whose members were all looked at in another body.
@@ -357,7 +351,7 @@ class Chats:
                 raise error
             # vLLM's server says what is wrong with the body.
             return False
-        async for event in kind.server.failure(call, error):
+        for event in kind.server.failure(error):
             answer.take(HttpChunk(event.encode()))
         answer.take(HttpChunk(is_last=True))
         return True

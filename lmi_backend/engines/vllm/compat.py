@@ -11,9 +11,11 @@ import asyncio
 import dataclasses
 import inspect
 import os
+import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final, get_args
@@ -23,6 +25,7 @@ import msgspec
 from lmi_backend.engines.vllm import fast_paths, names
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.releases import releases_run
+from lmi_backend.printable import cut, with_options
 
 _ANSWER_SECONDS: Final = 60.0
 """For the first answer of a core after its start, which needs no step of the model."""
@@ -125,6 +128,30 @@ def take_outputs(engine: Any) -> None:
         os.environ.setdefault("VLLM_V1_OUTPUT_PROC_CHUNK_SIZE", _TOGETHER)
     if run := getattr(engine, "_run_output_handler", None):
         run()
+
+
+def cut_messages() -> None:
+    """Have vLLM's server cut the text of an error, which it looks for paths in, and name options.
+
+    0.32 looks with an expression that takes the square of the text, on its only event loop: a
+    reference of 120 kB, which the text quotes, takes a minute and a half.
+    """
+    found = False
+    for name, module in list(sys.modules.items()):
+        own = getattr(module, "__dict__", {}).get("sanitize_message")
+        if name.startswith("vllm.") and callable(own):
+            module.sanitize_message = partial(_sanitized, own)  # type: ignore[attr-defined]
+            found = True
+    if not found:
+        raise LookupError("no module of it has sanitize_message")
+
+
+def _sanitized(sanitize: Callable[..., str], *given: Any, **named: Any) -> str:
+    return sanitize(*map(_cut, given), **{name: _cut(value) for name, value in named.items()})
+
+
+def _cut(value: Any) -> Any:
+    return with_options(cut(value)) if isinstance(value, str) else value
 
 
 def pin_nothing() -> None:

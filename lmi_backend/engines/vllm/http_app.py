@@ -240,7 +240,7 @@ class HttpApp:
             ConfigurationError: vLLM's server refuses an option's value.
         """
         server = vllm_server.http_server()
-        fast_paths.probe("short_errors", "code that cleans errors", vllm_server.cut_messages)
+        fast_paths.probe("short_errors", "code that cleans errors", compat.cut_messages)
         arguments = _arguments(server, engine_args, config)
         client = EngineClient(engine, config.structure_bounds, grammars, adapters)
         tasks = await compat.answer_of(engine, "get_supported_tasks")

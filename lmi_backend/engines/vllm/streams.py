@@ -29,8 +29,8 @@ from lmi_backend.engines.vllm.layouts import (
     Played,
     StreamLayouts,
 )
-from lmi_backend.engines.vllm.requests import unfit
-from lmi_backend.generation import HttpChunk, reports_error
+from lmi_backend.engines.vllm.requests import unfit, unwrapped
+from lmi_backend.generation import HttpChunk
 from lmi_backend.token_ids import pack
 
 if TYPE_CHECKING:
@@ -48,13 +48,6 @@ _log = logging.getLogger(__name__)
 
 _encode = msgspec.json.encode
 _CONTENT_ALONE: Final = {"content"}
-
-
-class FailedOutputError(Exception):
-    """vLLM's core has failed on a request, and an output says so."""
-
-    def __init__(self) -> None:
-        super().__init__("Internal server error")
 
 
 class TextParser:
@@ -183,7 +176,7 @@ class StreamWriter:
         if self._is_structured:
             error: Exception = names.VLLMClientError(f"structured_outputs {unfit(num_tokens)}")
             return error
-        return FailedOutputError()
+        return RuntimeError("Internal server error")
 
     def _last(self, new: bytes, piece: Piece) -> bytes:
         reason = piece.finish_reason
@@ -320,13 +313,10 @@ class _Server:
         events = [each.encode() async for each in self._write(plain, _played())]
         return StreamLayouts.of(events, _PLAYED, (len(_PROMPT), len(_PLAYED)), gap)
 
-    async def failure(self, call: Call, error: Exception) -> AsyncGenerator[str, None]:
-        """Yield vLLM's events of an error in the middle of a stream."""
-        is_error = False
-        async for event in self.events(_failed(call, error)):
-            is_error = is_error or reports_error(event.encode())
-            if is_error:
-                yield event
+    def failure(self, error: Exception) -> list[str]:
+        """Return vLLM's events of an error in the middle of a stream."""
+        error_json: str = self._own.create_streaming_error_response(unwrapped(error))
+        return [f"data: {error_json}\n\n", DONE.decode()]
 
 
 def _call_of_own(request: Any) -> Call | None:
@@ -371,7 +361,7 @@ async def _events(
     )
     error = await write(call, writer)
     if error is not None and not answer.refuse(error):
-        async for event in server.failure(call, error):
+        for event in server.failure(error):
             yield event
 
 
@@ -449,30 +439,6 @@ async def _played() -> AsyncGenerator[Any, None]:
 async def _numbered(outputs: AsyncIterator[Any]) -> AsyncGenerator[tuple[int, Any], None]:
     async for output in outputs:
         yield 0, output
-
-
-class _FailedEngine:
-    """An engine whose next request fails."""
-
-    def __init__(self, engine: Any, error: Exception) -> None:
-        self._engine, self._error = engine, error
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    async def add_request(self, *_: Any, **__: Any) -> Any:
-        raise self._error
-
-
-async def _failed(call: Call, error: Exception) -> AsyncGenerator[Any, None]:
-    """Fail as vLLM's `generate` does, which raises other errors than it gets."""
-    if isinstance(error, FailedOutputError):
-        async for output in _played():
-            output.outputs[0].finish_reason = "error"
-            yield output
-    failed = _FailedEngine(call.engine, error)
-    async for output in type(call.engine).generate(failed, *call.given, **call.named):
-        yield output
 
 
 def attach(app: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.engines.vllm import compat, fast_paths, names
-from lmi_backend.printable import cut, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,30 +64,6 @@ def _parser(make: Callable[[Any], Any], own: Any) -> Any:
 def _import_tool_parser(path: str) -> None:
     # Looked up for a user's file alone: a release may have none.
     names.ToolParserManager.import_tool_parser(path)
-
-
-def cut_messages() -> None:
-    """Have vLLM's server cut the text of an error, which it looks for paths in, and name options.
-
-    0.32 looks with an expression that takes the square of the text, on its only event loop: a
-    reference of 120 kB, which the text quotes, takes a minute and a half.
-    """
-    found = False
-    for name, module in list(sys.modules.items()):
-        own = getattr(module, "__dict__", {}).get("sanitize_message")
-        if name.startswith("vllm.") and callable(own):
-            module.sanitize_message = partial(_sanitized, own)  # type: ignore[attr-defined]
-            found = True
-    if not found:
-        raise LookupError("no module of it has sanitize_message")
-
-
-def _sanitized(sanitize: Callable[..., str], *given: Any, **named: Any) -> str:
-    return sanitize(*map(_cut, given), **{name: _cut(value) for name, value in named.items()})
-
-
-def _cut(value: Any) -> Any:
-    return with_options(cut(value)) if isinstance(value, str) else value
 
 
 def call(function: Callable[..., Any], **given: Any) -> Any:

@@ -10,7 +10,13 @@ import pytest
 from lmi_backend.clients.openai import CHATS
 from lmi_backend.engines.bodies import MOST_ITEMS
 from lmi_backend.engines.vllm import fast_paths, names, streams
-from lmi_backend.engines.vllm.bodies import BodyAnswer, BodyKind, Kinds, current_answer
+from lmi_backend.engines.vllm.bodies import (
+    BodyAnswer,
+    BodyKind,
+    Kinds,
+    SeenRenderer,
+    current_answer,
+)
 from lmi_backend.engines.vllm.chats import Chat, Chats
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.outline import LARGE, at_once, outline
@@ -54,7 +60,7 @@ class Server:
         self.client = client_of(self.engine)
         self.chats = Chats(self.client, Kinds())
         self.serving: Any = OpenAIServingChat()
-        self.serving.renderer = Renderer()
+        self.serving.renderer = SeenRenderer(Renderer())
         streams.attach(
             SimpleNamespace(state=SimpleNamespace(openai_serving_chat=self.serving), routes=[])
         )
@@ -304,11 +310,20 @@ def test_only_a_kind_whose_members_were_looked_at_is_recalled(server: Server) ->
     assert recalled(server, BODY | {"seed": 6}) is None
 
 
-def test_a_renderer_that_is_another_turns_it_off(server: Server) -> None:
-    server.serving.renderer = SimpleNamespace(render_chat_async=lambda: None)
+@pytest.mark.parametrize(
+    ("renderer", "reason"),
+    [
+        (SeenRenderer(SimpleNamespace(render_chat_async=lambda: None)), "is no coroutine"),
+        (Renderer(), "it has its own Renderer"),
+    ],
+)
+def test_a_renderer_that_is_another_turns_it_off(
+    server: Server, renderer: Any, reason: str
+) -> None:
+    server.serving.renderer = renderer
     chats = Chats(server.client, Kinds())
     chats.attach(server.serving)
-    assert "is no coroutine" in fast_paths.reason_of("own_streams")
+    assert reason in fast_paths.reason_of("own_streams")
 
 
 async def test_a_parser_reads_the_text_of_a_known_chat_with_its_own_messages(

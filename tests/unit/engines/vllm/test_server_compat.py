@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.routing import Route
 
-from lmi_backend.engines.vllm import names, vllm_server
+from lmi_backend.engines.vllm import compat, names, vllm_server
 from lmi_backend.engines.vllm.http_app import respond
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.generation import HttpChunk, HttpRequest
@@ -30,7 +30,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_a_message_is_cut_whatever_its_parameter_is_called(module: Any) -> None:
     module.sanitize_message = lambda text, **_: text
-    vllm_server.cut_messages()
+    compat.cut_messages()
     assert len(module.sanitize_message(LONG)) < len(LONG)
     assert len(module.sanitize_message(text=LONG)) < len(LONG)
     assert module.sanitize_message(None) is None
@@ -46,7 +46,7 @@ def test_a_message_is_cut_whatever_its_parameter_is_called(module: Any) -> None:
 def test_a_server_that_cleans_no_error_where_it_is_looked_for_is_said(module: Any) -> None:
     module.clean_message = lambda text: text
     with pytest.raises(LookupError, match="no module of it has sanitize_message"):
-        vllm_server.cut_messages()
+        compat.cut_messages()
 
 
 def test_what_makes_no_parser_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

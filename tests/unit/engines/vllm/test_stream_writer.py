@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.engines.vllm.answers import Piece
-from lmi_backend.engines.vllm.streams import FailedOutputError, StreamWriter, TextParser
+from lmi_backend.engines.vllm.streams import StreamWriter, TextParser
 from lmi_backend.generation import HttpChunk
 from lmi_backend.token_ids import pack
 from tests.unit.engines.vllm.vllm_parts import PROMPT, ClientError
@@ -123,7 +123,7 @@ def test_an_error_of_the_parser_is_the_answers() -> None:
 
 
 def test_a_failure_is_the_clients_where_it_asked_for_a_grammar() -> None:
-    assert isinstance(writer().failure(3), FailedOutputError)
+    assert isinstance(writer().failure(3), RuntimeError)
     refused = writer(is_structured=True).failure(3)
     assert isinstance(refused, ClientError)
     assert "after 3 tokens" in str(refused)
