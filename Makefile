@@ -10,7 +10,6 @@ CLIENTS ?=
 PYTEST ?=
 BENCH ?=
 COMPAT ?=
-SCALE ?=
 PROGRAMS ?=
 MINUTES ?= 30
 # What shares a server or an engine stays in one of the processes (tests/support/sharing.py).
@@ -29,7 +28,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
-.PHONY: help install install-server install-engine install-clients model serve test test-unit test-gpu compat newest clients chaos fleet soak bench scale check lint types layers growth docs pictures site lock licenses audit clean
+.PHONY: help install install-server install-engine install-clients model serve test test-unit test-gpu compat newest clients chaos fleet soak bench check lint types layers growth docs pictures site lock licenses audit clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -84,9 +83,6 @@ soak: install-server model ## mixed traffic for 30 minutes, written into benchma
 bench: install-server model ## measure against others and draw it; BENCH="--targets lmi-backend --rounds 1"
 	@$(BIN)/python tools/bench.py $(BENCH)
 
-scale: install-server ## measure what one server carries, and ten; SCALE="--parts streams"
-	@$(BIN)/python tools/scale.py $(SCALE)
-
 check: lint types layers growth ## everything that reads the code without running it
 
 lint: install-server ## style, sizes, stale documents, their language
@@ -123,7 +119,7 @@ site: ## build the documentation as a site into build/site; fails on a broken li
 lock: install-server ## write the hashes of all packages into the locks
 	@$(BIN)/python tools/lock.py
 
-licenses: install ## read the licences of all that is installed into requirements/licenses.json
+licenses: install ## compare the licences of all that is installed with requirements/licenses.md
 	@$(BIN)/python tools/licenses.py
 
 audit: install-server ## known vulnerabilities of all that the locks pin, and of Triton; needs a network

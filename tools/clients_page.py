@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from benchmark.perf_analyzer import VERSION
-from licenses import pins
 from page_parts import ROOT, table
 
 TABLE = ROOT / "tests" / "data" / "clients.json"
@@ -58,7 +57,9 @@ def _table(*, is_front_end: bool) -> Iterator[str]:
 
 def versions() -> dict[str, str]:
     """Return the version of each program that is installed for tests/clients, by its name."""
-    pinned = [pin.partition("==") for pin in pins("clients.txt")]
+    lock = ROOT / "requirements" / "clients.txt"
+    lines = lock.read_text(encoding="utf-8").splitlines()
+    pinned = [line.partition(" ")[0].partition("==") for line in lines if line[:1].strip("# ")]
     node = json.loads(NODE.read_text(encoding="utf-8"))["dependencies"]
     return {
         **{name: version for name, _, version in pinned},

@@ -20,8 +20,6 @@ import run_clients
 from commands_page import commands
 from contents_page import contents
 from engines_page import engines
-from licenses import PAGE as LICENSES
-from licenses import LicensesError, check_page, recorded
 from page_parts import MARK, ROOT, Makers, filled, table
 from releases_record import PATH as RELEASES
 from releases_record import releases_record
@@ -37,11 +35,7 @@ DEPLOY = ROOT / "deploy"
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or report the stale ones; return the exit status."""
-    try:
-        made = pages()
-    except LicensesError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+    made = pages()
     stale = [path for path, text in made.items() if _read(path) != text]
     if "--check" in arguments:
         for path in stale:
@@ -60,7 +54,6 @@ def pages() -> dict[Path, str]:
     Raises:
         SystemExit: no page has one of the parts that are made.
     """
-    check_page(_read(LICENSES), recorded())
     texts = {
         RELEASES: releases_record(),
         **{DEPLOY / "kubernetes/base" / name: text for name, text in texts_below("base").items()},
@@ -100,8 +93,6 @@ MAKERS: Makers = {
     "members": requests_page.members,
     "metrics": metrics_page.metrics,
     "neutral-parameters": requests_page.neutral_parameters,
-    "newest-results": results_page.newest_results,
-    "newest-runs": results_page.newest_runs,
     "options": options_page.options,
     "parameters": requests_page.parameters,
     "paths": requests_page.paths,

@@ -1,4 +1,4 @@
-"""The tables of benchmarks/: of regimes in README.md, and of each newest run in results.md."""
+"""The tables of benchmarks/README.md, of the newest run of each kind."""
 
 from __future__ import annotations
 
@@ -96,39 +96,6 @@ def beside(sample: dict[str, Any]) -> float:
 
 def _middle(values: Iterable[float], digits: int) -> str:
     return f"{statistics.median(values):,.{digits}f}"
-
-
-def newest_results() -> Iterator[str]:
-    """Yield the lines of a table of each target of the newest run of each kind."""
-    heads = ["run", "target", "at once", "rounds", "tokens/s", "requests/s", "first response, ms"]
-    heads += ["gap p99, ms", "CPU outside the engine, µs a token", "CPU of the engine, µs a token"]
-    rows = [
-        (
-            path.stem,
-            target,
-            f"{at_once:,}",
-            str(len(found)),
-            _middle((each["tokens_per_second"] for each in found), 0),
-            _middle((each["requests_per_second"] for each in found), 1),
-            _middle((each["first_ms"]["p50"] for each in found), 0),
-            _middle((each["gap_ms"]["p99"] for each in found), 0),
-            _middle(map(beside, found), 1),
-            _middle((each["cpu_us_per_token"].get(_ENGINE, 0.0) for each in found), 1),
-        )
-        for path in sorted(newest().values())
-        for (at_once, target), found in _groups(_read(path)["samples"]).items()
-    ]
-    yield from table(heads, rows)
-
-
-def newest_runs() -> Iterator[str]:
-    """Yield a line of each of these runs: its machine and its notes."""
-    for path in sorted(newest().values()):
-        read = _read(path)
-        machine = read["machine"]
-        about = f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gib']} GiB"
-        about += f", {machine['python']}" if "python" in machine else ""
-        yield f"- {path.stem}: {'. '.join([about, *read.get('notes', ())])}."
 
 
 def regimes() -> Iterator[str]:
