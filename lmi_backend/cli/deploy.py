@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from lmi_backend.plan import EnginePlan
 
 _PRIVATE: Final = ("/tmp/", "/var/tmp/")  # noqa: S108  no file is made there
+_MOST_STEPS: Final = 2
+"""Folders up, for a path that stays right when all is copied to another machine."""
 _MOST_NAME: Final = 40
 _MOST_BYTES: Final = 1 << 20
 """Of a ConfigMap."""
@@ -50,7 +52,7 @@ _SECRETS: Final = {
     "systemd": "put it into the unit's EnvironmentFile",
 }
 """Where a secret goes, for each target."""
-_OF_PODS: Final = ("kubernetes", "helm")
+OF_PODS: Final = ("kubernetes", "helm")
 """Targets that make pods."""
 _NAME: Final = matching(
     re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII), "a name of Kubernetes"
@@ -60,8 +62,8 @@ _LABEL: Final = re.compile(r"([a-z0-9][-a-z0-9.]{0,251}/)?[\w][-\w.]{0,62}", re.
 _VALUE: Final = re.compile(r"[-\w.]{0,63}", re.ASCII)
 _EFFECTS: Final = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 _OF_KUBERNETES: Final = (
-    "with_", "namespace", "cache_claim", "service_account", "node_selector", "toleration",
-    "topology",
+    "replicas", "model_claim", "with_", "namespace", "cache_claim", "service_account",
+    "node_selector", "toleration", "topology",
 )  # fmt: skip
 _IMAGE: Final = re.compile(r"[\w./:@-]{1,400}", re.ASCII)
 
@@ -95,9 +97,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--replicas",
         type=number(int, 1, 1000),
-        default=2,
+        default=0,
         metavar="N",
-        help="pods (default %(default)s)",
+        help=f"pods (default {Served.replicas})",
     )
     parser.add_argument(
         "--model-claim",
@@ -174,12 +176,18 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
     placement = _placement_of(arguments)
     machine = machine_of(arguments)
     options = options_of(model, machine, is_elsewhere=arguments.to != "systemd")
-    plan = plan_one_node(options, machine.hardware(), model.name)
+    hardware = machine.hardware()
+    needs_gpus = options.choice.spec.implementation.takes_memory and arguments.to != "systemd"
+    if needs_gpus and not (hardware.devices or machine.is_elsewhere):
+        accepted = "--gpus N or --gpu NAME of the machine that will run it; --gpus 0 for a CPU"
+        raise ConfigurationError(f"--gpus is missing: this machine has none; accepted: {accepted}")
+    plan = plan_one_node(options, hardware, model.name)
+    say(f"{model.name}: planned for {hardware.title}")
     say_notes(model.name, plan)
     _say_what_to_mount(model, plan, arguments)
     has_folder = os.path.isdir(model.folder)
     texts: Mapping[str, str] = {}
-    if has_folder and arguments.to in _OF_PODS and not arguments.model_claim:
+    if has_folder and arguments.to in OF_PODS and not arguments.model_claim:
         texts = _texts(model.folder)
         _warn_of_secrets(plan)
     title, place, words = _place(model, options, arguments.to) if has_folder else ("", "", ())
@@ -189,8 +197,9 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
         title=title or model.name,
         image=arguments.image or _image(options, plan),
         needs=Needs.of(plan, is_downloaded=bool(remote_model)),
-        replicas=arguments.replicas,
+        replicas=arguments.replicas or Served.replicas,
         folder=model.folder.resolve() if has_folder else None,
+        mount=_mount(model.folder, arguments.output),
         place=place,
         words=words,
         variables=_variables(options, plan, arguments, title=title or model.name, place=place),
@@ -210,9 +219,9 @@ def _placement_of(arguments: argparse.Namespace) -> Placement:
         ConfigurationError: one of them cannot be used with this target, or with another.
     """
     given = [name for name in _OF_KUBERNETES if getattr(arguments, name)]
-    if given and arguments.to not in _OF_PODS:
+    if given and arguments.to not in OF_PODS:
         option = given[0].strip("_").replace("_", "-")
-        raise ConfigurationError(f"--{option}: needs --to {' or '.join(_OF_PODS)}")
+        raise ConfigurationError(f"--{option}: needs --to {' or '.join(OF_PODS)}")
     if arguments.namespace and arguments.to == "helm":
         raise ConfigurationError("--namespace: needs --to kubernetes; helm install has its own")
     extras = frozenset(arguments.with_)
@@ -248,12 +257,18 @@ def _toleration(text: str) -> Toleration:
     return Toleration(key, value, effect)
 
 
+def _mount(folder: Path, output: Path) -> str:
+    """Return a folder from where the files are written, if both are in one folder or the next."""
+    path = os.path.relpath(folder.resolve(), output.resolve())
+    return path if path.split(os.sep).count("..") <= _MOST_STEPS else str(folder.resolve())
+
+
 def _say_what_to_mount(model: LmiFolder, plan: EnginePlan, arguments: argparse.Namespace) -> None:
     """Name a folder that the container or the unit would not see."""
     place, folder = plan.config.model, str(model.folder.resolve())
     if arguments.to == "systemd":
-        hidden = next((each for each in (folder, place) if each.startswith(_PRIVATE)), "")
-        if hidden:
+        paths = (folder, place, sys.executable)
+        if hidden := next((each for each in paths if each.startswith(_PRIVATE)), ""):
             say(f"{model.name}: move {hidden}: the unit has a /tmp of its own (PrivateTmp=yes)")
         return
     is_mounted = place == folder or place.startswith((f"{folder}/", STORE))
@@ -264,7 +279,7 @@ def _say_what_to_mount(model: LmiFolder, plan: EnginePlan, arguments: argparse.N
 def _remote_model(plan: EnginePlan, arguments: argparse.Namespace) -> str:
     """Return the hub id or s3:// prefix that the server downloads; empty if there is none."""
     model = plan.config.model
-    is_without_role = arguments.to in _OF_PODS and not arguments.service_account
+    is_without_role = arguments.to in OF_PODS and not arguments.service_account
     if model.startswith(S3) and is_without_role:
         say(f"{model}: the pods need a role that reads it; name one with --service-account")
     return "" if os.path.isabs(model) else model
@@ -281,7 +296,7 @@ def _place(model: LmiFolder, options: LmiOptions, target: str) -> tuple[str, str
         return check_model_name(model.name), folder, (folder,)
     title = re.sub(r"[^A-Za-z0-9_.-]+", "_", model.name).lstrip("_.-") or "model"
     if title != model.name:
-        say(f"{model.name}: is no name of a Triton model; it is served as {title}")
+        say(f"{model.name}: is not a valid name of a Triton model; it is served as {title}")
     if os.path.normpath(options[opt.MODEL_ID] or ".") == STORE:
         # As LMI has it: the properties and the weights are in one folder, which they name.
         return title, STORE, ()
@@ -345,7 +360,7 @@ def _texts(folder: Path) -> dict[str, str]:
         try:
             texts[path.name] = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise ConfigurationError(f"{path}: is no text; {advice}") from error
+            raise ConfigurationError(f"{path}: is not text; {advice}") from error
     return texts
 
 

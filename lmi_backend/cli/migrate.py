@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,13 +23,18 @@ from lmi_backend.migrate.sources import PresentServer, read_sources, why_left
 from lmi_backend.options.model_store import MODEL_FILES, MODEL_ID
 from lmi_backend.options.sources import ORIGIN
 from lmi_backend.options.spec import Status, WrittenSetting
+from lmi_backend.options.table import common
+from lmi_backend.printable import speaking
 from lmi_backend.repository.environment import left_to_the_server
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from lmi_backend.plan.hardware import Hardware
+
 _PAGE: Final = "MIGRATION.md"
 _RECORDED: Final = "recorded"
+_DEPLOYED: Final = "deploy"
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -45,7 +50,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "lmi-backend migrate model.tar.gz --output moved --to kubernetes",
             "lmi-backend migrate model.json endpoint-config.json --output moved --to compose",
         ),
-        statuses={0: "it was written", 2: "the model or a source is refused"},
+        statuses={
+            0: "it was written",
+            2: "the model, a source or the files for --to are refused",
+            3: "it was written, but the model cannot be fetched: its size is not known",
+        },
     )
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="see above")
     parser.add_argument(
@@ -88,56 +97,122 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
 def _write_all(model: LmiFolder, source: PresentServer, arguments: argparse.Namespace) -> int:
     """Write the model folder, the files that deploy it and the page; return the exit status."""
     machine = machine_of(arguments)
-    (examined,) = examine([model], machine, machine.hardware())
-    decisions = [*source.decisions, *examined.problems]
+    hardware = machine.hardware()
+    (examined,) = examine([model], machine, hardware)
+    decisions = [*source.decisions, *examined.problems, *_other_models(examined)]
+    if not machine.is_elsewhere:
+        decisions.append(f"it is planned for {hardware.title}: --gpus or --gpu names another")
+    decisions += _of_replicas(source, arguments.to)
+    status, commands = 0, [_serve(model, source, arguments.output)]
     if not examined.problems:
         decisions += [
             f"set {name} where the server runs" for name in left_to_the_server(examined.options)
         ]
-        with _variables(_weights(source)):
+        with _variables(_weights(source, examined)), speaking(_once()):
             repository = ["--repository", str(arguments.output / "models")]
             _run(convert, ["convert", *_of_model(source), *repository], arguments)
-        decisions += _deployed(source, arguments)
-    page = page_of(_migration(model, examined, source, decisions, arguments.output))
+            status, refusal = _deployed(source, arguments)
+        decisions += refusal
+        if arguments.to and not refusal:
+            commands = _starts(arguments.to, arguments.output / _DEPLOYED)
+    page = page_of(_migration(model, examined, source, decisions, commands, hardware))
     path = arguments.output / _PAGE
     path.write_text(page, encoding="utf-8")
     sys.stdout.write(f"{path}\n")
-    return REFUSED if examined.problems else 0
+    return REFUSED if examined.problems else status
 
 
-def _weights(source: PresentServer) -> dict[str, str]:
+def _once() -> Callable[[str, str], str]:
+    """Return how `say` writes its lines while several commands run: each line once."""
+    seen: set[str] = set()
+
+    def line(_level: str, text: str) -> str:
+        if text in seen:
+            return ""
+        seen.add(text)
+        return f"lmi-backend: {text}\n"
+
+    return line
+
+
+def _other_models(examined: Examined) -> Iterator[str]:
+    """Yield each setting that names another model than the one that is served."""
+    names = {common.MODEL_ID.name, *common.MODEL_ID.aliases, *common.MODEL_ID.variables}
+    named = [(each, status.word) for each, status in examined.settings if each.name in names]
+    served = [each for each, word in named if word == "mapped"]
+    for other, word in named:
+        if served and word == "ignored" and other.value != served[0].value:
+            yield f"two models are named: {served[0].written} is served, {other.written} is not"
+
+
+def _of_replicas(source: PresentServer, target: str | None) -> list[str]:
+    """Return what to decide about several instances, where a target runs one server."""
+    if source.replicas <= 1 or target in deploy.OF_PODS:
+        return []
+    where = f"--to {target} runs one server" if target else "`serve` runs one server"
+    return [
+        f"there are {source.replicas} instances or copies; {where}: start it on as many machines, "
+        "or use --to kubernetes"
+    ]
+
+
+def _serve(model: LmiFolder, source: PresentServer, output: Path) -> list[str]:
+    # The copy has the variables too.
+    is_copied = source.variables or source.folder is None
+    folder = output / "models" / model.name if is_copied else source.folder
+    return ["lmi-backend", "serve", str(folder)]
+
+
+def _weights(source: PresentServer, examined: Examined) -> dict[str, str]:
     """Return the variable that names the weights, if they are in the folder: no copy is made."""
     folder = source.folder
+    if examined.options.is_set(common.MODEL_ID):
+        return {}
     has_weights = folder is not None and any((folder / name).is_file() for name in MODEL_FILES)
     return {MODEL_ID: str(folder.resolve())} if folder is not None and has_weights else {}
 
 
-def _deployed(source: PresentServer, arguments: argparse.Namespace) -> list[str]:
-    """Write the files for a target; return what is in the way, if something is."""
+def _starts(target: str, place: Path) -> list[list[str]]:
+    """Return the commands that start what `deploy` wrote."""
+    unit = next(place.glob("*.service"), place).name
+    return {
+        "kubernetes": [["kubectl", "apply", "-k", str(place)]],
+        "helm": [["helm", "install", "lmi-backend", str(place)]],
+        "compose": [["docker", "compose", "-f", f"{place}/compose.yaml", "up", "--detach"]],
+        "systemd": [
+            ["sudo", "cp", f"{place}/{unit}", "/etc/systemd/system/"],
+            ["sudo", "systemctl", "enable", "--now", unit],
+        ],
+    }[target]
+
+
+def _deployed(source: PresentServer, arguments: argparse.Namespace) -> tuple[int, list[str]]:
+    """Write the files for a target; return the exit status, and what is in the way."""
     if not arguments.to:
-        return ["choose who runs it: `lmi-backend deploy`, or `migrate` with --to"]
-    folder = arguments.output / "deploy"
+        return 0, ["choose who runs it: `lmi-backend deploy`, or `migrate` with --to"]
+    folder = arguments.output / _DEPLOYED
     words = ["--to", arguments.to, "--output", str(folder)]
-    if source.replicas:
+    if source.replicas and arguments.to in deploy.OF_PODS:
         words += ["--replicas", str(source.replicas)]
     try:
-        _run(deploy, ["deploy", *_of_model(source), *words], arguments)
+        status = _run(deploy, ["deploy", *_of_model(source), *words], arguments)
     except ConfigurationError as error:
-        return [f"`deploy --to {arguments.to}` refuses: {error}"]
-    return []
+        return REFUSED, [f"`deploy --to {arguments.to}` refuses: {error}"]
+    return status, []
 
 
 def _of_model(source: PresentServer) -> list[str]:
     return [str(source.folder)] if source.folder else []
 
 
-def _run(module: ModuleType, words: Sequence[str], arguments: argparse.Namespace) -> None:
-    """Run another command as if it had been typed, for the same machine."""
+def _run(module: ModuleType, words: Sequence[str], arguments: argparse.Namespace) -> int:
+    """Run another command as if it had been typed, for the same machine; return its status."""
     parser = Parser()
     module.add_commands(parser.add_subparsers())
     parsed = parser.parse_args(words)
     shared = vars(machine_of(arguments)) | {"force": arguments.force}
-    parsed.run(argparse.Namespace(**vars(parsed) | shared))
+    status: int = parsed.run(argparse.Namespace(**vars(parsed) | shared))
+    return status
 
 
 def _left(source: PresentServer, examined: Examined) -> list[dict[str, str]]:
@@ -151,11 +226,13 @@ def _left(source: PresentServer, examined: Examined) -> list[dict[str, str]]:
 
 
 def _migration(
-    model: LmiFolder, examined: Examined, source: PresentServer, decisions: list[str], output: Path
+    model: LmiFolder,
+    examined: Examined,
+    source: PresentServer,
+    decisions: list[str],
+    commands: list[list[str]],
+    hardware: Hardware,
 ) -> Migration:
-    # The copy has the variables too.
-    is_copied = source.variables or source.folder is None
-    folder = output / "models" / model.name if is_copied else source.folder
     recorded = source.capture or _RECORDED
     if not source.capture:
         decisions = [
@@ -165,9 +242,12 @@ def _migration(
     return Migration(
         name=model.name,
         what=examined.redact(examined.what),
+        machine=hardware.title,
         settings=[examined.redact.each(row) for row in (*examined.rows, *_left(source, examined))],
         changes=[*source.changes, *examined.notes],
         decisions=[examined.redact(each) for each in decisions],
-        serve=["serve", str(folder)],
-        replay=["replay", recorded, "--url", f"http://127.0.0.1:{PORT}"],
+        commands=[
+            *commands,
+            ["lmi-backend", "replay", recorded, "--url", f"http://127.0.0.1:{PORT}"],
+        ],
     )

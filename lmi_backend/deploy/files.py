@@ -26,7 +26,7 @@ def compose(served: Served) -> dict[str, str]:
     """Return the file for `docker compose up`."""
     needs = served.needs
     gpus = f"\n    gpus:\n      - count: {needs.devices}\n        capabilities: [gpu]"
-    folder = _compose_word(str(served.folder))
+    folder = _compose_word(served.mount)
     variables = (_compose_word(f"{name}={value}") for name, value in served.variables.items())
     values = {
         "image": served.image,

@@ -31,6 +31,8 @@ class Served:
     needs: Needs
     folder: Path | None
     """Its LMI folder on this machine; None if variables say everything."""
+    mount: str = ""
+    """That folder as the files name it: from where they are, if it is near."""
     place: str = ""
     """That folder inside a container; empty if there is none."""
     words: tuple[str, ...] = ()

@@ -38,7 +38,6 @@ _ISOLATED: Final = _decide(
 _KEY: Final = _decide("data is encrypted with a key of KMS; choose encrypted volumes")
 _METRICS: Final = _left("metrics are at /metrics here, and none are pushed to CloudWatch")
 _DOWNLOAD: Final = _left("a download has no limit here; probes of `deploy` leave time for it")
-_STARTUP: Final = _decide("a start has a limit; option.model_loading_timeout sets it here")
 _ADAPTER: Final = _decide(
     "is an adapter; put its files in adapters/NAME of the base model's folder"
 )
@@ -99,7 +98,7 @@ FATES: Final[Mapping[str, Mapping[str, Fate]]] = {
         "ServerlessConfig": _SERVERLESS,
         "VolumeSizeInGB": _decide("give the new server as large a volume for the model's files"),
         "ModelDataDownloadTimeoutInSeconds": _DOWNLOAD,
-        "ContainerStartupHealthCheckTimeoutInSeconds": _STARTUP,
+        "ContainerStartupHealthCheckTimeoutInSeconds": _USED,
         "EnableSSMAccess": _left("who runs the server gives access to it"),
         "InferenceAmiVersion": _left("the new machine needs a driver for CUDA of the engine"),
     },
@@ -164,10 +163,14 @@ FATES: Final[Mapping[str, Mapping[str, Fate]]] = {
     "specification": {
         **dict.fromkeys(("InstanceType", "Container", "ComputeResourceRequirements"), _USED),
         "ModelName": _decide("its container is a model's; add what `describe-model` prints of it"),
-        "StartupParameters": _STARTUP,
+        "StartupParameters": _USED,
         "BaseInferenceComponentName": _ADAPTER,
         "DataCacheConfig": _left("files stay where they were downloaded"),
         "SchedulingConfig": _left("who runs the server places its copies"),
+    },
+    "startup": {
+        "ContainerStartupHealthCheckTimeoutInSeconds": _USED,
+        "ModelDataDownloadTimeoutInSeconds": _DOWNLOAD,
     },
     "container of a component": {
         **dict.fromkeys(("DeployedImage", "ArtifactUrl", "Environment"), _USED),

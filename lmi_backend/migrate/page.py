@@ -17,13 +17,14 @@ class Migration:
     name: str
     what: str
     """What would run, in a line."""
+    machine: str
+    """What it is planned for."""
     settings: Sequence[Mapping[str, str]]
     """As `check --json` prints them, without secrets."""
     changes: Sequence[str]
     decisions: Sequence[str]
-    serve: Sequence[str]
-    """Arguments of `lmi-backend` that start the model."""
-    replay: Sequence[str]
+    commands: Sequence[Sequence[str]]
+    """What starts the model, and compares it."""
 
 
 def page_of(migration: Migration) -> str:
@@ -35,7 +36,7 @@ def _lines(migration: Migration) -> Iterator[str]:
     kept = [each for each in migration.settings if each["status"] in _KEPT]
     other = [each for each in migration.settings if each["status"] not in _KEPT]
     yield f"# Migration of {_cell(migration.name)}\n"
-    yield f"{_cell(migration.what)}\n"
+    yield f"{_cell(migration.what)}. Planned for {migration.machine}.\n"
     yield "## What stays\n"
     yield "- Clients keep their bodies and paths: `/invocations`, `/endpoints/NAME/invocations`."
     yield ""
@@ -50,8 +51,7 @@ def _lines(migration: Migration) -> Iterator[str]:
     yield from _items(migration.decisions or ["Nothing."])
     yield "\n## Next\n"
     yield "```sh"
-    yield _command(migration.serve)
-    yield _command(migration.replay)
+    yield from map(shlex.join, migration.commands)
     yield "```"
 
 
@@ -72,7 +72,3 @@ def _items(texts: Iterable[str]) -> Iterator[str]:
 def _cell(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
     return " ".join(escaped.split())
-
-
-def _command(arguments: Sequence[str]) -> str:
-    return f"lmi-backend {shlex.join(arguments)}"

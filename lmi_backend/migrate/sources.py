@@ -47,6 +47,8 @@ def why_left(name: str, value: str) -> str:
 class PresentServer:
     """What runs a model today."""
 
+    name: str = ""
+    """Of the model, as AWS has it."""
     folder: Path | None = None
     environment: dict[str, str] = field(default_factory=dict)
     """Every variable of the container."""
@@ -136,6 +138,7 @@ def _count(read: Mapping[str, Any], *names: str) -> int:
 
 def _read_model(path: Path, read: Mapping[str, Any], source: PresentServer) -> None:
     _note("model", read, source)
+    source.name = _text(read, "ModelName") or source.name
     held = [each for each in (_object(read, "PrimaryContainer"),) if each]
     held += _objects(read, "Containers")
     if held:
@@ -205,7 +208,7 @@ def _read_data(container: Mapping[str, Any], source: PresentServer) -> None:
     if isinstance(place := data.get("S3Uri"), str):
         if data.get("CompressionType") == "Gzip":
             archive = place
-        elif not source.variables.keys() & {"HF_MODEL_ID", "OPTION_MODEL_ID"}:
+        elif not source.variables.keys() & _OF_MODEL:
             source.environment["HF_MODEL_ID"] = place
             source.changes.append(
                 f"the files at {printable(place, 200)} are downloaded at the start"
@@ -255,7 +258,16 @@ def _read_variant(variant: Mapping[str, Any], source: PresentServer) -> None:
     count = _count(variant, "InitialInstanceCount", "DesiredInstanceCount", "CurrentInstanceCount")
     if count and not source.copies:
         source.replicas = count
-        source.changes.append(f"{count} instance(s): `deploy` writes as many replicas")
+    source.name = source.name or _text(variant, "ModelName")
+    _read_startup(variant, source)
+
+
+def _read_startup(read: Mapping[str, Any], source: PresentServer) -> None:
+    """Read how long a container may take to start."""
+    option = common.MODEL_LOADING_TIMEOUT
+    if seconds := _count(read, "ContainerStartupHealthCheckTimeoutInSeconds"):
+        source.environment.setdefault(option.variable, str(seconds))
+        source.changes.append(f"a start may take {seconds} s: {option.name}")
 
 
 def _read_instance(instance: str, source: PresentServer) -> None:
@@ -283,6 +295,7 @@ def _read_capture(config: Mapping[str, Any], source: PresentServer) -> None:
 
 def _read_component(path: Path, read: Mapping[str, Any], source: PresentServer) -> None:
     _note("component", read, source)
+    source.name = source.name or _text(read, "InferenceComponentName")
     specifications = [_object(read, "Specification"), *_objects(read, "Specifications")]
     held = [each for each in specifications if each]
     if held:
@@ -297,11 +310,13 @@ def _read_component(path: Path, read: Mapping[str, Any], source: PresentServer) 
     _note("copies", copies, source)
     if count := _count(copies, "DesiredCopyCount", "CurrentCopyCount"):
         source.replicas = source.copies = count
-        source.changes.append(f"{count} copies: `deploy` writes as many replicas")
 
 
 def _read_specification(path: Path, read: Mapping[str, Any], source: PresentServer) -> None:
     _note("specification", read, source)
+    startup = _object(read, "StartupParameters")
+    _note("startup", startup, source)
+    _read_startup(startup, source)
     _read_instance(_text(read, "InstanceType"), source)
     container = _object(read, "Container")
     _note("container of a component", container, source)
@@ -340,6 +355,12 @@ def _read_scaling(read: Mapping[str, Any], source: PresentServer) -> None:
 
 
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
+_WORK: Final = "source"
+"""Folder of what is unpacked."""
+_OF_MODEL: Final = frozenset({common.MODEL_ID.variable, *common.MODEL_ID.env})
+"""Variables that name a model."""
+_FOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
+"""A name that AWS gives, which a folder may have."""
 
 
 def read_sources(paths: Iterable[Path], work: Path) -> PresentServer:
@@ -360,6 +381,7 @@ def read_sources(paths: Iterable[Path], work: Path) -> PresentServer:
             message = f"{path}: cannot be read: {error.strerror or error}"
             raise ConfigurationError(message) from error
     _settle_gpus(source)
+    _settle_name(source, work / _WORK)
     if source.archive and source.folder is None:
         source.decisions.append(f"download {source.archive}, and name it as another SOURCE")
     return source
@@ -369,6 +391,22 @@ def _settle_gpus(source: PresentServer) -> None:
     """Let a copy have the GPUs that it needs, of those of the instance."""
     if source.accelerators and source.gpus is not None:
         source.gpus = source.gpus._replace(number=source.accelerators)
+
+
+def _settle_name(source: PresentServer, work: Path) -> None:
+    """Let the model have the name that AWS has of it, unless its folder is the user's own."""
+    folder, named = source.folder, work / source.name
+    if not _FOLDER.fullmatch(source.name) or folder == named:
+        return
+    if folder is None and source.variables.keys() & _OF_MODEL:
+        # Its variables say everything: an empty file makes a model of the folder.
+        shutil.rmtree(named, ignore_errors=True)
+        named.mkdir(parents=True)
+        (named / FILE_NAME).touch()
+        source.folder = named
+    elif folder is not None and folder.is_relative_to(work):
+        shutil.rmtree(named, ignore_errors=True)
+        source.folder = folder.rename(named)
 
 
 def _read(path: Path, work: Path, source: PresentServer) -> None:
@@ -400,7 +438,7 @@ def _unpacked(path: Path, work: Path) -> Path:
     """Return the folder of an archive's files; nothing of it is written elsewhere."""
     suffix = next(each for each in _ARCHIVES if path.name.endswith(each))
     name = path.name.removesuffix(suffix)
-    folder = work / "source" / (name or "model")
+    folder = work / _WORK / (name or "model")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with tarfile.open(path) as archive:
@@ -439,7 +477,7 @@ def _variables(path: Path) -> dict[str, str]:
         name, is_pair, value = stripped.partition("=")
         if not is_pair or not NAME.fullmatch(name.strip()):
             # A value may be a secret, so the line is not quoted.
-            raise ConfigurationError(f"{path}:{number}: is no variable; accepted: NAME=VALUE")
+            raise ConfigurationError(f"{path}:{number}: is not a variable; accepted: NAME=VALUE")
         found[name.strip()] = _unquoted(value.strip())
     return found
 
@@ -470,13 +508,13 @@ def read_version(version: Path, work: Path, source: PresentServer) -> Path:
     """Write a model of the backend as an LMI folder of its name; return that.
 
     Raises:
-        ConfigurationError: a file is no JSON object.
+        ConfigurationError: a file is not a JSON object.
     """
     name = version.parent.resolve().name
     arguments = _read_object(version / _ARGUMENTS)
     adapters = _read_object(version / _ADAPTERS) if (version / _ADAPTERS).is_file() else {}
     lines = [as_property(key, value) for key, value in _options(arguments, adapters)]
-    folder = work / "source" / name
+    folder = work / _WORK / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILE_NAME).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     shown = printable(name, 100)
@@ -500,7 +538,7 @@ def _options(
         yield vllm.LORA_MODULES.name, json.dumps(listed)
     for name, value in arguments.items():
         if not name.isidentifier():
-            problem = f"{printable(name, 100)} is no argument of vLLM's engine"
+            problem = f"{printable(name, 100)} is not an argument of vLLM's engine"
             raise ConfigurationError(f"{_ARGUMENTS}: {problem}")
         if value is not None:
             key = common.MODEL_ID.name if name == "model" else f"{PREFIX}{name}"
@@ -513,5 +551,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path}: is not JSON: {error}") from error
     if not isinstance(read, dict):
-        raise ConfigurationError(f"{path}: is no JSON object; accepted: arguments of vLLM's engine")
+        raise ConfigurationError(
+            f"{path}: is not a JSON object; accepted: arguments of vLLM's engine"
+        )
     return read

@@ -426,6 +426,14 @@ class Hardware:
             return ""
         return "NVLink" if min(links) else "PCIe"
 
+    @property
+    def title(self) -> str:
+        """The machine for people: its GPUs and their memory."""
+        if not self.devices:
+            return "a machine without GPUs"
+        memory = f" of {self.device_memory / GIB:.4g} GiB" if self.device_memory else ""
+        return f"{len(self.devices)} GPU(s){memory}"
+
     def share(self, parts: int) -> Hardware:
         """Return one of so many equal parts of each node's devices."""
         return replace(self, devices=self.devices[: len(self.devices) // parts])

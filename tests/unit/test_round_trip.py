@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from lmi_backend.cli import main
+from lmi_backend.cli.deploy import OF_PODS
 from lmi_backend.cli.planning import UNREAD
 from tests.support.manifests import container, pods, rendered
 
@@ -82,7 +83,7 @@ def _in_compose(output: Path, _: Path) -> Seen:
     binds = (one for one in service["volumes"] if one["type"] == "bind")
     given = {pair[0]: pair[1] for pair in pairs if len(pair) > 1}
     assert {given.pop("HOME"), given.pop("SERVING_DOWNLOAD_DIR")} == {"/cache", "/cache/models"}
-    return service["command"], given, {one["target"]: Path(one["source"]) for one in binds}
+    return service["command"], given, {one["target"]: output / one["source"] for one in binds}
 
 
 def _in_systemd(output: Path, _: Path) -> Seen:
@@ -135,7 +136,8 @@ def test_what_is_deployed_is_planned_as_before(
         claim = ["--model-claim=c"] if has_folders else []
         for target in SEEN:
             words = ["deploy", str(folder), "--to", target, "--output", str(output / target)]
-            assert main.main([*words, "--image=i", *machine, *claim]) == status
+            claimed = claim if target in OF_PODS else []
+            assert main.main([*words, "--image=i", *machine, *claimed]) == status
     for target, read_back in SEEN.items():
         (serve, place, *_), variables, mounts = read_back(output / target, folder)
         assert serve == "serve"

@@ -62,6 +62,8 @@ def test_a_name_is_made_one_of_kubernetes(name: str, taken: str) -> None:
         (("--cache-claim", "A"), "--cache-claim: A; accepted: a name of Kubernetes"),
         (("--node-selector", "a"), "--node-selector: a; accepted: LABEL=VALUE"),
         (("--toleration", "a:Never"), "--toleration: a:Never; accepted: KEY[=VALUE][:EFFECT]"),
+        (("--to", "compose", "--replicas", "3"), "--replicas: needs --to kubernetes or helm"),
+        (("--to", "systemd", "--model-claim", "c"), "--model-claim: needs --to kubernetes or helm"),
         (("--to", "compose", "--topology", "zone"), "--topology: needs --to kubernetes or helm"),
         (("--to", "helm", "--namespace", "n"), "helm install has its own"),
     ],
@@ -175,3 +177,20 @@ def test_a_folder_that_a_unit_does_not_see_is_named(
         ):
             assert _deploy(folder, tmp_path / folder.name, to="systemd") == 0
             assert (f"move {folder}: the unit" in capsys.readouterr().err) is is_hidden
+
+
+@pytest.mark.parametrize("to", ["kubernetes", "helm", "compose"])
+def test_a_plan_for_another_machine_is_not_taken_from_this_one(
+    to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The unit of systemd runs here."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "serving.properties").write_text("option.rolling_batch=vllm\n", "utf-8")
+    (folder / "config.json").write_text(json.dumps(CONFIGS["Qwen/Qwen3-8B"]), "utf-8")
+    words = ["deploy", str(folder), "--to", to, "--output", str(tmp_path / "out")]
+    assert main.main(words) == 2
+    assert "--gpus is missing: this machine has none" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert main.main([*words, "--gpu", "H100"]) == 0
+    assert "model: planned for 1 GPU(s) of 79.19 GiB" in capsys.readouterr().err

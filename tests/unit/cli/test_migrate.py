@@ -86,14 +86,90 @@ def test_an_endpoint_with_its_archive(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "set HF_TOKEN where the server runs" in decisions
     # The archive is there.
     assert "download" not in decisions
-    serve, replay = [shlex.split(line)[1:] for line in part(page, "Next").splitlines()[2:4]]
-    assert serve == ["serve", str(out / "models" / "llama")]
-    assert replay[:2] == ["replay", "s3://b/capture"]
-    for words in (serve, replay):
-        parser().parse_args(words)
+    start, replay = [shlex.split(line) for line in part(page, "Next").splitlines()[2:4]]
+    assert start == ["docker", "compose", "-f", str(out / "deploy/compose.yaml"), "up", "--detach"]
+    assert replay[:3] == ["lmi-backend", "replay", "s3://b/capture"]
+    parser().parse_args(replay[1:])
     capsys.readouterr()
-    assert main(["check", serve[1], "--json"]) == 0
+    assert main(["check", str(out / "models" / "llama"), "--json"]) == 0
     assert "7" in [row["value"] for row in json.loads(capsys.readouterr().out)["options"]]
+
+
+def test_a_model_has_the_name_that_aws_has(tmp_path: Path) -> None:
+    """Neither that of the archive nor that of the Hub."""
+    named = written(tmp_path / "model.json", MODEL | {"ModelName": "chat"})
+    migrate(tmp_path, archive(tmp_path), named)
+    assert [each.name for each in (tmp_path / "out" / "models").iterdir()] == ["chat"]
+    container = {"Environment": {"HF_MODEL_ID": "org/llama", "OPTION_ROLLING_BATCH": "echo"}}
+    alone = written(tmp_path / "b.json", {"ModelName": "alone", "PrimaryContainer": container})
+    assert main(["migrate", str(alone), "--output", str(tmp_path / "b")]) == 0
+    assert (tmp_path / "b" / "models" / "alone" / "serving.properties").is_file()
+
+
+@pytest.mark.parametrize(
+    ("target", "starts"),
+    [
+        ("kubernetes", ["kubectl apply -k {}/deploy"]),
+        ("helm", ["helm install lmi-backend {}/deploy"]),
+        ("compose", ["docker compose -f {}/deploy/compose.yaml up --detach"]),
+        (
+            "systemd",
+            [
+                "sudo cp {}/deploy/lmi-backend-llama.service /etc/systemd/system/",
+                "sudo systemctl enable --now lmi-backend-llama.service",
+            ],
+        ),
+    ],
+)
+def test_the_page_ends_with_what_starts_the_target(
+    tmp_path: Path, target: str, starts: list[str]
+) -> None:
+    config = written(tmp_path / "config.json", ENDPOINT)
+    sources = (archive(tmp_path), written(tmp_path / "model.json", MODEL), config)
+    page = migrate(tmp_path, *sources, "--to", target)
+    assert part(page, "Next").splitlines()[2:-2] == [
+        start.format(tmp_path / "out") for start in starts
+    ]
+    runs_one = target in ("compose", "systemd")
+    assert ("there are 3 instances" in part(page, "What needs your decision")) == runs_one
+    text = "".join(each.read_text() for each in (tmp_path / "out" / "deploy").rglob("*.yaml"))
+    assert str(tmp_path) not in text, "the folder may be copied to another machine"
+
+
+def test_a_machine_without_gpus_is_planned_for_where_somebody_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variables = written(tmp_path / "a.env", "HF_MODEL_ID=org/llama\nOPTION_ROLLING_BATCH=vllm\n")
+    page = migrate(tmp_path, variables, "--to", "compose", status=2)
+    assert "Planned for a machine without GPUs." in page
+    assert "`deploy --to compose` refuses: --gpus is missing: this machine has none" in page
+    assert not (tmp_path / "out" / "deploy").exists()
+    page = migrate(tmp_path, variables, "--to", "compose", "--gpu", "L4", status=3)
+    assert "Planned for 1 GPU(s) of 22.04 GiB." in page
+    page = migrate(tmp_path, variables, "--to", "compose", "--gpus", "0", "--force", status=3)
+    assert "Planned for a machine without GPUs." in page
+    lines = capsys.readouterr().err.splitlines()
+    assert any("exit status 3" in line for line in lines)
+
+
+def test_two_models_are_a_decision(tmp_path: Path) -> None:
+    text = "option.rolling_batch=vllm\noption.model_id=org/a\n"
+    variables = written(tmp_path / "a.env", "HF_MODEL_ID=org/b\n")
+    decisions = part(
+        migrate(tmp_path, archive(tmp_path, text), variables), "What needs your decision"
+    )
+    assert "option.model_id=org/a is served, HF_MODEL_ID=org/b is not" in decisions
+
+
+def test_what_two_commands_say_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "option.rolling_batch=echo\noption.no_such_option_of_echo=1\n"
+    variables = written(tmp_path / "a.env", f"HF_TOKEN={SECRET}\n")
+    migrate(tmp_path, archive(tmp_path, text), variables, "--to", "systemd")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    assert len(set(lines)) == len(lines)
 
 
 def test_variables_alone(tmp_path: Path) -> None:
@@ -130,7 +206,7 @@ def test_a_refused_model_is_explained(tmp_path: Path) -> None:
         ("a.json", "[" * 100_000, "is not JSON"),
         ("a.json", {"a": 1}, "accepted: what `aws sagemaker describe-model`"),
         ("a.json", {"PrimaryContainer": {"Environment": {"A": 1}}}, "Environment: accepted"),
-        ("a.env", f"A=1\n{SECRET}\n", "a.env:2: is no variable; accepted: NAME=VALUE"),
+        ("a.env", f"A=1\n{SECRET}\n", "a.env:2: is not a variable; accepted: NAME=VALUE"),
         ("a.tar.gz", "no archive", "cannot be unpacked"),
         ("none.env", None, "cannot be read: No such file"),
     ],

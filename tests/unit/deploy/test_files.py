@@ -45,7 +45,7 @@ def test_a_model_is_a_config_map_or_a_claim() -> None:
 def test_a_folder_may_have_any_name() -> None:
     """A unit has specifiers, variables and quotes of its own, Compose variables."""
     folder = Path("/a b/100%/$x's/\"y")
-    served = replace(SERVED, folder=folder)
+    served = replace(SERVED, folder=folder, mount=str(folder))
     (unit,) = TARGETS["systemd"](served).values()
     assert r"""lmi-backend" serve "/a b/100%%/$$x's/\"y" --port""" in unit
     (text,) = TARGETS["compose"](served).values()

@@ -151,16 +151,17 @@ def test_an_inference_component_has_its_share_of_the_gpus(is_last: bool, tmp_pat
     config = {"EndpointConfigName": "c", "ProductionVariants": [variant]}
     source = read(tmp_path, *([config, COMPONENT] if is_last else [COMPONENT, config]))
     assert source.gpus == (2, "A10G")
-    assert (source.variables, source.archive) == (
-        {"OPTION_ROLLING_BATCH": "vllm"},
-        "s3://b/model.tar.gz",
-    )
+    assert source.archive == "s3://b/model.tar.gz"
+    assert source.variables == {
+        "OPTION_ROLLING_BATCH": "vllm",
+        "OPTION_MODEL_LOADING_TIMEOUT": "900",
+    }
     # Copies of a component, not instances.
     assert source.replicas == 3
     texts = "\n".join([*source.decisions, *source.changes])
     for text in (
         "`ModelName`: its container is a model's",
-        "`StartupParameters`: a start has a limit",
+        "a start may take 900 s: option.model_loading_timeout",
         "`MinMemoryRequiredInMb`: not carried over",
         "`SchedulingConfig`: not carried over",
     ):
