@@ -1,11 +1,8 @@
-"""What a front end is started with: each setting once, with the option that sets it.
-
-`lmi-backend frontend` and `serve` make their options from the fields of `Settings`. A front end
-that `serve` starts gets them all as the value of one variable.
-"""
+"""What a front end is started with: each setting once, and the socket on which it listens."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,8 +10,41 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from lmi_backend.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+BACKLOG: Final = 2048
+"""Connections that wait to be accepted."""
+
+
+def listen(host: str, port: int, *, is_shared: bool) -> socket.socket:
+    """Return a socket that listens.
+
+    Args:
+        host: address, or a name of this machine.
+        port: of TCP.
+        is_shared: whether other processes listen at the same port; else it must be free.
+
+    Raises:
+        ConfigurationError: the address cannot be had.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        message = f"the front end cannot listen on {host}:{port}: {error}"
+        raise ConfigurationError(message) from error
+    return listener
+
 
 PORT: Final = 8080
 """Where clients of LMI and SageMaker expect a server."""

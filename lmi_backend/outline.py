@@ -1,7 +1,8 @@
 """Read large JSON in turns: first its outline without long strings, then each string in pieces.
 
 A JSON reader holds the GIL until it has read the whole text: 0.1 s for 60 MB, in which nothing else
-of the process runs. The outline of such a text is small, and each turn here takes about 1 ms.
+of the process runs. The outline of such a text is small, and each turn here takes about 1 ms. A
+client gets the reason why msgspec cannot read its JSON.
 """
 
 from __future__ import annotations
@@ -13,6 +14,49 @@ import re
 import secrets
 from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from lmi_backend.printable import printable
+
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""Text that is not UTF-8, or that nests too deeply, raises no `DecodeError`."""
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NO_OBJECT: Final = "Expected `"
+
+
+def problem_of(error: Exception, data: bytes) -> str:
+    """Return the end of the sentence "the body …" for one of `UNREADABLE`.
+
+    Args:
+        error: what the reader of an object raised.
+        data: what it read.
+    """
+    if isinstance(error, RecursionError):
+        return "is nested too deeply"
+    if isinstance(error, UnicodeError):
+        return f"is not UTF-8: {error}"
+    if not isinstance(error, msgspec.ValidationError):
+        return f"is not JSON: {error}"
+    problem = str(error).partition(" - at ")[0]
+    if problem.startswith(_NO_OBJECT):
+        return f"is not an object: {problem}"
+    return f"has a value that cannot be read: {_place_in(data)}{problem}"
+
+
+def _place_in(data: bytes) -> str:
+    """Return the name of the first member that cannot be read, with a colon; empty for none."""
+    try:
+        members = _members.decode(data)
+    except UNREADABLE:
+        return ""
+    for name, raw in members.items():
+        try:
+            msgspec.json.decode(raw)
+        except UNREADABLE:
+            return f"{printable(name)}: "
+    return ""
+
 
 LARGE: Final = 1 << 18
 """Bytes of JSON up to which it is read at once."""

@@ -22,13 +22,14 @@ from lmi_backend.cli.folders import find_models
 from lmi_backend.cli.planning import Machine, devices_of, held_devices
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.shared_memory import SHARED_MEMORY
-from lmi_backend.machine_limits import check_limits
+from lmi_backend.machine import check_limits
 from lmi_backend.options.model_store import DEFAULT_STORE
 from lmi_backend.options.releases import newer_than_run
 from lmi_backend.options.spec import Implementation, implementations
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import MASK, Hardware, detect_hardware
 from lmi_backend.plan.refusals import age_problem
+from lmi_backend.printable import GIB
 from lmi_backend.redaction import Redactor
 from lmi_backend.supervisor.installation import (
     STUB,
@@ -39,7 +40,6 @@ from lmi_backend.supervisor.installation import (
 )
 from lmi_backend.supervisor.ports import Ports
 from lmi_backend.supervisor.run_folder import check_folder
-from lmi_backend.units import GIB
 
 _MARKS: Final = {"ok": "ok", "warning": "!!", "error": "XX"}
 _LITTLE_SHARED: Final = GIB

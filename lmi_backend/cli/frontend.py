@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.cli.arguments import number
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.extras import pip_command
 from lmi_backend.front_end_settings import KEY_VARIABLE, Settings, options
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.machine import pip_command
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import HEADER
 from lmi_backend.supervisor.control_key import read_key

@@ -15,12 +15,11 @@ from lmi_backend.cli.running import stream
 from lmi_backend.cli.standard_streams import show
 from lmi_backend.errors import LmiError
 from lmi_backend.front_end_settings import KEY_VARIABLE
-from lmi_backend.printable import printable, say
+from lmi_backend.printable import human_bytes, printable, say
 from lmi_backend.supervisor.installation import describe, is_vulnerable
 from lmi_backend.supervisor.log_relay import JSON
 from lmi_backend.supervisor.ports import Ports, url_of, wait_until_well
 from lmi_backend.supervisor.triton_http import TritonHttp
-from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

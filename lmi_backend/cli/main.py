@@ -27,7 +27,7 @@ from lmi_backend.cli import (
 from lmi_backend.cli.arguments import Parser
 from lmi_backend.cli.standard_streams import abandon_unread, open_missing
 from lmi_backend.errors import ConfigurationError, LmiError
-from lmi_backend.machine_limits import machine_problem
+from lmi_backend.machine import machine_problem
 from lmi_backend.printable import log, say
 from lmi_backend.redaction import Redactor
 

@@ -25,8 +25,7 @@ from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.engine_plan import without_secrets
 from lmi_backend.plan.memory_report import memory_lines
 from lmi_backend.plan.refusals import refuse_unserved
-from lmi_backend.printable import printable, say
-from lmi_backend.units import human_bytes
+from lmi_backend.printable import human_bytes, printable, say
 
 if TYPE_CHECKING:
     import argparse

@@ -43,8 +43,7 @@ from lmi_backend.engine_config import Context
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, HttpRequest
 from lmi_backend.names import NAME_BYTES, PATH_BYTES, check_headers, check_name
-from lmi_backend.outline import LARGE, Outline, at_once, outline
-from lmi_backend.unreadable import UNREADABLE
+from lmi_backend.outline import LARGE, UNREADABLE, Outline, at_once, outline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

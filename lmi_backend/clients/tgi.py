@@ -41,8 +41,8 @@ from lmi_backend.clients.values import BOOLEAN, OBJECT, read_value
 from lmi_backend.engine_config import ClientSettings
 from lmi_backend.errors import HTTP_ERROR, HttpError, LmiError, RequestError
 from lmi_backend.generation import Delta, HttpChunk, HttpRequest
+from lmi_backend.outline import UNREADABLE
 from lmi_backend.tokenization import SPANS_PATH, Spanning, Spans
-from lmi_backend.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

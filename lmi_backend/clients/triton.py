@@ -29,8 +29,8 @@ from lmi_backend.clients.spec import (
     status_of,
 )
 from lmi_backend.errors import HttpError
+from lmi_backend.outline import UNREADABLE, problem_of
 from lmi_backend.printable import printable
-from lmi_backend.unreadable import UNREADABLE, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lmi_backend import __version__
 from lmi_backend.deploy.filling import FOLDER, fill, texts_below
 from lmi_backend.deploy.yaml_text import Value, field, scalar
-from lmi_backend.units import GIB
+from lmi_backend.printable import GIB
 
 if TYPE_CHECKING:
     from lmi_backend.deploy.served import Served

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.deploy.chart import helm
 from lmi_backend.deploy.filling import fill
 from lmi_backend.deploy.kubernetes import kubernetes
-from lmi_backend.units import GIB
+from lmi_backend.printable import GIB
 
 if TYPE_CHECKING:
     from lmi_backend.deploy.served import Served

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lmi_backend.deploy.filling import STORE, fill, texts_below
 from lmi_backend.deploy.yaml_text import Value, indented, scalar, yaml_text
 from lmi_backend.front_end_settings import PORT
-from lmi_backend.units import GIB
+from lmi_backend.printable import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.units import GIB
+from lmi_backend.printable import GIB
 
 if TYPE_CHECKING:
     from lmi_backend.plan import EnginePlan

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.deploy.needs import UNKNOWN_STORAGE
 from lmi_backend.deploy.placement import Placement
-from lmi_backend.units import GIB
+from lmi_backend.printable import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,8 +7,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from lmi_backend.files import private_folder
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
-from lmi_backend.private_folders import private_folder
 
 
 def endpoint_address(model: str) -> Path:

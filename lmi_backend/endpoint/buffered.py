@@ -33,9 +33,9 @@ from lmi_backend.ipc.buffered import (
 )
 from lmi_backend.ipc.chunk_log import ChunkLog, message_of
 from lmi_backend.ipc.failures import failure_of
+from lmi_backend.outline import UNREADABLE
 from lmi_backend.shares import Shares
 from lmi_backend.threads import guarded_thread
-from lmi_backend.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

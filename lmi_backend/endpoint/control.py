@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.endpoint.address import endpoint_folder, endpoint_name
 from lmi_backend.errors import UnavailableError, WorkerError
+from lmi_backend.files import private_folder
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
-from lmi_backend.private_folders import private_folder
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:

@@ -22,14 +22,7 @@ from lmi_backend.engines.body_members import RESPONSES, check_nested, is_mendabl
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
 from lmi_backend.names import check_name
-from lmi_backend.outline import (
-    LARGE,
-    Outline,
-    TooMuchError,
-    fill,
-    in_turns,
-    outline,
-)
+from lmi_backend.outline import LARGE, UNREADABLE, Outline, TooMuchError, fill, in_turns, outline
 from lmi_backend.structures import (
     DEFAULT_BOUNDS,
     StructureBounds,
@@ -38,7 +31,6 @@ from lmi_backend.structures import (
     check_structures,
 )
 from lmi_backend.tokenization import check_characters
-from lmi_backend.unreadable import UNREADABLE
 
 
 def check_values(body: bytes, most: int) -> None:

@@ -45,10 +45,8 @@ from lmi_backend.generation import (
     Token,
 )
 from lmi_backend.ipc.engine import Capabilities, EngineStats
-from lmi_backend.outline import LARGE, fill, in_turns, outline
-from lmi_backend.token_ids import ID_BYTES, pack
-from lmi_backend.tokenization import context_length
-from lmi_backend.unreadable import UNREADABLE
+from lmi_backend.outline import LARGE, UNREADABLE, fill, in_turns, outline
+from lmi_backend.tokenization import ID_BYTES, context_length, pack
 
 _WORD: Final = re.compile(r"\s*\S+|\s+")
 """A token."""

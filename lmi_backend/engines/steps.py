@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Delta, GenerateRequest, Token
-from lmi_backend.token_ids import pack, unpack
+from lmi_backend.tokenization import pack, unpack
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 

@@ -12,11 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from lmi_backend.bounded_files import LARGEST
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.extras import pip_command
-from lmi_backend.private_folders import check_owner, secure_cache
-from lmi_backend.units import GIB
+from lmi_backend.files import LARGEST, check_owner, secure_cache
+from lmi_backend.machine import pip_command
+from lmi_backend.printable import GIB
 
 _CONNECT_SECONDS: Final = 5
 

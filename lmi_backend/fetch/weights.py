@@ -18,8 +18,8 @@ from typing import IO, Final
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch.hub import HUB_ID, SHORT_ERRORS, cache_of, cause_of, is_offline, snapshot
-from lmi_backend.private_folders import secure_caches
-from lmi_backend.units import human_bytes
+from lmi_backend.files import secure_caches
+from lmi_backend.printable import human_bytes
 
 INDEX: Final = "model.safetensors.index.json"
 """Has the names and the size of the weights, where they are in several files."""

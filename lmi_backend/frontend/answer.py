@@ -19,7 +19,7 @@ from lmi_backend.ipc.chunk_log import parts_in
 from lmi_backend.ipc.events import chunk_of, delta_of
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.shares import Shares
-from lmi_backend.token_ids import ID_BYTES
+from lmi_backend.tokenization import ID_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -21,15 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import uvicorn
 
 from lmi_backend.errors import LmiError
-from lmi_backend.front_end_settings import LEAVES, VARIABLE, decode
+from lmi_backend.front_end_settings import BACKLOG, LEAVES, VARIABLE, decode, listen
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.certificate import certificate_of
 from lmi_backend.frontend.http.log import log_to_stderr
 from lmi_backend.frontend.http.protocol import BoundedProtocol, bounded_protocol, end_unread
-from lmi_backend.garbage import spare_collections
-from lmi_backend.listening import BACKLOG, listen
 from lmi_backend.printable import say
 from lmi_backend.redaction import Redactor
+from lmi_backend.threads import spare_collections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

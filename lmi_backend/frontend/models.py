@@ -24,12 +24,12 @@ from lmi_backend.errors import (
     UnavailableError,
     UnknownModelError,
 )
+from lmi_backend.files import private_folder
 from lmi_backend.frontend.answer import Unread
 from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.frontend.outages import Outages
 from lmi_backend.pool.load_failure import LoadFailure
 from lmi_backend.printable import listed, printable
-from lmi_backend.private_folders import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping

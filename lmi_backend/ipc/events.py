@@ -8,7 +8,7 @@ import msgspec
 
 from lmi_backend.generation import Delta, HttpChunk
 from lmi_backend.ipc.messages import Deltas, Events, HttpOutput, Output
-from lmi_backend.token_ids import ID_BYTES
+from lmi_backend.tokenization import ID_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from lmi_backend.errors import ConnectionLostError, NotSentError, WorkerError
 from lmi_backend.generation import HttpRequest
+from lmi_backend.outline import UNREADABLE
 from lmi_backend.threads import guarded_thread
-from lmi_backend.unreadable import UNREADABLE
 
 APART_BYTES: Final = 1 << 18
 """Bytes of a body, or of all images of a request, from which on they travel apart."""

@@ -21,7 +21,7 @@ from lmi_backend.ipc.buffered import Buffering, ForBuffered, OfBuffered
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
-from lmi_backend.token_ids import ID_BYTES
+from lmi_backend.tokenization import ID_BYTES
 
 PROTOCOL: Final = 22
 HEARTBEAT_SECONDS: Final = 1.0

@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lmi_backend.bounded_files import LARGEST, read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch.s3 import fetch_s3
+from lmi_backend.files import LARGEST, read_bounded
 from lmi_backend.migrate.records import (
     BadRecordError,
     RecordedExchange,
     read_har_entry,
     read_record,
 )
-from lmi_backend.units import human_bytes
+from lmi_backend.printable import human_bytes
 
 _Read = Callable[[Any, str], RecordedExchange | None]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from lmi_backend.bounded_files import LARGEST, read_bounded
 from lmi_backend.clients.registry import CLIENTS, path_at
 from lmi_backend.clients.sagemaker import CONTENT_TYPE as AMAZON
+from lmi_backend.files import LARGEST, read_bounded
 from lmi_backend.printable import printable
 from lmi_backend.redaction import HIDDEN, header_without_secrets, without_secrets
 

@@ -26,8 +26,8 @@ from lmi_backend.migrate import kinds
 from lmi_backend.migrate.kinds import Difference
 from lmi_backend.migrate.records import RecordedAnswer, Request
 from lmi_backend.migrate.texts import with_probabilities
-from lmi_backend.units import MIB, human_bytes
-from lmi_backend.unreadable import UNREADABLE
+from lmi_backend.outline import UNREADABLE
+from lmi_backend.printable import MIB, human_bytes
 
 if TYPE_CHECKING:
     from lmi_backend.migrate.judge import Judge

@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.files import read_bounded
 from lmi_backend.migrate.fates import Gpus, fates_of, gpus_of, what_it_has
 from lmi_backend.options import FILE_NAME
 from lmi_backend.options.properties import as_property
 from lmi_backend.options.spec import PREFIX, SPECS, default_engine
 from lmi_backend.options.table import common, vllm
-from lmi_backend.printable import printable
+from lmi_backend.printable import MIB, printable
 from lmi_backend.repository.files import CONFIG
-from lmi_backend.units import MIB
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 _OF_MACHINES: Final = frozenset(

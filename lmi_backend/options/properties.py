@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.units import MIB, human_bytes
+from lmi_backend.printable import MIB, human_bytes
 
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

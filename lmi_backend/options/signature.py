@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import lmi_backend
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.files import private_folder, secure_cache
 from lmi_backend.options.releases import is_later, numbers
 from lmi_backend.options.spec import Planned, implementations
-from lmi_backend.private_folders import private_folder, secure_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -25,6 +25,7 @@ from lmi_backend.plan.memory_options import (
 )
 from lmi_backend.plan.ranks import find_hosts
 from lmi_backend.plan.workers import host_workers
+from lmi_backend.printable import GIB, MIB, human_bytes
 from lmi_backend.sizing.kv_layers import NO_LOCAL, NO_STATES
 from lmi_backend.sizing.memory import (
     UNSURE,
@@ -36,7 +37,6 @@ from lmi_backend.sizing.memory import (
 )
 from lmi_backend.sizing.quantization import DTYPE_BYTES
 from lmi_backend.sizing.step import AMPERE, HOPPER, NEWEST, Release, Step
-from lmi_backend.units import GIB, MIB, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,8 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.printable import printable
-from lmi_backend.units import GIB, MIB
+from lmi_backend.printable import GIB, MIB, printable
 
 if TYPE_CHECKING:
     from lmi_backend.plan.engine_plan import Parallel

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lmi_backend.plan.memory_options import uncounted_arguments
+from lmi_backend.printable import GIB, human_bytes
 from lmi_backend.sizing.config_fields import uncounted
 from lmi_backend.sizing.step import BUFFERS_DEDUCTED, GRAPHS_DEDUCTED, Release
-from lmi_backend.units import GIB, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import PlanError
-from lmi_backend.units import MIB
+from lmi_backend.files import read_bounded
+from lmi_backend.printable import MIB
 
 _CONFIG: Final = "config.json"
 _INDICES: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json")

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import PlanError
 from lmi_backend.fetch.hub import HUB_ID
+from lmi_backend.files import read_bounded
 from lmi_backend.options.engine_choice import find_interpreter, own_file
 from lmi_backend.options.model_store import MODEL_FILES, has_model
 from lmi_backend.options.spec import PREFIX
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
-from lmi_backend.units import MIB
+from lmi_backend.printable import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.files import private_folder
 from lmi_backend.options.table import server as srv
 from lmi_backend.plan.hardware import Allocation
-from lmi_backend.private_folders import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -33,8 +33,8 @@ from lmi_backend.plan.workers import (
     usable_devices,
     with_spares,
 )
+from lmi_backend.printable import MIB
 from lmi_backend.sizing.step import NEWEST
-from lmi_backend.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

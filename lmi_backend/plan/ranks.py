@@ -11,13 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import PlanError
+from lmi_backend.files import read_bounded
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
 from lmi_backend.plan.engine_plan import Explanation, Parallel
-from lmi_backend.printable import printable
-from lmi_backend.units import MIB
+from lmi_backend.printable import MIB, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError, PlanError
-from lmi_backend.extras import pip_command
+from lmi_backend.machine import pip_command
 from lmi_backend.options.releases import is_known, newer_than_run, numbers
 from lmi_backend.options.signature import installed_version, locate, planned_release, signature_of
 from lmi_backend.options.spec import CUSTOM, SPECS, implementations

@@ -9,8 +9,8 @@ from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.engine_plan import Degrees, Explanation
 from lmi_backend.plan.memory_report import describe
+from lmi_backend.printable import human_bytes
 from lmi_backend.sizing.model_facts import divisors, valid_tensor_degrees
-from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from lmi_backend.options.table import vllm
 from lmi_backend.plan.arguments import EVENTS, TRANSFERS
 from lmi_backend.plan.engine_plan import Scaling
 from lmi_backend.plan.hardware import PARTITION
-from lmi_backend.units import MIB, human_bytes
+from lmi_backend.printable import MIB, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection

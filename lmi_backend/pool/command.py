@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import lmi_backend
+from lmi_backend.files import kernel_cache
 from lmi_backend.ipc.environment import (
     GROUP_VARIABLE,
     LIBRARY_PATH_VARIABLE,
@@ -17,7 +18,6 @@ from lmi_backend.ipc.environment import (
 from lmi_backend.options.spec import implementations
 from lmi_backend.plan.arguments import TRANSFERS, copies
 from lmi_backend.pool.mpirun import is_job_variable, mpirun, rendezvous
-from lmi_backend.private_folders import kernel_cache
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 
 if TYPE_CHECKING:

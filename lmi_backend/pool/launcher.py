@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lmi_backend.files import secure_caches
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.handshake import BACKLOG
@@ -18,7 +19,6 @@ from lmi_backend.plan.arguments import own_ports
 from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.launch import StartingWorker
 from lmi_backend.pool.process import WorkerProcess
-from lmi_backend.private_folders import secure_caches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.files import private_folder
 from lmi_backend.printable import cut
-from lmi_backend.private_folders import private_folder
 
 LIKELY: Final = "; likely cause: "
 """Stands between what happened and what to do about it."""

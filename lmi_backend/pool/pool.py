@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from lmi_backend.errors import ConnectionLostError, LmiError, UnavailableError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
-from lmi_backend.machine_limits import machine_problem
+from lmi_backend.machine import machine_problem
 from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launcher import launch

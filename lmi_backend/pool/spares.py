@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.errors import WorkerStartError
 from lmi_backend.plan.hardware import host_memory
 from lmi_backend.pool.model_files import files_of
+from lmi_backend.printable import GIB
 from lmi_backend.threads import guarded_thread
-from lmi_backend.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

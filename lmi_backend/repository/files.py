@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.files import read_bounded
 from lmi_backend.options import FILE_NAME
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.options.spec import WrittenSetting

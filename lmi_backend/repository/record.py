@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.files import read_bounded
 from lmi_backend.redaction import masked
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import output_of
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.serving.request_state import outcome_of
-from lmi_backend.token_ids import ID_BYTES
+from lmi_backend.tokenization import ID_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

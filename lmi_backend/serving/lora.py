@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.adapter_files import CONFIG
 from lmi_backend.clients.spec import INPLACE
 from lmi_backend.errors import LMI_ERROR, HttpError, LmiError
+from lmi_backend.files import CONFIG
 from lmi_backend.generation import HttpChunk
 from lmi_backend.names import PATH_BYTES, check_name
 from lmi_backend.pool.adapters import Adapter, AdapterSet, is_file, order_of

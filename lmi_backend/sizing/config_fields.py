@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.files import read_bounded
 from lmi_backend.printable import printable
 
 # A multimodal config keeps the language model's in one of these, sometimes two deep.

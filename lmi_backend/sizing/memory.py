@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.printable import GIB
 from lmi_backend.sizing.kv_layout import KvLayout, cache_sizes, compressed_layout, kv_layout
 from lmi_backend.sizing.quantization import DTYPE_BYTES, MXFP4_BITS
 from lmi_backend.sizing.step import (
@@ -23,7 +24,6 @@ from lmi_backend.sizing.step import (
     peak_activation,
 )
 from lmi_backend.sizing.weights import COMPUTED
-from lmi_backend.units import GIB
 
 if TYPE_CHECKING:
     from lmi_backend.sizing.model_facts import Draft, ModelFacts

@@ -11,12 +11,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.printable import human_bytes
 from lmi_backend.sizing.config_fields import ConfigFields, read_config, unread_fields
 from lmi_backend.sizing.kv_layers import CachedLayers, read_cached_layers
 from lmi_backend.sizing.quantization import DTYPE_BYTES
 from lmi_backend.sizing.shape import Shape, read_shape
 from lmi_backend.sizing.weights import COMPUTED, Weights, computed_weights, weights_on_disk
-from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from lmi_backend.bounded_files import read_bounded
+from lmi_backend.files import read_bounded
 
 if TYPE_CHECKING:
     from lmi_backend.sizing.config_fields import ConfigFields

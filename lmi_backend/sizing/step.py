@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.units import GIB, MIB
+from lmi_backend.printable import GIB, MIB
 
 if TYPE_CHECKING:
     from lmi_backend.sizing.kv_layers import DeltaShape, StateLayers

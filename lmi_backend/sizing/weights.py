@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.bounded_files import read_bounded
+from lmi_backend.files import read_bounded
 from lmi_backend.sizing.config_fields import ConfigFields
 from lmi_backend.sizing.kv_layers import (
     count_borrowing,

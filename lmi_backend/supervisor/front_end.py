@@ -17,8 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.front_end_settings import LEAVES, VARIABLE, encode
-from lmi_backend.listening import listen
+from lmi_backend.front_end_settings import LEAVES, VARIABLE, encode, listen
 from lmi_backend.pool.process import describe_exit
 from lmi_backend.printable import log as log_text
 from lmi_backend.printable import say

@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import Final
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.extras import pip_command
 from lmi_backend.ipc.environment import LIBRARY_PATH_VARIABLE
+from lmi_backend.machine import pip_command
 from lmi_backend.repository.writer import write_backend
 from lmi_backend.supervisor.run_folder import NOEXEC, is_noexec, shell_problem
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from lmi_backend.endpoint.address import endpoint_folder, endpoint_name
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.files import private_folder
 from lmi_backend.printable import printable, say
-from lmi_backend.private_folders import private_folder
 
 _PREFIX: Final = "lmi-serve-"
 NOEXEC: Final = "is mounted noexec, and programs run there"

@@ -9,7 +9,7 @@ from typing import Final
 
 from lmi_backend.endpoint.loading import read_loading
 from lmi_backend.errors import LmiError, UnavailableError
-from lmi_backend.machine_limits import machine_problem
+from lmi_backend.machine import machine_problem
 from lmi_backend.pool.load_failure import LoadFailure
 from lmi_backend.printable import log, say
 from lmi_backend.supervisor.reloading import Backoff, ModelReloads

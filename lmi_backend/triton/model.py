@@ -17,7 +17,7 @@ from lmi_backend.clients.spec import AdapterChange, Cancel, ParsedRequest
 from lmi_backend.clients.trtllm import stop_id
 from lmi_backend.errors import LmiError, UnavailableError
 from lmi_backend.generation import HttpRequest
-from lmi_backend.machine_limits import machine_problem
+from lmi_backend.machine import machine_problem
 from lmi_backend.names import check_name
 from lmi_backend.triton import logs
 from lmi_backend.triton.autocomplete import complete, variant_of

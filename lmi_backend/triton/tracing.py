@@ -9,7 +9,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.extras import pip_command
+from lmi_backend.machine import pip_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

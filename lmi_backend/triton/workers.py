@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.adapter_files import problem_of
 from lmi_backend.endpoint.loading import LoadingFile
 from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.endpoint.state import StateView
 from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import OptionError
 from lmi_backend.fetch.weights import fetch_weights
+from lmi_backend.files import problem_of
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.options import load_options
 from lmi_backend.options.spec import CUSTOM

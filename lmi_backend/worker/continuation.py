@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.clients.responses import EventNames
 from lmi_backend.errors import HTTP_ERROR, EngineError
 from lmi_backend.generation import reports_error
-from lmi_backend.token_ids import ID_BYTES
+from lmi_backend.tokenization import ID_BYTES
 
 if TYPE_CHECKING:
     from lmi_backend.engines.protocol import ChunkSink, DeltaSink

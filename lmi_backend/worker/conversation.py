@@ -20,12 +20,12 @@ from lmi_backend.errors import (
     UnavailableError,
     WorkerError,
 )
-from lmi_backend.garbage import spare_collections
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder
 from lmi_backend.options.spec import CUSTOM
+from lmi_backend.threads import spare_collections
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.continuation import ContinuedSink
 from lmi_backend.worker.heartbeats import HangDetector, Heartbeats

@@ -17,11 +17,11 @@ import sys
 from collections.abc import Callable, Coroutine
 
 from lmi_backend.errors import ConfigurationError, WorkerError
-from lmi_backend.garbage import expect_growth
+from lmi_backend.files import secure_caches
 from lmi_backend.ipc.environment import GROUP_VARIABLE, SAFE_PATH_VARIABLE, TOKEN_VARIABLE
 from lmi_backend.ipc.handshake import join
 from lmi_backend.ipc.shared_memory import remove_shared_memory
-from lmi_backend.private_folders import secure_caches
+from lmi_backend.threads import expect_growth
 from lmi_backend.worker.conversation import Conversation
 from lmi_backend.worker.logs import configure_logs
 from lmi_backend.worker.starting import network_variables, torch_variables

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpRequest, Sampling
 from lmi_backend.serving.lora import LoraManager
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 from tests.support.harness import Harness, RecordingSink
 from tests.support.places import TINY
 from tests.support.running_response import assert_one_response

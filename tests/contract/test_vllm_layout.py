@@ -4,12 +4,12 @@ import json
 from itertools import product
 from typing import Any
 
+from lmi_backend.printable import GIB
 from lmi_backend.sizing.kv_layers import LocalAttention, StateLayers
 from lmi_backend.sizing.kv_layout import CacheSizes, KvLayout, kv_layout
 from lmi_backend.sizing.memory import CacheKind, with_draft
 from lmi_backend.sizing.model_facts import Draft
 from lmi_backend.sizing.step import Step
-from lmi_backend.units import GIB
 from tests.support.facts import with_fields
 from tests.support.places import TESTS, TINY
 from tests.unit.sizing.test_memory import LLAMA_3_8B

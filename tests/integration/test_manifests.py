@@ -20,8 +20,8 @@ from lmi_backend.fetch import download
 from lmi_backend.front_end_settings import PORT
 from lmi_backend.frontend.operators import health
 from lmi_backend.plan.engine_plan import Launch
+from lmi_backend.printable import GIB
 from lmi_backend.supervisor.front_end import SILENT_SECONDS
-from lmi_backend.units import GIB
 from tests.support.manifests import OVERLAYS, built, check, container, option, pods
 from tests.support.places import ROOT, TESTS
 

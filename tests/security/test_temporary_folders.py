@@ -18,17 +18,11 @@ from lmi_backend.endpoint.control import find_endpoints
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import fetch_s3, hub_file
 from lmi_backend.fetch.s3 import download_folder
+from lmi_backend.files import check_owner, kernel_cache, private_folder, secure_cache, secure_caches
 from lmi_backend.options import load_options
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.pool.launcher import launch
-from lmi_backend.private_folders import (
-    check_owner,
-    kernel_cache,
-    private_folder,
-    secure_cache,
-    secure_caches,
-)
 
 OTHER_USER = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lmi_backend.units import MIB
+from lmi_backend.printable import MIB
 from tests.support.serving import Served
 from tests.support.traffic import KINDS, Client, Seen
 from tests.support.waiting import HANG_SECONDS, wait_for

@@ -15,7 +15,7 @@ from typing import Any
 
 from backports import zstd
 
-from lmi_backend.units import MIB
+from lmi_backend.printable import MIB
 from tests.support.front_streams import KINDS, body_of
 from tests.support.hostile import http_body, value
 

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from lmi_backend.printable import GIB
 from lmi_backend.sizing.memory import (
     UNSURE,
     AdapterSlots,
@@ -24,7 +25,6 @@ from lmi_backend.sizing.memory import (
 )
 from lmi_backend.sizing.model_facts import ModelFacts, mtp_layers, read_model_facts
 from lmi_backend.sizing.step import GRAPHS_DEDUCTED, Step, cuda_graphs
-from lmi_backend.units import GIB
 from tests.support.facts import with_fields
 from tests.support.places import ROOT
 

@@ -13,13 +13,13 @@ import uvicorn
 
 from lmi_backend.endpoint.address import endpoint_folder
 from lmi_backend.engine_config import Context, ModelInfo
+from lmi_backend.files import private_folder
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.protocol import bounded_protocol
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import NOT_BUFFERED, Find, Found, Rejoin
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
-from lmi_backend.private_folders import private_folder
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 NAME = "echo"

@@ -37,7 +37,7 @@ from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.repository.variants import MAIN
 from lmi_backend.serving.service import Service
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 from lmi_backend.worker.coalescer import Coalescer
 from lmi_backend.worker.outgoing import Outgoing
 from tests.support.idle_workers import IdleWorkers

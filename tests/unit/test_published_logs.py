@@ -14,9 +14,9 @@ from lmi_backend.plan.capacity import Capacity
 from lmi_backend.plan.engine_plan import Explanation
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.strategy import Strategy
+from lmi_backend.printable import GIB
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import Release
-from lmi_backend.units import GIB
 from tests.support.places import ROOT
 from tests.support.published_logs import (
     DATA,

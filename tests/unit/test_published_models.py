@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.printable import GIB
 from lmi_backend.sizing.config_fields import MissingFieldError
 from lmi_backend.sizing.kv_layout import cache_sizes
 from lmi_backend.sizing.memory import CacheKind, cache_layout, estimate_memory
 from lmi_backend.sizing.model_facts import read_model_facts
 from lmi_backend.sizing.step import Step
-from lmi_backend.units import GIB
 from tests.support.facts import with_fields
 from tests.support.published_logs import DATA, compared, facts_of, known_configs, logs
 

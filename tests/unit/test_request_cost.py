@@ -18,7 +18,7 @@ from lmi_backend.frontend.http.protocol import bounded_protocol
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 
 MOST_CALLS: Final = 580
 """Of Python and C, 561 on CPython 3.11: a chat of two events."""

@@ -1,14 +1,27 @@
-"""A thread's work may fail and begins again, and each thread of the package is such a one."""
+"""Threads that outlive a fault, and when Python looks for garbage."""
 
 import ast
+import runpy
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lmi_backend import threads
 from lmi_backend.threads import QueueThreads, guarded_thread
 from tests.support.waiting import HANG_SECONDS, wait_for
+
+
+@pytest.mark.parametrize(("name", "calls"), [("__mp_main__", 1), ("lmi_backend.worker.main", 0)])
+def test_processes_that_an_engine_spawns_expect_growth_too(
+    monkeypatch: pytest.MonkeyPatch, name: str, calls: int
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(threads, "expect_growth", lambda: seen.append(1))
+    runpy.run_module("lmi_backend.worker.main", run_name=name)
+    assert len(seen) == calls
+
 
 PACKAGE = Path(__file__).resolve().parents[2] / "lmi_backend"
 
@@ -19,7 +32,7 @@ OTHERS = {
     "engines/vllm/engine.py": "a rank whose core ends says so, and is started again",
     "engines/vllm/ranks.py": "an engine core that ends says so in the same way",
     "frontend/http/log.py": "guards each write; there is nowhere to say more",
-    "machine_limits.py": "its threads wait, and do nothing",
+    "machine.py": "its threads wait, and do nothing",
     "supervisor/health.py": "guards each look at the server",
     "threads.py": "makes the guarded ones",
 }

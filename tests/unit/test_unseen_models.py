@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli.main import main
-from lmi_backend.units import GIB
+from lmi_backend.printable import GIB
 from tests.support.places import ROOT
 from tests.support.published_logs import facts_of
 

@@ -24,11 +24,10 @@ from transformers import (
     BitsAndBytesConfig,
 )
 
-from lmi_backend.adapter_files import without_folder
-from lmi_backend.bounded_files import read_bounded
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import closed_groups
 from lmi_backend.errors import ConfigurationError, OptionError, RequestError
+from lmi_backend.files import read_bounded, without_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

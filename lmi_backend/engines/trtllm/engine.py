@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, Iterator
 from itertools import chain
 from typing import Any, Final
 
-from lmi_backend.adapter_files import Seen, problem_of, seen
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.protocol import DeltaSink, Rank, TemplateEngine
@@ -30,6 +29,7 @@ from lmi_backend.errors import (
     LmiError,
     RequestError,
 )
+from lmi_backend.files import Seen, problem_of, seen
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.options.table.trtllm import STEP_COUNTS

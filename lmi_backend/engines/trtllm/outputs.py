@@ -10,7 +10,7 @@ from lmi_backend.engines.steps import Detokenizer
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Delta, FinishReason, GenerateRequest, Token
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 
 # None means the same to the library; without temperature, top_k and top_p it is greedy.
 _SAME = (

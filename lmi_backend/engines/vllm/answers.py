@@ -24,7 +24,7 @@ from lmi_backend.engines.protocol import Deferring
 from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.engines.vllm.resume import Repeated, finished_elsewhere, send_from
 from lmi_backend.errors import EngineError
-from lmi_backend.token_ids import unpack
+from lmi_backend.tokenization import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -20,9 +20,9 @@ from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay, resu
 from lmi_backend.engines.vllm.vllm_server import ShownPrompt
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import HttpChunk
+from lmi_backend.outline import UNREADABLE
 from lmi_backend.structures import StructureBounds, check_structures
-from lmi_backend.token_ids import pack
-from lmi_backend.unreadable import UNREADABLE
+from lmi_backend.tokenization import pack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping

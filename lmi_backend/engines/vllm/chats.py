@@ -37,8 +37,7 @@ from lmi_backend.engines.vllm.bodies import (
 from lmi_backend.engines.vllm.requests import status_of
 from lmi_backend.engines.vllm.streams import StreamWriter, write
 from lmi_backend.generation import HttpChunk
-from lmi_backend.outline import LARGE, Outline
-from lmi_backend.unreadable import UNREADABLE
+from lmi_backend.outline import LARGE, UNREADABLE, Outline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

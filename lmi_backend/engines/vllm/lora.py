@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from lmi_backend.adapter_files import Seen, seen, without_folder
 from lmi_backend.engines.vllm import compat, names
 from lmi_backend.engines.vllm.requests import translated
 from lmi_backend.errors import RequestError
+from lmi_backend.files import Seen, seen, without_folder
 
 
 class LoraAdapters:

@@ -16,7 +16,7 @@ from lmi_backend.engines.vllm import compat, names
 from lmi_backend.errors import EngineDeadError, EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import Delta, FinishReason, GenerateRequest, HttpChunk, Token
 from lmi_backend.printable import cut
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 
 if TYPE_CHECKING:
     from lmi_backend.engines.vllm.answers import Piece, Position

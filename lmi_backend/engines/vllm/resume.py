@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.errors import EngineError
-from lmi_backend.token_ids import unpack
+from lmi_backend.tokenization import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -22,7 +22,7 @@ from lmi_backend.engines.vllm.answers import Generation, Piece, generate
 from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay
 from lmi_backend.errors import HTTP_ERROR, ConfigurationError
 from lmi_backend.generation import Continuation, HttpRequest, reports_error
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 
 if TYPE_CHECKING:
     from lmi_backend.engines.vllm.bodies import BodyAnswer

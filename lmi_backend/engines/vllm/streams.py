@@ -31,7 +31,7 @@ from lmi_backend.engines.vllm.layouts import (
 )
 from lmi_backend.engines.vllm.requests import unfit, unwrapped
 from lmi_backend.generation import HttpChunk
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence

@@ -20,9 +20,18 @@ import msgspec
 from backports import zstd
 
 from lmi_backend.errors import HttpError
-from lmi_backend.outline import LARGE, MOST_VALUES, Outline, TooMuchError, fill, in_turns, outline
+from lmi_backend.outline import (
+    LARGE,
+    MOST_VALUES,
+    UNREADABLE,
+    Outline,
+    TooMuchError,
+    fill,
+    in_turns,
+    outline,
+    problem_of,
+)
 from lmi_backend.printable import printable
-from lmi_backend.unreadable import UNREADABLE, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import (

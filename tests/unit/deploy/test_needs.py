@@ -5,7 +5,7 @@ import pytest
 from lmi_backend.deploy.needs import Needs
 from lmi_backend.engine_config import EngineConfig, RequestLimits
 from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel
-from lmi_backend.units import GIB
+from lmi_backend.printable import GIB
 
 PLAN = EnginePlan(engine="echo", config=EngineConfig(model="m"), launch=Launch(python="python"))
 

@@ -6,7 +6,7 @@ from lmi_backend.endpoint.backlog import UNREAD_BYTES, UNREAD_BYTES_IN_ALL, Back
 from lmi_backend.generation import Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event, outputs_of
-from lmi_backend.token_ids import ID_BYTES
+from lmi_backend.tokenization import ID_BYTES
 
 LARGE = b"x" * (UNREAD_BYTES + 1)
 ID = b"\0" * ID_BYTES

@@ -28,7 +28,7 @@ from lmi_backend.ipc.buffered import (
 from lmi_backend.ipc.chunk_log import block_of, parts_in
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 from lmi_backend.serving.request_state import RequestState
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
 from tests.support.waiting import HANG_SECONDS, wait_for

@@ -7,7 +7,7 @@ import pytest
 from lmi_backend.engines.steps import AnswerDeltas, Detokenizer, StepOutput, StopStrings
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Continuation, GenerateRequest, Sampling
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 
 
 class Bytes:

@@ -14,7 +14,7 @@ from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpReques
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event
 from lmi_backend.ipc.frames import FrameDecoder, encode
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 
 
 class Model:

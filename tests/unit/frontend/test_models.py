@@ -17,6 +17,7 @@ from lmi_backend.endpoint.address import endpoint_folder
 from lmi_backend.endpoint.loading import Loading
 from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import LoadingError, RequestError, UnavailableError, UnknownModelError
+from lmi_backend.files import private_folder
 from lmi_backend.frontend import models as module
 from lmi_backend.frontend.http.bodies import ClientGoneError
 from lmi_backend.frontend.http.exchange import Exchange
@@ -29,7 +30,6 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.ipc.frames import encode
 from lmi_backend.pool.adapters import AdapterSet
-from lmi_backend.private_folders import private_folder
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service
 from tests.support.idle_workers import IdleWorkers

@@ -13,7 +13,7 @@ from lmi_backend.frontend.outages import Outages
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode
-from lmi_backend.token_ids import pack, unpack
+from lmi_backend.tokenization import pack, unpack
 from tests.support.waiting import HANG_SECONDS
 
 

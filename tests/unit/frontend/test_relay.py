@@ -13,7 +13,7 @@ from lmi_backend.clients.responses import BackgroundForm
 from lmi_backend.errors import EngineDeadError, EngineError
 from lmi_backend.frontend.answer import _Forward
 from lmi_backend.generation import Delta, HttpChunk, Token
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 from tests.unit.frontend.test_resumable_form import forms as streams_of_tokens
 
 HEADERS = {"content-type": "text/event-stream"}

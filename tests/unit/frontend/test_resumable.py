@@ -20,7 +20,7 @@ from lmi_backend.generation import Chunk, Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import NOT_BUFFERED
 from lmi_backend.ipc.chunk_log import message_of
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 from tests.support.buffering import NAME, BufferingModel, Front, Order, Script, buffering_model
 from tests.support.cutting_proxy import LAST_ID, CuttingProxy, Stream, follow
 from tests.support.endpoints import short_folder

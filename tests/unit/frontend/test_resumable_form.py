@@ -17,7 +17,7 @@ from lmi_backend.errors import EngineError, HttpError
 from lmi_backend.frontend.resumable import ResumableForm
 from lmi_backend.generation import Chunk, Delta, HttpChunk, Token
 from lmi_backend.ipc.chunk_log import parts_in
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 
 PARAMETERS: dict[str, Any] = {"details": True, "seed": 5, "return_full_text": True}
 TOP = PARAMETERS | {"top_n_tokens": 2, "decoder_input_details": True}

@@ -6,7 +6,7 @@ import tracemalloc
 from lmi_backend.generation import Chunk, Delta, HttpChunk, Token
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.chunk_log import ChunkLog, block_of, message_of, parts_in
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 
 EVENT = (
     b'data: {"id":"chatcmpl-%d","object":"chat.completion.chunk","created":1764185000,"model":"m",'

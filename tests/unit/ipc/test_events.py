@@ -7,7 +7,7 @@ import pytest
 from lmi_backend.generation import Chunk, Delta, HttpChunk, Token
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event, chunks_of, is_event, outputs_of
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 
 IDS = pack([5]) + pack([6])
 EVENT = HttpChunk(b"data: {}\n\n", num_tokens=2, ids=IDS)

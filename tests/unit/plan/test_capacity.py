@@ -14,10 +14,10 @@ from lmi_backend.plan.capacity import Capacity
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.memory_report import describe
 from lmi_backend.plan.planner import make_plan
+from lmi_backend.printable import GIB
 from lmi_backend.sizing.kv_layers import LocalAttention
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import NEWEST, Release
-from lmi_backend.units import GIB
 from tests.support.facts import with_fields
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 

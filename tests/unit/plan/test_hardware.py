@@ -21,7 +21,7 @@ from lmi_backend.plan.hardware import (
     memory_kills,
     visible_gpus,
 )
-from lmi_backend.units import GIB, MIB
+from lmi_backend.printable import GIB, MIB
 
 
 @pytest.mark.parametrize(

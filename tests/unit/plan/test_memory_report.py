@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from lmi_backend.plan.memory_report import memory_lines
+from lmi_backend.printable import GIB
 from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, estimate_memory
 from lmi_backend.sizing.step import Release, Step
-from lmi_backend.units import GIB
 from tests.support.facts import with_fields
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 

@@ -15,7 +15,7 @@ from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.prepare import plan_model
-from lmi_backend.units import GIB
+from lmi_backend.printable import GIB
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8,

@@ -19,8 +19,8 @@ from lmi_backend.plan.engine_plan import Launch, Parallel
 from lmi_backend.plan.hardware import Allocation, Gpu, Hardware
 from lmi_backend.plan.multi_model import Reservations, plan_together
 from lmi_backend.plan.planner import make_plan
+from lmi_backend.printable import GIB
 from lmi_backend.sizing.model_facts import ModelFacts
-from lmi_backend.units import GIB
 from tests.support.facts import with_fields
 from tests.support.waiting import HANG_SECONDS
 from tests.unit.plan.test_strategy import LLAMA_70B, TWELVE_HEADS

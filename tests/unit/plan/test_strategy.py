@@ -8,8 +8,8 @@ from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
+from lmi_backend.printable import GIB
 from lmi_backend.sizing.model_facts import ModelFacts
-from lmi_backend.units import GIB
 from tests.support.facts import make_facts, with_fields
 
 LLAMA_70B = make_facts(

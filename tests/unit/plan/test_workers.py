@@ -13,7 +13,7 @@ from lmi_backend.plan.engine_plan import EnginePlan, Parallel
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.workers import SpareFacts
-from lmi_backend.units import GIB
+from lmi_backend.printable import GIB
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
 PARTITIONS = Hardware(devices=("MIG-c7384736", "MIG-0a9f11f3"))

@@ -21,7 +21,7 @@ from lmi_backend.generation import (
 from lmi_backend.ipc import messages as msg
 from lmi_backend.resume.progress import Progress
 from lmi_backend.resume.resumption import Resumption
-from lmi_backend.token_ids import pack, unpack
+from lmi_backend.tokenization import pack, unpack
 from tests.support.service_bench import Bench, Sink
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.printable import GIB
 from lmi_backend.sizing.config_fields import ConfigFields
 from lmi_backend.sizing.kv_layers import (
     CompressedLayers,
@@ -21,7 +22,6 @@ from lmi_backend.sizing.kv_layout import (
 )
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import Release, Step
-from lmi_backend.units import GIB
 from tests.support.facts import with_fields
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.printable import GIB
 from lmi_backend.sizing.kv_layers import DeltaShape, StateLayers
 from lmi_backend.sizing.memory import (
     AdapterSlots,
@@ -18,7 +19,6 @@ from lmi_backend.sizing.memory import (
 )
 from lmi_backend.sizing.model_facts import ModelFacts, valid_tensor_degrees
 from lmi_backend.sizing.step import Step
-from lmi_backend.units import GIB
 from tests.support.facts import make_facts, with_fields
 
 LLAMA_3_8B = make_facts(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.printable import GIB
 from lmi_backend.sizing.step import (
     AMPERE,
     FLOAT_KERNELS,
@@ -17,7 +18,6 @@ from lmi_backend.sizing.step import (
     non_torch,
     peak_activation,
 )
-from lmi_backend.units import GIB
 from tests.support.facts import with_fields
 from tests.unit.sizing.test_memory import DEEPSEEK_V3, LLAMA_3_8B
 

@@ -13,7 +13,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.outgoing import Outgoing
 from tests.support.waiting import skip_time, turns

@@ -8,7 +8,7 @@ import pytest
 from lmi_backend.clients.responses import EventNames
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Continuation, Delta, HttpChunk
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 from lmi_backend.worker.continuation import ContinuedDeltas, ContinuedSink
 
 

@@ -11,7 +11,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.events import chunks_of
 from lmi_backend.ipc.frames import FrameDecoder
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 from lmi_backend.worker.outgoing import MOST_UNSENT, Outgoing
 
 LIMIT = 100_000

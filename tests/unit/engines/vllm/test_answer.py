@@ -9,7 +9,7 @@ import pytest
 from lmi_backend.engines.vllm import images
 from lmi_backend.engines.vllm.bodies import BodyAnswer, Call, Counted
 from lmi_backend.generation import HttpChunk
-from lmi_backend.token_ids import pack, unpack
+from lmi_backend.tokenization import pack, unpack
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink
 from tests.unit.engines.vllm.vllm_parts import (
     PROMPT,

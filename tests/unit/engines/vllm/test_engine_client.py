@@ -7,7 +7,7 @@ import pytest
 
 from lmi_backend.engines.vllm.bodies import BodyAnswer, current_answer
 from lmi_backend.generation import Continuation
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, client_of
 from tests.unit.engines.vllm.vllm_parts import (
     PROMPT,

@@ -8,7 +8,7 @@ import pytest
 from lmi_backend.engines.vllm import bodies
 from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.generation import GenerateRequest
-from lmi_backend.token_ids import unpack
+from lmi_backend.tokenization import unpack
 from tests.support.waiting import turns
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink
 from tests.unit.engines.vllm.vllm_parts import PROMPT, Params, Tokenizer

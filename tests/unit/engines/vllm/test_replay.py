@@ -14,7 +14,7 @@ from lmi_backend.engines.vllm.resume import Repeated, ReplayedAnswer, resume_str
 from lmi_backend.engines.vllm.streams import StreamWriter
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpChunk
-from lmi_backend.token_ids import pack, unpack
+from lmi_backend.tokenization import pack, unpack
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink
 from tests.unit.engines.vllm.vllm_parts import (
     PROMPT,

@@ -10,7 +10,7 @@ from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.engines.vllm import fast_paths, streams
 from lmi_backend.engines.vllm.bodies import BodyAnswer, BodyKind, current_answer
 from lmi_backend.generation import Continuation, HttpChunk
-from lmi_backend.token_ids import pack, unpack
+from lmi_backend.tokenization import pack, unpack
 from tests.support.waiting import HANG_SECONDS, turns
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, client_of
 from tests.unit.engines.vllm.vllm_parts import PROMPT, FinishReason, Output, Params

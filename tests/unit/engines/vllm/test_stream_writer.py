@@ -8,7 +8,7 @@ import pytest
 from lmi_backend.engines.vllm.answers import Piece
 from lmi_backend.engines.vllm.streams import StreamWriter, TextParser
 from lmi_backend.generation import HttpChunk
-from lmi_backend.token_ids import pack
+from lmi_backend.tokenization import pack
 from tests.unit.engines.vllm.vllm_parts import PROMPT, ClientError
 from tests.unit.engines.vllm.vllm_server import Parser, layouts, read_events
 

@@ -7,7 +7,7 @@ from typing import Any
 from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.engines.vllm.streams import StreamWriter, TextParser
 from lmi_backend.generation import GenerateRequest, HttpChunk, Sampling
-from lmi_backend.token_ids import unpack
+from lmi_backend.tokenization import unpack
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, answered
 from tests.unit.engines.vllm.vllm_parts import FinishReason, Output, Tokenizer, lists
 from tests.unit.engines.vllm.vllm_server import layouts, read_events

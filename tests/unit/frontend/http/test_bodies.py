@@ -22,7 +22,7 @@ from lmi_backend.frontend.http.bodies import (
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.protocol import CLIENT, Client
 from lmi_backend.outline import MOST_VALUES
-from lmi_backend.units import MIB
+from lmi_backend.printable import MIB
 
 KIB = 1 << 10
 

@@ -19,7 +19,7 @@ from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.bodies import Bodies, decoding_of, utf8_of
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.protocol import CLIENT, Client
-from lmi_backend.units import MIB
+from lmi_backend.printable import MIB
 from tests.support.asking import ask
 
 Pack = Callable[[bytes], bytes]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmi_backend.token_ids import ID_BYTES, pack, unpack
+from lmi_backend.tokenization import ID_BYTES, pack, unpack
 
 IDS = st.lists(st.integers(0, (1 << 31) - 1), min_size=1)
 

@@ -1,13 +1,42 @@
-"""Limits of the machine that stop a program: told as such, and not as a fault of the code."""
+"""What a machine lacks: told as such, and not as a fault of the code.
+
+The package is on no index, so `pip install lmi-backend[extra]` works nowhere; what its extras bring
+is on the usual one.
+"""
 
 from __future__ import annotations
 
 import errno
+import re
 import resource
+import shlex
 import threading
+from importlib.metadata import PackageNotFoundError, requires
 from typing import Final
 
 from lmi_backend.errors import ConfigurationError
+
+_NAME: Final = "lmi-backend"
+
+
+def pip_command(extra: str) -> str:
+    """Return the command that installs what an extra of this package brings."""
+    return f"`pip install {' '.join(map(shlex.quote, _requirements(extra)))}`"
+
+
+def _requirements(extra: str) -> list[str]:
+    try:
+        declared = requires(_NAME) or []
+    except PackageNotFoundError:
+        # Run from a folder, as the stub may: then somebody has the sources.
+        return [f"{_NAME}[{extra}]"]
+    parts = (each.partition(";") for each in declared)
+    return [
+        requirement.strip()
+        for requirement, _, marker in parts
+        if re.search(rf"\bextra == ['\"]{re.escape(extra)}['\"]", marker)
+    ]
+
 
 THREADS: Final = 112
 """A server with one small model starts 95 on two cores."""
