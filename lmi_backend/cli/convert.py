@@ -15,7 +15,7 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions
 from lmi_backend.plan import plan_model
 from lmi_backend.printable import say
-from lmi_backend.repository.environment import environment_properties, left_to_the_server
+from lmi_backend.repository.files import environment_properties, left_to_the_server
 from lmi_backend.repository.writer import write_alias_model, write_backend, write_model
 
 

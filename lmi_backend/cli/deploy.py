@@ -20,9 +20,7 @@ from lmi_backend.cli.planning import (
 )
 from lmi_backend.deploy.files import TARGETS
 from lmi_backend.deploy.filling import STORE
-from lmi_backend.deploy.needs import Needs
-from lmi_backend.deploy.placement import EXTRAS, Placement, Toleration
-from lmi_backend.deploy.served import Served
+from lmi_backend.deploy.served import EXTRAS, Needs, Placement, Served, Toleration
 from lmi_backend.deploy.variables import interpreter_of, variables_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.model_store import LOAD_MODELS

@@ -29,8 +29,7 @@ from lmi_backend.options.properties import Property, as_property
 from lmi_backend.options.spec import PREFIX, WrittenSetting
 from lmi_backend.options.table import common as opt
 from lmi_backend.printable import listed, say
-from lmi_backend.repository.environment import has_own_properties
-from lmi_backend.repository.files import CONFIG, read
+from lmi_backend.repository.files import CONFIG, has_own_properties, read
 from lmi_backend.repository.files import replace as replace_file
 
 _MARKS = (FILE_NAME, *MODEL_FILES)

@@ -25,7 +25,7 @@ from lmi_backend.options.sources import ORIGIN
 from lmi_backend.options.spec import Status, WrittenSetting
 from lmi_backend.options.table import common
 from lmi_backend.printable import speaking
-from lmi_backend.repository.environment import left_to_the_server
+from lmi_backend.repository.files import left_to_the_server
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -23,7 +23,7 @@ from lmi_backend.cli.planning import served_plans
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.machine import check_limits, pip_command
 from lmi_backend.printable import listed, say, speaking
-from lmi_backend.repository.environment import command_line_properties
+from lmi_backend.repository.files import command_line_properties
 from lmi_backend.repository.restricted_apis import (
     HEADER,
     NOT_FOR_CLIENTS,

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from lmi_backend.deploy.filling import STORE, fill, texts_below
-from lmi_backend.deploy.yaml_text import Value, indented, scalar, yaml_text
+from lmi_backend.deploy.filling import STORE, Value, fill, indented, scalar, texts_below, yaml_text
 from lmi_backend.front_end_settings import PORT
 from lmi_backend.printable import GIB
 

@@ -1,22 +1,209 @@
-"""Write the files of a model's folder, keep what somebody edited, and say what changed."""
+"""Write the files of a model's folder, keep what somebody edited, and say what changed.
+
+What the options were when a model was converted is recorded, so that a later edit can be named.
+Triton shows the parameters of config.pbtxt to every client. So the record is a file of its own, as
+readable as serving.properties. config.pbtxt gets no more than a digest. It is salted: a value that
+is easily guessed would otherwise be found by trying.
+
+What the environment said of a model is written as properties: a fleet's server then needs no
+variables.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import hashlib
+import hmac
+import json
 import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.files import read_bounded
 from lmi_backend.options import FILE_NAME
-from lmi_backend.options.properties import parse_properties
-from lmi_backend.options.spec import WrittenSetting
+from lmi_backend.options.model_store import LOAD_MODELS
+from lmi_backend.options.properties import Property, as_property, parse_properties
+from lmi_backend.options.sources import ORIGIN
+from lmi_backend.options.spec import FEATURES, PREFIX, WrittenSetting
+from lmi_backend.options.table import common as opt
 from lmi_backend.printable import printable
-from lmi_backend.repository.record import RECORD, Record, digest, salted
+from lmi_backend.redaction import masked, secrets_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lmi_backend.options import LmiOptions
+
+
+RECORD: Final = "1/record.json"
+"""Where it is in a model's folder."""
+DIGEST: Final = "options_digest"
+"""Parameter: salted digest of the record's options and source folder."""
+OPTIONS: Final = "options"
+"""Parameter of older conversions: the options as JSON; secrets are masked, not all of them."""
+MODEL_DIR: Final = "model_dir"
+"""Parameter of older conversions: folder of the user's serving.properties."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """The options of a conversion."""
+
+    salt: str
+    model_dir: str = ""
+    """Folder of the user's serving.properties, where paths in it start; empty for the model's."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Without secrets, for people."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Of each option, secrets included."""
+    properties: str = ""
+    """Digest of the serving.properties that was written with it."""
+
+    @classmethod
+    def of(
+        cls, options: LmiOptions, salt: str, *, model_dir: str = "", properties: str = ""
+    ) -> Record:
+        """Return the record of what the user says now; `properties` is the file's text."""
+        settings = _settings(options)
+        return cls(
+            salt,
+            model_dir,
+            {name: setting.shown for name, setting in settings.items()},
+            {name: salted(salt, setting.value) for name, setting in settings.items()},
+            salted(salt, properties) if properties else "",
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> Record | None:
+        """Return the record in a model's folder, if there is one.
+
+        Raises:
+            ConfigurationError: it cannot be read.
+        """
+        path = folder / RECORD
+        try:
+            record = cls(**json.loads(read_bounded(path)))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path}: cannot be read: {error.strerror}; accepted: a file of the server's user: "
+                "convert as that user, or give it to him with chown"
+            ) from error
+        except (ValueError, TypeError) as error:
+            message = f"{path}: is not a record of lmi-backend: {error}; run convert again"
+            raise ConfigurationError(message) from error
+        return record
+
+    @property
+    def digest(self) -> str:
+        """What config.pbtxt has of it."""
+        return salted(self.salt, json.dumps([self.model_dir, self.digests], sort_keys=True))
+
+    def as_text(self) -> str:
+        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+
+
+def new_salt() -> str:
+    """Return a salt that nobody can guess."""
+    return secrets.token_hex(16)
+
+
+def salted(salt: str, text: str) -> str:
+    """Return a digest that tells nothing to who does not know the salt."""
+    data = text.encode("utf-8", "surrogateescape")
+    return hmac.new(salt.encode(), data, hashlib.sha256).hexdigest()[:32]
+
+
+def option_changes(
+    parameters: Mapping[str, str], record: Record | None, options: LmiOptions
+) -> Iterator[str]:
+    """Yield a sentence for each option that differs from those of the conversion.
+
+    `parameters` are those of config.pbtxt.
+    """
+    if OPTIONS in parameters:
+        yield from _changes_of_old(parameters, options)
+    elif record is None:
+        if DIGEST in parameters:
+            yield (
+                f"{RECORD} is missing: changes of options since the conversion are not seen, and "
+                "relative paths in serving.properties start in the model's folder; convert again"
+            )
+    else:
+        if DIGEST in parameters and parameters[DIGEST] != record.digest:
+            yield f"{RECORD} is not that of config.pbtxt; convert again"
+        settings = _settings(options)
+        now = {name: salted(record.salt, setting.value) for name, setting in settings.items()}
+        changed = {n for n in {*now, *record.digests} if now.get(n) != record.digests.get(n)}
+        for name in sorted(changed):
+            yield _change(name, record.options.get(name), settings.get(name))
+
+
+def _change(name: str, before: str | None, setting: WrittenSetting | None) -> str:
+    if setting is None:
+        return f"{name} was {before} at conversion and is not set now"
+    if before is None:
+        return f"{setting} was not set at conversion"
+    if before == setting.shown:
+        return f"{setting} was another value at conversion, which is not shown either"
+    return f"{setting} was {before} at conversion"
+
+
+def _changes_of_old(parameters: Mapping[str, str], options: LmiOptions) -> Iterator[str]:
+    yield (
+        "config.pbtxt is of an older conversion: clients can read options and paths in it; convert "
+        "again"
+    )
+    settings = _settings(options)
+    whole = json.dumps({n: setting.value for n, setting in settings.items()}, sort_keys=True)
+    if parameters.get(DIGEST) == digest(whole):
+        return
+    then: dict[str, str] = json.loads(parameters[OPTIONS])
+    for name in sorted({*then, *settings}):
+        # It hid fewer secrets.
+        before = masked(name, then[name]) if name in then else None
+        setting = settings.get(name)
+        if setting is None or before != setting.shown:
+            yield _change(name, before, setting)
+
+
+def digest(text: str) -> str:
+    """Return a short digest of a text that is no secret."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def base_folder(folder: Path, parameters: Mapping[str, str], record: Record | None) -> Path | None:
+    """Return where relative paths of a model start, if that is not its own folder.
+
+    The parameter of an older conversion counts only if the folder's config.pbtxt has it: with
+    Triton's model control a client can send a configuration of its own.
+    """
+    if record is not None:
+        return Path(record.model_dir) if record.model_dir else None
+    source: Any = parameters.get(MODEL_DIR)
+    if not source or json.dumps(source, ensure_ascii=False) not in _config_text(folder):
+        return None
+    return Path(source)
+
+
+def _config_text(folder: Path) -> str:
+    try:
+        return read_bounded(folder / "config.pbtxt").decode()
+    except (OSError, ValueError):
+        return ""
+
+
+def _settings(options: LmiOptions) -> dict[str, WrittenSetting]:
+    passed = {f"option.{name}": setting for name, setting in options.passthrough.items()}
+    return {**options.settings, **passed}
+
 
 CONFIG: Final = "config.pbtxt"
 _SHOWN: Final = 400
@@ -154,3 +341,92 @@ def _shown(path: str, text: str) -> list[str]:
     except ConfigurationError:
         return []
     return [WrittenSetting(each.key, each.value, FILE_NAME).written for each in written]
+
+
+_MARKS: Final = (
+    "# From the environment in which lmi-backend wrote this folder",
+    "# From the command line with which lmi-backend wrote this folder",
+)
+
+
+def environment_properties(options: LmiOptions) -> str:
+    """Return the settings that came from variables as lines of properties; empty if none did."""
+    return _marked(_MARKS[0], _written_settings(options))
+
+
+def command_line_properties(given: Iterable[Property]) -> str:
+    """Return flags as lines of properties; empty if there are none."""
+    return _marked(_MARKS[1], ((each.key, each.value) for each in given))
+
+
+def _marked(mark: str, settings: Iterable[tuple[str, str]]) -> str:
+    lines = [as_property(name, value) for name, value in settings]
+    return "".join(f"{line}\n" for line in (mark, *lines)) if lines else ""
+
+
+def left_to_the_server(options: LmiOptions) -> list[str]:
+    """Return the variables that say something of the machine, and so are not written."""
+    written = {setting.name for _, setting in _from_variables(options)}
+    return [
+        found.setting.name
+        for found in options.classifications
+        if found.setting.origin == ORIGIN
+        and found.status.word == "mapped"
+        and found.setting.name not in {*written, FEATURES, LOAD_MODELS}
+    ]
+
+
+def holds_secrets(properties: str) -> bool:
+    """Tell whether lines of properties hold what not everybody may read."""
+    return any(
+        secret
+        for each in parse_properties(properties)
+        for secret in secrets_of(each.key, each.value)
+    )
+
+
+def has_own_properties(folder: Path) -> bool:
+    """Tell whether somebody wrote a folder's serving.properties, or edited what we had written."""
+    text = _text(folder)
+    try:
+        record = Record.read(folder)
+    except ConfigurationError:
+        return bool(text)
+    is_ours = record is not None and record.properties == salted(record.salt, text)
+    return bool(text) and not (is_ours and text.startswith(_MARKS))
+
+
+def properties_of(folder: Path, options: LmiOptions) -> str:
+    """Return the text of a folder's serving.properties, if the options were read from it."""
+    text = _text(folder)
+    origins = (found.setting.origin for found in options.classifications)
+    is_read = any(origin.startswith(FILE_NAME) for origin in origins)
+    return text if is_read or not text.startswith(_MARKS) else ""
+
+
+def remove_written(folder: Path) -> None:
+    """Remove what an earlier conversion knew of the environment: it is true no more."""
+    if _text(folder).startswith(_MARKS):
+        (folder / FILE_NAME).unlink()
+
+
+def _text(folder: Path) -> str:
+    file = folder / FILE_NAME
+    return read(file) if os.path.isfile(file) else ""
+
+
+def _written_settings(options: LmiOptions) -> Iterator[tuple[str, str]]:
+    for name, setting in _from_variables(options):
+        yield name, setting.value
+    is_of_the_image = any(FEATURES in reason for reason in options.choice.reasons)
+    if is_of_the_image and options.choice.spec.entry_points:
+        # Its handler names the engine and, unlike rolling_batch, says nothing of mode and dialect.
+        yield opt.ENTRY_POINT.name, options.choice.spec.entry_points[0]
+
+
+def _from_variables(options: LmiOptions) -> Iterator[tuple[str, WrittenSetting]]:
+    passed = {PREFIX + name: setting for name, setting in options.passthrough.items()}
+    for name, setting in {**options.settings, **passed}.items():
+        # The interpreter is the machine's.
+        if setting.origin == ORIGIN and name != opt.PYTHON_EXECUTABLE.name:
+            yield name, setting

@@ -11,11 +11,22 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME, LmiOptions
 from lmi_backend.plan.model_source import find_adapters
 from lmi_backend.printable import as_utf_8, printable
-from lmi_backend.repository.environment import holds_secrets, properties_of, remove_written
-from lmi_backend.repository.files import CONFIG, WARMUP, read, replace, stamped, write_files
-from lmi_backend.repository.model_config import WARMUP_FILE, model_config
-from lmi_backend.repository.pbtxt import render
-from lmi_backend.repository.record import DIGEST, RECORD, Record, new_salt
+from lmi_backend.repository.files import (
+    CONFIG,
+    DIGEST,
+    RECORD,
+    WARMUP,
+    Record,
+    holds_secrets,
+    new_salt,
+    properties_of,
+    read,
+    remove_written,
+    replace,
+    stamped,
+    write_files,
+)
+from lmi_backend.repository.model_config import WARMUP_FILE, model_config, render
 from lmi_backend.repository.variants import CLIENTS, SHARES, Alias
 
 MODEL_PY = '''\

@@ -28,7 +28,7 @@ from lmi_backend.plan.multi_model import Reservations
 from lmi_backend.pool.pool import Pool
 from lmi_backend.pool.survivors import end_left_behind, memory_left_behind
 from lmi_backend.redaction import Redactor
-from lmi_backend.repository.record import Record, base_folder, option_changes
+from lmi_backend.repository.files import Record, base_folder, option_changes
 from lmi_backend.resume.resumption import longest_wait
 from lmi_backend.serving.identity import identify, model_digest
 from lmi_backend.serving.limits import Limits

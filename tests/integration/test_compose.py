@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from lmi_backend.cli import main
-from lmi_backend.deploy import needs
+from lmi_backend.deploy import served
 from lmi_backend.engine_config import RequestLimits
 from lmi_backend.front_end_settings import PORT
 from lmi_backend.supervisor.server import EXIT_SECONDS
@@ -71,7 +71,7 @@ def test_the_model_cannot_be_written(service: dict[str, Any]) -> None:
 def test_shared_memory_is_what_the_dockerfile_says(service: dict[str, Any]) -> None:
     assert set(re.findall(r"--shm-size=(\S+)", DOCKERFILE)) == {"2g"}
     assert service["shm_size"] == "2gb"
-    assert needs.Needs().shared_memory == 2 << 30
+    assert served.Needs().shared_memory == 2 << 30
 
 
 def test_it_asks_the_models_as_the_image_does(service: dict[str, Any]) -> None:
@@ -81,17 +81,17 @@ def test_it_asks_the_models_as_the_image_does(service: dict[str, Any]) -> None:
     for name in ("interval", "timeout"):
         assert f"--{name}={check[name]}" in options.split()
     (start,) = re.findall(r"--start-period=(\S+)", options)
-    download = needs.UNKNOWN_DOWNLOAD_SECONDS
-    seconds = needs.Needs().load_seconds + download
+    download = served.UNKNOWN_DOWNLOAD_SECONDS
+    seconds = served.Needs().load_seconds + download
     assert _seconds(check["start_period"]) == _seconds(start) == seconds
 
 
 def test_a_stop_leaves_time_to_drain(service: dict[str, Any]) -> None:
     (drain,) = re.findall(r"--drain-timeout=(\d+)", " ".join(service["command"]))
     assert int(drain) == RequestLimits().request_timeout
-    assert _seconds(service["stop_grace_period"]) == int(drain) + needs.STOP_SECONDS
+    assert _seconds(service["stop_grace_period"]) == int(drain) + served.STOP_SECONDS
     # What ends its processes one after the other; the front end has as long as 10 s.
-    assert needs.STOP_SECONDS >= 3 * EXIT_SECONDS + 10
+    assert served.STOP_SECONDS >= 3 * EXIT_SECONDS + 10
 
 
 @pytest.fixture

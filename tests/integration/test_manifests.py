@@ -14,7 +14,7 @@ import pytest
 from lmi_backend.cli import main, serve
 from lmi_backend.cli.arguments import Parser
 from lmi_backend.cli.planning import UNREAD
-from lmi_backend.deploy import needs
+from lmi_backend.deploy import served
 from lmi_backend.engine_config import RequestLimits
 from lmi_backend.fetch import download
 from lmi_backend.front_end_settings import PORT
@@ -142,9 +142,9 @@ def test_a_pod_that_ends_has_time_to_drain(
     for spec in _servers(fleets, name):
         leaving = container(spec)["lifecycle"]["preStop"]["sleep"]["seconds"]
         drain = option(spec, "--drain-timeout")
-        assert leaving == needs.LEAVE_SECONDS
+        assert leaving == served.LEAVE_SECONDS
         assert drain == RequestLimits().request_timeout
-        assert spec["terminationGracePeriodSeconds"] == leaving + drain + needs.STOP_SECONDS
+        assert spec["terminationGracePeriodSeconds"] == leaving + drain + served.STOP_SECONDS
 
 
 @pytest.mark.parametrize("name", FLEETS)
@@ -165,11 +165,11 @@ def test_probes_are_patient_enough(fleets: dict[str, list[dict[str, Any]]], name
         start = Launch(python="").load_timeout
         if name not in ("map", "claim"):
             # Each of the repository may be given a model of the Hub.
-            start += needs.UNKNOWN_DOWNLOAD_SECONDS
+            start += served.UNKNOWN_DOWNLOAD_SECONDS
         assert startup["periodSeconds"] * startup["failureThreshold"] >= start
         assert live["periodSeconds"] * live["failureThreshold"] > SILENT_SECONDS
         # A router must have left before requests are refused.
-        assert ready["periodSeconds"] <= needs.LEAVE_SECONDS
+        assert ready["periodSeconds"] <= served.LEAVE_SECONDS
 
 
 @pytest.mark.parametrize("name", FLEETS)
@@ -250,7 +250,7 @@ def test_the_example_fits_the_devices_it_asks_for(
     assert plan["memory"]["kv_cache"] > plan["memory"]["block_bytes"]
     assert plan["request_timeout"] == option(spec, "--drain-timeout")
     startup = container(spec)["startupProbe"]
-    download = plan["memory"]["weights"] * asked * plan["nodes"] / needs.DOWNLOAD_RATE
+    download = plan["memory"]["weights"] * asked * plan["nodes"] / served.DOWNLOAD_RATE
     assert startup["periodSeconds"] * startup["failureThreshold"] > plan["load_timeout"] + download
     if plan["nodes"] == 1:
         _assert_is_as_deployed(spec, folder, machine, tmp_path / "out")

@@ -12,7 +12,7 @@ import pytest
 import tritonclient.grpc
 
 from lmi_backend.options import load_options
-from lmi_backend.repository.record import Record
+from lmi_backend.repository.files import Record
 from lmi_backend.repository.variants import VARIANTS
 from lmi_backend.repository.writer import write_model
 from tests.support.serving import Served, serve, tritonserver

@@ -12,8 +12,7 @@ from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.files import CONFIG, LARGEST, WEIGHTS, problem_of, read_bounded, seen
 from lmi_backend.options import load_options
 from lmi_backend.plan.model_source import find_custom
-from lmi_backend.repository.files import read
-from lmi_backend.repository.record import RECORD, Record
+from lmi_backend.repository.files import RECORD, Record, read
 from lmi_backend.sizing.config_fields import read_config
 from tests.support.places import ROOT
 

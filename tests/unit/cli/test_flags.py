@@ -11,7 +11,7 @@ from lmi_backend.cli.planning import UNREAD
 from lmi_backend.options import load_options
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import KEYS
-from lmi_backend.repository.environment import command_line_properties
+from lmi_backend.repository.files import command_line_properties
 from lmi_backend.repository.writer import write_model
 
 LLAMA = Path(__file__).resolve().parents[2] / "golden" / "vllm_starter" / "config.json"

@@ -10,7 +10,7 @@ from lmi_backend import __version__
 from lmi_backend.cli.main import main
 from lmi_backend.cli.planning import UNREAD
 from lmi_backend.options import load_options
-from lmi_backend.repository.record import Record, option_changes
+from lmi_backend.repository.files import Record, option_changes
 from tests.unit.test_migration_guide import LLAMA_8B
 
 README = Path(__file__).resolve().parents[3] / "README.md"

@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from lmi_backend.deploy.files import TARGETS
-from lmi_backend.deploy.needs import Needs
-from lmi_backend.deploy.served import Served
+from lmi_backend.deploy.served import Needs, Served
 
 SERVED = Served(
     name="m",

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from lmi_backend.deploy.needs import Needs
+from lmi_backend.deploy.served import Needs
 from lmi_backend.engine_config import EngineConfig, RequestLimits
 from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel
 from lmi_backend.printable import GIB

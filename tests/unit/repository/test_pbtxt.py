@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
-from lmi_backend.repository.model_config import Word
-from lmi_backend.repository.pbtxt import render
+from lmi_backend.repository.model_config import Word, render
 
 
 def parse(text: str) -> Any:

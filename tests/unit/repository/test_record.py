@@ -6,7 +6,7 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
-from lmi_backend.repository.record import Record, base_folder, option_changes
+from lmi_backend.repository.files import Record, base_folder, option_changes
 from lmi_backend.repository.writer import write_model
 
 ECHO = "option.rolling_batch=echo\n"

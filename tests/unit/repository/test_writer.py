@@ -14,7 +14,7 @@ from tritonclient.grpc import model_config_pb2
 from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
-from lmi_backend.repository.record import Record, option_changes
+from lmi_backend.repository.files import Record, option_changes
 from lmi_backend.repository.tensors import INPUTS, OUTPUTS
 from lmi_backend.repository.variants import MAIN, VARIANTS, Alias, Variant
 from lmi_backend.repository.writer import (

@@ -8,8 +8,7 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from lmi_backend.errors import PlanError
-from lmi_backend.repository.model_config import model_config
-from lmi_backend.repository.pbtxt import render
+from lmi_backend.repository.model_config import model_config, render
 from lmi_backend.repository.variants import VARIANTS
 from lmi_backend.triton.autocomplete import variant_of
 from lmi_backend.triton.hand_written import check
