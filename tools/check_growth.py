@@ -39,12 +39,12 @@ PLANTED: Final = (
 OF_CLIENTS: Final = (
     "frontend.http.access._HOST",
     "names._CONTROLS",
-    "repeats._REPETITION",
+    "structures._REPETITION",
     "redaction._KEYS",
 )
 """Expressions for texts of clients: a check that misses one of them is broken."""
 MADE: Final = (
-    "extras",
+    "machine",
     "pool.diagnosis",
     "redaction",
 )
