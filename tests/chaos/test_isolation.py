@@ -21,7 +21,7 @@ from tests.support.waiting import until, wait_for
 
 SEED = int(os.environ.get("LMI_BACKEND_TEST_SEED", "0"))
 """Of the first exchange; another one makes another test."""
-SECONDS, LONG_SECONDS = 24, 900
+SECONDS, LONG_SECONDS = 16, 900
 STREAMS, TOKENS = 16, 100
 LONGEST_PAUSE, LONGEST_BESIDE_TESTS = 1.0, 8.0
 """Seconds; `make test` runs others on the same cores. What is looked for stops all for 10 s."""

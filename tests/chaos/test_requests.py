@@ -33,8 +33,8 @@ MANY, LONG_MANY = 4_000, 30_000
 ROUNDS, LONG_ROUNDS = 1, 20
 """Starts and stops of a server."""
 WAVE = 500
-MORE = 200
-"""Requests than fit: on a busy machine they take 10 s, in which the streams must not end."""
+MORE = 50
+"""Requests than fit: on a busy machine they take 3 s, in which the streams must not end."""
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
 
 
@@ -141,7 +141,7 @@ def test_a_client_that_does_not_read(echo: Served, report: Report) -> None:
 
 def test_more_requests_than_fit(echo: Served, report: Report) -> None:
     refused = []
-    streams = _streams(echo, "small", 900)
+    streams = _streams(echo, "small", 400)
     # One that came before the last of these would run, soon end and leave its place.
     wait_for(lambda: echo.metric("lmi_engine_requests_running", "small") == STREAMS)
     waiting = threading.Thread(target=echo.generate, args=("small", {"inputs": "a"}))
