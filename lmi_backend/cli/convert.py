@@ -15,7 +15,11 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions
 from lmi_backend.plan import plan_model
 from lmi_backend.printable import say
-from lmi_backend.repository.files import environment_properties, left_to_the_server
+from lmi_backend.repository.files import (
+    command_line_properties,
+    environment_properties,
+    left_to_the_server,
+)
 from lmi_backend.repository.writer import write_alias_model, write_backend, write_model
 
 
@@ -68,7 +72,8 @@ def _convert(arguments: argparse.Namespace) -> int:
             options,
             force=arguments.force,
             warmup=arguments.warmup,
-            from_environment=environment_properties(options),
+            from_environment=command_line_properties(model.given or ())
+            + environment_properties(options),
         )
         _report(arguments.repository / model.name, changes)
         if left := left_to_the_server(options):

@@ -156,6 +156,9 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
 
 def _deploy(arguments: argparse.Namespace) -> int:
     model = model_at(arguments, os.environ)
+    if model.given:
+        advice = f"`lmi-backend check {arguments.path} --save FOLDER` writes one"
+        raise ConfigurationError(f"{arguments.path}: accepted: a folder; {advice}")
     plan, served = _served(model, arguments)
     files = TARGETS[arguments.to](served)
     for path, text in _unwritten(files, arguments.output, is_forced=arguments.force).items():

@@ -129,7 +129,8 @@ def with_flags(models: list[LmiFolder], arguments: argparse.Namespace) -> list[L
     """
     flags: list[Property] = arguments.flags
     word = flags[0].flag if flags else "--save"
-    if flags or arguments.save:
+    save: Path | None = getattr(arguments, "save", None)
+    if flags or save:
         if len(models) > 1:
             raise ConfigurationError(f"{word}: is for one model; there are {len(models)}")
         (model,) = models
@@ -146,8 +147,8 @@ def with_flags(models: list[LmiFolder], arguments: argparse.Namespace) -> list[L
             say(f"{model.name}: the command line stands for this {FILE_NAME}:")
             for each in model.given:
                 say(f"    {WrittenSetting(each.key, each.value, '').written}")
-        if arguments.save:
-            _save(model, arguments.save)
+        if save:
+            _save(model, save)
     return models
 
 

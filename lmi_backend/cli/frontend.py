@@ -16,6 +16,7 @@ from lmi_backend.machine import pip_command
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import HEADER
 from lmi_backend.supervisor.control_key import read_key
+from lmi_backend.supervisor.ports import url_of
 from lmi_backend.supervisor.stop import StopSignals
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def _frontend(arguments: argparse.Namespace) -> int:
     check_certificate(arguments)
     if warning := exposure(arguments):
         say(warning)
+    scheme = "https" if arguments.tls_certificate else "http"
+    say(f"the front end listens on {url_of(arguments.host, arguments.port, scheme)}")
     key_file = arguments.control_key
     settings = settings_of(
         arguments,

@@ -37,9 +37,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "and the same variables, before or after. When the engine of the first machine stops, "
         "this waits for the next one.",
         examples=("lmi-backend join llama --node-rank 1",),
+        takes_flags=True,
         statuses={0: "it was told to stop", 1: "the first machine cannot be reached"},
     )
-    add_path(parser, "folder with serving.properties")
+    add_path(parser, "what the first machine serves, with the same flags")
     parser.add_argument(
         "--node-rank",
         type=int,

@@ -28,7 +28,6 @@ _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 _MOST = 4096
 _LEAST_PARTS = 2
 """Numbers of a release: 0.26 is one, and 26 may be a slip."""
-_MORE_NODES = (2, 4, 8, 16)
 _ONE_NODE = (
     "deploy writes servers of one node. Start from deploy/kubernetes/overlays/multi-node, or plan "
     "for larger ones"
@@ -235,34 +234,13 @@ def plan_one_node(options: LmiOptions, hardware: Hardware, name: str) -> EngineP
     """Plan a server of one node.
 
     Raises:
-        ConfigurationError: it cannot be planned, or spans several nodes. The error says so where
-            only several have the devices.
+        ConfigurationError: it cannot be planned, or spans several nodes.
     """
-
-    def plan(nodes: int, say: Callable[[str], None]) -> EnginePlan:
-        supposed = replace(hardware, nodes=nodes)
-        return plan_model(options, os.environ, hardware=supposed, reach="config", say=say)
-
-    try:
-        made = plan(hardware.nodes, say)
-    except ConfigurationError as error:
-        nodes = next((count for count in _MORE_NODES if _is_possible(plan, count)), 0)
-        if not nodes or hardware.nodes > 1:
-            raise
-        message = f"{name}: {nodes} nodes can run it, not one ({error}); {_ONE_NODE}"
-        raise ConfigurationError(message) from error
+    made = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
     if made.parallel.nodes > 1:
         message = f"{name}: its plan spans {made.parallel.nodes} nodes; {_ONE_NODE}"
         raise ConfigurationError(message)
     return made
-
-
-def _is_possible(plan: Callable[[int, Callable[[str], None]], EnginePlan], nodes: int) -> bool:
-    try:
-        plan(nodes, lambda _: None)
-    except ConfigurationError:
-        return False
-    return True
 
 
 def parse_size(text: str, flag: str = "--gpu-memory") -> int:

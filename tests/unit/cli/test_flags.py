@@ -132,6 +132,16 @@ def test_a_model_of_the_hub_is_told_from_a_path(
         assert message in capsys.readouterr().err
 
 
+def test_a_model_of_the_hub_is_converted_and_needs_a_folder_to_be_deployed(
+    weights: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", "a/b", "--repository", "models", "--gpus", "1"]) == 0
+    options = load_options(weights.parent / "models" / "a_b", {})
+    assert options.values["option.model_id"] == "a/b"
+    assert main(["deploy", "a/b", "--to", "compose", "--output", "x", "--gpus", "1"]) == 2
+    assert "`lmi-backend check a/b --save FOLDER` writes one" in capsys.readouterr().err
+
+
 def test_flags_are_for_one_model(weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "weights", "a/b", "--seed", "1"]) == 2
     assert "--seed: is for one model; there are 2" in capsys.readouterr().err
