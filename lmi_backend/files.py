@@ -27,12 +27,12 @@ def read_bounded(path: Path, most: int = LARGEST) -> bytes:
     """Return the content of a regular file.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or has more than `most` bytes.
+        OSError: it cannot be read, is not a regular file, or has more than `most` bytes.
     """
     # A pipe is not waited for.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "is no regular file", str(path))
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
         data = file.read(most + 1)
     if len(data) > most:
         problem = f"is too large; accepted: at most {human_bytes(most)}"
@@ -53,7 +53,7 @@ Seen = frozenset[tuple[str, int, int, int, int]]
 def seen(folder: str) -> Seen:
     """Return what differs once a file of a folder is changed, replaced or removed.
 
-    Of what is no folder, such as an adapter's id on the Hub, it is empty.
+    Of what is not a folder, such as an adapter's id on the Hub, it is empty.
     """
     found = set()
     try:
@@ -138,14 +138,14 @@ def private_folder(path: Path) -> Path:
     refused: its content may be theirs.
 
     Raises:
-        ConfigurationError: it is no folder, a link, somebody else's, or was open to others.
+        ConfigurationError: it is not a folder, a link, somebody else's, or was open to others.
     """
     try:
         path.mkdir(mode=_PRIVATE, exist_ok=True)
         # What is opened is what is looked at and changed, whatever the name leads to by then.
         opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
-        # A link is ELOOP or ENOTDIR, a file EEXIST: all mean that it is no folder.
+        # A link is ELOOP or ENOTDIR, a file EEXIST: all mean that it is not a folder.
         raise ConfigurationError(_refused(path, "cannot be used as a folder")) from error
     try:
         status = os.fstat(opened)

@@ -172,9 +172,8 @@ class Settings:
         metadata=_set_by(
             "--allowed-hosts",
             "names of this server, in addition to its addresses, localhost and --host; * for all. "
-            "Under other names pages, operators and, where no key is needed, everybody but probes "
-            "get 403. Default on a port of the network without keys: other names are refused to "
-            "pages and operators only",
+            "Requests with another Host header get 403. (Without --api-keys on a public address: "
+            "only for the page and operators' paths.)",
             metavar="A,B",
         ),
     )

@@ -60,7 +60,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
         if not _HEADER_NAME.fullmatch(name):
             accepted = "a token, as in RFC 9110"
             raise RequestError(
-                "is no header's name", field="headers", value=name, accepted=accepted
+                "is not a header's name", field="headers", value=name, accepted=accepted
             )
         # A value may come back in an answer's headers, and in the engine's log.
         if not value.isprintable() and _CONTROLS.search(value.replace("\t", " ")):

@@ -76,10 +76,8 @@ def _scope(option: AnyOption) -> str:
 
 
 def _row(option: AnyOption) -> tuple[str, ...]:
-    default = option.default if option.lmi_default is None else option.lmi_default
-    # A sentence about the default says more.
-    is_shown = default not in _NO_DEFAULTS and "Default:" not in option.help
-    accepted = option.kind.accepted + f"; `{default}`" * is_shown
+    default = option.shown_default
+    accepted = option.kind.accepted + f"; `{default}`" * (default not in _NO_DEFAULTS)
     return coded((option.name, *option.aliases)), accepted, " ".join(_meaning(option))
 
 

@@ -167,7 +167,7 @@ def programs(results: Path = RESULTS) -> Iterator[str]:
         for name, program in PROGRAMS.items()
         if (each := record.get(name))
     )
-    yield from table(("program", "version", "told where by", "run on", "what passed"), rows)
+    yield from table(("program", "version", "set with", "run on", "what passed"), rows)
 
 
 def _outcome(each: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ def _api_key(arguments: argparse.Namespace) -> int:
     from lmi_backend.frontend.http.api_keys import ACCEPTED, hash_of, is_name  # noqa: PLC0415
 
     if not is_name(arguments.name):
-        raise ConfigurationError(f"{arguments.name!r} is no name; accepted: {ACCEPTED}")
+        raise ConfigurationError(f"{arguments.name!r} is not a valid name; accepted: {ACCEPTED}")
     key = f"lmi-{secrets.token_urlsafe(32)}"
     words = [arguments.name, hash_of(key)]
     if arguments.operator:

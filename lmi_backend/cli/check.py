@@ -204,7 +204,7 @@ def _has_handler(options: LmiOptions) -> bool:
 
 def _to_handler(name: str, options: LmiOptions) -> Status:
     option = find_option(name, options.choice.engine)
-    also = f", and plan {option.plan_field}" if option and option.plan_field else ""
+    also = f", and used as {option.plan_field}" if option and option.plan_field else ""
     return Status("passed", f"the handler gets it{also}")
 
 

@@ -61,7 +61,7 @@ def model_folder(path: Path) -> Path:
         if os.path.isfile(folder / CONFIG):
             problem += "; `lmi-backend migrate` reads folders of Triton's vLLM backend"
         elif (stray := stray_entry(folder)) and any(map(_is_model, folder.iterdir())):
-            problem += f", and is no store of models: {stray}; accepted in a store: folders only"
+            problem += f", and is not a store of models: {stray}; accepted in a store: folders only"
         raise ConfigurationError(problem)
     return folder
 

@@ -209,7 +209,7 @@ def _row(option: AnyOption, engine: str) -> OptionRow:
         aliases=option.aliases,
         environment=option.variables,
         accepted=option.kind.accepted,
-        default=option.default if option.lmi_default is None else option.lmi_default,
+        default=option.shown_default,
         status=status.word,
         detail=status.detail,
         help=option.help,

@@ -165,7 +165,7 @@ def _renew(server: LocalServer, arguments: argparse.Namespace) -> int:
     count = count_workers(found[0], _ANSWER_SECONDS)
     if arguments.worker != "all" and not arguments.worker.isdecimal():
         raise RequestError(
-            "is no number", field="--worker", value=arguments.worker, accepted="a number, or all"
+            "is not a number", field="--worker", value=arguments.worker, accepted="a number, or all"
         )
     for index in range(count) if arguments.worker == "all" else (int(arguments.worker),):
         began = time.monotonic()

@@ -230,7 +230,7 @@ def _prompts(prompt: Any) -> tuple[Prompt, ...]:
         case [str() | list(), *_]:
             return tuple(each for item in prompt for each in _prompts(item))
     accepted = "a text, a list of token ids, or a list of either"
-    raise RequestError("is no prompt", field="prompt", value=prompt, accepted=accepted)
+    raise RequestError("is not a prompt", field="prompt", value=prompt, accepted=accepted)
 
 
 DONE: Final = b"data: [DONE]\n\n"

@@ -238,7 +238,7 @@ def _refuse_others(given: dict[str, Any]) -> None:
             raise RequestError("is not served", field=name, value=value, accepted=accepted)
     for name in given.keys() - FIELDS.keys():
         if given[name] is not None and (plain := plain_name(name)) != name and plain in FIELDS:
-            raise RequestError("is not read", field=name, accepted=plain)
+            raise RequestError("is another spelling", field=name, accepted=plain)
 
 
 def _refuse_misplaced(body: dict[str, Any]) -> None:
@@ -246,7 +246,7 @@ def _refuse_misplaced(body: dict[str, Any]) -> None:
     for name in body.keys() & {*FIELDS, *_ELSEWHERE} - _AT_TOP:
         if body[name]:
             accepted = f"parameters.{name}" if name in FIELDS else "/v1/chat/completions"
-            raise RequestError("is not read there", field=name, accepted=accepted)
+            raise RequestError("has no effect in this place", field=name, accepted=accepted)
 
 
 def read_text(body: dict[str, Any], context: Context) -> Read:

@@ -353,8 +353,8 @@ def _check_outputs(read: _Inference) -> None:
     for each in read.inputs:
         answers = _ANSWERS.get(each.name, ())
         if named and answers and named.isdisjoint(answers):
-            text = f"outputs: accepted with a key whose tokens are limited: {answers[0]} too, or no"
-            raise refusal(f"{text} names")
+            text = "outputs do not name the text, by which the key's tokens-per-minute count"
+            raise refusal(f"{text}; accepted: {answers[0]} among them, or no outputs")
 
 
 def _written(given: _Input, part: memoryview) -> tuple[dict[str, Any], Iterable[str]]:

@@ -213,7 +213,9 @@ def _guide(requested: Requested) -> Requested:
     name = _GUIDES.get(kind)
     if name is None:
         field_name = "guided_decoding_guide_type"
-        raise RequestError("is no guide", field=field_name, value=kind, accepted=", ".join(_GUIDES))
+        raise RequestError(
+            "is not a kind of guide", field=field_name, value=kind, accepted=", ".join(_GUIDES)
+        )
     structure = {name: requested.get("guide", "")} if isinstance(name, str) else name
     return {"extra.structured_outputs": structure}
 

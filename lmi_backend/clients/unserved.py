@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _ONE_WORKER: Final = "one of several workers would get it"
-_MANY: Final = "one request would take the places of many; send one for each"
+_MANY: Final = "one request would use the slots of many; send one for each"
 _WEIGHTS: Final = "weights are those of the model's files"
 _ELASTIC: Final = "minWorkers and maxWorkers say how many workers there are"
 _DEATHS: Final = "a worker that dies is restarted, and its answers resume"
@@ -28,7 +28,7 @@ _REASONS: Final[dict[str, str]] = {
     "/abort_requests": "a request stops when its connection is closed",
     "/collective_rpc": "it calls any method of the engine",
     "/load": "/metrics has it: lmi_engine_requests_running and lmi_engine_requests_waiting",
-    "/server_info": "`lmi-backend plan` and /api/state tell it, without secrets",
+    "/server_info": "`lmi-backend plan` and /api/state show it, without secrets",
     "/kv_event_sources": "option.kv_events_config says where events are sent",
     "/init_weight_transfer_engine /shutdown_weight_transfer_engine /start_weight_update"
     " /start_draft_weight_update /update_weights /finish_weight_update /update_weight_version"
@@ -115,7 +115,7 @@ UNSERVED: Final[Mapping[str, tuple[Any, ...]]] = {
 """Members that select or limit an answer and that nothing here serves. Each has the values without
 effect, in addition to null, false and what is empty."""
 HARMLESS: Final[Mapping[str, str]] = {
-    "background_options": "an answer in the background is made at once",
+    "background_options": "an answer in the background is generated immediately",
     "betas": "names what a body of Anthropic's may have: what it has is looked at",
     "billing_policy": "nothing is billed here",
     "cache_control": "prefixes are cached without it",
@@ -166,8 +166,8 @@ REFUSED: Final[Mapping[str, str]] = {
 }
 """Members that limit or select, and where they stand."""
 MENDED: Final[Mapping[str, str]] = {
-    "clear_at": "a message that is to be gone is left out",
-    "refusal": "a text of its message, as its other parts are",
+    "clear_at": "messages past their `clear_at` are dropped",
+    "refusal": "its text becomes a part of the message",
 }
 """Members whose meaning a body is given before the engine's server reads it."""
 REASONING: Final[Mapping[str, object]] = {"enabled": True, "exclude": False, "max_tokens": None}

@@ -241,7 +241,7 @@ def check_spelling(names: Collection[str]) -> None:
         plain = plain_name(name)
         if plain != name and plain in _MEANT:
             accepted = "nothing" if plain in UNSERVED else plain
-            raise RequestError("is not read", field=name, accepted=accepted)
+            raise RequestError("is another spelling", field=name, accepted=accepted)
 
 
 def changes(fields: Mapping[str, Any], path: str, read: Collection[str] = ()) -> dict[str, Any]:
@@ -542,7 +542,9 @@ def _check_parts(where: str, parts: Any, read: Collection[str]) -> None:
     for part in _listed(parts):
         if (kind := part.get("type")) not in read:
             accepted = ", ".join(read)
-            raise RequestError("is not read there", field=f"{kind} in {where}", accepted=accepted)
+            raise RequestError(
+                "is not supported there", field=f"{kind} in {where}", accepted=accepted
+            )
 
 
 def _refuse_member(holder: Any, name: str, where: str, nothing: Any = None) -> None:

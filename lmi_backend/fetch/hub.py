@@ -77,7 +77,7 @@ def hub_file(
         message = f"{model_id}: is neither a folder nor a hub id; accepted: organisation/model"
         raise ConfigurationError(message)
     if revision.startswith("/") or ".." in revision.split("/"):
-        raise ConfigurationError(f"{model_id}: {revision} is no revision")
+        raise ConfigurationError(f"{model_id}: {revision} is not a revision of the model")
     secure_caches(environment)
     name = names[0]
     cached = snapshot(model_id, revision, environment) / name

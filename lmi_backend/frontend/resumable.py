@@ -421,7 +421,7 @@ def _number(query: dict[str, str]) -> int:
     try:
         return max(0, int(text) + 1)
     except ValueError:
-        raise RequestError("is no whole number", field="starting_after", value=text) from None
+        raise RequestError("is not a whole number", field="starting_after", value=text) from None
 
 
 def _latest(blocks: list[bytes], state: str, *, is_lasting: bool) -> dict[str, Any]:

@@ -160,7 +160,7 @@ class FrameDecoder(Generic[T]):
         """
         if not data:
             cut = f" in the middle of a frame ({self.rest} bytes)" if self.rest else ""
-            raise ConnectionLostError(f"the other end closed the socket{cut}")
+            raise ConnectionLostError(f"the other process closed the connection{cut}")
         self._buffer += data
         messages: list[T] = []
         start = 0

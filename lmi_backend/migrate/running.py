@@ -57,7 +57,7 @@ class Target:
         except ValueError:
             is_right = False
         if not is_right:
-            raise ConfigurationError(f"{self.url}: is no address; accepted: http://HOST:PORT")
+            raise ConfigurationError(f"{self.url}: is not an address; accepted: http://HOST:PORT")
         if parts.scheme == "https":
             # A file that is none is refused before anything is sent.
             _ = self._context

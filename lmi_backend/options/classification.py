@@ -231,7 +231,7 @@ def _may_be_newer(key: str, known: Signature) -> bool:
 def _unknown(key: str, engine: str, known: Signature | None) -> str:
     implementation = SPECS[engine].implementation.name
     if since := _in_our_record(key.removeprefix(PREFIX), known):
-        return f"is no argument of {implementation} {known.version if known else ''}; {since}"
+        return f"is not an argument of {implementation} {known.version if known else ''}; {since}"
     arguments = (PREFIX + name for name in _names(known))
     # Not to a key that would be ignored or refused next.
     hint = closest(key, (*live_keys(engine), *arguments))

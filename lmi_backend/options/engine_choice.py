@@ -164,7 +164,8 @@ def _by_handler(options: LmiOptions, handler: str) -> EngineSpec | None:
     if handler not in specs:
         known = ", ".join(sorted([_ANY_ENGINE, *specs]))
         raise options.error(
-            opt.ENTRY_POINT, f"is no handler; accepted: a .py file next to the properties, {known}"
+            opt.ENTRY_POINT,
+            f"is not a handler; accepted: a .py file next to the properties, {known}",
         )
     return specs[handler]
 

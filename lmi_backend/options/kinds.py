@@ -328,7 +328,7 @@ def _read(text: str) -> list[str]:
     for entry in entries:
         network = read_network(entry)
         if network is None and entry != ANY_HOST and not HOST_NAME.fullmatch(entry):
-            raise ValueError(f"has {entry!r}, which is no host")
+            raise ValueError(f"has {entry!r}, which is not a host's name")
         if network is not None and any(
             network.version == never.version and network.subnet_of(never)  # type: ignore[arg-type]
             for never in NEVER

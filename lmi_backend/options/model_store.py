@@ -93,7 +93,7 @@ def models_of(environment: Mapping[str, str]) -> list[ModelUrl]:
 
 
 def model_id_of(environment: Mapping[str, str]) -> str:
-    """Return the model that variables name where there is no folder."""
+    """Return the model that variables name where there is not a folder."""
     given = (environment.get(name, "").strip() for name in (IMAGE_MODEL, MODEL_ID))
     return next(filter(None, given), "")
 
@@ -125,7 +125,7 @@ def stray_entry(store: Path) -> str:
         if entry.name.startswith("."):
             return f"{entry.name} is hidden"
         if not os.path.isdir(entry):
-            return f"{entry.name} is no folder"
+            return f"{entry.name} is not a folder"
     return ""
 
 

@@ -58,7 +58,7 @@ def read_properties(path: Path) -> list[Property]:
     for each in properties:
         # No argument, path or variable can hold it.
         if "\0" in each.key + each.value:
-            problem = "\\u0000 is no part of a text; accepted: any other character"
+            problem = "\\u0000 is not a valid character; accepted: any other character"
             raise ConfigurationError(f"{path.name}:{each.line}: {problem}")
     if len(properties) > _MOST_KEYS:
         problem = f"has {len(properties)} keys; accepted: at most {_MOST_KEYS}"

@@ -93,7 +93,7 @@ def unknown(
 def _why_unread(variable: str, engine: str) -> str:
     """Return why nothing reads a variable; empty if nobody would think that it is an option."""
     if variable in _BARE:
-        return f"it is no variable of {engine}, on which this model runs"
+        return f"it is not a variable of {engine}, on which this model runs"
     word = variable.lower()
     if word.startswith(_RESERVED):
         hint = closest(variable, (*_SERVING, *live_keys(engine)))

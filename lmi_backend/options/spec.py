@@ -345,6 +345,13 @@ class Option(Generic[T]):
     """Values of a refused option that have no effect, and so are only ignored."""
 
     @property
+    def shown_default(self) -> Any:
+        """The default for people; None where `help` has it, as more than a value."""
+        if "Default:" in self.help:
+            return None
+        return self.default if self.lmi_default is None else self.lmi_default
+
+    @property
     def is_prefixed(self) -> bool:
         """Whether it is one of LMI's `option.` keys rather than a key of its server."""
         return self.name.startswith(PREFIX)
@@ -397,7 +404,7 @@ class Option(Generic[T]):
         if argument := self.argument_of(spec.implementation):
             return Status("mapped", f"{spec.implementation.name} {argument}")
         if self.plan_field:
-            return Status("mapped", f"plan {self.plan_field}")
+            return Status("mapped", f"used as {self.plan_field}")
         return Status("ignored", self.unused or f"{engine} has nothing like it")
 
     def _unused_on(self, spec: EngineSpec) -> str:

@@ -119,7 +119,7 @@ def _uncertain(capacity: Capacity) -> Iterator[str]:
     if text := uncounted(capacity.facts.unread):
         yield text
     if name := capacity.facts.unknown_class:
-        yield f"{name} is no model_type that is known here: its size is read by the usual fields"
+        yield f"{name} is not a known model_type: its size is read by the usual fields"
     names = uncounted_arguments(capacity.options, capacity.release)
     if capacity.counts_as_vllm and names:
         yield f"not counted: what these options take or save: {', '.join(names)}"

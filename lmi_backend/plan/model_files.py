@@ -121,7 +121,9 @@ def _table(path: Path) -> Iterator[tuple[str, StoredTensor]]:
                 (name, StoredTensor(path.name, t["dtype"], t["shape"])) for name, t in table.items()
             ]
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise PlanError(f"{path} is no safetensors file: its table cannot be read") from error
+            raise PlanError(
+                f"{path} is not a safetensors file: its table cannot be read"
+            ) from error
     if size != whole:
         raise PlanError(f"{path} is {'cut' if size < whole else 'broken'}: {size} bytes of {whole}")
     yield from rows
@@ -162,7 +164,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise PlanError(f"{path} is no JSON: {error}") from error
     if not isinstance(found, dict):
-        raise PlanError(f"{path} is no object of JSON")
+        raise PlanError(f"{path} is not a JSON object")
     return found
 
 

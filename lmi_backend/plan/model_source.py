@@ -280,7 +280,7 @@ def find_adapter_roots(options: LmiOptions) -> tuple[str, ...]:
         return ()
     own: str = options[vllm.ADAPTERS]
     if len(os.fsencode(own)) > _LONGEST_PATH:
-        problem = f"is no folder's name; accepted: at most {_LONGEST_PATH} bytes"
+        problem = f"is not a folder's name; accepted: at most {_LONGEST_PATH} bytes"
         raise options.error(vllm.ADAPTERS, problem)
     further = [root.strip() for root in options[vllm.ADAPTER_ROOTS].split(",") if root.strip()]
     for root in further:

@@ -62,7 +62,7 @@ def _named_workers(form: str, size: int) -> list[str]:
         PlanError: they are not written as LMI has it.
     """
     if not _ONE_NUMBER.fullmatch(form):
-        problem = f"{_WORKERS}={printable(form)} is no name with one %d in it"
+        problem = f"{_WORKERS}={printable(form)} is not a name with one %d in it"
         raise PlanError(f"{problem}; accepted: for example worker-%d")
     return [form % index for index in range(1, size)]
 

@@ -16,7 +16,7 @@ FAST_PATH: Final = "lmi_engine_fast_path"
 GAUGE, COUNTER, HISTOGRAM = "GAUGE", "COUNTER", "HISTOGRAM"
 
 FAMILIES: Final = {
-    "lmi_requests_open": (GAUGE, "Requests taken and not answered to the end"),
+    "lmi_requests_open": (GAUGE, "Requests in progress"),
     "lmi_requests_total": (COUNTER, "Finished requests, by outcome"),
     "lmi_responses_total": (COUNTER, "Responses sent; tokens that come together share one"),
     "lmi_prompt_tokens_total": (COUNTER, "Prompt tokens of finished requests"),
@@ -36,7 +36,7 @@ FAMILIES: Final = {
     "lmi_engine_requests_running": (GAUGE, "Requests the engine generates for"),
     "lmi_engine_requests_waiting": (
         GAUGE,
-        "Requests held back: by the engine, and its share of those that wait for any worker",
+        "Queued requests: in the engine, plus this worker's share of the model's queue",
     ),
     "lmi_engine_kv_cache_usage_ratio": (
         GAUGE,
@@ -77,7 +77,7 @@ FAMILIES: Final = {
         COUNTER,
         "Requests sent to another worker, because that one had more to do",
     ),
-    "lmi_worker_ready": (GAUGE, "Whether a worker takes requests, 0 or 1"),
+    "lmi_worker_ready": (GAUGE, "Whether a worker accepts requests, 0 or 1"),
     "lmi_worker_wanted": (
         GAUGE,
         "Whether a worker is to run: 0 for one that the load does not need",
@@ -87,7 +87,7 @@ FAMILIES: Final = {
         GAUGE,
         "Whether a worker has outlived the stub that started it, 0 or 1",
     ),
-    "lmi_worker_requests_total": (COUNTER, "Answers that a worker had to make"),
+    "lmi_worker_requests_total": (COUNTER, "Requests assigned to this worker"),
     "lmi_worker_deaths_total": (COUNTER, "Times a worker died"),
 }
 """Name to kind and help of every metric."""

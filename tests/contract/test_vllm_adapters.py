@@ -25,7 +25,7 @@ pytestmark = pytest.mark.parametrize("engine", ["vllm"], indirect=True)
 
 
 def order(engine: Harness, name: str, folder: Path | str, **more: bool) -> RecordingSink:
-    """Load an adapter, or forget it where there is no folder."""
+    """Load an adapter, or forget it where there is not a folder."""
     given = {"preload": False, **more}
     sink = RecordingSink()
     engine.service.adapt(msg.SetAdapter(0, name, str(folder), **given), sink)

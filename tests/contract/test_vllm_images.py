@@ -35,9 +35,13 @@ def seen(vllm_interpreter: Any) -> tuple[dict[str, list[str]], int]:
             "image has 3 files; accepted: at most 2 (option.limit_mm_per_prompt)",
             "10x10",
         ),
-        ("no image", "image number 0 is no image that can be read", "cannot identify image"),
-        ("half an image", "image number 0 is no image that can be read", "cannot identify image"),
-        ("a program", "image number 0 is no image that can be read", "cannot identify image"),
+        ("no image", "image number 0 is not an image that can be read", "cannot identify image"),
+        (
+            "half an image",
+            "image number 0 is not an image that can be read",
+            "cannot identify image",
+        ),
+        ("a program", "image number 0 is not an image that can be read", "cannot identify image"),
     ],
 )
 def test_images_are_bounded_before_they_are_decoded(

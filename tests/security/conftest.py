@@ -27,6 +27,16 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`echo`, whose log has a line for each request."""
+    folder = tmp_path_factory.mktemp("names")
+    plain = {"option.rolling_batch": "echo", "option.log_requests": "true"}
+    model = write_properties(folder / "echo", plain | {"option.enable_lora": "true"})
+    with serve([model], folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """`echo`, whose clients need a key; with small bounds."""
     folder = tmp_path_factory.mktemp("front")

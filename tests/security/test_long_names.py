@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.stats import RequestStats
-from tests.support.serving import Served, serve, write_properties
+from tests.support.serving import Served
 
 LONG = "y" * 1_000_000
 FORGED = "x\nERROR all is lost"
@@ -32,15 +31,6 @@ BAD = {
 }
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 names = pytest.mark.parametrize("name", BAD.values(), ids=BAD)
-
-
-@pytest.fixture(scope="module")
-def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("names")
-    plain = {"option.rolling_batch": "echo", "option.log_requests": "true"}
-    model = write_properties(folder / "echo", plain | {"option.enable_lora": "true"})
-    with serve([model], folder) as server:
-        yield server
 
 
 def _refusal(inputs: dict[str, Any], parameters: dict[str, Any] | None = None) -> LmiError:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,19 +10,11 @@ from lmi_backend.clients.openai_bodies import read_completion
 from lmi_backend.clients.parameters import DroppedParameters
 from lmi_backend.clients.request import read_request
 from lmi_backend.engine_config import Context
-from tests.support.serving import Served, serve, write_properties
+from tests.support.serving import Served
 
 MANY = 100_000
 MEGABYTE = 1_000_000
 FORGED = "x\nERROR all is lost\r\x1b[2J\u202e\u2028"
-
-
-@pytest.fixture(scope="module")
-def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("unknown")
-    model = write_properties(folder / "echo", {"option.rolling_batch": "echo"})
-    with serve([model], folder) as server:
-        yield server
 
 
 def _body(names: list[str]) -> str:

@@ -283,4 +283,6 @@ def _image(index: int, file: bytes, pixels: Pixels) -> Any:
         raise RequestError(f"number {index} cannot be read: {error}", field="image") from error
     except Exception as error:
         # Its readers raise what they like: OSError, SyntaxError, struct.error …
-        raise RequestError(f"number {index} is no image that can be read", field="image") from error
+        raise RequestError(
+            f"number {index} is not an image that can be read", field="image"
+        ) from error

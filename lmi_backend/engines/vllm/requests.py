@@ -115,7 +115,7 @@ def check_extra_arguments(params: Any) -> None:
         if name in _OBJECTS and not isinstance(value, dict):
             problem, accepted = "is not an object", "an object"
         elif name in _NUMBERS and not (type(value) is int and 0 <= value <= _MOST):
-            problem, accepted = "is no such number", f"a whole number, 0 to {_MOST}"
+            problem, accepted = "is not such a number", f"a whole number, 0 to {_MOST}"
         else:
             continue
         raise RequestError(problem, field=f"vllm_xargs.{name}", value=value, accepted=accepted)

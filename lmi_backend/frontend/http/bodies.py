@@ -473,7 +473,7 @@ def read_model(data: bytes) -> str:
     """Return the name of the model in a body; empty if it names none.
 
     Raises:
-        HttpError: it is no JSON object, or is nested too deeply.
+        HttpError: it is not a JSON object, or is nested too deeply.
     """
     named = _decode(_names, data).model
     if named is None:

@@ -95,13 +95,13 @@ _OF_MODELS: Final = re.compile(
 """Lines of Triton's that are of one worker, where one series is wanted."""
 FAMILIES: Final = {
     "lmi_front_end_requests_waiting": (
-        "gauge", "waiting", "Requests that wait for a model that has gone, to begin or to resume",
+        "gauge", "waiting", "Requests that wait for a model that is down, to begin or to resume",
     ),
     "lmi_front_end_migrations_total": (
         "counter", "moved", "Times a request resumed after its model's process had died",
     ),
     "lmi_front_end_requests_held_total": (
-        "counter", "held", "Requests that waited to begin because their model had gone",
+        "counter", "held", "Requests that waited to begin because their model was down",
     ),
     "lmi_front_end_requests_given_up_total": (
         "counter", "given_up",

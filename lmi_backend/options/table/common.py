@@ -97,7 +97,8 @@ ASYNC_MODE: Final = Option(
     kind=BOOL,
     default=True,
     plan_field="dialect",
-    help="LMI's request flow. Requests are always handed on as they come; this chooses defaults.",
+    help="LMI's request flow, which chooses the defaults of LMI bodies. Default: false where "
+    "rolling_batch names an engine.",
 )
 ROLLING_BATCH: Final = Option(
     name="option.rolling_batch",

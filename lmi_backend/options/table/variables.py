@@ -9,7 +9,7 @@ from lmi_backend.options.spec import Status
 _WORKER = Status("mapped", "environment of the worker")
 _NO_JVM = Status("ignored", "there is no Java server here")
 _NO_CACHE = Status("ignored", "results are not cached")
-_NODES = Status("mapped", "plan hosts, in MPI mode")
+_NODES = Status("mapped", "used as hosts, in MPI mode")
 _SIZE = Status("ignored", "serve --max-body says it, for the front end")
 _NEURON = Status("ignored", "Transformers-NeuronX is retired, and optimum-neuron decides it itself")
 _SECURE = Status("refused", "secure mode's controls are not enforced yet")
@@ -92,7 +92,7 @@ _VARIABLES: Final[dict[str, Status]] = {
         "ignored", "only secure mode reads it"
     ),
     "ALLOW_REQUEST_HANDLER_OVERRIDE": Status("ignored", "requests cannot name a handler"),
-    "ENABLE_ADAPTERS_PREVIEW": Status("ignored", "adapters are no preview any more"),
+    "ENABLE_ADAPTERS_PREVIEW": Status("ignored", "adapters are no longer a preview"),
     "SERVING_BACKPORT_FOR_NON_STREAMING_HTTP_ERROR_CODES": Status(
         "ignored", "errors always have their own code"
     ),

@@ -169,7 +169,7 @@ class CustomEngine(Engine):
 
     async def _deltas(self, parsed: ParsedRequest) -> AsyncGenerator[Delta, None]:
         if not isinstance(parsed.work, tuple):
-            raise RequestError("is no request for text", field="the request")
+            raise RequestError("is not a request for text", field="the request")
         first_index = 0
         for request in parsed.work:
             logged = msgspec.structs.replace(request, logprobs=request.logprobs or 0)

@@ -65,7 +65,7 @@ def test_what_is_no_id_is_refused(model: str) -> None:
 
 @pytest.mark.parametrize("revision", ["../../x", "/etc", "a/../b"])
 def test_a_revision_cannot_lead_out_of_the_cache(revision: str) -> None:
-    assert "is no revision" in refusal(NO_PYTHON, "org/m", revision, {})
+    assert "is not a revision of the model" in refusal(NO_PYTHON, "org/m", revision, {})
 
 
 def test_a_refusal_of_the_library_becomes_one_sentence(tmp_path: Path) -> None:

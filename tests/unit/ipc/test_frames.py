@@ -150,7 +150,7 @@ def test_events_that_are_none_are_refused_before_any_is_kept(columns: list[objec
 
 
 @pytest.mark.parametrize(
-    ("begun", "words"), [(b"", "closed the socket$"), (b"\x05\x00", "2 bytes")]
+    ("begun", "words"), [(b"", "closed the connection$"), (b"\x05\x00", "2 bytes")]
 )
 def test_the_end_of_the_stream_is_an_error(begun: bytes, words: str) -> None:
     reader = decoder()

@@ -272,7 +272,7 @@ def test_a_plan_for_a_supposed_release_says_so_and_judges_by_it() -> None:
     assert "planned for vLLM 0.26.0, as --engine-version says" in plan.notes
     line = "option.kda_decode_backend=auto"
     assert plan_model(options("", line), {}, hardware=GPU).config.passthrough
-    with pytest.raises(OptionError, match=r"is no argument of vllm 0\.26\.0; 0\.32\.0 has it"):
+    with pytest.raises(OptionError, match=r"is not an argument of vllm 0\.26\.0; 0\.32\.0 has it"):
         plan_model(options("0.26.0", line), {}, hardware=GPU)
     with pytest.raises(PlanError, match=r"--engine-version 0\.9\.1: vLLM .* is too old"):
         plan_model(options("0.9.1"), {}, hardware=GPU)

@@ -96,7 +96,7 @@ def test_the_first_bare_variable_counts_and_an_empty_one_does_not() -> None:
         ("NUM_SHARD", "LMI reads OPTION_TENSOR_PARALLEL_DEGREE"),
         ("SHARDED", "LMI reads OPTION_TENSOR_PARALLEL_DEGREE"),
         ("MAX_BATCH_TOTAL_TOKENS", "it is an option of TGI that has no counterpart"),
-        ("NEURON_SEQUENCE_PARALLEL", "it is no variable of vllm, on which this model runs"),
+        ("NEURON_SEQUENCE_PARALLEL", "it is not a variable of vllm, on which this model runs"),
         ("OPTIONS_DTYPE", "LMI has no such variable; did you mean option.dtype?"),
         ("option_dtype", "LMI has no such variable; did you mean option.dtype?"),
         ("SAGEMAKER_NO_SUCH", "LMI has no such variable"),

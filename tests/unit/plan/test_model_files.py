@@ -103,7 +103,7 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "table broken": (
         rewritten("model.safetensors", lambda data: data.replace(b'"F32"', b'"F32,')),
-        "model.safetensors is no safetensors file",
+        "model.safetensors is not a safetensors file",
     ),
     "bin cut": (bin_cut, "pytorch_model.bin is cut"),
     "a shard missing": (index, f"index.json names {SHARD}: not in the folder"),
