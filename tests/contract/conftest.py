@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lmi_backend.plan.host_memory import HostMemory
 
+from lmi_backend.plan.hardware import HostMemory
 from lmi_backend.pool import spares
 from tests.support.harness import Harness, started
 from tests.support.places import ENGINE_PYTHON, ROOT, TESTS
