@@ -348,16 +348,13 @@ def test_the_file_of_modelopt_beside_config_json_counts(tmp_path: Path) -> None:
 )
 def test_what_devices_do_not_share_is_counted(model: str, tensor: int, logged: float) -> None:
     """Latent projections, indexers and routers are whole on each; rotations are stretched."""
-    rows = (log for log in LOGS if log.row["model"] == model)
+    rows = (log for log in logs() if log.row["model"] == model)
     found = next(log for log in rows if log.row["tp"] == str(tensor))
     assert found.estimate.weights / GIB == pytest.approx(logged, rel=0.01)
 
 
-LOGS = logs()
-
-
 def test_logs_of_2026_have_the_planners_blocks() -> None:
-    for log in LOGS:
+    for log in logs():
         error = log.layout_error
         # Published GiB have two digits. Of the one left out the type of the cache is not known.
         if error is not None and log.gpu != "RTX 3090":
@@ -366,7 +363,7 @@ def test_logs_of_2026_have_the_planners_blocks() -> None:
 
 
 def test_what_was_logged_is_near_or_in_the_range() -> None:
-    found = compared(LOGS)
+    found = compared(logs())
     assert len(found) >= 7
     assert [log.row["model"] for log in found if not log.has_range] == []
     assert statistics.median(abs(log.error) for log in found) <= 1.5
