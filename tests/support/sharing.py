@@ -10,8 +10,8 @@ UNITS = "unit"
 SERVERS = 4
 """Processes that run the other folders first: most of their tests wait for a server or an engine,
 whose deadlines more of them would miss."""
-NICENESS = 10
-"""Of a further process: it computes while those wait."""
+NICENESS = 3
+"""Of a further process, which computes while those wait, but has deadlines of its own, too."""
 
 
 def leave_cores_to_others() -> None:
