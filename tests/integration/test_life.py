@@ -79,8 +79,8 @@ def test_streams_that_do_not_finish_in_time_get_an_error(tmp_path: Path) -> None
     _assert_nothing_left(family, memory)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopping_during_the_start_leaves_nothing(tmp_path: Path, number: int) -> None:
+def test_stopping_during_the_start_leaves_nothing(tmp_path: Path) -> None:
+    """The other signals do the same: tests/unit/supervisor/test_stop.py."""
     folder = write_properties(tmp_path / "echo", ECHO | {"option.start_seconds": 600})
     command = [sys.executable, "-m", "lmi_backend.cli.main", "serve", "-v", str(folder)]
     port, http, grpc, metrics = map(str, free_ports(4))
@@ -95,7 +95,7 @@ def test_stopping_during_the_start_leaves_nothing(tmp_path: Path, number: int) -
         wait_for(lambda: len(serve_process.children(recursive=True)) == 6)
         family = serve_process.children(recursive=True)
         memory = memory_of_server(family)
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         process.stderr.read()
         assert process.wait(HANG_SECONDS) == 0
     _assert_nothing_left(family, memory)
@@ -171,24 +171,11 @@ def _stubs_of(model: str) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("option.dtype=fp99", ("serving.properties:2", "option.dtype=fp99", "fp32")),
-        ("option.no_such=1", ("serving.properties:2", "option.no_such=1", "echo engine")),
-        ("engin=Python", ("serving.properties:2", "engin=Python", "engine")),
-    ],
-)
-def test_a_bad_option_fails_the_load_with_its_place(
-    tmp_path: Path, line: str, words: tuple[str, ...]
-) -> None:
-    folder = tmp_path / "bad"
-    folder.mkdir()
-    text = f"option.rolling_batch=echo\n{line}\n"
-    (folder / "serving.properties").write_text(text, encoding="utf-8")
+def test_a_bad_option_fails_the_load_with_its_place(tmp_path: Path) -> None:
+    folder = write_properties(tmp_path / "bad", ECHO | {"option.dtype": "fp99"})
     with pytest.raises(AssertionError) as failure, serve([folder], tmp_path):
         pass
-    for word in words:
+    for word in (f"serving.properties:{len(ECHO) + 1}", "option.dtype=fp99", "fp32"):
         assert word in str(failure.value)
 
 

@@ -138,7 +138,11 @@ def test_with_its_log_and_its_folder_gone_it_starts_again(broken: Served) -> Non
 
 
 def test_a_reader_of_its_log_that_hangs_stops_nothing(tmp_path: Path) -> None:
-    """Nobody reads the pipe of 64 KiB any more into which all processes log."""
+    """Nobody reads the pipe of 64 KiB any more into which all processes log.
+
+    Then its terminal ends, which leaves nothing; with a log file a hangup is about that. The other
+    signals do the same: tests/unit/supervisor/test_stop.py.
+    """
     logging_each = {"option.token_seconds": 0, "option.log_requests": "true"}
     model = write_properties(tmp_path / "echo", ECHO | logging_each)
     body = {"inputs": "a", "parameters": {"max_new_tokens": 1}}
@@ -154,7 +158,10 @@ def test_a_reader_of_its_log_that_hangs_stops_nothing(tmp_path: Path) -> None:
         read = threading.Thread(target=lambda: lines.append(served.process.stdout.read()))
         lines: list[str] = []
         read.start()
-        served.stop()
+        traces = _Traces(served)
+        served.process.send_signal(signal.SIGHUP)
+        assert served.process.wait(HANG_SECONDS) == 0
+        traces.assert_gone()
         read.join()
     assert len(lines[0]) >= 100_000
     # Nothing was dropped: there is room for so many lines.
@@ -213,19 +220,6 @@ def test_the_only_model_needs_no_name(attacked: Served) -> None:
 
 def test_it_is_said_once_what_the_server_is_open_to(attacked: Served) -> None:
     assert len(re.findall(r"serve: Triton .+ \(\d+\.\d+\.\d+\)", attacked.greeting, re.M)) == 1
-
-
-def test_the_end_of_its_terminal_leaves_nothing(tmp_path: Path) -> None:
-    """The other signals do the same: tests/unit/supervisor/test_stop.py.
-
-    With a log file a hangup is about that.
-    """
-    model = write_properties(tmp_path / "echo", ECHO)
-    with serve([model], tmp_path, has_log_file=False) as echo:
-        traces = _Traces(echo)
-        echo.process.send_signal(signal.SIGHUP)
-        assert echo.process.wait(HANG_SECONDS) == 0
-        traces.assert_gone()
 
 
 def test_killed_it_takes_everything_along(echo: Served) -> None:

@@ -10,27 +10,16 @@ from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.printable import GIB
 from lmi_backend.sizing.model_facts import ModelFacts
-from tests.support.facts import make_facts, with_fields
+from tests.support.facts import LLAMA_3_8B, with_fields
 
-LLAMA_70B = make_facts(
-    architecture="LlamaForCausalLM",
+LLAMA_70B = with_fields(
+    LLAMA_3_8B,
     num_layers=80,
     hidden_size=8192,
     num_heads=64,
-    num_kv_heads=8,
-    head_dim=128,
-    vocab_size=128256,
     intermediate_size=28672,
-    max_position_embeddings=8192,
-    dtype="bfloat16",
     total=141_107_412_992,
-    source="safetensors index",
-    values=2048,
     layers=80,
-    is_mla=False,
-    is_encoder_decoder=False,
-    num_experts=0,
-    quantization="",
 )
 TWELVE_HEADS = with_fields(
     LLAMA_70B,

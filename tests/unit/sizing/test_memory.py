@@ -19,28 +19,8 @@ from lmi_backend.sizing.memory import (
 )
 from lmi_backend.sizing.model_facts import ModelFacts, valid_tensor_degrees
 from lmi_backend.sizing.step import Step
-from tests.support.facts import make_facts, with_fields
+from tests.support.facts import LLAMA_3_8B, with_fields
 
-LLAMA_3_8B = make_facts(
-    architecture="LlamaForCausalLM",
-    num_layers=32,
-    hidden_size=4096,
-    num_heads=32,
-    num_kv_heads=8,
-    head_dim=128,
-    vocab_size=128256,
-    intermediate_size=14336,
-    max_position_embeddings=8192,
-    dtype="bfloat16",
-    total=16_060_522_496,
-    source="safetensors index",
-    values=2048,
-    layers=32,
-    is_mla=False,
-    is_encoder_decoder=False,
-    num_experts=0,
-    quantization="",
-)
 TINY_LLAMA = with_fields(
     LLAMA_3_8B,
     num_layers=3,

@@ -9,7 +9,7 @@ from lmi_backend.sizing.memory import CacheKind, cache_layout
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 from lmi_backend.sizing.step import Step
 from lmi_backend.sizing.weights import count_parameters
-from tests.support.facts import make_facts
+from tests.support import facts as known
 
 
 def decoder(architecture: str, model_type: str, *sizes: int, **more: Any) -> dict[str, Any]:
@@ -164,26 +164,10 @@ def test_the_cache_of_a_token_is_as_published(
 
 
 def test_every_fact_of_a_dense_model(tmp_path: Path) -> None:
-    assert facts_of(tmp_path, LLAMA_3_8B) == make_facts(
-        architecture="LlamaForCausalLM",
-        num_layers=32,
-        hidden_size=4096,
-        num_heads=32,
-        num_kv_heads=8,
-        head_dim=128,
-        vocab_size=128256,
-        intermediate_size=14336,
-        max_position_embeddings=8192,
-        dtype="bfloat16",
-        # Exactly what the index of the published weights says.
-        total=16_060_522_496,
+    assert facts_of(tmp_path, LLAMA_3_8B) == known.with_fields(
+        # Of which the total is exactly what the index of the published weights says.
+        known.LLAMA_3_8B,
         source="computed from config.json",
-        values=2048,
-        layers=32,
-        is_mla=False,
-        is_encoder_decoder=False,
-        num_experts=0,
-        quantization="",
         served_architectures=("LlamaForCausalLM",),
         rotated=128,
         whole=65 * 4096 * 2,
