@@ -18,7 +18,7 @@ PAGES = (
     "docs/quickstart-cpu.md",
     "docs/clients.md",
     "docs/triton-clients.md",
-    "docs/limits.md",
+    "docs/scheduling.md",
     "docs/tools.md",
     "docs/lora.md",
 )

@@ -37,7 +37,10 @@ def commands(found: list[Block], *names: str) -> list[list[str]]:
 
 
 def test_the_quick_start_on_a_gpu_plans_without_one(folder: Path) -> None:
-    check, plan = commands(blocks(GPU), "check", "plan")
+    of_the_hub, check, plan = commands(blocks(GPU), "check", "plan")
+    # Another way to the same folder.
+    assert main([word.replace("my-model", "saved") for word in of_the_hub]) == 0
+    assert (folder / "saved" / "serving.properties").is_file()
     assert main(check) == 0
     # Here is no Hub, which the page names.
     assert main(plan) == UNREAD

@@ -48,7 +48,7 @@ def text_of(chunks: list[HttpChunk | None]) -> str:
 
 
 async def test_the_handler_of_the_documentation_answers(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "handlers.md").read_text("utf-8")
+    page = (ROOT / "docs" / "migrating-from-lmi.md").read_text("utf-8")
     example = page.partition("```python\n")[2].partition("```")[0]
     assert json.loads(text_of(await run(tmp_path, example))) == {"length": 3}
 
