@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.serving.prefixes import PlacedPrompt, WorkerLoad, bytes_of
+from lmi_backend.serving.prefixes import Expectation, WorkerLoad, bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,16 +80,16 @@ class Choice:
         elif known[number]:
             self.num_hits += 1
         blocks = ready[number].stats.kv_blocks
-        state.placement = self._placement(prompt, loads[number], known[number], blocks)
+        state.expectation = self._expectation(prompt, loads[number], known[number], blocks)
         return ready[number]
 
-    def _placement(
+    def _expectation(
         self, prompt: Prompt, load: WorkerLoad, known: int, kv_blocks: int
-    ) -> PlacedPrompt:
+    ) -> Expectation:
         expected = min(bytes_of(prompt.keys[known - 1]), prompt.size) if known else 0
         load.unread += prompt.size - expected
         used_before = load.table.add(prompt, known, kv_blocks)
-        return PlacedPrompt(load, prompt.size - expected, expected, used_before)
+        return Expectation(load, prompt.size - expected, expected, used_before)
 
     def begun(self, state: RequestState, chunk: Chunk | None = None) -> None:
         """Note that a worker has read a prompt, or lost it.
@@ -97,18 +97,18 @@ class Choice:
         Args:
             chunk: the first of the answer; None if there is none.
         """
-        placement, state.placement = state.placement, None
-        if placement is None:
+        expectation, state.expectation = state.expectation, None
+        if expectation is None:
             return
-        placement.load.unread -= placement.unread
+        expectation.load.unread -= expectation.unread
         # Of a prompt with several answers each tells the same.
         if chunk is None or chunk.num_cached_tokens is None or state.width != state.n:
             return
-        share = placement.expected / max(placement.expected + placement.unread, 1)
+        share = expectation.expected / max(expectation.expected + expectation.unread, 1)
         expected = share * chunk.num_prompt_tokens
         if expected >= _SURE_TOKENS and chunk.num_cached_tokens < _LOST * expected:
             self.num_lost += 1
-            placement.load.table.drop(placement.used_before)
+            expectation.load.table.drop(expectation.used_before)
 
     def forget(self) -> None:
         """Forget what workers know: their caches are emptied."""

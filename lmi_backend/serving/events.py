@@ -93,7 +93,7 @@ class Incoming:
             self._set_error(state, error_of(message))
             return None
         is_first = state.progress is not None and state.progress.add(message.chunk)
-        if is_first or state.placement is not None:
+        if is_first or state.expectation is not None:
             self._acknowledged(state, message.chunk)
         if (direct := state.direct) is not None and not state.is_scheduled:
             chunks = state.pass_on(message.chunk)

@@ -136,7 +136,7 @@ class WorkerLoad:
         self.worker, self.table, self.unread = worker, PrefixTable(), 0
 
 
-class PlacedPrompt(NamedTuple):
+class Expectation(NamedTuple):
     """What was expected of the worker that was chosen for a request."""
 
     load: WorkerLoad

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lmi_backend.ipc import messages as msg
     from lmi_backend.ipc.frames import Frame
     from lmi_backend.resume.progress import Progress
-    from lmi_backend.serving.prefixes import PlacedPrompt, Prompt
+    from lmi_backend.serving.prefixes import Expectation, Prompt
     from lmi_backend.serving.spans import RequestSpan
 
 
@@ -105,6 +105,7 @@ class RequestState:
         "death",
         "direct",
         "error",
+        "expectation",
         "expires_at",
         "first_at",
         "frame",
@@ -117,7 +118,6 @@ class RequestState:
         "num_sent",
         "num_tokens",
         "only",
-        "placement",
         "priority",
         "progress",
         "prompt",
@@ -151,7 +151,7 @@ class RequestState:
         """Index of the worker that has the request; None while it waits for its turn."""
         self.prompt: Prompt | None = None
         """By which a worker is chosen; None where the one with the least to do is."""
-        self.placement: PlacedPrompt | None = None
+        self.expectation: Expectation | None = None
         """What was expected of its worker, until that has begun to answer."""
         self.tenant, self.priority = "", 0
         self.is_queued = False

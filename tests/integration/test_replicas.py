@@ -4,6 +4,7 @@
 """
 
 import gzip
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -77,6 +78,39 @@ def test_one_after_the_other_uses_both(two: Served) -> None:
     wait_for(lambda: sum(shares(two, "pair")) == begin + 40)
     first, second = shares(two, "pair")
     assert abs(first - second) <= 2
+
+
+def test_a_session_stays_with_its_worker(two: Served) -> None:
+    begin = shares(two, "pair")
+    for number in range(8):
+        body = {"model": "pair", "prompt": f"{number} and", "max_tokens": 2}
+        assert two.ask("/v1/completions", body, {"x-session-id": "one"})[0] == 200
+    wait_for(lambda: sum(shares(two, "pair")) == sum(begin) + 8)
+    assert sorted(now - then for now, then in zip(shares(two, "pair"), begin, strict=True)) == [
+        0,
+        8,
+    ]
+
+
+def test_conversations_find_what_their_worker_has_read(two: Served) -> None:
+    """Each turn but the first finds what came before: 16 tokens less at most."""
+    hits, moves = (f"lmi_prefix_{name}_total" for name in ("hits", "moves"))
+    begin = two.metric(hits, "tiny") + two.metric(moves, "tiny")
+
+    def talk(number: int) -> None:
+        messages = [{"role": "user", "content": f"I am number {number}. " * 8}]
+        for turn in range(4):
+            body = {"model": "tiny", "messages": messages, "max_tokens": 8, "temperature": 0}
+            status, _, answer = two.ask("/v1/chat/completions", body)
+            assert status == 200
+            messages += [json.loads(answer)["choices"][0]["message"]]
+            messages += [{"role": "user", "content": f"And {turn}?"}]
+
+    with ThreadPoolExecutor(4) as clients:
+        list(clients.map(talk, range(6)))
+    wait_for(lambda: two.metric(hits, "tiny") + two.metric(moves, "tiny") >= begin + 18)
+    assert two.metric("lmi_prefix_lost_total", "tiny") == 0
+    assert min(shares(two, "tiny")) > 0
 
 
 def test_a_dead_worker_takes_no_request_with_it(two: Served, spans: list[Span]) -> None:

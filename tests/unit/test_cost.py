@@ -41,7 +41,8 @@ from lmi_backend.tokenization import pack
 from lmi_backend.worker.coalescer import Coalescer
 from lmi_backend.worker.outgoing import Outgoing
 from tests.support.idle_workers import IdleWorkers
-from tests.support.service_bench import limits_of
+from tests.support.scripted_workers import ScriptedWorkers
+from tests.support.service_bench import Sink, limits_of
 from tests.support.waiting import turns
 
 STREAMS = 64
@@ -50,6 +51,9 @@ MARGIN = 1.1
 PROMPT = (GenerateRequest("x"),)
 EVENT_IN_STUB, EVENT_IN_FRONT_END, LMI_EVENT = 10.9, 11.4, 20.4
 """Calls of functions that an event of a chat costs."""
+CHOICE = 106
+"""Calls that the choice among four workers costs more than fewest answers, for a chat of eight
+messages: about 15 microseconds."""
 BODY_CHECK = 270
 """Calls that a look at the members of a plain chat costs, however many members there may be."""
 
@@ -136,6 +140,23 @@ async def test_streams_without_new_tokens_cost_the_tick_of_others_nothing() -> N
     with calls.counted():
         coalescer._tick()
     assert calls.count < STREAMS
+
+
+def test_what_the_choice_of_a_worker_costs_the_stub() -> None:
+    messages = [{"role": "user", "content": f"{number} " * 50} for number in range(8)]
+    chat = HttpRequest("/v1/chat/completions", json.dumps({"messages": messages}).encode())
+    counts = []
+    for threshold in (0, 8):
+        workers = ScriptedWorkers(STREAMS, 4)
+        limits = limits_of(STREAMS * 4, 0, concurrency_threshold=threshold)
+        service = Service(workers, limits)  # type: ignore[arg-type]
+        calls = Calls()
+        for _ in range(2):
+            calls.count = 0
+            with calls.counted():
+                service.submit(chat, Sink())
+        counts.append(calls.count)
+    assert counts[1] - counts[0] <= CHOICE * MARGIN, counts
 
 
 async def test_what_a_look_at_a_body_costs_the_worker() -> None:
