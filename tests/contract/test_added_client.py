@@ -16,7 +16,7 @@ from tests.support.places import TESTS
 
 FAKE = TESTS / "fakes" / "added_client"
 CASE = json.loads((FAKE / "wire.json").read_text(encoding="utf-8"))
-PAGE = "import clients_page; print(*clients_page.paths(), sep='\\n')"
+PAGE = "import requests_page; print(*requests_page.paths(), sep='\\n')"
 STUB = """
 from lmi_backend.clients.registry import is_at_once, path_at
 print(is_at_once("/api/chat"), path_at("/api/chat").by_tensor)
@@ -84,4 +84,4 @@ def test_the_stub_knows_its_path(run: Run) -> None:
 
 def test_its_path_is_documented(run: Run) -> None:
     page = run("-c", PAGE).stdout
-    assert "| Ollama | `POST /api/chat` | a client's | yes |  | yes |  |" in page
+    assert "| Ollama | `POST /api/chat` | client | slot, resumes |" in page

@@ -101,12 +101,10 @@ def test_what_takes_hours_to_compile_harms_no_other(engine: Any) -> None:
     assert engine.ask("The capital of Italy is", max_tokens=4).text
     (chunk,) = harmful.wait().deltas
     assert chunk.status == 400
-    assert "structured_outputs.json" in chunk.data.decode()
     structures = {"json": _all_of(61)}
     refused = engine.start("a", extra={"structured_outputs": structures}).wait().error
     assert refused is not None
     assert refused.code == "INVALID_ARG"
-    assert "structured_outputs.json" in str(refused)
 
 
 CITY = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]}

@@ -305,6 +305,8 @@ def test_who_listens_to_all_is_told_once_what_lacks(
         wait_for(lambda: listens(port))
         process.terminate()
         assert process.stderr is not None
-        warnings = [line for line in process.stderr if line.startswith("lmi-backend: ")]
+        lines = [line for line in process.stderr if line.startswith("lmi-backend: ")]
+    *warnings, where = lines
+    assert "the front end listens on http" in where
     assert len(warnings) == (1 if message else 0)
     assert message in "".join(warnings)

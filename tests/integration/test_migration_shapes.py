@@ -21,6 +21,7 @@ SHAPES = {
     "files": ("S3ModelDataSource",),
     "component": ("DescribeInferenceComponentOutput",),
     "specification": ("InferenceComponentSpecificationSummary",),
+    "startup": ("InferenceComponentStartupParameters",),
     "container of a component": ("InferenceComponentContainerSpecificationSummary",),
     "resources": ("InferenceComponentComputeResourceRequirements",),
     "copies": ("InferenceComponentRuntimeConfigSummary",),

@@ -147,5 +147,5 @@ def test_a_converted_folder_knows_where_its_paths_start_and_names_edits(tmp_path
         assert running.is_ready("m")
     # Its log is whole once it has ended.
     text = running.log()
-    assert "m: serving.properties:3: option.token_seconds=0.5 was not set at conversion" in text
+    assert "serving.properties:3: option.token_seconds=0.5 was not set at conversion" in text
     assert "is neither a template nor a file" not in text
