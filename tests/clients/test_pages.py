@@ -52,7 +52,7 @@ def test_the_makefile_starts_that_server() -> None:
     recipe = (ROOT / "Makefile").read_text("utf-8").partition("\nserve: ")[2].partition("\n\n")[0]
     assert "lmi-backend serve examples/tiny " in recipe
     addresses = {"--host", "--port", "--http-port", "--grpc-port", "--metrics-port"}
-    assert set(re.findall(r" (--[\w-]+)", recipe)) == addresses | {"--clients", "--example"}
+    assert set(re.findall(r"(?<![\w-])--[\w-]+", recipe)) == addresses | {"--clients", "--example"}
 
 
 def test_each_page_has_examples() -> None:

@@ -58,7 +58,6 @@ def run(clean: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
         ("check MODEL", 0, "nothing is refused"),
         ("plan MODEL", 0, "engine      echo"),
         ("options tensor_parallel", 0, "option.tensor_parallel_degree"),
-        ("render MODEL", 0, 'name: "echo"'),
         ("doctor", 1, "no tritonserver: not on PATH, not in /opt/tritonserver/bin"),
         ("doctor MODEL", 1, "`pip install 'numpy<2' nvidia-pytriton==0.7.0` brings one"),
         ("serve MODEL --http-port 0 --grpc-port 0 --metrics-port 0", 2, "the front end needs"),

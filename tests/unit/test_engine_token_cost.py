@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.clients.openai import CHATS
 from lmi_backend.engines.vllm import answers, names
 from lmi_backend.engines.vllm.answers import Generation
-from lmi_backend.engines.vllm.bodies import BodyAnswer, Kinds, Known, Rendering
+from lmi_backend.engines.vllm.bodies import BodyAnswer, Kinds, Known, Rendering, SeenRenderer
 from lmi_backend.engines.vllm.chats import Chats
 from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.engines.vllm.streams import StreamWriter
@@ -128,7 +128,7 @@ class Renderer:
 
 async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
     chats = Chats(client_of(AsyncLLM()), Kinds())
-    chats.attach(SimpleNamespace(request_logger=None, renderer=Renderer()))
+    chats.attach(SimpleNamespace(request_logger=None, renderer=SeenRenderer(Renderer())))
     body = {
         "model": "m", "stream": True, "max_tokens": 5,
         "messages": [{"role": "user", "content": "hello"}],
