@@ -16,7 +16,7 @@ from tests.support.left_behind import LeftBehind
 from tests.support.left_out import LeftOut
 from tests.support.places import ENGINE_PYTHON, TESTS, TINY
 from tests.support.serving import Served, serve, write_properties
-from tests.support.sharing import UNITS, Sharing, leave_cores_to_others
+from tests.support.sharing import UNITS, Sharing
 from tests.support.shell import forget_shell
 from tests.support.spending import Spending
 from tests.support.waiting import wait_for
@@ -66,7 +66,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     # `nohup make test` has it ignored, and each server would inherit that.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    leave_cores_to_others()
     config.pluginmanager.register(Spending())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(LeftBehind(config))

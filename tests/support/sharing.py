@@ -1,24 +1,14 @@
-"""Who of several processes of pytest runs what: one has the units, in time that others leave."""
+"""Who of several processes of pytest runs what: one has the units alone."""
 
-import os
 from typing import Any
 
 from xdist.scheduler import LoadGroupScheduling
 
 UNITS = "unit"
 """The folder of tests that start no server and no engine."""
-SERVERS = 4
+SERVERS = 3
 """Processes that run the other folders first: most of their tests wait for a server or an engine,
 whose deadlines more of them would miss."""
-NICENESS = 3
-"""Of a further process, which computes while those wait, but has deadlines of its own, too."""
-
-
-def leave_cores_to_others() -> None:
-    """Lower the priority of a process that runs units alone."""
-    name = os.environ.get("PYTEST_XDIST_WORKER", "")
-    if name and _has_units_alone(name):
-        os.nice(NICENESS)
 
 
 def _has_units_alone(name: str) -> bool:
