@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +54,8 @@ class BufferingModel:
 
     def open(self) -> None:
         """Begin to listen, as a process of its own."""
-        self.endpoint = open_endpoint(NAME, ScriptedWorkers(self))
-        self.endpoint._model = replace(self.endpoint._model, **self.info)
-        self.endpoint._context = Context(has_lora=True)
+        context = Context(has_lora=True)
+        self.endpoint = open_endpoint(NAME, ScriptedWorkers(self), context, **self.info)
         service = self.endpoint._service
         for each in (service._cancellation, service._senders.ready):
             each.start()

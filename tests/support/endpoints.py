@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,18 @@ from tests.support.idle_workers import IdleWorkers
 from tests.support.service_bench import limits_of
 
 
-def open_endpoint(name: str, workers: IdleWorkers) -> Endpoint:
-    """Return the endpoint of a model, which listens."""
+def open_endpoint(
+    name: str, workers: IdleWorkers, context: Context | None = None, **info: Any
+) -> Endpoint:
+    """Return the endpoint of a model, which listens.
+
+    Args:
+        context: how its clients' bodies are read.
+        info: what else is said of the model (`ModelInfo`), to who connects first, too.
+    """
     service = Service(workers, limits_of(8, 8))
     lora = LoraManager(AdapterSet(), (), is_enabled=True)
-    model = ModelInfo(name=name, engine="vllm", version="1", max_model_len=100)
+    model = ModelInfo(name=name, engine="vllm", version="1", max_model_len=100, **info)
     view = StateView(
         model=model,
         service=service,
@@ -33,7 +41,7 @@ def open_endpoint(name: str, workers: IdleWorkers) -> Endpoint:
         started_at=1.0,
     )
     renewal = Renewal(service, service._workers, 1)  # type: ignore[arg-type]
-    one = Endpoint(model, service, lora, Context(), view, renewal)
+    one = Endpoint(model, service, lora, context or Context(), view, renewal)
     one.open()
     return one
 

@@ -132,11 +132,16 @@ def test_a_client_that_comes_back_gets_exactly_what_follows(
     """Each stream is cut at one byte after the other, in its head, in an event, between two."""
     model.script = _script(path)
     body = _body(path)
-    plain = follow(front.port, path, body)
-    assert plain.ids == []
     with CuttingProxy(front.port).run() as proxy:
         whole = follow(proxy.port, path, body, **{WANTED: "1"})
-        assert whole.events == plain.events
+
+        def is_plain() -> bool:
+            # Without ids, words that come together share an event on a busy machine.
+            plain = follow(front.port, path, body)
+            assert plain.ids == []
+            return plain.events == whole.events
+
+        wait_for(is_plain)
         assert whole.ids == [f"{whole.ids[0][:-2]}.{n}" for n in range(1, len(whole.ids) + 1)]
         # Not the very end: events that come together take fewer bytes.
         places = range(0, proxy.passed - 80, 19)
@@ -146,7 +151,7 @@ def test_a_client_that_comes_back_gets_exactly_what_follows(
             mark = f"cut-{place}."
             proxy.cuts[mark.encode()] = place
             got = follow(proxy.port, path, body, **{WANTED: "1", "x-mark": mark})
-            assert got.events == plain.events, place
+            assert got.events == whole.events, place
             assert (got.connections, mark.encode() in proxy.cuts) == (2, False), place
 
         with ThreadPoolExecutor(6) as threads:
