@@ -14,7 +14,9 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from lmi_backend.clients.request import HEADERS, with_trace
+from lmi_backend.errors import HttpError, QuotedError, RequestError
 from lmi_backend.generation import HttpRequest
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from lmi_backend.errors import LmiError
     from lmi_backend.ipc import messages as msg
 
+_LAST_SECONDS: Final = 1.0
 _OPERATIONS: Final = {
     "/v1/chat/completions": "chat",
     "/v1/messages": "chat",
@@ -73,8 +76,13 @@ class RequestTracer:
         return with_trace(work, own), RequestSpan(span)
 
     def close(self) -> None:
-        """Send what was not sent yet."""
-        self._provider.shutdown()
+        """Send what was not sent yet, as far as that takes a moment.
+
+        The library tries for ten seconds and more where the collector hangs.
+        """
+        last = guarded_thread("lmi-spans", self._provider.shutdown)
+        last.start()
+        last.join(_LAST_SECONDS)
 
 
 class RequestSpan:
@@ -109,5 +117,8 @@ class RequestSpan:
         self._span.set_attribute("gen_ai.response.finish_reasons", [outcome])
         if error is not None:
             self._span.set_attribute("error.type", outcome)
-            self._span.set_status(Status(StatusCode.ERROR, str(error)))
+            # The text of a refusal may quote what a client wrote.
+            quotes = isinstance(error, RequestError | QuotedError | HttpError)
+            text = None if quotes else str(error)
+            self._span.set_status(Status(StatusCode.ERROR, text))
         self._span.end()

@@ -1,14 +1,20 @@
 """A request is one span, from its arrival to its last response, through a dead worker."""
 
+import threading
+from collections.abc import Sequence
+
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from lmi_backend.errors import UnavailableError
-from lmi_backend.generation import GenerateRequest, HttpRequest
+from lmi_backend.errors import RequestError, UnavailableError
+from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
+from lmi_backend.serving import spans
 from lmi_backend.serving.spans import RequestTracer
 from lmi_backend.triton.tracing import tracer_of
 from tests.support.service_bench import Bench, Sink
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 TRACE, PARENT = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7
 HEADERS = {"traceparent": f"00-{TRACE:032x}-{PARENT:016x}-01", "tracestate": "a=b"}
@@ -85,6 +91,41 @@ def test_a_refusal_is_a_span_with_its_code(exporter: InMemorySpanExporter) -> No
     assert not refused.status.is_ok
     assert refused.attributes["error.type"] == "unavailable"
     assert all(each.status.is_ok for each in answered)
+
+
+def test_a_collector_that_hangs_keeps_no_model_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spans, "_LAST_SECONDS", 0.01)
+    may_go_on = threading.Event()
+
+    class Hanging(InMemorySpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            may_go_on.wait(HANG_SECONDS)
+            return super().export(spans)
+
+    exporter = Hanging()
+    bench = Bench(tracer=RequestTracer("m", exporter))
+    bench.submit()
+    bench.settle()
+    bench.answer(*bench.open())
+    assert spans_in(bench, exporter) == ()
+    may_go_on.set()
+    wait_for(exporter.get_finished_spans)
+
+
+def test_a_span_has_nothing_that_a_client_wrote(exporter: InMemorySpanExporter) -> None:
+    bench = Bench(tracer=RequestTracer("m", exporter))
+    deep = {"extra": [[]]}
+    for _ in range(600):
+        deep = {"a secret prompt": deep}
+    request = GenerateRequest("a secret prompt", sampling=Sampling(extra=deep))
+    with pytest.raises(RequestError):
+        bench.service.submit((request,), Sink())
+    bench.service.submit((GenerateRequest("a secret prompt"),), Sink())
+    bench.workers.die(0)
+    bench.settle()
+    refused, failed = spans_in(bench, exporter)
+    assert "secret" not in refused.to_json() + failed.to_json()
+    assert (refused.status.description, failed.status.description) == (None, "it died")
 
 
 @pytest.mark.parametrize(
