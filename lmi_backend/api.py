@@ -105,14 +105,14 @@ def check(folder: str | os.PathLike[str], machine: Machine | None = None) -> Che
         ConfigurationError: there is no model, or the machine makes no sense.
     """
     given = machine or Machine()
-    (found,) = examine([_model(folder)], given, given.hardware())
-    rows = (found.redact.each(row) for row in found.rows)
+    (report,) = examine([_model(folder)], given, given.hardware())
+    rows = (report.redact.each(row) for row in report.rows)
     return Checked(
-        model=found.name,
+        model=report.name,
         settings=tuple(Setting(**row) for row in rows),
-        notes=tuple(found.notes),
-        problems=tuple(found.problems),
-        release=found.release,
+        notes=tuple(report.notes),
+        problems=tuple(report.problems),
+        release=report.release,
     )
 
 
@@ -125,9 +125,9 @@ def plan(folder: str | os.PathLike[str], machine: Machine | None = None) -> Plan
         ConfigurationError: the model cannot be run on the machine.
     """
     given = machine or Machine()
-    found = options_of(_model(folder), given)
+    resolved = options_of(_model(folder), given)
     made = plan_model(
-        found, os.environ, hardware=given.hardware(), reach="config", say=lambda _: None
+        resolved, os.environ, hardware=given.hardware(), reach="config", say=lambda _: None
     )
     return _public(without_secrets(made, os.environ))
 
@@ -144,8 +144,8 @@ def options(engine: str = "") -> tuple[Option, ...]:
 
 
 def _model(folder: str | os.PathLike[str]) -> LmiFolder:
-    found = model_folder(Path(folder))
-    return LmiFolder(found.resolve().name, found)
+    model = model_folder(Path(folder))
+    return LmiFolder(model.resolve().name, model)
 
 
 def _public(made: EnginePlan) -> Plan:

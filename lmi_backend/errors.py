@@ -79,7 +79,7 @@ class OptionError(ConfigurationError):
     Args:
         problem: what is wrong with it, for example "is not a whole number".
         option: the name as the user wrote it.
-        value: the value as the user wrote it, for display: `WrittenSetting.shown`.
+        value: the value as the user wrote it, for display: `WrittenSetting.redacted`.
         origin: where it was written, for example "serving.properties:7".
         accepted: what would have been right.
     """
@@ -116,13 +116,13 @@ class RequestError(LmiError):
     def __init__(
         self, problem: str, *, field: str, value: object = None, accepted: str = ""
     ) -> None:
-        shown = "" if value is None else f"{printable(_repr(value))} "
+        text = "" if value is None else f"{printable(_repr(value))} "
         hint = f"; accepted: {accepted}" if accepted else ""
         # The client may have chosen the field, and an engine may quote what it was given. Errors
         # travel, and are made again of what is cut: that must not cut them once more.
         is_short = len(field) <= _FIELD and field.isprintable()
         self.field = field if is_short else printable(field, _FIELD // 2)
-        self.detail = cut(f"{shown}{problem}{hint}")
+        self.detail = cut(f"{text}{problem}{hint}")
         """What is wrong, without the field: its name differs between wire formats."""
         super().__init__(f"{self.field} {self.detail}")
 
@@ -160,9 +160,9 @@ class UnknownModelError(HttpError):
 
     field = "model"
 
-    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, served: Iterable[str] = ()) -> None:
         text = f"The model `{printable(name)}` does not exist."
-        if names := listed(known, ""):
+        if names := listed(served, ""):
             text += f" Served: {names}."
         super().__init__(HTTP_STATUS["NOT_FOUND"], text)
 

@@ -55,14 +55,14 @@ def seen(folder: str) -> Seen:
 
     Of what is not a folder, such as an adapter's id on the Hub, it is empty.
     """
-    found = set()
+    files = set()
     try:
         for name in os.listdir(folder):
             each = os.stat(os.path.join(folder, name))
-            found.add((name, each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns))
+            files.add((name, each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns))
     except OSError:
         pass
-    return frozenset(found)
+    return frozenset(files)
 
 
 def without_folder(text: object, folder: str) -> str:

@@ -216,8 +216,8 @@ class _Outliner:
         self._add_part(parts[-1], at)
 
     def _are_short(self, parts: list[bytes], at: int) -> bool:
-        before = at - self._start if self._start >= 0 else 0
-        return before + len(parts[0]) <= LONG and max(map(len, parts)) <= LONG
+        length = at - self._start if self._start >= 0 else 0
+        return length + len(parts[0]) <= LONG and max(map(len, parts)) <= LONG
 
     def _add_all(self, parts: list[bytes], at: int, end: int) -> None:
         """Add a slice of many short strings without looking at each."""

@@ -37,10 +37,10 @@ _READER_SECONDS = 1.0
 
 def printable(text: str, limit: int = 120) -> str:
     """Return at most `limit` characters of a text, escaped where they are not printable."""
-    shown = text[:limit]
-    if not shown.isprintable():
-        shown = "".join(char if char.isprintable() else _escaped(char) for char in shown)[:limit]
-    return shown if len(text) <= limit else f"{shown}… ({len(text)} characters)"
+    line = text[:limit]
+    if not line.isprintable():
+        line = "".join(char if char.isprintable() else _escaped(char) for char in line)[:limit]
+    return line if len(text) <= limit else f"{line}… ({len(text)} characters)"
 
 
 def as_utf_8(text: str) -> str:
@@ -63,10 +63,10 @@ def with_options(text: str) -> str:
 
 def listed(names: Iterable[str], none: str = "none") -> str:
     """Return names with commas between them, of many the first."""
-    known = list(names)
-    shown = ", ".join(printable(name) for name in known[:_NAMED])
-    rest = len(known) - _NAMED
-    return f"{shown} and {rest} more" if rest > 0 else shown or none
+    all_names = list(names)
+    text = ", ".join(printable(name) for name in all_names[:_NAMED])
+    rest = len(all_names) - _NAMED
+    return f"{text} and {rest} more" if rest > 0 else text or none
 
 
 def say(text: str, level: str = "INFO") -> None:
@@ -85,11 +85,11 @@ def speaking(line: Callable[[str, str], str]) -> Iterator[None]:
         line: returns a line, from its level and its text.
     """
     global _line  # noqa: PLW0603  one process has one log
-    before, _line = _line, line
+    previous, _line = _line, line
     try:
         yield
     finally:
-        _line = before
+        _line = previous
 
 
 def _plain(_level: str, text: str) -> str:

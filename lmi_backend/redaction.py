@@ -89,10 +89,10 @@ def _is_plain(name: str) -> bool:
 def without_secrets(address: str) -> str:
     """Return a request's target, or a text with addresses, without their secrets."""
 
-    def shown(found: re.Match[str]) -> str:
-        return f"{found['name']}={HIDDEN}" if is_secret(unquote(found["name"])) else found[0]
+    def hide(match: re.Match[str]) -> str:
+        return f"{match['name']}={HIDDEN}" if is_secret(unquote(match["name"])) else match[0]
 
-    return _hide(_PARAMETER.sub(shown, address), _VALUE)
+    return _hide(_PARAMETER.sub(hide, address), _VALUE)
 
 
 def header_without_secrets(name: str, value: str) -> str:
@@ -118,16 +118,16 @@ def masked(name: str, value: str) -> str:
     return _hide(value, _LONG_VALUE)
 
 
-def shown(name: str, value: Any) -> Any:
+def redact_value(name: str, value: Any) -> Any:
     """Return a value of any kind, such as a field of a plan, without its secrets."""
     if isinstance(value, str):
         return masked(name, value)
     if isinstance(value, Mapping):
         if name in _ENVIRONMENTS:
             return dict.fromkeys(value, HIDDEN)
-        return {key: shown(str(key), item) for key, item in value.items()}
+        return {key: redact_value(str(key), item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)([shown(name, item) for item in value])
+        return type(value)([redact_value(name, item) for item in value])
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return HIDDEN if is_number and is_secret(name) else value
 
@@ -170,17 +170,19 @@ class Redactor:
         values = {value for name, value in environment.items() if is_secret(name)}
         values |= {value for name, value in given if is_secret(name) or not _is_word(value)}
         # The longest first: one may be part of another.
-        known = sorted({form for value in values for form in _forms(value)}, key=len, reverse=True)
-        self._long = [form for form in known if len(form) > _LONG_SECRET]
-        short = known[len(self._long) :]
-        self._known = re.compile("|".join(map(re.escape, short))) if short else None
+        secrets = sorted(
+            {form for value in values for form in _forms(value)}, key=len, reverse=True
+        )
+        self._long = [form for form in secrets if len(form) > _LONG_SECRET]
+        short = secrets[len(self._long) :]
+        self._pattern = re.compile("|".join(map(re.escape, short))) if short else None
 
     def __call__(self, text: str) -> str:
         """Return a text without them."""
         for form in self._long:
             text = text.replace(form, HIDDEN)
-        if self._known is not None:
-            text = self._known.sub(HIDDEN, text)
+        if self._pattern is not None:
+            text = self._pattern.sub(HIDDEN, text)
         return _hide(text, _VALUE)
 
     def each(self, value: Any) -> Any:
@@ -210,14 +212,14 @@ def _hide(text: str, value: re.Pattern[str]) -> str:
 def _without(text: str, key: re.Pattern[str], value: re.Pattern[str]) -> Iterator[str]:
     """Yield a text in parts, with other values after the names of secrets."""
     end = 0
-    for found in key.finditer(text):
-        if found.start() < end or not is_secret(found["name"]):
+    for match in key.finditer(text):
+        if match.start() < end or not is_secret(match["name"]):
             continue
-        secret = value.match(text, found.end())
+        secret = value.match(text, match.end())
         if secret is None or _PLAIN_VALUE.fullmatch(secret[0].strip("\"'")):
             continue
         mark = secret[0][0] if secret[0][0] in "\"'" else ""
-        yield f"{text[end : found.end()]}{mark}{HIDDEN}{mark}"
+        yield f"{text[end : match.end()]}{mark}{HIDDEN}{mark}"
         end = secret.end()
     yield text[end:]
 

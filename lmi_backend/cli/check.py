@@ -146,7 +146,7 @@ def examine(models: Sequence[LmiFolder], machine: Machine, hardware: Hardware) -
 
 
 def _plan_one(options: LmiOptions, hardware: Hardware) -> EnginePlan:
-    must_start = not options.is_elsewhere
+    must_start = not options.for_another_machine
     return plan_model(options, os.environ, hardware=hardware, must_start=must_start)
 
 
@@ -234,7 +234,7 @@ def row_of(setting: WrittenSetting, status: Status) -> dict[str, str]:
     """Return a setting with what becomes of it, as --json prints it."""
     return {
         "name": printable(setting.name),
-        "value": setting.shown,
+        "value": setting.redacted,
         "origin": setting.origin,
         "status": status.word,
         "detail": status.detail,

@@ -176,10 +176,10 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
     """
     placement = _placement_of(arguments)
     machine = machine_of(arguments)
-    options = options_of(model, machine, is_elsewhere=arguments.to != "systemd")
+    options = options_of(model, machine, for_another_machine=arguments.to != "systemd")
     hardware = machine.hardware()
     needs_gpus = options.choice.spec.implementation.takes_memory and arguments.to != "systemd"
-    if needs_gpus and not (hardware.devices or machine.is_elsewhere):
+    if needs_gpus and not (hardware.devices or machine.for_another_machine):
         accepted = "--gpus N or --gpu NAME of the machine that will run it; --gpus 0 for a CPU"
         raise ConfigurationError(f"--gpus is missing: this machine has none; accepted: {accepted}")
     plan = plan_one_node(options, hardware, model.name)
@@ -319,7 +319,7 @@ def _variables(
     written |= found.written
     if is_here:
         written |= interpreter_of(options, plan.launch.python)
-        if not machine_of(arguments).is_elsewhere and os.environ.get(MASK):
+        if not machine_of(arguments).for_another_machine and os.environ.get(MASK):
             written |= {MASK: os.environ[MASK]}
     left = sorted({*found.left} - {*written})
     for name in found.secret:

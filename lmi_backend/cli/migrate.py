@@ -100,7 +100,7 @@ def _write_all(model: LmiFolder, source: PresentServer, arguments: argparse.Name
     hardware = machine.hardware()
     (examined,) = examine([model], machine, hardware)
     decisions = [*source.decisions, *examined.problems, *_other_models(examined)]
-    if not machine.is_elsewhere:
+    if not machine.for_another_machine:
         decisions.append(f"it is planned for {hardware.title}: --gpus or --gpu names another")
     decisions += _of_replicas(source, arguments.to)
     status, commands = 0, [_serve(model, source, arguments.output)]

@@ -83,7 +83,7 @@ def _plan(arguments: argparse.Namespace) -> int:
             lines = _explained(plan, hardware) if arguments.explain_memory else _lines(plan)
             heading = [f"{name}:"] if len(plans) > 1 else []
             sys.stdout.writelines(f"{printable(line, _LINE)}\n" for line in (*heading, *lines))
-    if not machine.is_elsewhere and any(map(_why_not_here, plans.values())):
+    if not machine.for_another_machine and any(map(_why_not_here, plans.values())):
         return REFUSED
     return UNREAD if any(plan.is_unread for plan in plans.values()) else 0
 

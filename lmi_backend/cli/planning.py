@@ -11,15 +11,15 @@ from dataclasses import dataclass, fields, replace
 from lmi_backend.cli.folders import LmiFolder
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions, load_options
-from lmi_backend.options.releases import is_known, numbers
+from lmi_backend.options.releases import names_release, numbers
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.hardware import (
     MASK,
     Allocation,
+    GpuKind,
     Hardware,
-    KnownGpu,
     detect_hardware,
-    known_gpu,
+    gpu_kind,
 )
 from lmi_backend.plan.multi_model import Reservations, plan_together
 from lmi_backend.printable import printable, say
@@ -37,19 +37,21 @@ UNREAD = 3
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([kmgt])(?:i?b)?", re.IGNORECASE | re.ASCII)
 
 
-def options_of(model: LmiFolder, machine: Machine, *, is_elsewhere: bool = False) -> LmiOptions:
+def options_of(
+    model: LmiFolder, machine: Machine, *, for_another_machine: bool = False
+) -> LmiOptions:
     """Return the options of a model.
 
     Args:
         machine: that it is planned for.
-        is_elsewhere: whether it runs on another machine in any case, which may have folders that
-            are not here.
+        for_another_machine: whether it runs on another machine in any case, which may have folders
+            that are not here.
 
     Raises:
         ConfigurationError: one of them cannot be used.
     """
     options = load_options(model.folder, os.environ, given=model.given)
-    return machine.supposed(options, is_elsewhere=is_elsewhere)
+    return machine.supposed(options, for_another_machine=for_another_machine)
 
 
 def status_of(plan: EnginePlan, name: str) -> int:
@@ -140,7 +142,7 @@ class Machine:
     """Release of the engine, such as "0.26.0" of vLLM."""
 
     @property
-    def is_elsewhere(self) -> bool:
+    def for_another_machine(self) -> bool:
         """Whether the GPUs are not those of this machine."""
         return self.gpus is not None or self.gpu is not None
 
@@ -152,15 +154,17 @@ class Machine:
             ConfigurationError: it is no release.
         """
         given = self.engine_version.strip().removeprefix("v")
-        if given and (len(numbers(given)) < _LEAST_PARTS or not is_known(given)):
+        if given and (len(numbers(given)) < _LEAST_PARTS or not names_release(given)):
             message = f"--engine-version {printable(given)}; accepted: a release, such as 0.26.0"
             raise ConfigurationError(message)
         return given
 
-    def supposed(self, options: LmiOptions, *, is_elsewhere: bool = False) -> LmiOptions:
+    def supposed(self, options: LmiOptions, *, for_another_machine: bool = False) -> LmiOptions:
         """Return options that are to be planned for it."""
-        is_elsewhere |= self.is_elsewhere
-        return replace(options, supposed_release=self.release, is_elsewhere=is_elsewhere)
+        for_another_machine |= self.for_another_machine
+        return replace(
+            options, supposed_release=self.release, for_another_machine=for_another_machine
+        )
 
     def hardware(self) -> Hardware:
         """Return its devices and their memory.
@@ -173,12 +177,12 @@ class Machine:
                 message = f"{option} {value}; accepted: a whole number, {least} to {_MOST}"
                 raise ConfigurationError(message)
         # To ask for the devices of this machine takes a process, which nothing needs then.
-        hardware = detect_hardware(os.environ | ({MASK: ""} if self.is_elsewhere else {}))
-        if self.is_elsewhere:
+        hardware = detect_hardware(os.environ | ({MASK: ""} if self.for_another_machine else {}))
+        if self.for_another_machine:
             names = tuple(map(str, range(1 if self.gpus is None else self.gpus)))
             hardware = Hardware(devices=names, host_memory=hardware.host_memory)
         if self.gpu is not None:
-            hardware = _with_gpu(hardware, known_gpu(self.gpu))
+            hardware = _with_gpu(hardware, gpu_kind(self.gpu))
         if self.gpu_memory is not None:
             hardware = replace(hardware, device_memory=parse_size(self.gpu_memory))
         return replace(hardware, nodes=self.nodes or 1)
@@ -219,7 +223,7 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
     )
 
 
-def _with_gpu(hardware: Hardware, gpu: KnownGpu) -> Hardware:
+def _with_gpu(hardware: Hardware, gpu: GpuKind) -> Hardware:
     return replace(
         hardware,
         devices=hardware.devices or ("0",),

@@ -49,7 +49,7 @@ def anthropic_failure(error: LmiError) -> ErrorResponse:
     return failure(status, body, error)
 
 
-def in_known_words(event: bytes) -> bytes:
+def with_own_type(event: bytes) -> bytes:
     """Return an error event of vLLM's server with a type that Anthropic's clients know."""
     _, _, data = event.partition(_DATA)
     try:

@@ -82,16 +82,16 @@ class LegacyChatForm(HttpForm):
 
     def taken(self) -> HttpChunk | None:
         """See `HttpForm`."""
-        is_known = self.has_events and not self._buffered
-        return HttpChunk(headers=dict(self.headers)) if is_known else None
+        is_complete = self.has_events and not self._buffered
+        return HttpChunk(headers=dict(self.headers)) if is_complete else None
 
     def write(self, chunks: list[Chunk]) -> bytes:
         """See `HttpForm`; a body is held until it is whole, and an event too."""
         data = self._buffered + super().write(chunks)
         end = len(data)
         if not self.is_over:
-            before, mark, _ = data.rpartition(_EVENT_END) if self.has_events else (b"", b"", b"")
-            end = len(before + mark)
+            events, mark, _ = data.rpartition(_EVENT_END) if self.has_events else (b"", b"", b"")
+            end = len(events + mark)
         data, self._buffered = data[:end], data[end:]
         if self.status >= HTTP_ERROR or _FINISHED not in data:
             return data
@@ -140,10 +140,10 @@ class LmiForm:
         """See `Restorable`."""
         return self.lines.answers.taken() if self.lines is not None else None
 
-    def restore(self, before: Delta, num_events: int) -> None:
+    def restore(self, state: Delta, num_events: int) -> None:
         """See `Restorable`."""
         if self.lines is not None:
-            self.lines.answers.restore(before)
+            self.lines.answers.restore(state)
 
 
 def streamed(work: tuple[GenerateRequest, ...], reply: Reply) -> tuple[GenerateRequest, ...]:
@@ -169,10 +169,10 @@ def form_of(work: tuple[GenerateRequest, ...] | HttpRequest, reply: Reply) -> Fo
 def _merged(chunks: list[Chunk]) -> list[Chunk]:
     merged: dict[int, Chunk] = {}
     for chunk in chunks:
-        if (before := merged.get(chunk.index)) is None:
+        if (earlier := merged.get(chunk.index)) is None:
             merged[chunk.index] = chunk
         else:
-            before.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
+            earlier.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
     return list(merged.values())
 
 

@@ -141,9 +141,9 @@ class Answers:
             return None
         return self._answers[0].joined(with_tokens=self._requested.top_n_tokens > 0)
 
-    def restore(self, before: Delta) -> None:
+    def restore(self, state: Delta) -> None:
         """Take what has come of an only answer of a stream elsewhere (`taken`)."""
-        self._answers[0].add(before, [token.text for token in before.tokens])
+        self._answers[0].add(state, [token.text for token in state.tokens])
 
     def whole(self) -> list[Json]:
         """Return an object for each prompt; its further answers are in the details."""
@@ -338,19 +338,19 @@ class Lines:
         self._has_index = requested.dialect == "async" or self._has_others
         self._end = ', "generated_text": null, "details": null' * (requested.dialect == "async")
         """What an object of the middle has after its token."""
-        before, after = self._frame
+        prefix, after = self._frame
         index = '"index": 0, ' * self._has_index
-        self._head = f'{before}{{{index}"token": {{"id": '
+        self._head = f'{prefix}{{{index}"token": {{"id": '
         self._number = f', "{"logprob" if self._is_tgi else "log_prob"}": '
         self._tail = f"}}{self._end}}}{after}"
 
     def write(self, deltas: Sequence[Delta]) -> str:
-        before, after = self._frame
-        return "".join([f"{before}{t}{after}" for delta in deltas for t in self._texts(delta)])
+        prefix, after = self._frame
+        return "".join([f"{prefix}{t}{after}" for delta in deltas for t in self._texts(delta)])
 
     def fail(self, error: LmiError) -> str:
-        before, after = self._frame
-        return f"{before}{dump(error_object(error, self._requested))}{after}"
+        prefix, after = self._frame
+        return f"{prefix}{dump(error_object(error, self._requested))}{after}"
 
     def _texts(self, delta: Delta) -> list[str]:
         """Return the JSON for each token, and one for a text or an end without any."""

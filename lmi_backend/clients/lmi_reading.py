@@ -277,9 +277,9 @@ def _defaults(requested: Requested, context: Context) -> Requested:
 def _logprobs(requested: Requested, wanted: RequestedAnswer, body: Format | None) -> int | None:
     """Request tokens from the engine only if the answer shows them: they cost time."""
     is_by_token = body is not None and (wanted.stream or body.is_by_token)
-    shown = wanted.details or wanted.n > 1 or is_by_token
+    is_wanted = wanted.details or wanted.n > 1 or is_by_token
     count = max(requested.get("logprobs") or 0, wanted.top_n_tokens)
-    return count if shown or count else None
+    return count if is_wanted or count else None
 
 
 def _adapters(requested: Requested, prompts: int, context: Context) -> tuple[str, ...]:

@@ -83,8 +83,8 @@ def _is_openais(written: dict[str, Any]) -> bool:
 
 
 def _type_of(status: int) -> str:
-    if (known := _TYPES.get(status)) is not None:
-        return known
+    if (name := _TYPES.get(status)) is not None:
+        return name
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:
@@ -115,9 +115,9 @@ class HttpForm:
         """See `Restorable`; as many lines were written as came, so that the model can resume."""
         return HttpChunk(headers=dict(self.headers)) if self.passes_events else None
 
-    def restore(self, before: HttpChunk, num_events: int) -> None:
+    def restore(self, state: HttpChunk, num_events: int) -> None:
         """See `Restorable`."""
-        self.write([before])
+        self.write([state])
 
     def write(self, chunks: list[Chunk]) -> bytes:
         """Return the application's bytes.

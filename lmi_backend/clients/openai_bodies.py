@@ -331,10 +331,10 @@ class CompletionWriter(Writer):
         return self._part(answer)
 
     def _part(self, delta: Delta) -> dict[str, object]:
-        before = self._echo[delta.index] if self._echo and self._is_first(delta) else ""
+        prefix = self._echo[delta.index] if self._echo and self._is_first(delta) else ""
         return {
             "index": delta.index,
-            "text": before + delta.text,
+            "text": prefix + delta.text,
             "logprobs": self._lists(delta) if self.wants_logprobs else None,
             "finish_reason": delta.finish_reason,
             "stop_reason": delta.stop_reason,

@@ -239,8 +239,8 @@ def _asks_nothing(name: str, value: object, *, refuses_unserved: bool) -> bool:
     if str(value) in map(str, accepted):
         return True
     if accepted and refuses_unserved:
-        shown = " or ".join(dict.fromkeys(json.dumps(item) for item in accepted))
-        raise RequestError("is not served", field=name, value=value, accepted=shown)
+        listed = " or ".join(dict.fromkeys(json.dumps(item) for item in accepted))
+        raise RequestError("is not served", field=name, value=value, accepted=listed)
     return False
 
 
@@ -319,13 +319,13 @@ def _formats(requested: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         RequestError: both are there, and differ.
     """
-    found: dict[str, Any] = {}
+    constraint: dict[str, Any] = {}
     for name in ("response_format", "grammar"):
         if (form := requested.get(name)) is not None:
-            if found:
+            if constraint:
                 raise _twice()
-            found = read_format(name, form)
-    return found
+            constraint = read_format(name, form)
+    return constraint
 
 
 def _twice() -> RequestError:
@@ -336,7 +336,7 @@ _log = logging.getLogger(__name__)
 
 _NAMED: Final = 8
 """Unknown names that are reported one by one."""
-_SHOWN: Final = 40
+_LONGEST_NAME: Final = 40
 """Characters of an unknown name that are kept and logged: it is the client's text."""
 
 
@@ -355,30 +355,30 @@ class DroppedParameters:
 
     def note(self, names: Sequence[str]) -> None:
         """Note what one request sent in vain."""
-        before = self._unnamed
+        previous = self._unnamed
         for name in names:
             if name in NEUTRAL:
-                self._say_known(name)
+                self._log_neutral(name)
             else:
-                self._say_unknown(name)
-        if self._unnamed > before and self._unnamed >= self._next_count:
+                self._log_unknown(name)
+        if self._unnamed > previous and self._unnamed >= self._next_count:
             self._next_count = 10 * self._unnamed
             _log.warning(
                 "%d more unknown parameters of bodies change nothing; they are not named",
                 self._unnamed,
             )
 
-    def _say_known(self, name: str) -> None:
+    def _log_neutral(self, name: str) -> None:
         if name not in self._logged:
             self._logged.add(name)
             _log.warning("parameter %s of a body changes nothing here (said once)", name)
 
-    def _say_unknown(self, name: str) -> None:
-        shown = printable(name, _SHOWN)
-        if shown in self._named:
+    def _log_unknown(self, name: str) -> None:
+        cut = printable(name, _LONGEST_NAME)
+        if cut in self._named:
             return
         if len(self._named) == _NAMED:
             self._unnamed += 1
             return
-        self._named.add(shown)
-        _log.warning("parameter '%s' of a body is unknown and changes nothing (said once)", shown)
+        self._named.add(cut)
+        _log.warning("parameter '%s' of a body is unknown and changes nothing (said once)", cut)

@@ -44,8 +44,8 @@ COUNTED: Final = frozenset(path.template for path in RELAYED if path.counts_n)
 def path_at(path: str) -> Path | None:
     """Return the entry of a request's path, query included; None if nobody serves it."""
     bare = path.partition("?")[0]
-    if (found := _EXACT.get(bare)) is not None:
-        return found
+    if (entry := _EXACT.get(bare)) is not None:
+        return entry
     parts = bare.split("/")
     return next((path for path in _NAMED if _fits(path.template.split("/"), parts)), None)
 
@@ -62,7 +62,7 @@ def _fits(template: list[str], parts: list[str]) -> bool:
 
 def is_at_once(path: str) -> bool:
     """Return whether a request to a path is answered at once; no for an unknown path."""
-    return (found := path_at(path)) is not None and not found.takes_place
+    return (entry := path_at(path)) is not None and not entry.takes_place
 
 
 _FOLDERS: Final = {

@@ -289,8 +289,8 @@ def read_large_body(
 
 def pass_on(data: bytes, headers: dict[str, str]) -> ParsedRequest:
     """Return a body that users' own code reads."""
-    asked = ParsedRequest(HttpRequest(INVOCATIONS, data, headers), BodyReply())
-    return _of_sender(headers, lambda: asked)
+    parsed = ParsedRequest(HttpRequest(INVOCATIONS, data, headers), BodyReply())
+    return _of_sender(headers, lambda: parsed)
 
 
 def _of_sender(headers: dict[str, str], read: Callable[[], ParsedRequest]) -> ParsedRequest:
@@ -334,8 +334,8 @@ def _read_at(text: str, path: str, headers: dict[str, str], context: Context) ->
     if path not in _OWN_PATHS:
         served = path_at(path)
         if served is None or not served.by_tensor:
-            shown = ", ".join(sorted({each.template for each in PATHS if each.by_tensor}))
-            raise RequestError("is not served", field="path", value=path, accepted=shown)
+            served_paths = ", ".join(sorted({each.template for each in PATHS if each.by_tensor}))
+            raise RequestError("is not served", field="path", value=path, accepted=served_paths)
         return ParsedRequest(HttpRequest(path, text.encode(), headers), BodyReply())
     return _read_object(read_json("request", text), text.encode(), headers, context, path)
 
@@ -460,8 +460,8 @@ def _read_lmi_body(
     body: dict[str, Any], headers: dict[str, str], context: Context
 ) -> ParsedRequest:
     if context.clients.is_embedding:
-        asked = replace(context, adapter=_adapter(headers, context))
-        return read_lmi_embedding(body["inputs"], asked, is_body=True)
+        adapted = replace(context, adapter=_adapter(headers, context))
+        return read_lmi_embedding(body["inputs"], adapted, is_body=True)
     parameters = body.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise RequestError("is not an object", field="parameters", value=parameters)

@@ -47,10 +47,10 @@ class EventNames:
         text: those of its beginning, as `text` returned them.
     """
 
-    __slots__ = ("_found", "_rest")
+    __slots__ = ("_named", "_rest")
 
     def __init__(self, text: bytes = b"") -> None:
-        self._found: dict[bytes, None] = dict.fromkeys(text.splitlines())
+        self._named: dict[bytes, None] = dict.fromkeys(text.splitlines())
         self._rest = b""
         """Of a line whose end has not come."""
 
@@ -62,26 +62,26 @@ class EventNames:
         end = data.rfind(b"\n") + 1
         self._rest = data[end:]
         for quoted, time in _NAME.findall(data, 0, end):
-            self._found[quoted or time] = None
+            self._named[quoted or time] = None
 
     @property
     def are_few(self) -> bool:
         """Whether there are no more of them than may be kept."""
-        return len(self._found) <= MOST
+        return len(self._named) <= MOST
 
     @property
     def text(self) -> bytes:
-        return b"\n".join(self._found)
+        return b"\n".join(self._named)
 
-    def put_back(self, before: EventNames, data: bytes) -> bytes:
-        for own, first in zip(self._found, before._found, strict=False):
+    def put_back(self, earlier: EventNames, data: bytes) -> bytes:
+        for own, first in zip(self._named, earlier._named, strict=False):
             if own != first:
                 data = data.replace(own, first)
         return data
 
-    def covers(self, before: EventNames) -> bool:
+    def covers(self, earlier: EventNames) -> bool:
         """Tell whether each name of `before` has one here."""
-        return len(self._found) >= len(before._found)
+        return len(self._named) >= len(earlier._named)
 
 
 _SEQUENCE: Final = re.compile(rb'"sequence_number": ?(\d+)')
@@ -190,7 +190,7 @@ def _in_background(line: bytes) -> bytes:
     return _DATA + on_one_line(text.encode())
 
 
-def is_asked_by(body: Mapping[str, Any]) -> bool:
+def wants_background(body: Mapping[str, Any]) -> bool:
     """Tell whether the client of a request need not stay.
 
     Raises:

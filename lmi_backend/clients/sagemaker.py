@@ -101,11 +101,11 @@ def sagemaker_failure(error: LmiError) -> ErrorResponse:
     is_ours = isinstance(error, HttpError) and not (error.is_models or is_object(text))
     if not is_ours and status not in (401, 403, 429, 503):
         return model_error(status, data.decode())
-    shown, kind = _KINDS.get(status, _INVALID)
+    code, kind = _KINDS.get(status, _INVALID)
     if isinstance(error, UnknownModelError):
-        (shown, kind), text = _INVALID, f"Endpoint not found: {text}"
+        (code, kind), text = _INVALID, f"Endpoint not found: {text}"
     more = {name: value for name, value in headers.items() if name == "retry-after"}
-    return _failure(shown, kind, {"Message": text}, more)
+    return _failure(code, kind, {"Message": text}, more)
 
 
 def model_error(status: int, text: str) -> ErrorResponse:

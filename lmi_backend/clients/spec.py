@@ -174,8 +174,8 @@ def message_of(error: LmiError) -> str:
     text = str(error)
     # An error may have passed through several programs, each of which quotes the one before.
     while body or text == "{}":
-        found = next((body[name] for name in _MESSAGES if body.get(name)), _UNNAMED)
-        body = found if isinstance(found, dict) else _object_in(text := str(found))
+        message = next((body[name] for name in _MESSAGES if body.get(name)), _UNNAMED)
+        body = message if isinstance(message, dict) else _object_in(text := str(message))
     return text
 
 
@@ -256,7 +256,7 @@ class Restorable(Form, Protocol):
         """Return what it has got of its only answer, as one; None if that is not known."""
         ...
 
-    def restore(self, before: Any, num_events: int) -> None:
+    def restore(self, state: Any, num_events: int) -> None:
         """Take what another one has `taken`, and has made so many events of."""
         ...
 

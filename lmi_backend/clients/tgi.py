@@ -64,8 +64,8 @@ def tgi_failure(error: LmiError) -> ErrorResponse:
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
     kind = _TYPES.get(status, "generation" if is_ours else "validation")
     # Its clients know 422 for a wrong body.
-    shown = HTTPStatus.UNPROCESSABLE_ENTITY if status == HTTPStatus.BAD_REQUEST else status
-    return failure(shown, {"error": message_of(error), "error_type": kind}, error)
+    code = HTTPStatus.UNPROCESSABLE_ENTITY if status == HTTPStatus.BAD_REQUEST else status
+    return failure(code, {"error": message_of(error), "error_type": kind}, error)
 
 
 _Json = dict[str, Any]
@@ -106,9 +106,9 @@ class TgiForm:
         """See `Restorable`."""
         return self._answers.taken()
 
-    def restore(self, before: Delta, num_events: int) -> None:
+    def restore(self, state: Delta, num_events: int) -> None:
         """See `Restorable`."""
-        self._answers.restore(before)
+        self._answers.restore(state)
         self._events = num_events
 
     def failure(self, error: LmiError) -> Ending:
@@ -181,7 +181,7 @@ _DEFAULTS: Final[dict[str, Any]] = {"max_new_tokens": 100, "include_stop_str_in_
 """Of its server: the text of an answer includes the stop sequence."""
 _AT_TOP: Final = frozenset({"inputs", "stream", "model"})
 """Members that stand outside of `parameters`."""
-_ELSEWHERE: Final = ("messages", "prompt", "tools", "tool_choice", "response_format")
+_OF_OTHER_BODIES: Final = ("messages", "prompt", "tools", "tool_choice", "response_format")
 """Members of other bodies: this one has a prompt of its own, and calls no tools."""
 _SETTINGS: Final = ClientSettings(dialect="legacy")
 _SAMPLING: Final = frozenset({"temperature", "top_k", "top_p", "typical_p"})
@@ -199,8 +199,8 @@ def read_stream(body: dict[str, Any], context: Context) -> Read:
 
 def read_either(body: dict[str, Any], context: Context) -> Read:
     """Read a body whose `stream` chooses events, or a list of one object; raises as the others."""
-    asked = body.get("stream")
-    stream = asked is not None and bool(read_value(BOOLEAN, "stream", asked))
+    value = body.get("stream")
+    stream = value is not None and bool(read_value(BOOLEAN, "stream", value))
     return _read(body, context, stream=stream, is_list=True)
 
 
@@ -243,7 +243,7 @@ def _refuse_others(given: dict[str, Any]) -> None:
 
 def _refuse_misplaced(body: dict[str, Any]) -> None:
     """Refuse a parameter outside of `parameters`, where nobody reads it."""
-    for name in body.keys() & {*FIELDS, *_ELSEWHERE} - _AT_TOP:
+    for name in body.keys() & {*FIELDS, *_OF_OTHER_BODIES} - _AT_TOP:
         if body[name]:
             accepted = f"parameters.{name}" if name in FIELDS else "/v1/chat/completions"
             raise RequestError("has no effect in this place", field=name, accepted=accepted)
@@ -256,7 +256,7 @@ def read_text(body: dict[str, Any], context: Context) -> Read:
     name = "add_special_tokens"
     given = body.get(name)
     special = True if given is None else read_value(BOOLEAN, name, given)
-    return _asked(Spanning(text, special), context)
+    return _read_spans(Spanning(text, special), context)
 
 
 def read_chat(body: dict[str, Any], context: Context) -> Read:
@@ -264,10 +264,10 @@ def read_chat(body: dict[str, Any], context: Context) -> Read:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise RequestError("is not a list of messages", field="messages", value=messages)
-    return _asked(Spanning(chat=read_value(OBJECT, "the body", body)), context)
+    return _read_spans(Spanning(chat=read_value(OBJECT, "the body", body)), context)
 
 
-def _asked(spanning: Spanning, context: Context) -> Read:
+def _read_spans(spanning: Spanning, context: Context) -> Read:
     if context.is_custom:
         raise RequestError("is read by a handler of the user's own", field="the body")
     request = HttpRequest(SPANS_PATH, msgspec.json.encode(spanning))

@@ -75,15 +75,15 @@ class TritonPath(NamedTuple):
 def read_path(text: str) -> TritonPath | None:
     """Return a path as it was written; None for one that is not for clients."""
     for method, pattern in _PATHS:
-        if (found := pattern.fullmatch(text)) is not None:
-            named = {name: value or "" for name, value in found.groupdict().items()}
+        if (match := pattern.fullmatch(text)) is not None:
+            named = {name: value or "" for name, value in match.groupdict().items()}
             return TritonPath(text.rstrip("/"), method, **named)
     return None
 
 
 _LARGEST_INT: Final = (1 << 64) - 1
 _LEAST_INT: Final = -(1 << 63)
-_SHOWN: Final = 300
+_LONGEST_MESSAGE: Final = 300
 """Characters of what msgspec says: it may quote a name of the client's."""
 MEMBERS: Final = 4096
 """Of an object."""
@@ -142,8 +142,8 @@ def texts_of(body: Body) -> tuple[str, ...]:
     """Return the texts of a body of `generate` that may be JSON."""
     nested = [each for each in body.values() if isinstance(each, dict)]
     members = chain.from_iterable(each.items() for each in (body, *nested))
-    found = [one for name, value in members if name not in PROMPTS for one in _listed(value)]
-    return tuple(each for each in found if isinstance(each, str))
+    texts = [one for name, value in members if name not in PROMPTS for one in _listed(value)]
+    return tuple(each for each in texts if isinstance(each, str))
 
 
 def decode(read: Callable[[Any], Any], data: object) -> Any:
@@ -155,8 +155,8 @@ def decode(read: Callable[[Any], Any], data: object) -> Any:
     try:
         return read(data)
     except msgspec.ValidationError as error:
-        shown = printable(str(error), _SHOWN)
-        raise refusal(f"the body is not what Triton's protocol has: {shown}") from error
+        problem = printable(str(error), _LONGEST_MESSAGE)
+        raise refusal(f"the body is not what Triton's protocol has: {problem}") from error
     except UNREADABLE as error:
         raise refusal(f"the body {problem_of(error, b'')}") from error
 

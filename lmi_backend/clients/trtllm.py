@@ -226,13 +226,14 @@ def _adapter(requested: Requested, context: Context) -> str:
     number: int = requested.get("lora_number", 0)
     if names or not number:
         return names[0] if names else ""
-    known: list[str] = list(context.adapters)
-    if number > len(known):
-        shown = (
-            ", ".join(f"{index} {name}" for index, name in enumerate(known, 1)) or "none is loaded"
+    adapters: list[str] = list(context.adapters)
+    if number > len(adapters):
+        numbered = (
+            ", ".join(f"{index} {name}" for index, name in enumerate(adapters, 1))
+            or "none is loaded"
         )
-        raise RequestError("is unknown", field="lora_task_id", value=number, accepted=shown)
-    return known[number - 1]
+        raise RequestError("is unknown", field="lora_task_id", value=number, accepted=numbered)
+    return adapters[number - 1]
 
 
 def _prefix(request: GenerateRequest, requested: Requested, stream: bool) -> Prompt:
@@ -264,13 +265,13 @@ class TrtllmReply:
         """
         latest = self._latest | {delta.index: delta for delta in buffered}
         for index in range(len(self.prompts) * self.n):
-            before = latest.get(index, Delta())
-            if not before.is_last:
+            last = latest.get(index, Delta())
+            if not last.is_last:
                 yield Delta(
                     index=index,
                     finish_reason="abort",
-                    num_prompt_tokens=before.num_prompt_tokens,
-                    cumulative_logprob=before.cumulative_logprob,
+                    num_prompt_tokens=last.num_prompt_tokens,
+                    cumulative_logprob=last.cumulative_logprob,
                 )
 
     def failure(self, error: LmiError) -> LmiError:

@@ -135,8 +135,8 @@ def _adapter(requested: Requested, context: Context) -> str:
     if name and not context.has_lora:
         raise QuotedError(_NO_LORA)
     if name and name not in context.adapters:
-        known = list(context.adapters)
-        raise QuotedError(f"LoRA {name} is not supported, we currently support {known}")
+        adapters = list(context.adapters)
+        raise QuotedError(f"LoRA {name} is not supported, we currently support {adapters}")
     return name
 
 

@@ -48,8 +48,8 @@ def variables_of(
         name: that the model is served under.
     """
     machine = _names(options, opt.PYTHON_EXECUTABLE.name)
-    from_variables = [found for found in options.classifications if found.setting.origin == ORIGIN]
-    names = {found.setting.name for found in from_variables}
+    from_variables = [each for each in options.classifications if each.setting.origin == ORIGIN]
+    names = {each.setting.name for each in from_variables}
     of_server = {each for each in names if _is_of_machine(each)} | machine
     bucket = _BUCKET if options[opt.MODEL_ID].startswith("s3://") else ()
     carried = {each for each in (*names, *_PLANNER, *bucket) if environment.get(each)}

@@ -155,16 +155,16 @@ def _conversations(fields: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
     The input of embeddings is a text or a list of prompts. So is that of a response, but messages.
     """
-    found: list[tuple[str, Any]] = []
+    conversations: list[tuple[str, Any]] = []
     for name in ("messages", "input"):
         value = fields.get(name)
         items = value if isinstance(value, list) else []
         kind = list if name == "messages" else (str, list)
         if any(isinstance(each, kind) for each in items):
-            found += ((name, each) for each in items)
+            conversations += ((name, each) for each in items)
         elif value is not None and not _is_ids(items):
-            found.append((name, value))
-    return found
+            conversations.append((name, value))
+    return conversations
 
 
 def _texts_of(value: Mapping[str, Any]) -> Iterator[Any]:
@@ -255,13 +255,13 @@ class BodyHead(msgspec.Struct):
             return False
 
 
-_ASKED_DECODER: Final = msgspec.json.Decoder(BodyHead)
+_HEAD_DECODER: Final = msgspec.json.Decoder(BodyHead)
 
 
-def asked_in(outlined: Outline) -> BodyHead:
+def head_of(outlined: Outline) -> BodyHead:
     """Return the members of a body that matter here; nothing where it cannot be read."""
     try:
-        return _ASKED_DECODER.decode(outlined.text)
+        return _HEAD_DECODER.decode(outlined.text)
     except UNREADABLE:
         return BodyHead()
 
@@ -409,8 +409,8 @@ def check_lists(fields: Mapping[str, Any], bounds: StructureBounds) -> None:
 
 def check_sampling(sampling: Sampling, bounds: StructureBounds) -> None:
     """Do the same for the parameters of other clients."""
-    known = {name: getattr(sampling, name) for name in ("stop", "stop_token_ids", "bad_words")}
-    check_lists({**sampling.extra, **known}, bounds)
+    lists = {name: getattr(sampling, name) for name in ("stop", "stop_token_ids", "bad_words")}
+    check_lists({**sampling.extra, **lists}, bounds)
 
 
 def _fields(body: bytes) -> dict[str, Any]:

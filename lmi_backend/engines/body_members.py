@@ -84,10 +84,10 @@ def _allowed(choice: Any, tools: Any) -> dict[str, Any]:
         accepted = 'a mode of "auto" or "required", and tools'
         raise RequestError("is not a choice", field=_CHOICE, value=choice, accepted=accepted)
     names = {_name(each) for each in listed}
-    kept = [each for each in tools or () if _name(each) in names - {""}]
-    if {_name(each) for each in kept} != names:
+    allowed = [each for each in tools or () if _name(each) in names - {""}]
+    if {_name(each) for each in allowed} != names:
         raise RequestError("names what is none of tools", field=_CHOICE, value=choice)
-    return {"tools": kept, _CHOICE: mode}
+    return {"tools": allowed, _CHOICE: mode}
 
 
 def _name(tool: Any) -> str:
@@ -205,9 +205,9 @@ INSTEAD: Final = {
     **dict.fromkeys(("instructions", "system"), "a message of the system"),
 }
 """What may be sent instead, where a path reads it."""
-_ELSEWHERE: Final = {"/v1/responses": "text.format", "/v1/messages": "output_config.format"}
+_OTHER_MEMBERS: Final = {"/v1/responses": "text.format", "/v1/messages": "output_config.format"}
 """Path to the member that holds its constraints."""
-_GENERATING: Final = (CHATS, COMPLETIONS, *_ELSEWHERE)
+_GENERATING: Final = (CHATS, COMPLETIONS, *_OTHER_MEMBERS)
 _NOTHING: Final[tuple[Any, ...]] = (None, False, "", [], {})
 _REFUSED: Final = {**OF_SERVERS, **UNSERVED, **dict.fromkeys(SWITCHES, ())}
 """Members of a body that generates, which are refused with an effect where they are not read."""
@@ -279,8 +279,8 @@ def changes(fields: Mapping[str, Any], path: str, read: Collection[str] = ()) ->
 
 
 def rewritten(body: Mapping[str, Any], changed: Mapping[str, Any]) -> bytes:
-    kept = {name: value for name, value in {**body, **changed}.items() if value is not None}
-    return json.dumps(kept, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    members = {name: value for name, value in {**body, **changed}.items() if value is not None}
+    return json.dumps(members, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _refuse(
@@ -291,8 +291,8 @@ def _refuse(
         value, nothing = fields[name], refused[name]
         if name == "best_of":
             # The best of as many answers as are shown is each of them.
-            shown = fields.get("n") or 1
-            nothing = (1,) if shown == 1 else (1, shown)
+            count = fields.get("n") or 1
+            nothing = (1,) if count == 1 else (1, count)
         is_nothing = value in (None, *nothing) or (value in _NOTHING and name not in SWITCHES)
         if not (is_nothing or name in read or _keeps_all(value)):
             problem = "is not read at this path" if name in OF_SERVERS else "is not served"
@@ -360,28 +360,28 @@ def _continued(fields: Mapping[str, Any], read: Collection[str]) -> dict[str, An
 
 def _constrained(given: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return what members become that constrain the answer by another's name."""
-    found = _constraints(given)
-    if not found:
+    constraints = _constraints(given)
+    if not constraints:
         return {}
-    if path in _ELSEWHERE:
-        (name, *_) = found
-        raise RequestError(f"is not read at {path}", field=name, accepted=_ELSEWHERE[path])
+    if path in _OTHER_MEMBERS:
+        (name, *_) = constraints
+        raise RequestError(f"is not read at {path}", field=name, accepted=_OTHER_MEMBERS[path])
     structures: dict[str, Any] = {}
-    for name, value in (item for each in found.values() for item in each.items()):
+    for name, value in (item for each in constraints.values() for item in each.items()):
         if name in structures:
-            raise _twice(found)
+            raise _twice(constraints)
         structures[name] = value
     own = given.get(_STRUCTURES) or {}
-    form = _own_format(given) if _FORMAT not in found else {}
+    form = _own_format(given) if _FORMAT not in constraints else {}
     if structures.keys() == {_WHITE_SPACE}:
         # It says how another constraint is met, wherever that stands.
         structures |= own or form
-        found |= {_FORMAT: form} if form and not own else {}
+        constraints |= {_FORMAT: form} if form and not own else {}
         if len(structures) == 1:
-            return dict.fromkeys(found)
+            return dict.fromkeys(constraints)
     elif own or form or len(structures.keys() - {_WHITE_SPACE}) > 1:
-        raise _twice(found)
-    return dict.fromkeys(found) | {_STRUCTURES: structures}
+        raise _twice(constraints)
+    return dict.fromkeys(constraints) | {_STRUCTURES: structures}
 
 
 def _own_format(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -389,16 +389,15 @@ def _own_format(given: Mapping[str, Any]) -> dict[str, Any]:
     return read_format(_FORMAT, form) if isinstance(form, dict) else {}
 
 
-def _twice(found: Mapping[str, Any]) -> RequestError:
-    return RequestError("constrain the answer in two ways", field=" and ".join([*found]))
+def _twice(constraints: Mapping[str, Any]) -> RequestError:
+    return RequestError("constrain the answer in two ways", field=" and ".join([*constraints]))
 
 
 def _adapter(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the adapter of a body as its `model`."""
     if given.keys().isdisjoint(ADAPTERS):
         return {}
-    asked = {name: given[name] for name in ADAPTERS if name in given}
-    names = {name: _only(name, value) for name, value in asked.items()}
+    names = {name: _only(name, given[name]) for name in ADAPTERS if name in given}
     if len({*names.values()}) > 1:
         raise RequestError("name different adapters", field=" and ".join(names))
     return {**dict.fromkeys(names), "model": next(iter(names.values()))} if names else {}
@@ -413,17 +412,17 @@ def _only(field: str, value: Any) -> str:
 
 def _constraints(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return each member that constrains by another's name, and what it is to vLLM."""
-    found = {}
+    constraints = {}
     for name, kind in CONSTRAINTS.items():
         if name in given:
             value = given[name]
             is_tgi = name == "grammar" and isinstance(value, dict)
             value = bare_schema(value) if kind == "json" else value
-            found[name] = read_format(name, value) if is_tgi else {kind: value}
+            constraints[name] = read_format(name, value) if is_tgi else {kind: value}
     form = given.get(_FORMAT)
     if isinstance(form, dict) and not is_openais(form):
-        found[_FORMAT] = read_format(_FORMAT, form)
-    return found
+        constraints[_FORMAT] = read_format(_FORMAT, form)
+    return constraints
 
 
 _log = logging.getLogger(__name__)
@@ -432,7 +431,7 @@ MESSAGES: Final = ("/v1/messages", "/v1/messages/count_tokens")
 _RESULT: Final = "tool_result"
 _OF_SYSTEM: Final = ("text", "tool_addition", "tool_removal")
 """Types of the parts of a system message that vLLM's server reads."""
-_DIRECT: Final = "direct"
+_CALLED_BY_MODEL: Final = "direct"
 """The caller that is the model itself."""
 _OF_ASSISTANT: Final = ("output_text", "input_text", "text", "refusal")
 """Types of the parts of an earlier answer in a response."""
@@ -476,8 +475,8 @@ def mended(body: Mapping[str, Any], path: str) -> dict[str, Any]:
     """
     if path in MESSAGES:
         gone = {*_cleared(body["messages"])}
-        kept = [each for place, each in enumerate(body["messages"]) if place not in gone]
-        return {**body, "messages": kept}
+        messages = [each for place, each in enumerate(body["messages"]) if place not in gone]
+        return {**body, "messages": messages}
     items, included = body.get("input"), body.get("include") or []
     if isinstance(items, list):
         items = [_mended(each) if _is_mended(each) else each for each in items]
@@ -533,9 +532,11 @@ def _check_response(fields: Mapping[str, Any], *, runs_tools: bool) -> None:
 def _check_callers(tools: Any) -> None:
     for tool in _listed(tools):
         callers = tool.get("allowed_callers")
-        if isinstance(callers, list) and callers and _DIRECT not in callers:
+        if isinstance(callers, list) and callers and _CALLED_BY_MODEL not in callers:
             field = "allowed_callers of a tool"
-            raise RequestError("is not served", field=field, value=callers, accepted=_DIRECT)
+            raise RequestError(
+                "is not served", field=field, value=callers, accepted=_CALLED_BY_MODEL
+            )
 
 
 def _check_parts(where: str, parts: Any, read: Collection[str]) -> None:

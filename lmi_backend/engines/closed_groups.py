@@ -48,9 +48,9 @@ def _closing(gloo: Any) -> Any:
         """A group that closes its ports when its members are connected."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            before = _listening()
+            ports = _listening()
             super().__init__(*args, **kwargs)
-            _close(_listening() - before)
+            _close(_listening() - ports)
 
     return ClosedGroup
 

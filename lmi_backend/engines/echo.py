@@ -263,8 +263,8 @@ class EchoEngine(Engine):
                 problem, field="prompt", accepted=f"fewer than {longest}. {context_length(longest)}"
             )
         if request.adapter not in ("", *self._adapters):
-            known = ", ".join(self._adapters) or "none is loaded"
-            raise RequestError("is unknown", field="adapter", value=request.adapter, accepted=known)
+            names = ", ".join(self._adapters) or "none is loaded"
+            raise RequestError("is unknown", field="adapter", value=request.adapter, accepted=names)
         if self._settings.fail_on and request.prompt == self._settings.fail_on:
             raise EngineError("the engine was told to fail on this prompt")
 
@@ -274,7 +274,7 @@ class EchoEngine(Engine):
         total = Delta(num_prompt_tokens=len(tokens))
         if request.prompt_logprobs is not None:
             total.prompt_tokens = tuple(_token(word) for word in tokens)
-        has = _num_known(request.continuation)
+        has = _num_given(request.continuation)
         words = itertools.islice(itertools.cycle(tokens), has, max_tokens)
         for count, word in enumerate(words, start=has + 1):
             await asyncio.sleep(self._settings.token_seconds)
@@ -326,7 +326,7 @@ class EchoEngine(Engine):
         kind = {"content-type": "text/event-stream" if body.stream else _JSON}
         # What the client has is written again, and dropped where it is sent.
         words = self._tokens(request)
-        for word in itertools.islice(itertools.cycle(words), _num_known(call.continuation)):
+        for word in itertools.islice(itertools.cycle(words), _num_given(call.continuation)):
             count += 1
             data = body.event(request_id, Delta(word, num_prompt_tokens=len(words)), count)
             yield HttpChunk(data, headers=kind)
@@ -389,7 +389,7 @@ def _token_id(word: str) -> int:
     return zlib.crc32(word.encode("utf-8", "replace")) % 32_000
 
 
-def _num_known(continuation: Continuation | None) -> int:
+def _num_given(continuation: Continuation | None) -> int:
     """Return how many tokens the client has."""
     return len(continuation.ids) // ID_BYTES if continuation else 0
 

@@ -21,13 +21,13 @@ def create_engine(name: str, config: EngineConfig) -> Engine:
     Raises:
         ConfigurationError: the name is unknown, or the engine's library cannot be imported.
     """
-    return cast("Engine", _create(name, _known(name).engine, config))
+    return cast("Engine", _create(name, _implementation(name).engine, config))
 
 
 def create_follower(name: str, config: EngineConfig) -> Rank:
     """Build what the ranks after the first run; raises like `create_engine`."""
-    known = _known(name)
-    target = known.node if is_further_node(config) else known.follower
+    implementation = _implementation(name)
+    target = implementation.node if is_further_node(config) else implementation.follower
     return cast("Rank", _create(name, target, config))
 
 
@@ -36,11 +36,11 @@ def is_further_node(config: EngineConfig) -> bool:
     return bool(config.arguments.get("node_rank"))
 
 
-def _known(name: str) -> Implementation:
-    known = implementations()
-    if name not in known:
-        raise ConfigurationError(f"engine {name!r} is unknown; known: {', '.join(sorted(known))}")
-    return known[name]
+def _implementation(name: str) -> Implementation:
+    engines = implementations()
+    if name not in engines:
+        raise ConfigurationError(f"engine {name!r} is unknown; known: {', '.join(sorted(engines))}")
+    return engines[name]
 
 
 def _create(name: str, target: str, config: EngineConfig) -> object:

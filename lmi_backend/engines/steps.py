@@ -27,7 +27,7 @@ class StepOutput(NamedTuple):
     error: Exception | None = None
 
 
-def known_groups(request: GenerateRequest) -> list[list[int]]:
+def given_groups(request: GenerateRequest) -> list[list[int]]:
     """Return the tokens that the client of a request has, as they came; none of one that begins."""
     return unpack(request.continuation.ids) if request.continuation else []
 
@@ -51,7 +51,7 @@ class AnswerDeltas:
         sends_ids: bool = False,
     ) -> None:
         self._sends_ids = sends_ids
-        self._known = list(chain.from_iterable(known_groups(request)))
+        self._given = list(chain.from_iterable(given_groups(request)))
         self._sampling = request.sampling
         self._num_prompt_tokens = num_prompt_tokens
         self._eos_ids = eos_ids
@@ -91,14 +91,14 @@ class AnswerDeltas:
             self._logprob = (self._logprob or 0.0) + added
         delta.cumulative_logprob = self._logprob
         self.is_over = delta.is_last
-        if self._count > len(self._known):
+        if self._count > len(self._given):
             delta.ids = pack(step.ids[: delta.num_tokens]) if self._sends_ids else b""
         elif delta.is_last and step.ids:
             raise EngineError("the answer cannot resume: it has finished on this worker")
         return delta
 
     def _take(self, token_id: int, delta: Delta) -> None:
-        if self._count < len(self._known) and token_id != self._known[self._count]:
+        if self._count < len(self._given) and token_id != self._given[self._count]:
             raise EngineError("the answer cannot resume: it comes out otherwise on this worker")
         self._count += 1
         delta.num_tokens += 1
@@ -117,8 +117,8 @@ class AnswerDeltas:
             # A stop string that ends here ends nothing; one that only begins here may.
             delta.text += self._stops.pass_over(text)
             return
-        shown, stop = self._stops.feed(text)
-        delta.text += shown
+        released, stop = self._stops.feed(text)
+        delta.text += released
         if stop:
             delta.finish_reason, delta.stop_reason = "stop", stop
 
@@ -140,13 +140,13 @@ class Detokenizer:
     def add(self, token_id: int) -> str:
         """Return the text that a token adds; empty while it is within a character."""
         self._ids.append(token_id)
-        before = self._decode(self._ids[self._start : self._read])
+        read = self._decode(self._ids[self._start : self._read])
         now = self._decode(self._ids[self._start :])
-        if len(now) <= len(before) or now.endswith(_UNFINISHED):
+        if len(now) <= len(read) or now.endswith(_UNFINISHED):
             return ""
         self._start = max(0, self._read - self._WINDOW) if self._read else 0
         self._read = len(self._ids)
-        return now[len(before) :]
+        return now[len(read) :]
 
     def _decode(self, ids: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(ids, **self._options)
@@ -169,14 +169,14 @@ class StopStrings:
         old = len(self._buffered)
         text = self._buffered + text
         # What ends in the held text was passed over.
-        found = [
+        places = [
             (start + len(stop), start, stop)
             for stop in self._stops
             if (start := text.find(stop, max(0, old - len(stop) + 1))) >= 0
         ]
-        if not found:
+        if not places:
             return self._buffer(text), ""
-        end, start, stop = min(found, key=itemgetter(0))
+        end, start, stop = min(places, key=itemgetter(0))
         self._buffered = ""
         return text[: end if self._include else start], stop
 

@@ -174,10 +174,10 @@ async def answer_tokens(
             _check_words(texts, max_model_len, longest)
             answer: Any = await asyncio.to_thread(_encode, texts, tokenizer)
         elif request.path == SPANS_PATH:
-            asked = msgspec.json.decode(request.body, type=Spanning)
-            check_characters(len(asked.text), max_model_len, longest, field="inputs")
-            ids = await chat_ids(asked.chat) if asked.chat is not None else None
-            answer = await asyncio.to_thread(_spans, asked, ids, tokenizer)
+            spanning = msgspec.json.decode(request.body, type=Spanning)
+            check_characters(len(spanning.text), max_model_len, longest, field="inputs")
+            ids = await chat_ids(spanning.chat) if spanning.chat is not None else None
+            answer = await asyncio.to_thread(_spans, spanning, ids, tokenizer)
         else:
             ids = msgspec.json.decode(request.body, type=TokenIds).ids
             _check(ids, tokenizer)
@@ -201,12 +201,12 @@ def by_template(
     return chat_ids
 
 
-def _spans(asked: Spanning, ids: list[int] | None, tokenizer: Any) -> Spans:
+def _spans(spanning: Spanning, ids: list[int] | None, tokenizer: Any) -> Spans:
     """Return the tokens of a text, or of a chat whose ids are given."""
     if not getattr(tokenizer, "is_fast", False):
         raise HttpError(HTTPStatus.NOT_FOUND, "the model has no fast tokenizer, which tells places")
     if ids is None:
-        return Spans(asked.text, _placed(asked.text, tokenizer, special=asked.special))
+        return Spans(spanning.text, _placed(spanning.text, tokenizer, special=spanning.special))
     text = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     tokens = _placed(text, tokenizer, special=False)
     # Some tokenizers do not make the same ids of their own text.

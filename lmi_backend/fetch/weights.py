@@ -169,10 +169,10 @@ def _watch(
     process: subprocess.Popen[bytes], blobs: Path, total: int, tell: Callable[[Download], None]
 ) -> None:
     """Tell each second how much is there, until the download is over."""
-    began, before = time.monotonic(), _size_of(blobs)
+    began, size = time.monotonic(), _size_of(blobs)
     while True:
         seconds, done = time.monotonic() - began, min(total, _size_of(blobs))
-        tell(Download(done, total, max(0.0, (done - before) / max(seconds, _POLL_SECONDS))))
+        tell(Download(done, total, max(0.0, (done - size) / max(seconds, _POLL_SECONDS))))
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_SECONDS)
             return

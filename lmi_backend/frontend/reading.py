@@ -107,7 +107,7 @@ class Reading:
         form = exchange.spec.form()
         if path.template == responses.PATH and responses.MARK in data:
             body = await read_object(data)
-            if model.info.resume_window and responses.is_asked_by(body):
+            if model.info.resume_window and responses.wants_background(body):
                 data = msgspec.json.encode(responses.as_stream(body))
                 form = responses.BackgroundForm(is_stream=body.get("stream") is True)
         return model, Read(HttpRequest(exchange.path, data, _engine_headers(exchange)), form)

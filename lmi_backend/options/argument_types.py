@@ -20,7 +20,7 @@ _PLAIN: Final = frozenset({"bool", "str", "int", "float", "dict", "None"})
 def problem_of(argument: Argument, text: str) -> str:
     """Return why vLLM's command line would not take a text for an argument; empty if it would."""
     members = members_of(argument.type)
-    items = next((found for each in members if (found := _COLLECTION.fullmatch(each))), None)
+    items = next((match for each in members if (match := _COLLECTION.fullmatch(each))), None)
     # A type of several, such as `dict | str`, is taken as text first.
     if "str" in members and not items:
         return ""
@@ -78,25 +78,25 @@ def words_of(members: Iterable[str]) -> list[str | int]:
     return [each.strip("'") if each[0] == "'" else int(each) for each in quoted]
 
 
-def unknown_key(keys: Iterable[str], given: Iterable[str], taker: str) -> str:
+def unknown_key(keys: Iterable[str], given: Iterable[str], release: str) -> str:
     """Return why an object cannot have one of the keys given; empty if it can have all."""
-    known = list(keys)
+    accepted = list(keys)
     # vLLM reads both.
-    unknown = next((key for key in given if key.replace("-", "_") not in known), None)
+    unknown = next((key for key in given if key.replace("-", "_") not in accepted), None)
     if unknown is None:
         return ""
-    near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.75)
+    near = difflib.get_close_matches(unknown, accepted, n=1, cutoff=0.75)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return f"has a key that {taker} does not know, {json.dumps(unknown)}{hint}"
+    return f"has a key that {release} does not know, {json.dumps(unknown)}{hint}"
 
 
-def unknown_word(kind: str, value: object, taker: str) -> str:
+def unknown_word(kind: str, value: object, release: str) -> str:
     """Return why a value is none of those that a type lists; empty if it lists none."""
     members = [each for each in members_of(kind) if each != "None"]
     words = words_of(members)
     if not words or len(words) < len(members) or value in words:
         return ""
-    return f"is not what {taker} takes; accepted: {', '.join(map(str, words))}"
+    return f"is not what {release} takes; accepted: {', '.join(map(str, words))}"
 
 
 def _of_one(argument: Argument, members: list[str], text: str) -> str:
@@ -145,63 +145,63 @@ _UNSET = ("", "none")
 """Texts that the engine reads as no value, in any case."""
 
 
-def release_of(known: Signature) -> str:
+def release_of(signature: Signature) -> str:
     """Return the engine and its version, as people write them."""
-    version = known.version.partition("+")[0]
-    return f"{implementations()[known.engine].title} {version}".rstrip()
+    version = signature.version.partition("+")[0]
+    return f"{implementations()[signature.engine].title} {version}".rstrip()
 
 
-def problem_of_text(known: Signature, name: str, text: str) -> str:
+def problem_of_text(signature: Signature, name: str, text: str) -> str:
     """Return why a release does not take a text for an argument; empty if it takes it."""
-    declared = known.arguments.get(name) or known.server[name]
+    declared = signature.arguments.get(name) or signature.server[name]
     if problem := problem_of(declared, text):
         return problem
-    given = json_of(text) if name in known.objects else None
-    return _problem_of_object(known, name, given) if isinstance(given, dict) else ""
+    given = json_of(text) if name in signature.objects else None
+    return _problem_of_object(signature, name, given) if isinstance(given, dict) else ""
 
 
-def problem_of_value(known: Signature, path: str, value: Any) -> str:
+def problem_of_value(signature: Signature, path: str, value: Any) -> str:
     """Return why a release does not take a value; empty if it takes it.
 
     Args:
         path: the argument, or with a dot a key of an argument that is an object.
     """
     name, _, key = path.partition(".")
-    declared = known.arguments.get(name) or known.server.get(name)
+    declared = signature.arguments.get(name) or signature.server.get(name)
     if declared is None:
-        return f"sets {name}, which {release_of(known)} does not have"
+        return f"sets {name}, which {release_of(signature)} does not have"
     if key or isinstance(value, dict):
-        return _problem_of_object(known, name, {key: value} if key else value)
+        return _problem_of_object(signature, name, {key: value} if key else value)
     is_word = isinstance(value, (str, int))
-    return unknown_word(declared.type, value, release_of(known)) if is_word else ""
+    return unknown_word(declared.type, value, release_of(signature)) if is_word else ""
 
 
-def problem_of_word(known: Signature, name: str, value: Any, *, may_be_added: bool) -> str:
+def problem_of_word(signature: Signature, name: str, value: Any, *, may_be_added: bool) -> str:
     """Return why a release fails with a value that plugins may add; empty if it has the value.
 
     Args:
         may_be_added: whether something that runs with the engine may add the value.
     """
-    words = known.words.get(name, ())
+    words = signature.words.get(name, ())
     text = str(value or "")
     if not words or text in words or text.lower() in (*_UNSET, *words):
         return ""
-    release, has = release_of(known), ", ".join(words)
+    release, has = release_of(signature), ", ".join(words)
     if may_be_added:
         return f"{release} has it only from a plugin, else the load fails; it has {has}"
     return f"is not what {release} takes, and no plugin is installed that adds it; accepted: {has}"
 
 
-def _problem_of_object(known: Signature, name: str, given: Mapping[str, Any]) -> str:
-    keys: Mapping[str, Argument] = known.objects.get(name, {})
+def _problem_of_object(signature: Signature, name: str, given: Mapping[str, Any]) -> str:
+    keys: Mapping[str, Argument] = signature.objects.get(name, {})
     if not keys:
         return ""
-    if problem := unknown_key(keys, given, release_of(known)):
+    if problem := unknown_key(keys, given, release_of(signature)):
         return problem
     for key, value in given.items():
         declared = keys[key.replace("-", "_")]
         if isinstance(value, (str, int)) and (
-            problem := unknown_word(declared.type, value, release_of(known))
+            problem := unknown_word(declared.type, value, release_of(signature))
         ):
             return f"has {json.dumps({key: value})[1:-1]}, which {problem}"
     return ""

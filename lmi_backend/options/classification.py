@@ -47,24 +47,26 @@ def classify_unknown(options: LmiOptions, python: str) -> dict[str, Status]:
     if not options.passthrough:
         return {}
     spec = options.choice.spec
-    known = signature_of(options, python)
+    signature = signature_of(options, python)
     return {
-        name: _judged(status_of(PREFIX + name, spec.name, known), name, setting.value, known)
+        name: _judged(
+            status_of(PREFIX + name, spec.name, signature), name, setting.value, signature
+        )
         for name, setting in options.passthrough.items()
     }
 
 
-def _judged(status: Status, name: str, text: str, known: Signature | None) -> Status:
+def _judged(status: Status, name: str, text: str, signature: Signature | None) -> Status:
     """Return the status, or a refusal of a text that the argument's type does not take."""
-    source = implementations()[known.engine].source if known else None
+    source = implementations()[signature.engine].source if signature else None
     if name in SERVER_FLAGS and text.lower() in ("false", "0"):
         return Status("ignored", "what is off is not missed")
-    if status.word != "passed" or known is None or source is None or not source.has_flags:
+    if status.word != "passed" or signature is None or source is None or not source.has_flags:
         return status
-    if name in known.opposites:
+    if name in signature.opposites:
         problem = problem_of(Argument("bool", ""), text)
-    elif name in known.arguments or name in known.server:
-        problem = problem_of_text(known, name, text)
+    elif name in signature.arguments or name in signature.server:
+        problem = problem_of_text(signature, name, text)
     else:
         return status
     return Status("refused", problem) if problem else status
@@ -87,16 +89,16 @@ def check_words(
     implementation = options.choice.spec.implementation
     if implementation.source is None or not implementation.source.has_flags:
         return []
-    known = signature_of(options, python)
-    if known is None:
+    signature = signature_of(options, python)
+    if signature is None:
         return []
     for option, path, value in _mapped(options, arguments):
-        if problem := problem_of_value(known, path, value):
+        if problem := problem_of_value(signature, path, value):
             raise options.error(option, problem)
     # What has no plugin installed may still name a file that is one.
-    may_be_added = has_code or known.is_recorded or bool(known.plugins)
+    may_be_added = has_code or signature.is_recorded or bool(signature.plugins)
     may_be_added |= any(name.endswith("_plugin") for name in options.passthrough)
-    unknown = _unknown_words(options, arguments, known, may_be_added=may_be_added)
+    unknown = _unknown_words(options, arguments, signature, may_be_added=may_be_added)
     if not may_be_added:
         for setting, problem in unknown:
             raise setting.error(problem)
@@ -123,7 +125,7 @@ def _mapped(
 
 
 def _unknown_words(
-    options: LmiOptions, arguments: Mapping[str, Any], known: Signature, *, may_be_added: bool
+    options: LmiOptions, arguments: Mapping[str, Any], signature: Signature, *, may_be_added: bool
 ) -> Iterator[tuple[WrittenSetting, str]]:
     """Yield the settings whose value the release itself does not have, and what is wrong."""
     passed = {name: (setting, setting.value) for name, setting in options.passthrough.items()}
@@ -132,18 +134,18 @@ def _unknown_words(
         for option, path, value in _mapped(options, arguments)
     }
     for name, (setting, value) in {**passed, **mapped}.items():
-        if problem := problem_of_word(known, name, value, may_be_added=may_be_added):
+        if problem := problem_of_word(signature, name, value, may_be_added=may_be_added):
             yield setting, problem
 
 
-def turned(known: Signature | None, name: str, text: str) -> tuple[str, str]:
+def turned(signature: Signature | None, name: str, text: str) -> tuple[str, str]:
     """Return an argument and its text; `disable_x=true` is how some releases write `enable_x`."""
-    if known is None or name in known.arguments or name not in known.opposites:
+    if signature is None or name in signature.arguments or name not in signature.opposites:
         return name, text
-    return known.opposites[name], "false" if text.lower() == "true" else "true"
+    return signature.opposites[name], "false" if text.lower() == "true" else "true"
 
 
-def status_of(key: str, engine: str, known: Signature | None) -> Status:
+def status_of(key: str, engine: str, signature: Signature | None) -> Status:
     """Return the status of a key under an engine whose arguments are these, if they are known."""
     option = find_option(key, engine)
     if option is not None:
@@ -151,43 +153,45 @@ def status_of(key: str, engine: str, known: Signature | None) -> Status:
     name = key.removeprefix(PREFIX)
     implementation = SPECS[engine].implementation
     runs_on = implementation.name
-    status = _status_in_release(name, engine, known) if known is not None else None
+    status = _status_in_release(name, engine, signature) if signature is not None else None
     if status is not None:
         return status
     if other := _owner(key, name, engine):
         return Status("ignored", _of_another(key, other, engine))
     if implementation.takes_any_option:
         return Status("passed", f"{runs_on} {name}, which {runs_on} itself has to accept")
-    if known is not None and _may_be_newer(key, known):
-        lacks = f"which {runs_on} {known.version} {LACKS}; a newer {runs_on} has to accept it"
+    if signature is not None and _may_be_newer(key, signature):
+        lacks = f"which {runs_on} {signature.version} {LACKS}; a newer {runs_on} has to accept it"
         return Status("passed", f"{runs_on} {name}, {lacks}")
-    return Status("refused", _unknown(key, engine, known))
+    return Status("refused", _unknown(key, engine, signature))
 
 
-def _status_in_release(name: str, engine: str, known: Signature) -> Status | None:
+def _status_in_release(name: str, engine: str, signature: Signature) -> Status | None:
     """Return the status of what a release has under this name; None if it has nothing so."""
     runs_on = SPECS[engine].implementation.name
-    if known.listener and (status := SERVER_FLAGS.get(name)):
+    if signature.listener and (status := SERVER_FLAGS.get(name)):
         is_refused = status.word == "refused"
         return Status(status.word, f"is not supported: {status.detail}") if is_refused else status
-    if name not in known.arguments:
-        return _status_of_server(name, engine, known)
-    if known.arguments[name].flag == NO_FLAG:
-        return Status("refused", f"is set by {runs_on} {known.version} itself, which has no flag")
+    if name not in signature.arguments:
+        return _status_of_server(name, engine, signature)
+    if signature.arguments[name].flag == NO_FLAG:
+        return Status(
+            "refused", f"is set by {runs_on} {signature.version} itself, which has no flag"
+        )
     return Status("passed", f"{runs_on} {name}")
 
 
-def _status_of_server(name: str, engine: str, known: Signature) -> Status | None:
+def _status_of_server(name: str, engine: str, signature: Signature) -> Status | None:
     """Return the status of a flag that sets no argument of the engine by its own name."""
-    runs_on, release = SPECS[engine].implementation.name, release_of(known)
-    if name in known.server:
-        if is_text_for(known.server[name].type):
+    runs_on, release = SPECS[engine].implementation.name, release_of(signature)
+    if name in signature.server:
+        if is_text_for(signature.server[name].type):
             return Status("passed", f"{runs_on} {name}, of its HTTP server")
         return Status("refused", f"takes objects of {release}, which no text here makes")
-    if name in known.listener:
+    if name in signature.listener:
         listener = f"it is for the HTTP listener of {release}, which is not started"
         return Status("ignored", f"{listener}; the front end and Triton listen here")
-    if target := known.opposites.get(name):
+    if target := signature.opposites.get(name):
         if find_option(PREFIX + target, engine):
             return Status("refused", f"turns {PREFIX}{target} off; accepted: that option")
         return Status("passed", f"{runs_on} {target}, turned over")
@@ -218,41 +222,44 @@ def _of_another(key: str, other: str, engine: str) -> str:
     return f"{detail}; there{too} it is {row.status}: {row.reason}"
 
 
-def _may_be_newer(key: str, known: Signature) -> bool:
+def _may_be_newer(key: str, signature: Signature) -> bool:
     """Return whether a release that we have not seen may have it: it is like nothing we know.
 
     Only where no engine is installed that would know.
     """
-    if not known.is_recorded or other_signature(known.engine, known.version):
+    if not signature.is_recorded or other_signature(signature.engine, signature.version):
         return False
-    return not server_of(key.removeprefix(PREFIX)) and not closest(key, _known_keys(known))
+    return not server_of(key.removeprefix(PREFIX)) and not closest(key, _keys_of(signature))
 
 
-def _unknown(key: str, engine: str, known: Signature | None) -> str:
+def _unknown(key: str, engine: str, signature: Signature | None) -> str:
     implementation = SPECS[engine].implementation.name
-    if since := _in_our_record(key.removeprefix(PREFIX), known):
-        return f"is not an argument of {implementation} {known.version if known else ''}; {since}"
-    arguments = (PREFIX + name for name in _names(known))
+    if since := _in_our_record(key.removeprefix(PREFIX), signature):
+        version = signature.version if signature else ""
+        return f"is not an argument of {implementation} {version}; {since}"
+    arguments = (PREFIX + name for name in _names(signature))
     # Not to a key that would be ignored or refused next.
     hint = closest(key, (*live_keys(engine), *arguments))
     if server := server_of(key.removeprefix(PREFIX)):
         hint = f"; it is an option of {server} that has no counterpart; accepted: without it"
-    if known is None:
+    if signature is None:
         return f"is not an option of LMI for {implementation}{hint}"
-    return f"is neither an option of LMI nor an argument of {implementation} {known.version}{hint}"
+    return (
+        f"is neither an option of LMI nor an argument of {implementation} {signature.version}{hint}"
+    )
 
 
-def _in_our_record(name: str, known: Signature | None) -> str:
+def _in_our_record(name: str, signature: Signature | None) -> str:
     """Say that the release of our record has what a release has not; empty if neither has it."""
-    record = recorded_signature(known.engine) if known else None
-    if record is None or known is None or name not in _names(record):
+    record = recorded_signature(signature.engine) if signature else None
+    if record is None or signature is None or name not in _names(record):
         return ""
     return f"{record.version} has it"
 
 
-def _known_keys(known: Signature | None) -> list[str]:
-    return [*KEYS, *(PREFIX + name for name in _names(known))]
+def _keys_of(signature: Signature | None) -> list[str]:
+    return [*KEYS, *(PREFIX + name for name in _names(signature))]
 
 
-def _names(known: Signature | None) -> list[str]:
-    return [*known.arguments, *known.server, *known.opposites] if known else []
+def _names(signature: Signature | None) -> list[str]:
+    return [*signature.arguments, *signature.server, *signature.opposites] if signature else []

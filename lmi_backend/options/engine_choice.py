@@ -50,8 +50,8 @@ def find_interpreter(options: LmiOptions, environment: Mapping[str, str]) -> str
     Raises:
         OptionError: it is no executable file.
     """
-    asked = options[opt.PYTHON_EXECUTABLE]
-    path = shutil.which(asked, path=environment.get("PATH")) if asked else sys.executable
+    name = options[opt.PYTHON_EXECUTABLE]
+    path = shutil.which(name, path=environment.get("PATH")) if name else sys.executable
     if path is None:
         raise options.error(opt.PYTHON_EXECUTABLE, "is not an executable file")
     return path
@@ -101,21 +101,25 @@ def choose_engine(options: LmiOptions, environment: Mapping[str, str]) -> Engine
 
 
 def _engine(options: LmiOptions, environment: Mapping[str, str]) -> tuple[EngineSpec, str]:
-    asked = options[opt.ROLLING_BATCH]
-    named = _first(lambda spec: spec.rolling_batch == asked)
+    rolling_batch = options[opt.ROLLING_BATCH]
+    named = _first(lambda spec: spec.rolling_batch == rolling_batch)
     handler = options[opt.ENTRY_POINT]
     by_handler = _by_handler(options, handler)
     if named and by_handler and named is not by_handler:
-        problem = f"runs {by_handler.name}, but rolling_batch is {asked}"
+        problem = f"runs {by_handler.name}, but rolling_batch is {rolling_batch}"
         raise options.error(opt.ENTRY_POINT, problem)
     if named:
-        return named, f"rolling_batch is {asked}"
+        return named, f"rolling_batch is {rolling_batch}"
     if by_handler:
         return by_handler, f"entryPoint is {handler}"
     if by_engine := _first(lambda spec: spec.engine_word == options[opt.ENGINE]):
         return by_engine, f"engine is {by_engine.engine_word}"
     is_async = options.is_set(opt.ASYNC_MODE) and options[opt.ASYNC_MODE]
-    if asked == "disable" and not is_async and (unbatched := _first(lambda spec: spec.unbatched)):
+    if (
+        rolling_batch == "disable"
+        and not is_async
+        and (unbatched := _first(lambda spec: spec.unbatched))
+    ):
         return unbatched, f"rolling_batch is disable, which is {unbatched.unbatched}"
     default = SPECS[default_engine()]
     features = {word.strip() for word in environment.get(FEATURES, "").split(",")} - {""}
@@ -133,14 +137,14 @@ def _on_plugin(
     if other is None:
         return spec, reason
     python = find_interpreter(options, environment)
-    found = next((each for each in plugins(other.group, python) if each.name == other.name), None)
-    if found is None:
+    plugin = next((each for each in plugins(other.group, python) if each.name == other.name), None)
+    if plugin is None:
         return spec, f"{reason}, and {other.why_not}"
     listed = environment.get(other.list_variable)
     if listed is not None and other.name not in listed.split(","):
         return spec, f"{reason}, and {other.list_variable}={listed} leaves {other.name} out"
-    package = found.value.partition(":")[0].partition(".")[0]
-    have = f"the workers' interpreter has {package} {found.version} ({other.group}: {found.name})"
+    package = plugin.value.partition(":")[0].partition(".")[0]
+    have = f"the workers' interpreter has {package} {plugin.version} ({other.group}: {plugin.name})"
     return SPECS[other.engine], f"{reason}, and {have}, {other.why}"
 
 
@@ -162,10 +166,10 @@ def _by_handler(options: LmiOptions, handler: str) -> EngineSpec | None:
         return None
     specs = {word: spec for spec in SPECS.values() for word in spec.entry_points}
     if handler not in specs:
-        known = ", ".join(sorted([_ANY_ENGINE, *specs]))
+        handlers = ", ".join(sorted([_ANY_ENGINE, *specs]))
         raise options.error(
             opt.ENTRY_POINT,
-            f"is not a handler; accepted: a .py file next to the properties, {known}",
+            f"is not a handler; accepted: a .py file next to the properties, {handlers}",
         )
     return specs[handler]
 
@@ -182,9 +186,9 @@ def _mode(options: LmiOptions, spec: EngineSpec) -> tuple[Mode, str]:
         return ("mpi" if options[opt.MPI_MODE] else "python"), f"mpi_mode is {word}"
     if spec.why_mpi:
         return "mpi", spec.why_mpi
-    asked = options[opt.ROLLING_BATCH]
-    if spec.mpi_if_named and asked == spec.rolling_batch:
-        return "mpi", f"LMI's default for rolling_batch={asked}"
+    rolling_batch = options[opt.ROLLING_BATCH]
+    if spec.mpi_if_named and rolling_batch == spec.rolling_batch:
+        return "mpi", f"LMI's default for rolling_batch={rolling_batch}"
     return "python", "nothing requires MPI"
 
 

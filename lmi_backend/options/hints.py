@@ -147,7 +147,7 @@ REMARK: Final = (
 """The problem of a value in which `remark_in` finds a remark."""
 
 
-def closest(word: str, known: Iterable[str]) -> str:
+def closest(word: str, names: Iterable[str]) -> str:
     """Return a hint naming what somebody may have meant, or nothing.
 
     It names the known name that is spelt almost like theirs, or LMI's name for an option of another
@@ -155,7 +155,7 @@ def closest(word: str, known: Iterable[str]) -> str:
     """
     if len(word) > _LONGEST_WORD:
         return ""
-    words = tuple(known)
+    words = tuple(names)
     if near := _spelt_like(word, words):
         return f"; did you mean {near}?"
     opposite = OPPOSITES.get(_plain(word), "")
@@ -165,10 +165,10 @@ def closest(word: str, known: Iterable[str]) -> str:
     return f"; LMI's name for it is {meant}" if meant else ""
 
 
-def _spelt_like(word: str, known: tuple[str, ...]) -> str:
+def _spelt_like(word: str, names: tuple[str, ...]) -> str:
     """Return the known name that is spelt almost as a name; empty for none, or for several."""
     # To compare a word with all that are known takes milliseconds, and a file may hold many.
-    index = _by_pairs(known)
+    index = _by_pairs(names)
     shared = Counter(other for pair in _pairs(word) for other in index.get(pair, ()))
     alike = [other for other, _ in shared.most_common(_COMPARED)]
     slips = {other: _slips(word, other) for other in alike}
@@ -189,10 +189,10 @@ def _slips(word: str, other: str) -> int:
     for part, one in zip(parts, others, strict=True):
         if part == one or _is_short_for(part, one):
             continue
-        found = _distance(part, one)
-        if found > _allowed(part, one, parts):
+        distance = _distance(part, one)
+        if distance > _allowed(part, one, parts):
             return -1
-        slips += found
+        slips += distance
     return slips
 
 
@@ -210,7 +210,7 @@ def _in_one(word: str, other: str) -> int:
     first, second = _plain(word), _plain(other)
     if min(len(first), len(second)) < 2 * _LONG:
         return -1
-    return found if (found := _distance(first, second)) <= 1 else -1
+    return distance if (distance := _distance(first, second)) <= 1 else -1
 
 
 def _is_short_for(part: str, other: str) -> bool:
@@ -220,7 +220,7 @@ def _is_short_for(part: str, other: str) -> bool:
 
 def _distance(first: str, second: str) -> int:
     """Return the letters to insert, remove, change or swap until one is the other."""
-    before: list[int] = []
+    previous: list[int] = []
     row = list(range(len(second) + 1))
     for index, letter in enumerate(first):
         new = [index + 1]
@@ -228,9 +228,9 @@ def _distance(first: str, second: str) -> int:
             cost = min(row[place + 1] + 1, new[place] + 1, row[place] + (letter != other))
             is_swap = index and place and letter == second[place - 1]
             if is_swap and first[index - 1] == other:
-                cost = min(cost, before[place - 1] + 1)
+                cost = min(cost, previous[place - 1] + 1)
             new.append(cost)
-        before, row = row, new
+        previous, row = row, new
     return row[-1]
 
 

@@ -283,11 +283,11 @@ def text_but(**refused: str) -> Kind[str]:
 
 def choice(*words: str, **aliases: str) -> Kind[str]:
     """One of some values, in any case; an alias is read as the value that it names."""
-    known = {word.lower(): word for word in words} | aliases
+    values = {word.lower(): word for word in words} | aliases
 
     def parse(text: str) -> str:
         try:
-            return known[text.lower()]
+            return values[text.lower()]
         except KeyError:
             raise ValueError("is unknown") from None
 

@@ -87,9 +87,9 @@ def models_of(environment: Mapping[str, str]) -> list[ModelUrl]:
     if text and text.upper() != "ALL":
         return entries
     store = Path(environment.get(MODEL_STORE, "").strip() or DEFAULT_STORE)
-    found = [ModelUrl(str(folder)) for folder in store_folders(store)]
+    urls = [ModelUrl(str(folder)) for folder in store_folders(store)]
     model_id = model_id_of(environment)
-    return found if found or not model_id else [model_of_id(model_id)]
+    return urls if urls or not model_id else [model_of_id(model_id)]
 
 
 def model_id_of(environment: Mapping[str, str]) -> str:

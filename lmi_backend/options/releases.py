@@ -30,12 +30,12 @@ def order_of(version: str) -> Order | None:
         None for a text that is no version, and for a build between two releases (`dev`), which
         says nothing of what it has.
     """
-    found = _VERSION.fullmatch(version.strip().removeprefix("v"))
-    if found is None or found[5]:
+    match = _VERSION.fullmatch(version.strip().removeprefix("v"))
+    if match is None or match[5]:
         return None
-    numbers = [int(number) for number in found[1].split(".")][:_LONGEST]
+    numbers = [int(number) for number in match[1].split(".")][:_LONGEST]
     padded = (*numbers, *[0] * (_LONGEST - len(numbers)))
-    return padded, found[2] or _FINAL, int(found[3] or 0), int(found[4] or 0)
+    return padded, match[2] or _FINAL, int(match[3] or 0), int(match[4] or 0)
 
 
 def is_later(version: str, than: str) -> bool | None:
@@ -52,17 +52,17 @@ NOT_RUN: Final = "not run yet; a self-test at its start tells whether it is as i
 
 def numbers(version: str) -> tuple[int, ...]:
     """Return the numbers of a release, of 0.8.5.post1 the first three; none of another text."""
-    found = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(number) for number in found[0].split(".")) if found else ()
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(number) for number in match[0].split(".")) if match else ()
 
 
-def is_known(version: str) -> bool:
+def names_release(version: str) -> bool:
     """Tell whether a version says which release it is: 0.1.dev1, of a build without tags, does not.
 
     A build between two releases calls itself 0.34.0.dev12, after the next one.
     """
-    found = numbers(version)
-    return bool(found) and not ("dev" in version and found < (0, 2))
+    release = numbers(version)
+    return bool(release) and not ("dev" in version and release < (0, 2))
 
 
 def newest_run(implementation: str) -> str:
@@ -84,10 +84,12 @@ def newer_than_run(implementation: Implementation, version: str, held: str = NOT
     newest = newest_run(implementation.name)
     if not newest:
         return _newer_than_read(implementation, version)
-    if not is_known(version) or _padded(version) <= _padded(newest):
+    if not names_release(version) or _padded(version) <= _padded(newest):
         return ""
-    shown = version.partition("+")[0]
-    return f"{implementation.title} {shown} is newer than {newest}, the newest that was run: {held}"
+    release = version.partition("+")[0]
+    return (
+        f"{implementation.title} {release} is newer than {newest}, the newest that was run: {held}"
+    )
 
 
 def _newer_than_read(implementation: Implementation, version: str) -> str:

@@ -42,12 +42,14 @@ from lmi_backend.options.table import (
 )
 from lmi_backend.options.table.variables import SERVER_FLAGS
 
-_SHOWN: Final = 200
+_LONGEST_MESSAGE: Final = 200
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ValueError(message if len(message) <= _SHOWN else f"{message[:_SHOWN]}…")
+        raise ValueError(
+            message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
+        )
 
 
 def release_with_flags(options: LmiOptions, environment: Mapping[str, str]) -> Signature | None:
@@ -63,7 +65,7 @@ def release_with_flags(options: LmiOptions, environment: Mapping[str, str]) -> S
     return signature(implementation.name, python)
 
 
-def spelt_out(key: str, setting: WrittenSetting, known: Signature) -> str:
+def spelt_out(key: str, setting: WrittenSetting, release: Signature) -> str:
     """Return the key of the argument that the command line of a release makes of a key.
 
     Raises:
@@ -71,38 +73,41 @@ def spelt_out(key: str, setting: WrittenSetting, known: Signature) -> str:
     """
     name = key.removeprefix(PREFIX)
     first, dot, path = name.partition(".")
-    if dot and (first in known.arguments or PREFIX + first in KEYS):
+    if dot and (first in release.arguments or PREFIX + first in KEYS):
         written = setting.name[: -len(path) - 1]
         accepted = f"one JSON text, as {written}={_as_object(path, setting.value)}"
         raise setting.error("is a part of an object", accepted)
     try:
-        return PREFIX + argument_of(name, known)
+        return PREFIX + argument_of(name, release)
     except ValueError as error:
-        raise setting.error(f"is not clear to {known.engine}'s command line: {error}") from None
+        raise setting.error(f"is not clear to {release.engine}'s command line: {error}") from None
 
 
-def argument_of(name: str, known: Signature) -> str:
+def argument_of(name: str, release: Signature) -> str:
     """Return the argument that a flag of a name sets; the name itself if there is none.
 
     Raises:
         ValueError: the name is the beginning of several flags.
     """
-    flags = _flags_of(known)
+    flags = _flags_of(release)
     if name in flags:
         return flags[name]
     parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
     for flag, argument in flags.items():
         parser.add_argument(_flag(flag), dest=argument)
-    found, _ = parser.parse_known_args([_flag(name), ""])
-    return next(iter(vars(found)), name)
+    arguments, _ = parser.parse_known_args([_flag(name), ""])
+    return next(iter(vars(arguments)), name)
 
 
-def _flags_of(known: Signature) -> Mapping[str, str]:
+def _flags_of(release: Signature) -> Mapping[str, str]:
     """Return the argument of each flag of a release."""
-    names = (name for name, each in known.arguments.items() if each.flag != NO_FLAG)
-    more = SERVER_FLAGS if known.listener else ()
-    own = {name: name for name in (*names, *known.server, *known.listener, *known.opposites, *more)}
-    return {**known.spellings, **own}
+    names = (name for name, each in release.arguments.items() if each.flag != NO_FLAG)
+    more = SERVER_FLAGS if release.listener else ()
+    own = {
+        name: name
+        for name in (*names, *release.server, *release.listener, *release.opposites, *more)
+    }
+    return {**release.spellings, **own}
 
 
 def _flag(name: str) -> str:
@@ -211,10 +216,10 @@ class _Collector:
     """Gives each setting its status: the first source wins; two that differ in it are refused."""
 
     def __init__(
-        self, engine: str, find_known: Callable[[], Signature | None] = lambda: None
+        self, engine: str, find_release: Callable[[], Signature | None] = lambda: None
     ) -> None:
         self.errors: list[OptionError] = []
-        self._find_known = find_known
+        self._find_release = find_release
         self._engine = engine
         self._settings: dict[str, WrittenSetting] = {}
         self._values: dict[str, Any] = {}
@@ -251,13 +256,13 @@ class _Collector:
                 if variable.startswith(name.rstrip("*")) and (value := environment.get(variable)):
                     self._add_variable(WrittenSetting(variable, value, sources.ORIGIN), status)
         for variable in self._values.get(common.ENV.name, ()):
-            found = VARIABLES.get(variable)
-            if found is not None and found.word == "refused":
-                problem = f"has {variable}, which is not supported: {found.detail}"
+            refusal = VARIABLES.get(variable)
+            if refusal is not None and refusal.word == "refused":
+                problem = f"has {variable}, which is not supported: {refusal.detail}"
                 self.errors.append(self._settings[common.ENV.name].error(problem))
         for setting, reason in sources.left_out(environment):
             self._classify(setting, Status("ignored", reason))
-        read = {found.setting.name for found in self._classifications}
+        read = {each.setting.name for each in self._classifications}
         for setting, reason in sources.unknown(environment, self._engine, read):
             self._classify(setting, Status("ignored", reason))
 
@@ -288,8 +293,8 @@ class _Collector:
             self._classify(setting, Status("refused", error.problem))
 
     def _add(self, key: str, setting: WrittenSetting) -> None:
-        if key not in KEYS and key.startswith(PREFIX) and (known := self._find_known()):
-            key = spelt_out(key, setting, known)
+        if key not in KEYS and key.startswith(PREFIX) and (release := self._find_release()):
+            key = spelt_out(key, setting, release)
         option = find_option(key, self._engine)
         name = option.name if option else key
         if name in self._sealed:

@@ -123,7 +123,7 @@ _FORMAT: Final = b"1"
 """Changes with what is kept."""
 _QUERY_SECONDS: Final = 600.0
 """Importing vLLM from a cold disk takes minutes."""
-_SHOWN: Final = 300
+_LONGEST_MESSAGE: Final = 300
 
 
 def answer_of(source: ArgumentSource, folder: Path) -> dict[str, Any] | None:
@@ -181,9 +181,11 @@ def query_library(query: str, python: str, place: Path) -> None:
             )
         except subprocess.CalledProcessError as error:
             last = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            raise ConfigurationError(last[:_SHOWN] or f"exit status {error.returncode}") from error
+            raise ConfigurationError(
+                last[:_LONGEST_MESSAGE] or f"exit status {error.returncode}"
+            ) from error
         except (OSError, subprocess.SubprocessError) as error:
-            raise ConfigurationError(str(error)[:_SHOWN]) from error
+            raise ConfigurationError(str(error)[:_LONGEST_MESSAGE]) from error
 
 
 def _place(source: ArgumentSource, folder: Path) -> Path:
@@ -264,13 +266,16 @@ class Signature:
 
 def signature(implementation: str, python: str) -> Signature | None:
     """Return the installed signature, else the recorded one, else None: an unknown engine."""
-    found, known = installed_signature(implementation, python), recorded_signature(implementation)
+    installed, recorded = (
+        installed_signature(implementation, python),
+        recorded_signature(implementation),
+    )
     source = source_of(implementation)
-    if found or known is None or source is None or not locate(source.package, python):
-        return found or known
+    if installed or recorded is None or source is None or not locate(source.package, python):
+        return installed or recorded
     # Which values a release takes that was not queried, its load alone can tell.
-    arguments = {name: replace(each, type="Any") for name, each in known.arguments.items()}
-    return replace(known, arguments=arguments, objects={}, words={})
+    arguments = {name: replace(each, type="Any") for name, each in recorded.arguments.items()}
+    return replace(recorded, arguments=arguments, objects={}, words={})
 
 
 def recorded_signature(implementation: str) -> Signature | None:
@@ -314,20 +319,24 @@ def records(implementation: str) -> Mapping[str, dict[str, Any]]:
     changes = json.loads(others.read_text(encoding="utf-8")) if others.is_file() else {}
     # Each is recorded by what differs from its neighbour on the side of our record.
     newer = [version for version in changes if is_later(version, record["version"])]
-    for side in (newer, [version for version in changes if version not in newer]):
-        known = record
-        for version in side:
-            releases[version] = known = _changed(known, changes[version]) | {"version": version}
+    for versions in (newer, [version for version in changes if version not in newer]):
+        neighbour = record
+        for version in versions:
+            releases[version] = neighbour = _changed(neighbour, changes[version]) | {
+                "version": version
+            }
     return releases
 
 
-def _changed(known: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _changed(record: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record with its changes: null where the other release has no such name."""
-    made = dict(known)
+    made = dict(record)
     for table, changed in changes.items():
         if isinstance(changed, dict):
-            kept = {name: each for name, each in made[table].items() if name not in changed}
-            made[table] = kept | {name: each for name, each in changed.items() if each is not None}
+            unchanged = {name: each for name, each in made[table].items() if name not in changed}
+            made[table] = unchanged | {
+                name: each for name, each in changed.items() if each is not None
+            }
         else:
             gained, lost = changed
             made[table] = sorted({*made[table], *gained} - {*lost})
@@ -371,12 +380,12 @@ def installed_signature(implementation: str, python: str) -> Signature | None:
     source = source_of(implementation)
     for folder in locate(source.package, python) if source else ():
         version = version_in(source, folder) if source else ""
-        found = exact_signature(implementation, version)
-        if found is None and source and (record := answer_of(source, folder)):
-            found = _signature(implementation, record)
-        if found and source:
+        installed = exact_signature(implementation, version)
+        if installed is None and source and (record := answer_of(source, folder)):
+            installed = _signature(implementation, record)
+        if installed and source:
             plugins = plugins_in(source.package, folder) if source.has_flags else ()
-            return replace(found, version=version, is_recorded=False, plugins=plugins)
+            return replace(installed, version=version, is_recorded=False, plugins=plugins)
     return None
 
 
@@ -390,8 +399,8 @@ def installed_version(implementation: str, python: str) -> str:
 
 def source_of(implementation: str) -> ArgumentSource | None:
     """Return where a library is, and who says its arguments."""
-    known = implementations().get(implementation)
-    return known.source if known else None
+    engine = implementations().get(implementation)
+    return engine.source if engine else None
 
 
 def shorten(text: str) -> str:
@@ -413,8 +422,8 @@ def signature_of(options: LmiOptions, python: str) -> Signature | None:
 
 def supposed_signature(implementation: str, version: str) -> Signature | None:
     """Return what a release takes, as far as our record knows; of a newer one, what ours takes."""
-    known = other_signature(implementation, version) or recorded_signature(implementation)
-    return replace(known, version=version) if known else None
+    record = other_signature(implementation, version) or recorded_signature(implementation)
+    return replace(record, version=version) if record else None
 
 
 def planned_release(options: LmiOptions, python: str) -> Planned:
@@ -467,9 +476,9 @@ def release_and_why(options: LmiOptions, python: str) -> str:
         reason = "as --engine-version says"
     elif release.is_installed:
         reason = f"which {python} has"
-        known = signature(options.choice.spec.implementation.name, python)
-        if known and known.is_recorded:
-            reason = f"unknown here, so judged as {known.version}; {reason}"
+        judged_as = signature(options.choice.spec.implementation.name, python)
+        if judged_as and judged_as.is_recorded:
+            reason = f"unknown here, so judged as {judged_as.version}; {reason}"
     else:
         reason = f"the recorded release: {python} has none (--engine-version supposes another)"
     return f"{title} {release.version.partition('+')[0]}, {reason}"

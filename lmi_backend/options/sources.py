@@ -113,8 +113,8 @@ def _name_of(word: str, engine: str) -> str:
         option = find_option(key, engine)
         if option and option.variable and option.status == "mapped":
             return option.variable
-    known = recorded_signature(SPECS[engine].implementation.name)
-    return f"OPTION_{word.upper()}" if known and word in known.arguments else ""
+    record = recorded_signature(SPECS[engine].implementation.name)
+    return f"OPTION_{word.upper()}" if record and word in record.arguments else ""
 
 
 def _key(variable: str) -> str | None:
@@ -191,12 +191,12 @@ def _array(value: str) -> list[Any] | None:
 
 def _objects(value: str) -> list[Any]:
     """Return the JSON objects that a text is made of; none if it is made of others too."""
-    decoder, found, rest = json.JSONDecoder(), [], value
+    decoder, objects, rest = json.JSONDecoder(), [], value
     while rest.startswith("{"):
         try:
             each, end = decoder.raw_decode(rest)
         except (ValueError, RecursionError):
             return []
-        found.append(each)
+        objects.append(each)
         rest = rest[end:].lstrip()
-    return [] if rest else found
+    return [] if rest else objects

@@ -460,7 +460,7 @@ def rows_in(module: ModuleType) -> Iterator[AnyOption]:
             yield from (row for row in value if isinstance(row, Option))
 
 
-_SHOWN = 200
+_LONGEST = 200
 # Of a longer value no more is looked through for secrets: what is shown is its beginning.
 _MASKED = 16_384
 
@@ -477,21 +477,21 @@ class WrittenSetting:
     origin: str
 
     @cached_property
-    def shown(self) -> str:
+    def redacted(self) -> str:
         """The value for people: secrets masked, long texts cut, on one line."""
         text = masked(self.name, self.value[:_MASKED])
-        shown = printable(text[:_SHOWN], _SHOWN)
-        return shown if len(text) <= _SHOWN else f"{shown}… ({len(self.value)} characters)"
+        line = printable(text[:_LONGEST], _LONGEST)
+        return line if len(text) <= _LONGEST else f"{line}… ({len(self.value)} characters)"
 
     @property
     def written(self) -> str:
         """Name and value for people."""
-        return f"{printable(self.name)}={self.shown}"
+        return f"{printable(self.name)}={self.redacted}"
 
     def error(self, problem: str, accepted: str = "") -> OptionError:
         """Build the error for it."""
         return OptionError(
-            problem, option=self.name, value=self.shown, origin=self.origin, accepted=accepted
+            problem, option=self.name, value=self.redacted, origin=self.origin, accepted=accepted
         )
 
     def __str__(self) -> str:
@@ -541,7 +541,7 @@ class LmiOptions:
     """Engine argument name to setting, for keys that only the engine can judge."""
     supposed_release: str = ""
     """The engine's release to plan for; empty for the one that is installed or recorded."""
-    is_elsewhere: bool = False
+    for_another_machine: bool = False
     """Whether the model is for another machine, which may have folders that are not here."""
     classifications: tuple[Classification, ...] = ()
     """Every setting of every source, in their order, with what becomes of it."""
@@ -562,7 +562,7 @@ class LmiOptions:
 
     def secrets(self) -> Iterator[tuple[str, str]]:
         """Yield name and value of each secret in what was written, used or not."""
-        for each in (found.setting for found in self.classifications):
+        for each in (classification.setting for classification in self.classifications):
             yield from secrets_of(each.name, each.value)
 
     def locate(self, error: OptionError) -> OptionError:

@@ -174,8 +174,8 @@ def own_ports(config: EngineConfig, index: int) -> EngineConfig:
         return config
     for name, default in _ENDPOINTS.items():
         endpoint = events.get(name, default)
-        if isinstance(endpoint, str) and (found := _PORT.fullmatch(endpoint)):
-            events[name] = f"{found[1]}{int(found[2]) + offset}"
+        if isinstance(endpoint, str) and (match := _PORT.fullmatch(endpoint)):
+            events[name] = f"{match[1]}{int(match[2]) + offset}"
     return replace(config, passthrough={**config.passthrough, EVENTS: json.dumps(events)})
 
 
@@ -224,7 +224,7 @@ def passed_on(
     Raises:
         OptionError: neither has such an argument, or it does not take the text, or not here.
     """
-    known = signature_of(options, python)
+    signature = signature_of(options, python)
     texts: dict[str, str] = {}
     served: dict[str, Any] = {}
     for name, status in classify_unknown(options, python).items():
@@ -238,12 +238,12 @@ def passed_on(
             continue
         if LACKS in status.detail:
             report.notes.append(f"{setting} is passed on as {status.detail}")
-        target, text = turned(known, name, setting.value)
+        target, text = turned(signature, name, setting.value)
         if target != name and target in options.passthrough:
             problem = f"contradicts {PREFIX}{target}: both set it"
             raise setting.error(problem)
-        if known and target in known.server and target not in known.arguments:
-            served[target] = value_of(known.server[target].type, text)
+        if signature and target in signature.server and target not in signature.arguments:
+            served[target] = value_of(signature.server[target].type, text)
         else:
             texts[target] = text
     return texts, served
@@ -321,9 +321,9 @@ def _front_end(options: LmiOptions) -> dict[str, Any]:
 
 
 def _dialect(options: LmiOptions, report: Explanation) -> Dialect:
-    asked = options[opt.LMI_DIALECT]
-    if asked != "auto":
-        return "legacy" if asked == "legacy" else "async"
+    chosen = options[opt.LMI_DIALECT]
+    if chosen != "auto":
+        return "legacy" if chosen == "legacy" else "async"
     if options.is_set(opt.ASYNC_MODE):
         word = "async" if options[opt.ASYNC_MODE] else "not async"
         report.reasons.append(f"LMI dialect: async_mode is {word}")

@@ -78,8 +78,8 @@ class Capacity:
     def budget(self) -> int:
         """Bytes of one device that the engine may use."""
         share = int(self.hardware.device_memory * self.utilization)
-        kept = self.options[srv.GPU_RESERVED_MEMORY] * MIB
-        return min(share, self.hardware.device_memory - kept)
+        reserved = self.options[srv.GPU_RESERVED_MEMORY] * MIB
+        return min(share, self.hardware.device_memory - reserved)
 
     @property
     def utilization(self) -> float:
@@ -89,33 +89,33 @@ class Capacity:
     @property
     def longest(self) -> int:
         """Tokens of the longest sequence that must fit; 1 where the engine chooses it."""
-        asked = self._asked(self.options.choice.spec.length_option)
-        if asked and not self.chooses_length:
-            return max(1, int(asked))
+        length = self._number(self.options.choice.spec.length_option)
+        if length and not self.chooses_length:
+            return max(1, int(length))
         return self.facts.shape.max_position_embeddings or 1
 
     @property
     def chooses_length(self) -> bool:
         """Whether the engine serves as long a sequence as fits."""
-        return (self._asked(self.options.choice.spec.length_option) or 0) < 0
+        return (self._number(self.options.choice.spec.length_option) or 0) < 0
 
     def estimate(self, tensor: int, pipeline: int) -> MemoryEstimate:
-        found = self._estimate(tensor, pipeline, self.budget)
+        memory = self._estimate(tensor, pipeline, self.budget)
         # No more can be kept on the host than there is.
-        offloaded = min(int(self.options[vllm.CPU_OFFLOAD] * GIB), found.weights)
+        offloaded = min(int(self.options[vllm.CPU_OFFLOAD] * GIB), memory.weights)
         if offloaded:
-            found = self._estimate(tensor, pipeline, self.budget + offloaded)
-        given = self._given_cache(found)
+            memory = self._estimate(tensor, pipeline, self.budget + offloaded)
+        given = self._given_cache(memory)
         if given:
-            found = replace(found, kv_cache=given, less=0, more=0)
+            memory = replace(memory, kv_cache=given, less=0, more=0)
         if self.chooses_length:
-            found = replace(found, length=max(1, min(self.longest, found.longest)))
-        return found
+            memory = replace(memory, length=max(1, min(self.longest, memory.longest)))
+        return memory
 
     def _estimate(self, tensor: int, pipeline: int, budget: int) -> MemoryEstimate:
         slots = adapter_slots(self.options)
         taken = adapter_bytes(self.facts, slots, tensor=tensor, pipeline=pipeline) if slots else 0
-        found = estimate_memory(
+        memory = estimate_memory(
             self._shared_facts,
             degrees=(tensor, pipeline),
             budget=budget - taken,
@@ -124,19 +124,19 @@ class Capacity:
             weight_scale=weight_scale(self.options, self.facts),
         )
         # Which modules get adapters differs by model, so they refuse none.
-        less, more = found.less + int(UNSURE * taken), found.more + taken
-        return replace(found, weights=found.weights + taken, less=less, more=more)
+        less, more = memory.less + int(UNSURE * taken), memory.more + taken
+        return replace(memory, weights=memory.weights + taken, less=less, more=more)
 
     @property
     def _shared_facts(self) -> ModelFacts:
         """The model as one of vLLM's copies has it: all of them together have each expert once."""
         facts = without_encoders(self.options, self.facts)
-        kept = 1 - facts.weights.expert_share * (1 - 1 / copies(self.options))
+        share = 1 - facts.weights.expert_share * (1 - 1 / copies(self.options))
         cache = facts.cache
-        asked = str(self._argument("mamba_ssm_cache_dtype") or "")
-        if asked in DTYPE_BYTES:
-            cache = replace(cache, states=replace(cache.states, bytes_each=DTYPE_BYTES[asked]))
-        weights = replace(facts.weights, total=int(facts.weights.total * kept))
+        dtype = str(self._argument("mamba_ssm_cache_dtype") or "")
+        if dtype in DTYPE_BYTES:
+            cache = replace(cache, states=replace(cache.states, bytes_each=DTYPE_BYTES[dtype]))
+        weights = replace(facts.weights, total=int(facts.weights.total * share))
         return replace(facts, cache=cache, weights=weights)
 
     def _argument(self, name: str) -> str | None:
@@ -144,10 +144,10 @@ class Capacity:
         setting = self.options.passthrough.get(name)
         return setting.value if setting else None
 
-    def _given_cache(self, found: MemoryEstimate) -> int:
+    def _given_cache(self, memory: MemoryEstimate) -> int:
         """Return the bytes of the cache where options say it; 0 if they do not."""
         if self._given_blocks:
-            return self._given_blocks * found.block_bytes
+            return self._given_blocks * memory.block_bytes
         return self.options[vllm.KV_CACHE_MEMORY] if self.counts_as_vllm else 0
 
     @property
@@ -159,14 +159,14 @@ class Capacity:
     @property
     def step(self) -> Step:
         gpu = gpu_of_memory(self.hardware.device_memory)
-        known = self.hardware.capability or (gpu.capability if gpu else 0)
+        capability = self.hardware.capability or (gpu.capability if gpu else 0)
         supposed = HOPPER if self.hardware.device_memory >= _LARGE_DEVICE else AMPERE
         is_instinct = self.hardware.is_instinct or (gpu is not None and gpu.is_instinct)
         return Step(
             tokens=self.options[opt.MAX_PREFILL_TOKENS] or _STEP_TOKENS,
             sequences=self.max_running,
             release=self.release,
-            capability=known or supposed,
+            capability=capability or supposed,
             is_instinct=is_instinct and not self.hardware.capability,
             graphs=self._captures_graphs(),
             captured=captured_sizes(self.options),
@@ -297,10 +297,10 @@ class Capacity:
     def _cache(self, block_size: int) -> CacheKind:
         return CacheKind(
             dtype_bytes=cache_bytes(self.options, self.facts, self.release),
-            block_size=int(self._asked(self.options.choice.spec.block_option) or block_size),
+            block_size=int(self._number(self.options.choice.spec.block_option) or block_size),
             length=self.longest,
             ranks=context_ranks(self.options)[1],
         )
 
-    def _asked(self, name: str) -> float | None:
+    def _number(self, name: str) -> float | None:
         return given_number(self.options, name)

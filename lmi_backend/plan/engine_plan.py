@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from lmi_backend.engine_config import ClientSettings, EngineConfig, RequestLimits
-from lmi_backend.redaction import Redactor, secrets_of, shown
+from lmi_backend.redaction import Redactor, redact_value, secrets_of
 
 if TYPE_CHECKING:
     from lmi_backend.options.spec import Mode
@@ -219,7 +219,7 @@ def _hidden(group: T, redact: Redactor) -> T:
     hidden = {
         name: _hidden(value, redact)
         if is_dataclass(value) and not isinstance(value, type)
-        else redact.each(shown(name, value))
+        else redact.each(redact_value(name, value))
         for name, value in values.items()
     }
     return replace(group, **hidden)  # type: ignore[type-var]

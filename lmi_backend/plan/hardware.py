@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KnownGpu:
+class GpuKind:
     """One kind of GPU."""
 
     gib: float
@@ -42,34 +42,34 @@ class KnownGpu:
         return not self.capability
 
 
-KNOWN_GPUS: Final = {
-    "V100-16GB": KnownGpu(15.77, 70),
-    "V100-32GB": KnownGpu(31.74, 70),
-    "T4": KnownGpu(14.56, 75),
-    "A100-40GB": KnownGpu(39.49, 80),
-    "A100-80GB": KnownGpu(79.25, 80),
-    "A10G": KnownGpu(22.06, 86),
-    "A40": KnownGpu(44.39, 86),
-    "RTX-A6000": KnownGpu(47.4, 86),
-    "RTX-3090": KnownGpu(23.56, 86),
-    "RTX-4090": KnownGpu(23.52, 89),
-    "L4": KnownGpu(22.04, 89),
-    "L40S": KnownGpu(44.39, 89),
-    "H100": KnownGpu(79.19, 90),
-    "H100-NVL": KnownGpu(93.1, 90),
-    "GH200": KnownGpu(94.5, 90),
-    "H200": KnownGpu(139.81, 90),
-    "B200": KnownGpu(178.35, 100),
-    "GB200": KnownGpu(184.31, 100),
-    "B300": KnownGpu(268.0, 103),
-    "RTX-5090": KnownGpu(31.36, 120),
-    "RTX-PRO-4500": KnownGpu(31.38, 120),
-    "RTX-PRO-6000": KnownGpu(94.97, 120),
-    "GB10": KnownGpu(119.63, 121),
-    "MI250": KnownGpu(63.9),
-    "MI300X": KnownGpu(191.69),
-    "MI325X": KnownGpu(255.6),
-    "MI355X": KnownGpu(287.5),
+GPU_KINDS: Final = {
+    "V100-16GB": GpuKind(15.77, 70),
+    "V100-32GB": GpuKind(31.74, 70),
+    "T4": GpuKind(14.56, 75),
+    "A100-40GB": GpuKind(39.49, 80),
+    "A100-80GB": GpuKind(79.25, 80),
+    "A10G": GpuKind(22.06, 86),
+    "A40": GpuKind(44.39, 86),
+    "RTX-A6000": GpuKind(47.4, 86),
+    "RTX-3090": GpuKind(23.56, 86),
+    "RTX-4090": GpuKind(23.52, 89),
+    "L4": GpuKind(22.04, 89),
+    "L40S": GpuKind(44.39, 89),
+    "H100": GpuKind(79.19, 90),
+    "H100-NVL": GpuKind(93.1, 90),
+    "GH200": GpuKind(94.5, 90),
+    "H200": GpuKind(139.81, 90),
+    "B200": GpuKind(178.35, 100),
+    "GB200": GpuKind(184.31, 100),
+    "B300": GpuKind(268.0, 103),
+    "RTX-5090": GpuKind(31.36, 120),
+    "RTX-PRO-4500": GpuKind(31.38, 120),
+    "RTX-PRO-6000": GpuKind(94.97, 120),
+    "GB10": GpuKind(119.63, 121),
+    "MI250": GpuKind(63.9),
+    "MI300X": GpuKind(191.69),
+    "MI325X": GpuKind(255.6),
+    "MI355X": GpuKind(287.5),
 }
 """By their names, without their makers'."""
 _NEAR: Final = 15 * MIB
@@ -77,23 +77,23 @@ _NEAR: Final = 15 * MIB
 _MAKERS: Final = re.compile(r"^(nvidia|amd|tesla|instinct|geforce|[ _-])+", re.IGNORECASE)
 
 
-def known_gpu(name: str) -> KnownGpu:
+def gpu_kind(name: str) -> GpuKind:
     """Return the GPU of a name: "H100", "NVIDIA L40S", "rtx 4090".
 
     Raises:
         ConfigurationError: none is known by it.
     """
     wanted = _plain(_MAKERS.sub("", name))
-    for each, found in KNOWN_GPUS.items():
+    for each, gpu in GPU_KINDS.items():
         if _plain(each) == wanted:
-            return found
-    accepted = ", ".join(KNOWN_GPUS)
+            return gpu
+    accepted = ", ".join(GPU_KINDS)
     raise ConfigurationError(f"--gpu {printable(name)}; accepted: {accepted}")
 
 
-def gpu_of_memory(memory: int) -> KnownGpu | None:
+def gpu_of_memory(memory: int) -> GpuKind | None:
     """Return the GPU that has just so many bytes; None where no log's figure is so near."""
-    near = (each for each in KNOWN_GPUS.values() if abs(each.memory - memory) < _NEAR)
+    near = (each for each in GPU_KINDS.values() if abs(each.memory - memory) < _NEAR)
     return next(near, None)
 
 
@@ -155,15 +155,15 @@ def find_gpus() -> list[Gpu]:
 
 
 def _gpu(name: str, row: list[str]) -> Gpu:
-    _, uuid, product, total, kept, capability, driver, links = row
+    _, uuid, product, total, reserved, capability, driver, links = row
     version = _CAPABILITY.fullmatch(capability)
-    kept_mib = int(kept) if _NUMBER.fullmatch(kept) else 0
+    reserved_mib = int(reserved) if _NUMBER.fullmatch(reserved) else 0
     return Gpu(
         name=name,
         uuid=uuid,
         product=product,
         # The driver keeps some for itself, which older ones do not tell.
-        memory=(int(total) - kept_mib) * MIB if _NUMBER.fullmatch(total) else 0,
+        memory=(int(total) - reserved_mib) * MIB if _NUMBER.fullmatch(total) else 0,
         capability=int(version[1] + version[2]) if version else 0,
         driver=driver if driver not in _NONE else "",
         links=int(links) if _NUMBER.fullmatch(links) else -1,
@@ -183,12 +183,12 @@ def _rows(tool: str) -> list[list[str]]:
     links = _by_gpu((tool, "nvlink", "--status")) if len(rows) > 1 else {}
     divided = any(row[-1] == "Enabled" for row in rows)
     listed = _by_gpu((tool, "-L")) if divided else {}
-    found = []
+    devices = []
     for *row, mode in rows:
         up = str(len(_UP.findall(links[row[1]]))) if row[1] in links else _UNKNOWN
         parts = _partitions(tool, row, listed.get(row[1], "")) if mode == "Enabled" else []
-        found += [[*each, up] for each in parts or [row]]
-    return found
+        devices += [[*each, up] for each in parts or [row]]
+    return devices
 
 
 def _by_gpu(command: tuple[str, ...]) -> dict[str, str]:
@@ -201,8 +201,8 @@ def _partitions(tool: str, row: list[str], listed: str) -> list[list[str]]:
     """Return the partitions of a GPU; their memory is empty where the tool's XML has none."""
     uuids = _PARTITION.findall(listed)
     *parts, _ = _output((tool, "-q", "-x", "-i", row[1])).split("</mig_device>")
-    found = [_SIZES.search(part.rpartition("<mig_device>")[2]) for part in parts]
-    sizes = [each.groups("") for each in found if each]
+    matches = [_SIZES.search(part.rpartition("<mig_device>")[2]) for part in parts]
+    sizes = [each.groups("") for each in matches if each]
     if len(sizes) != len(uuids):
         sizes = [("", "")] * len(uuids)
     return [
@@ -335,11 +335,13 @@ class Allocation:
     @classmethod
     def of(cls, model: str, parallel: Parallel, gpus: Iterable[Gpu]) -> Allocation:
         """Return what a planned model holds; nothing on a CPU."""
-        share, known = parallel.device_share, tuple(gpus)
+        share, devices_of_machine = parallel.device_share, tuple(gpus)
         devices = {device for group in parallel.device_groups for device in group}
         return cls(
             model=model,
-            shares={identity(device, known): share for device in devices} if share else {},
+            shares={identity(device, devices_of_machine): share for device in devices}
+            if share
+            else {},
         )
 
 
@@ -357,9 +359,9 @@ def busy_devices(
     """Return the devices that have less than a share left by others; none for a share of 0."""
     if not share:
         return frozenset()
-    known, held = tuple(gpus), tuple(allocations)
+    all_gpus, held = tuple(gpus), tuple(allocations)
     taken = {
-        device: sum(each.shares.get(identity(device, known), 0.0) for each in held)
+        device: sum(each.shares.get(identity(device, all_gpus), 0.0) for each in held)
         for device in devices
     }
     return frozenset(device for device, sum_ in taken.items() if sum_ + share > 1 + _ROUNDING)
@@ -369,9 +371,9 @@ def describe(
     devices: Collection[str], gpus: Iterable[Gpu], allocations: Iterable[Allocation], wanted: float
 ) -> str:
     """Say who holds devices, "a holds 92% of GPU 0 and 1; 92% of a GPU is wanted"."""
-    known, texts = tuple(gpus), []
+    all_gpus, texts = tuple(gpus), []
     for each in allocations:
-        names = {device: each.shares.get(identity(device, known), 0.0) for device in devices}
+        names = {device: each.shares.get(identity(device, all_gpus), 0.0) for device in devices}
         held = sorted(device for device, share in names.items() if share)
         if held:
             most = max(names.values())
@@ -468,13 +470,13 @@ def visible_gpus(mask: str | None, gpus: Sequence[Gpu], *, nodes: Path = Path("/
     """
     if mask is None:
         return list(gpus) or _counted(nodes)
-    found: list[Gpu] = []
+    visible: list[Gpu] = []
     for name in _entries(mask):
         gpu = _named(name, gpus) if gpus else Gpu(name=name)
         if gpu is None:
             break
-        found.append(gpu)
-    return found
+        visible.append(gpu)
+    return visible
 
 
 def _entries(mask: str) -> list[str]:
@@ -511,5 +513,5 @@ def _counted(nodes: Path) -> list[Gpu]:
 
     A container may have CUDA and not the driver's tool.
     """
-    found = [node for node in nodes.glob("nvidia*") if _DEVICE_NODE.fullmatch(node.name)]
-    return [Gpu(name=str(index)) for index in range(len(found))]
+    devices = [node for node in nodes.glob("nvidia*") if _DEVICE_NODE.fullmatch(node.name)]
+    return [Gpu(name=str(index)) for index in range(len(devices))]

@@ -185,8 +185,8 @@ def utilization(options: LmiOptions, release: Release) -> float:
     """Return the share of a device's memory that an engine takes, of a release of vLLM."""
     spec = options.choice.spec
     is_older = spec.implementation.counts_memory_as_vllm and release < _LARGER_SHARE
-    asked = given_number(options, spec.utilization_option)
-    return float(asked or (_OLDER_SHARE if is_older else spec.utilization))
+    share = given_number(options, spec.utilization_option)
+    return float(share or (_OLDER_SHARE if is_older else spec.utilization))
 
 
 def given_number(options: LmiOptions, name: str) -> float | None:
@@ -267,10 +267,10 @@ def without_encoders(options: LmiOptions, facts: ModelFacts) -> ModelFacts:
 
 def captured_sizes(options: LmiOptions) -> tuple[int, ...]:
     """Return the sizes of batches whose CUDA graphs are captured; empty if nobody says."""
-    asked = options.passthrough.get(_SIZES)
+    setting = options.passthrough.get(_SIZES)
     sizes = options[vllm.CUDA_GRAPH_SIZES]
-    if asked:
-        words = re.split(r"[\s,]+", asked.value.strip().strip("[]").strip())
+    if setting:
+        words = re.split(r"[\s,]+", setting.value.strip().strip("[]").strip())
         sizes = [int(word[:_DIGITS]) for word in words if word.isascii() and word.isdecimal()]
     return tuple(dict.fromkeys(sizes))
 
@@ -280,14 +280,14 @@ def config_overrides(options: LmiOptions) -> Mapping[str, object] | None:
 
     None if it is something else than an object, such as the name of a function.
     """
-    asked = options.passthrough.get(_OVERRIDES)
-    if asked is None or not options.choice.spec.implementation.counts_memory_as_vllm:
+    setting = options.passthrough.get(_OVERRIDES)
+    if setting is None or not options.choice.spec.implementation.counts_memory_as_vllm:
         return {}
     try:
-        found = json.loads(asked.value or "{}")
+        overrides = json.loads(setting.value or "{}")
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return overrides if isinstance(overrides, dict) else None
 
 
 def uncounted_arguments(options: LmiOptions, release: Release) -> tuple[str, ...]:
@@ -295,17 +295,17 @@ def uncounted_arguments(options: LmiOptions, release: Release) -> tuple[str, ...
 
     Of a release that is newer than our record, so are arguments that the record does not know.
     """
-    known = recorded_signature(options.choice.spec.implementation.name)
-    names = {**known.arguments, **known.server} if known else {}
-    found = []
+    record = recorded_signature(options.choice.spec.implementation.name)
+    names = {**record.arguments, **record.server} if record else {}
+    uncounted = []
     for name, text in _given(options):
         is_new = release > NEWEST and name not in names and "." not in name
         default = names[name].default.strip("'").lower() if name in names else ""
         is_given = text.strip().lower() not in _NOTHING | {default}
         is_unread = name == _OVERRIDES and config_overrides(options) is None
         if is_given and (is_new or is_unread or _is_uncounted(name)):
-            found.append(name)
-    return tuple(dict.fromkeys(found))
+            uncounted.append(name)
+    return tuple(dict.fromkeys(uncounted))
 
 
 def _is_uncounted(name: str) -> bool:
@@ -355,9 +355,9 @@ def cache_bytes(options: LmiOptions, facts: ModelFacts, release: Release) -> flo
     word = str(options[vllm.KV_CACHE_DTYPE] or "auto")
     if facts.cache.is_mla and facts.cache.index_bytes and word.startswith("fp8"):
         word = "fp8_ds_mla"
-    found = next((size for name, size in _NARROW if name in word), 0.0)
-    if found:
-        return found
+    narrow = next((size for name, size in _NARROW if name in word), 0.0)
+    if narrow:
+        return narrow
     is_vllm = options.choice.spec.implementation.counts_memory_as_vllm
     if word == "auto" and is_vllm and facts.cache.is_8_bit and release >= _CACHE_FROM_FILE:
         return 1

@@ -86,17 +86,17 @@ def _tensors(folder: Path, names: list[str]) -> dict[str, StoredTensor]:
         if not isinstance(files, dict):
             raise PlanError(f'{folder / index} has no "weight_map"')
         if lacking := sorted({str(each) for each in files.values()} - {*names}):
-            shown = f"{lacking[0]}" + f" and {len(lacking) - 1} more" * (len(lacking) > 1)
-            raise PlanError(f"{folder / index} names {shown}: not in the folder")
-    found: dict[str, StoredTensor] = {}
+            missing = f"{lacking[0]}" + f" and {len(lacking) - 1} more" * (len(lacking) > 1)
+            raise PlanError(f"{folder / index} names {missing}: not in the folder")
+    tensors: dict[str, StoredTensor] = {}
     for name in names:
         if name.endswith(".safetensors"):
-            found.update(_table(folder / name))
+            tensors.update(_table(folder / name))
         elif name.endswith(_WEIGHTS):
             begin = _begin(folder / name, 4)
             if begin[:2] == b"PK" and not zipfile.is_zipfile(folder / name):
                 raise PlanError(f"{folder / name} is cut: its end is missing")
-    return found
+    return tensors
 
 
 def _table(path: Path) -> Iterator[tuple[str, StoredTensor]]:
@@ -134,13 +134,17 @@ def _compare(config: Path, tensors: Mapping[str, StoredTensor]) -> None:
     written = _read_json(config)
     text = written.get("text_config")
     fields = text if isinstance(text, dict) else written
-    if (found := tensors.get(_EMBEDDING)) and found.dtype in _PLAIN and len(found.shape) > 1:
-        pairs = zip(("vocab_size", "hidden_size"), found.shape, strict=False)
+    if (
+        (embedding := tensors.get(_EMBEDDING))
+        and embedding.dtype in _PLAIN
+        and len(embedding.shape) > 1
+    ):
+        pairs = zip(("vocab_size", "hidden_size"), embedding.shape, strict=False)
         for field, number in pairs:
             expected = fields.get(field)
             if isinstance(expected, int) and expected != number:
                 problem = f"{_EMBEDDING} has {number}, and {config} has {field}={expected}"
-                raise PlanError(f"{config.parent / found.file}: {problem}")
+                raise PlanError(f"{config.parent / embedding.file}: {problem}")
     count = max((int(match[1]) + 1 for match in map(_LAYER.match, tensors) if match), default=0)
     expected = fields.get("num_hidden_layers")
     if count and isinstance(expected, int) and count < expected:
@@ -158,14 +162,14 @@ def _read_json(path: Path) -> dict[str, Any]:
     """
     _begin(path, 1)
     try:
-        found = json.loads(read_bounded(path, _LONGEST))
+        value = json.loads(read_bounded(path, _LONGEST))
     except OSError as error:
         raise PlanError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise PlanError(f"{path} is no JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise PlanError(f"{path} is not a JSON object")
-    return found
+    return value
 
 
 def _begin(path: Path, least: int) -> bytes:
@@ -176,11 +180,11 @@ def _begin(path: Path, least: int) -> bytes:
     """
     try:
         with path.open("rb") as file:
-            found = file.read(max(least, len(_POINTER)))
+            begin = file.read(max(least, len(_POINTER)))
     except OSError as error:
         raise PlanError(f"{path} cannot be read: {error.strerror}") from error
-    if found == _POINTER:
+    if begin == _POINTER:
         raise PlanError(f"{path} is a pointer of Git LFS; run `git lfs pull` in its repository")
-    if len(found) < least:
-        raise PlanError(f"{path} is cut: it has {len(found)} bytes")
-    return found
+    if len(begin) < least:
+        raise PlanError(f"{path} is cut: it has {len(begin)} bytes")
+    return begin

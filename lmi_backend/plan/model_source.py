@@ -122,7 +122,7 @@ S3 = "s3://"
 # Linux's own bound. To look for links in a megabyte takes seconds.
 _LONGEST_PATH = 4096
 _ACCEPTED = "a hub id, a local folder or an s3:// prefix"
-_ELSEWHERE = {
+_OTHER_PLACES = {
     "djl://": "is of DJL's own model zoo, whose models are made for its Java engines",
     "jar://": "is inside a Java archive",
     "hdfs://": "is on HDFS, which is not fetched from",
@@ -172,7 +172,7 @@ def find_model(options: LmiOptions, custom: CustomFile | None = None) -> str:
     model_id = options[opt.MODEL_ID]
     if not model_id and custom is not None and custom.replaces_engine:
         return ""
-    if problem := _elsewhere(model_id):
+    if problem := _why_no_model(model_id):
         raise options.error(opt.MODEL_ID, f"{problem}; accepted: {_ACCEPTED}")
     if model_id.startswith(S3):
         return model_id
@@ -186,19 +186,19 @@ def find_model(options: LmiOptions, custom: CustomFile | None = None) -> str:
     )
 
 
-def _elsewhere(model_id: str) -> str:
+def _why_no_model(model_id: str) -> str:
     """Return why a name that people write elsewhere is no model here; empty if it may be one."""
-    for beginning, problem in _ELSEWHERE.items():
+    for beginning, problem in _OTHER_PLACES.items():
         if model_id.lower().startswith(beginning):
             return problem
-    if found := _FILE_OF_HUB.fullmatch(model_id):
-        if _QUANTISED.fullmatch(found["file"]):
+    if match := _FILE_OF_HUB.fullmatch(model_id):
+        if _QUANTISED.fullmatch(match["file"]):
             return (
-                f"names a GGUF file ({found['file']}) as llama.cpp and Ollama do. It is not "
+                f"names a GGUF file ({match['file']}) as llama.cpp and Ollama do. It is not "
                 "served: use the model's own repository, or one quantised as AWQ, GPTQ or FP8"
             )
         return (
-            f"has a name after a colon, {found['file']}, as Ollama's tags; a hub id has none, and "
+            f"has a name after a colon, {match['file']}, as Ollama's tags; a hub id has none, and "
             f"{opt.REVISION.name} names a branch or tag"
         )
     return ""
@@ -220,7 +220,7 @@ def _local_or_hub(options: LmiOptions, model_id: str) -> str:
     path = options.folder / os.path.expanduser(model_id)
     if os.path.isdir(path):
         return str(path.resolve())
-    if options.is_elsewhere and model_id.startswith("/"):
+    if options.for_another_machine and model_id.startswith("/"):
         return model_id
     if model_id.startswith(("/", "./", "../", "~")):
         raise options.error(opt.MODEL_ID, f"is not a folder (looked at {os.path.abspath(path)})")
@@ -242,8 +242,8 @@ def find_adapters(options: LmiOptions) -> dict[str, str]:
             raise options.error(vllm.LORA_MODULES, f"needs {vllm.ENABLE_LORA.name}=true")
         return {}
     folder = options.folder / options[vllm.ADAPTERS]
-    found = sorted(folder.glob("*/adapter_config.json")) if os.path.isdir(folder) else ()
-    own = {config.parent.name: str(config.parent.resolve()) for config in found}
+    configs = sorted(folder.glob("*/adapter_config.json")) if os.path.isdir(folder) else ()
+    own = {config.parent.name: str(config.parent.resolve()) for config in configs}
     further = {name: _adapter_place(options, path) for name, path in named.items()}
     for name, place in further.items():
         if own.get(name, place) != place:
@@ -284,7 +284,7 @@ def find_adapter_roots(options: LmiOptions) -> tuple[str, ...]:
         raise options.error(vllm.ADAPTERS, problem)
     further = [root.strip() for root in options[vllm.ADAPTER_ROOTS].split(",") if root.strip()]
     for root in further:
-        is_there = options.is_elsewhere and os.path.isabs(root)
+        is_there = options.for_another_machine and os.path.isabs(root)
         if not is_there and not os.path.isdir(options.folder / root):
             raise options.error(vllm.ADAPTER_ROOTS, f"names {root}, which is not a folder")
     return tuple(str((options.folder / root).resolve()) for root in (own, ".", *further))

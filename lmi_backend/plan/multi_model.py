@@ -56,16 +56,16 @@ def plan_together(
     for name in order:
         is_open = _claim(models[name]) == _OPEN
         try:
-            found = plan(models[name], replace(hardware, sharers=sharers if is_open else 1))
+            made_plan = plan(models[name], replace(hardware, sharers=sharers if is_open else 1))
         except ConfigurationError as error:
             made[name] = error
         else:
-            made[name] = found
-            allocation = Allocation.of(name, found.parallel, hardware.gpus)
+            made[name] = made_plan
+            allocation = Allocation.of(name, made_plan.parallel, hardware.gpus)
             hardware = replace(
                 hardware,
                 allocations=(*hardware.allocations, allocation),
-                host_memory=_left_on_host(found, hardware.host_memory),
+                host_memory=_left_on_host(made_plan, hardware.host_memory),
             )
         sharers -= is_open
     return {name: made[name] for name in models}
@@ -151,13 +151,13 @@ class Reservations:
     def take(
         self,
         allocation: Allocation,
-        known: tuple[Allocation, ...],
+        planned_with: tuple[Allocation, ...],
     ) -> Reservation | None:
         """Reserve what a model holds, in place of what was expected of it.
 
         Args:
             allocation: the model and its devices.
-            known: what `held` said when it was planned.
+            planned_with: what `held` said when it was planned.
 
         Returns:
             None if others have taken or given back something since.
@@ -166,7 +166,7 @@ class Reservations:
             ConfigurationError: somebody else has made the folder.
         """
         with self._guarded():
-            if self._others(allocation.model) != known:
+            if self._others(allocation.model) != planned_with:
                 return None
             return self._replace(allocation, is_planned=False)
 
@@ -193,12 +193,12 @@ class Reservations:
             ConfigurationError: it cannot be run.
         """
         while True:
-            known = self.held(model) if hardware.devices else ()
-            made = plan(replace(hardware, allocations=known))
+            held = self.held(model) if hardware.devices else ()
+            made = plan(replace(hardware, allocations=held))
             allocation = Allocation.of(model, made.parallel, hardware.gpus)
             if not allocation.shares:
                 return made, Reservation()
-            if reservation := self.take(allocation, known):
+            if reservation := self.take(allocation, held):
                 return made, reservation
 
     def _replace(self, allocation: Allocation, *, is_planned: bool) -> Reservation:
@@ -217,8 +217,8 @@ class Reservations:
 
     def _others(self, model: str) -> tuple[Allocation, ...]:
         living = [read for _, read in self._living() if not self._is_own(read, model)]
-        found = [Allocation(model=read["model"], shares=read["shares"]) for read in living]
-        return tuple(sorted(found, key=lambda each: (each.model, sorted(each.shares.items()))))
+        others = [Allocation(model=read["model"], shares=read["shares"]) for read in living]
+        return tuple(sorted(others, key=lambda each: (each.model, sorted(each.shares.items()))))
 
     def _is_own(self, read: dict[str, Any], model: str) -> bool:
         return bool(read["server"] == self._server and read["model"] == model)

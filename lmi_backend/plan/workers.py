@@ -52,8 +52,8 @@ def usable_devices(options: LmiOptions, hardware: Hardware) -> tuple[str, ...]:
     firsts = _first_devices(options, visible)
     ends = [*sorted(firsts)[1:], len(visible)]
     per_worker = min(end - first for first, end in zip(sorted(firsts), ends, strict=True))
-    asked = options[opt.TENSOR_PARALLEL_DEGREE]
-    tensor = asked if options.is_set(opt.TENSOR_PARALLEL_DEGREE) and asked != "max" else 1
+    degree = options[opt.TENSOR_PARALLEL_DEGREE]
+    tensor = degree if options.is_set(opt.TENSOR_PARALLEL_DEGREE) and degree != "max" else 1
     size = tensor * options[opt.PIPELINE_PARALLEL_DEGREE] * options[vllm.DATA_PARALLEL_SIZE]
     if size > per_worker and options[opt.CLUSTER_SIZE] == 1:
         problem = (
@@ -67,8 +67,8 @@ def usable_devices(options: LmiOptions, hardware: Hardware) -> tuple[str, ...]:
 def _first_devices(options: LmiOptions, visible: tuple[str, ...]) -> list[int]:
     """Return the index of each worker's first device, where load_on_devices lists them."""
     names = [item.strip().removeprefix("gpu") for item in options[srv.LOAD_ON_DEVICES].split(";")]
-    known = set(map(str, range(len(visible))))
-    indices = [int(name) for name in names if name in known]
+    numbers = set(map(str, range(len(visible))))
+    indices = [int(name) for name in names if name in numbers]
     if len(set(indices)) < len(names):
         problem = (
             f"names a device twice or one that is not visible; visible: {len(visible) or _NONE}"
@@ -120,7 +120,7 @@ def cut_devices(
             problem = f"workers are more than load_on_devices names: {len(groups)}"
         raise options.error(least, problem)
     _refuse_busy(options, hardware, groups[:copies])
-    _say_idle(hardware, copies * size, len(visible), report)
+    _note_unused(hardware, copies * size, len(visible), report)
     which = "load_on_devices names their first" if _is_listed(options) else f"{len(devices)} usable"
     report.reasons.append(f"{copies} worker(s) of {size} device(s): {which}")
     return groups[:copies]
@@ -163,7 +163,7 @@ def _scaled(options: LmiOptions, always: int, workers: int, report: Explanation)
     return made
 
 
-def load_side_by_side(
+def load_in_parallel(
     options: LmiOptions, hardware: Hardware, groups: DeviceGroups, weights: int, report: Explanation
 ) -> bool:
     """Return whether the workers load at once: if the user wants it, or the host's memory suffices.
@@ -185,10 +185,10 @@ def load_side_by_side(
     return True
 
 
-def _say_idle(hardware: Hardware, used: int, visible: int, report: Explanation) -> None:
-    idle = visible - len(hardware.busy) - used
-    if idle > 0 and not hardware.is_shared:
-        report.notes.append(f"{idle} of {visible} devices are left unused")
+def _note_unused(hardware: Hardware, used: int, visible: int, report: Explanation) -> None:
+    unused = visible - len(hardware.busy) - used
+    if unused > 0 and not hardware.is_shared:
+        report.notes.append(f"{unused} of {visible} devices are left unused")
 
 
 def _even_share(groups: DeviceGroups, least: int, hardware: Hardware, report: Explanation) -> int:
@@ -268,11 +268,11 @@ def check_memory(options: LmiOptions, hardware: Hardware) -> None:
             )
 
 
-def _bound(options: LmiOptions, kind: str, side: Literal[0, 1]) -> Option[int]:
+def _bound(options: LmiOptions, kind: str, which: Literal[0, 1]) -> Option[int]:
     """Return the option that bounds workers on this kind of device: its own, else the general."""
     device = options.choice.spec.implementation.device
-    own = _BY_KIND[kind if device == "gpu" else device][side]
-    general = (srv.MIN_WORKERS, srv.MAX_WORKERS)[side]
+    own = _BY_KIND[kind if device == "gpu" else device][which]
+    general = (srv.MIN_WORKERS, srv.MAX_WORKERS)[which]
     return own if options.is_set(own) else general
 
 
@@ -314,16 +314,16 @@ def with_spares(
     report: Explanation,
 ) -> Launch:
     """Add how many workers have a spare, and what it takes if it loads the model."""
-    asked = options[opt.SPARE_WORKERS]
+    spares = options[opt.SPARE_WORKERS]
     if parallel.hosts or parallel.nodes > 1 or facts.has_code:
-        if asked not in ("auto", 0):
-            report.notes.append(f"{opt.SPARE_WORKERS.name}={asked}: {_NO_SPARE}")
+        if spares not in ("auto", 0):
+            report.notes.append(f"{opt.SPARE_WORKERS.name}={spares}: {_NO_SPARE}")
         return launch
-    if asked == "auto":
+    if spares == "auto":
         prepares = options.choice.spec.implementation.prepares and parallel.mode == "python"
         number = int(prepares and parallel.workers == 1)
     else:
-        number = min(int(asked), parallel.workers)
+        number = min(int(spares), parallel.workers)
     if not number:
         return launch
     loaded = facts.loaded_bytes(parallel)

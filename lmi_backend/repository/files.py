@@ -74,7 +74,7 @@ class Record:
         return cls(
             salt,
             model_dir,
-            {name: setting.shown for name, setting in settings.items()},
+            {name: setting.redacted for name, setting in settings.items()},
             {name: salted(salt, setting.value) for name, setting in settings.items()},
             salted(salt, properties) if properties else "",
         )
@@ -146,14 +146,14 @@ def option_changes(
             yield _change(name, record.options.get(name), settings.get(name))
 
 
-def _change(name: str, before: str | None, setting: WrittenSetting | None) -> str:
+def _change(name: str, old: str | None, setting: WrittenSetting | None) -> str:
     if setting is None:
-        return f"{name} was {before} at conversion and is not set now"
-    if before is None:
+        return f"{name} was {old} at conversion and is not set now"
+    if old is None:
         return f"{setting} was not set at conversion"
-    if before == setting.shown:
+    if old == setting.redacted:
         return f"{setting} was another value at conversion, which is not shown either"
-    return f"{setting} was {before} at conversion"
+    return f"{setting} was {old} at conversion"
 
 
 def _changes_of_old(parameters: Mapping[str, str], options: LmiOptions) -> Iterator[str]:
@@ -168,10 +168,10 @@ def _changes_of_old(parameters: Mapping[str, str], options: LmiOptions) -> Itera
     then: dict[str, str] = json.loads(parameters[OPTIONS])
     for name in sorted({*then, *settings}):
         # It hid fewer secrets.
-        before = masked(name, then[name]) if name in then else None
+        old = masked(name, then[name]) if name in then else None
         setting = settings.get(name)
-        if setting is None or before != setting.shown:
-            yield _change(name, before, setting)
+        if setting is None or old != setting.redacted:
+            yield _change(name, old, setting)
 
 
 def digest(text: str) -> str:
@@ -206,7 +206,7 @@ def _settings(options: LmiOptions) -> dict[str, WrittenSetting]:
 
 
 CONFIG: Final = "config.pbtxt"
-_SHOWN: Final = 400
+_LONGEST_LINE: Final = 400
 """Characters of a line that has changed."""
 WARMUP: Final = "warmup/"
 # Older conversions have the digest of serving.properties too, which is in the record now.
@@ -239,19 +239,19 @@ def write_files(
         ConfigurationError: the folder cannot be written, or holds edits by hand.
     """
     try:
-        before = {path: read(folder / path) for path in files if (folder / path).is_file()}
+        old = {path: read(folder / path) for path in files if (folder / path).is_file()}
         if not force:
-            _refuse_edits(folder, files, before, record)
+            _refuse_edits(folder, files, old, record)
         for path, text in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            if before.get(path) != text:
+            if old.get(path) != text:
                 replace(folder / path, text, is_private=path == RECORD)
         # Also where they are the same, but came with a copy that opened them to others.
         for path in files.keys() & {FILE_NAME, RECORD}:
             _copy_mode(like, folder / path)
     except OSError as error:
         raise ConfigurationError(f"{folder}: cannot be written: {error.strerror}") from error
-    return [line for path in before for line in _difference(path, before[path], files[path])]
+    return [line for path in old for line in _difference(path, old[path], files[path])]
 
 
 def read(path: Path) -> str:
@@ -292,11 +292,11 @@ def _copy_mode(source: Path | None, copy: Path) -> None:
 
 
 def _refuse_edits(
-    folder: Path, files: Mapping[str, str], before: Mapping[str, str], record: Record | None
+    folder: Path, files: Mapping[str, str], old: Mapping[str, str], record: Record | None
 ) -> None:
     """Refuse to write over what somebody has changed since it was written, or wrote himself."""
-    stamp = _STAMP.search(before.get(CONFIG, ""))
-    for path, text in before.items():
+    stamp = _STAMP.search(old.get(CONFIG, ""))
+    for path, text in old.items():
         if path == CONFIG:
             is_ours = stamp is not None and stamp[1] == digest(text[stamp.end() :])
         elif path == FILE_NAME:
@@ -317,22 +317,22 @@ def _refuse_edits(
             )
 
 
-def _difference(path: str, before: str, after: str) -> Iterator[str]:
+def _difference(path: str, last: str, text: str) -> Iterator[str]:
     """Yield the lines that differ, without secrets."""
     if path == RECORD:
         # What is in it is said of serving.properties.
         return
-    old, new = _shown(path, before), _shown(path, after)
+    old, new = _readable(path, last), _readable(path, text)
     lines = difflib.unified_diff(old, new, lineterm="", n=0)
     changes = [
         line for line in list(lines)[2:] if line[0] in "+-" and not line[1:].startswith("# ")
     ]
-    if path == FILE_NAME and not changes and before != after:
+    if path == FILE_NAME and not changes and last != text:
         changes = ["what is not shown has changed"]
-    yield from (f"{path}: {printable(line, _SHOWN)}" for line in changes)
+    yield from (f"{path}: {printable(line, _LONGEST_LINE)}" for line in changes)
 
 
-def _shown(path: str, text: str) -> list[str]:
+def _readable(path: str, text: str) -> list[str]:
     if path != FILE_NAME:
         # An older conversion wrote the options there, and hid fewer secrets.
         return [_OPTIONS_LINE.sub('string_value: "{…}"', line) for line in text.splitlines()]
@@ -368,11 +368,11 @@ def left_to_the_server(options: LmiOptions) -> list[str]:
     """Return the variables that say something of the machine, and so are not written."""
     written = {setting.name for _, setting in _from_variables(options)}
     return [
-        found.setting.name
-        for found in options.classifications
-        if found.setting.origin == ORIGIN
-        and found.status.word == "mapped"
-        and found.setting.name not in {*written, FEATURES, LOAD_MODELS}
+        each.setting.name
+        for each in options.classifications
+        if each.setting.origin == ORIGIN
+        and each.status.word == "mapped"
+        and each.setting.name not in {*written, FEATURES, LOAD_MODELS}
     ]
 
 
@@ -399,7 +399,7 @@ def has_own_properties(folder: Path) -> bool:
 def properties_of(folder: Path, options: LmiOptions) -> str:
     """Return the text of a folder's serving.properties, if the options were read from it."""
     text = _text(folder)
-    origins = (found.setting.origin for found in options.classifications)
+    origins = (each.setting.origin for each in options.classifications)
     is_read = any(origin.startswith(FILE_NAME) for origin in origins)
     return text if is_read or not text.startswith(_MARKS) else ""
 

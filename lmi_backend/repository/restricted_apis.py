@@ -58,8 +58,8 @@ class Restriction:
 
 def headers_for(api: str, arguments: Sequence[str]) -> dict[str, str]:
     """Return what an HTTP client has to send to use an API of a server with such arguments."""
-    found = (_VALUE.fullmatch(value) for value in _values(_HTTP, arguments))
-    for match in filter(None, found):
+    matches = (_VALUE.fullmatch(value) for value in _values(_HTTP, arguments))
+    for match in filter(None, matches):
         if api in match["apis"].split(","):
             return {match["header"]: match["key"]}
     return {}
@@ -103,8 +103,8 @@ def _is_there(api: str, arguments: Sequence[str], environment: Mapping[str, str]
 
 def _release(environment: Mapping[str, str]) -> str:
     """Return a server's release such as 24.10; an old one where it is not told."""
-    found = environment.get("NVIDIA_TRITON_SERVER_VERSION", "")
-    return found if re.match(r"\d\d\.\d\d", found) else "00.00"
+    version = environment.get("NVIDIA_TRITON_SERVER_VERSION", "")
+    return version if re.match(r"\d\d\.\d\d", version) else "00.00"
 
 
 def _is_on(flag: str, arguments: Sequence[str], *, default: bool) -> bool:

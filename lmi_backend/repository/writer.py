@@ -62,8 +62,8 @@ def check_model_name(name: str) -> str:
         ConfigurationError: it cannot.
     """
     if not _NAME.fullmatch(name):
-        shown = printable(as_utf_8(name))
-        message = f"model name '{shown}'; accepted: letters, digits, and . _ - after the first"
+        text = printable(as_utf_8(name))
+        message = f"model name '{text}'; accepted: letters, digits, and . _ - after the first"
         raise ConfigurationError(message)
     return name
 
@@ -91,17 +91,17 @@ def write_model(  # noqa: PLR0913  settings by name
     folder, properties = repository / name, source / FILE_NAME
     is_in_place = source.resolve() == folder.resolve()
     text = properties_of(source, options)
-    is_kept = bool(text) and is_in_place
-    if is_kept:
+    is_edited = bool(text) and is_in_place
+    if is_edited:
         # It is the user's, who may write into it what the environment says.
         from_environment = ""
     elif from_environment:
         text = f"{text.rstrip()}\n\n".lstrip() + from_environment
-    before = _record_before(folder)
+    last = _last_record(folder)
     record = Record.of(
         options,
         # The same salt again, so that the same options make the same files.
-        before.salt if before else new_salt(),
+        last.salt if last else new_salt(),
         model_dir="" if is_in_place else str(source.resolve()),
         properties=text,
     )
@@ -110,16 +110,16 @@ def write_model(  # noqa: PLR0913  settings by name
     files |= _adapter_files(options)
     if warmup:
         files[f"{WARMUP}{WARMUP_FILE}"] = _WARMUP_PROMPT
-    if text and not is_kept:
+    if text and not is_edited:
         files[FILE_NAME] = text
     elif not text:
         remove_written(folder)
     # Who may read the user's file may not read the secrets of his environment.
     like = None if holds_secrets(from_environment) else properties
-    return write_files(folder, files, before, force=force, like=like)
+    return write_files(folder, files, last, force=force, like=like)
 
 
-def _record_before(folder: Path) -> Record | None:
+def _last_record(folder: Path) -> Record | None:
     """Return the record of an earlier conversion, if it can be used."""
     try:
         return Record.read(folder)
@@ -151,9 +151,9 @@ def _refuse_others(folder: Path, shares: str) -> None:
     config = read(folder / CONFIG) if (folder / CONFIG).is_file() else ""
     if not config:
         return
-    found = _SHARED.search(config)
-    if found is None or found[1] != shares:
-        what = f"an alias model of {found[1]}" if found else "a model"
+    match = _SHARED.search(config)
+    if match is None or match[1] != shares:
+        what = f"an alias model of {match[1]}" if match else "a model"
         message = f"{folder}: is {what}; accepted: another name, or --force to write over it"
         raise ConfigurationError(message)
 

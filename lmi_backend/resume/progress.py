@@ -87,7 +87,7 @@ class Progress:
         "_identity",
         "_ids",
         "_is_body",
-        "_is_known",
+        "_is_complete",
         "_message",
         "_names",
         "_num_lines",
@@ -103,12 +103,12 @@ class Progress:
         self, message: msg.Submit | msg.SubmitHttp, width: int, *, hands_on: bool = False
     ) -> None:
         self._message, self._width, self._hands_on = message, width, hands_on
-        before = _work(message)[0].continuation
-        self.has_begun = before is not None
+        continuation = _work(message)[0].continuation
+        self.has_begun = continuation is not None
         """Whether anything of its answer came."""
-        where = before or Continuation(b"")
+        where = continuation or Continuation(b"")
         self._ids = bytearray(where.ids)
-        self._is_known = True
+        self._is_complete = True
         """Whether the ids of all its tokens came."""
         self._num_lines, self._head = where.num_lines, where.head
         self._cumulative_logprob = where.cumulative_logprob
@@ -137,8 +137,8 @@ class Progress:
             return True
         if self._names is not None:
             # Its first events come before the first token.
-            return self._is_known and self._names.are_few
-        return self._is_known and bool(self._ids) and self._num_answers() == 1
+            return self._is_complete and self._names.are_few
+        return self._is_complete and bool(self._ids) and self._num_answers() == 1
 
     @property
     def model(self) -> str | None:
@@ -147,16 +147,16 @@ class Progress:
             return model_named(self._message.request)
         return self._message.requests[0].adapter
 
-    def meet(self, found: Identity) -> str:
+    def meet(self, identity: Identity) -> str:
         """Note the identity of the process that gets the request now.
 
         Returns why the answer cannot be resumed there; empty if it can.
         """
         if self._identity is None or not self.has_begun:
             # The whole answer will be this process's, or its client has compared them.
-            self._identity = found
+            self._identity = identity
             return ""
-        return _difference(self._identity, found, self.model)
+        return _difference(self._identity, identity, self.model)
 
     def add(self, chunk: Chunk) -> bool:
         """Keep what a chunk tells about where to resume; it is not handed on unless requested.
@@ -168,7 +168,7 @@ class Progress:
             if not self._hands_on:
                 chunk.ids = b""
         elif chunk.num_tokens:
-            self._is_known = False
+            self._is_complete = False
         if chunk.__class__ is Delta:
             self._cumulative_logprob, self._packed = chunk.cumulative_logprob, b""
         else:
@@ -223,21 +223,21 @@ class Progress:
 
 
 def resumed(
-    asked: msg.Submit | msg.SubmitHttp, where: Continuation | None
+    message: msg.Submit | msg.SubmitHttp, where: Continuation | None
 ) -> msg.Submit | msg.SubmitHttp:
     """Return a request that resumes somewhere."""
-    if isinstance(asked, msg.SubmitHttp):
-        request = replace(pulls_nothing(asked.request), continuation=where)
-        return replace(asked, request=request)
-    requests = tuple(replace(pulls_nothing(each), continuation=where) for each in asked.requests)
-    return replace(asked, requests=requests)
+    if isinstance(message, msg.SubmitHttp):
+        request = replace(pulls_nothing(message.request), continuation=where)
+        return replace(message, request=request)
+    requests = tuple(replace(pulls_nothing(each), continuation=where) for each in message.requests)
+    return replace(message, requests=requests)
 
 
-def _difference(before: Identity, found: Identity, model: str | None) -> str:
-    if before.digest != found.digest:
+def _difference(first: Identity, second: Identity, model: str | None) -> str:
+    if first.digest != second.digest:
         return "its files, its tokenizer or an option that chooses them has changed"
-    names = before.adapters.keys() if model is None else {model}
-    changed = [each for each in names if before.adapters.get(each) != found.adapters.get(each)]
+    names = first.adapters.keys() if model is None else {model}
+    changed = [each for each in names if first.adapters.get(each) != second.adapters.get(each)]
     return f"adapter {printable(changed[0])} has changed or is not there" if changed else ""
 
 

@@ -173,9 +173,9 @@ def _cause(requests: Sequence[_Request]) -> _Request | None:
     Returns:
         The one that `MOST_STRIKES` deaths can have as their cause, if there is one.
     """
-    kept = [(each, each.progress) for each in requests if each.progress is not None]
-    silent = [(each, progress) for each, progress in kept if not progress.is_acknowledged]
-    for _, progress in silent or kept:
+    resumable = [(each, each.progress) for each in requests if each.progress is not None]
+    silent = [(each, progress) for each, progress in resumable if not progress.is_acknowledged]
+    for _, progress in silent or resumable:
         progress.strikes += 1
     suspects = [each for each, _ in silent if _is_suspect(each)]
     return suspects[0] if len(suspects) == 1 else None

@@ -73,8 +73,8 @@ class ConfigFields:
     def _default(self, name: str) -> object:
         """Return what the class takes where the file has no such field."""
         # What the file says to be null is null to the class too.
-        found = None if name in self.fields else _defaults(self.fields).get(name)
-        return None if isinstance(found, list) else found
+        default = None if name in self.fields else _defaults(self.fields).get(name)
+        return None if isinstance(default, list) else default
 
     @property
     def unknown_class(self) -> str:
@@ -106,8 +106,8 @@ class ConfigFields:
         """
         # A class's default has one of the names; the file may have another.
         for find in (self._written, self._default):
-            known = ((name, _numbers(find(name))) for name in names)
-            name, numbers = next(((name, found) for name, found in known if found), ("", []))
+            named = ((name, _numbers(find(name))) for name in names)
+            name, numbers = next(((name, values) for name, values in named if values), ("", []))
             if numbers and default is None and find == self._default and not self.prefix:
                 self.assumed.add(name)
             if numbers:
@@ -118,8 +118,8 @@ class ConfigFields:
 
     def usual_kinds(self, num_layers: int) -> list[str]:
         """Return what the class calls each layer by itself; empty if all are alike."""
-        found = _defaults(self.fields).get("layer_types")
-        period = found if isinstance(found, list) else []
+        kinds = _defaults(self.fields).get("layer_types")
+        period = kinds if isinstance(kinds, list) else []
         return [str(period[at % len(period)]) for at in range(num_layers)] if period else []
 
     def name_of(self, *names: str) -> str:
@@ -146,10 +146,10 @@ class ConfigFields:
 
     def error(self, name: str, value: object, problem: str) -> MissingFieldError:
         """Return an error whose one sentence has the wrong field, its file and the problem."""
-        shown = json.dumps(value, default=str)
-        shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
+        text = json.dumps(value, default=str)
+        text = text if len(text) <= 80 else f"{text[:80]}…"
         prefix = self.prefix if self.get(name) is not None else ""
-        return MissingFieldError(f"{self.file}: {prefix}{name}={shown} {problem}")
+        return MissingFieldError(f"{self.file}: {prefix}{name}={text} {problem}")
 
     def _whole(self, name: str, value: object, least: int) -> int:
         # Python's readers take 131072.0 and "40" for what they are.
@@ -199,24 +199,24 @@ def read_config(folder: Path, overrides: Mapping[str, object] | None = None) -> 
 
 def _overridden(whole: Mapping[str, object], overrides: Mapping[str, object]) -> dict[str, object]:
     """Return a config with other values, in configs inside it too; the rest is replaced."""
-    found = dict(whole)
+    config = dict(whole)
     for key, value in overrides.items():
         inner = whole.get(key)
         is_config = key.endswith("_config") and key != "quantization_config"
         if is_config and isinstance(inner, Mapping) and isinstance(value, Mapping):
-            found[key] = _overridden(inner, value)
+            config[key] = _overridden(inner, value)
         else:
-            found[key] = value
-    return found
+            config[key] = value
+    return config
 
 
 def nested_fields(outer: Mapping[str, object], key: str) -> Mapping[str, object]:
     """Return an object inside a config as its class makes it; empty if there is none."""
-    found = outer.get(key, {})
+    fields = outer.get(key, {})
     kind = _defaults(outer).get(key)
-    if not isinstance(found, Mapping) or found.get("model_type") or not kind:
-        return found if isinstance(found, Mapping) else {}
-    return {**found, "model_type": kind}
+    if not isinstance(fields, Mapping) or fields.get("model_type") or not kind:
+        return fields if isinstance(fields, Mapping) else {}
+    return {**fields, "model_type": kind}
 
 
 def _numbers(value: object) -> list[object]:
@@ -231,8 +231,8 @@ def _defaults(fields: Mapping[str, object]) -> Mapping[str, object]:
 @cache
 def _classes() -> Mapping[str, Mapping[str, object]]:
     """Return each config class's sizes, as `tools/record_model_classes.py` has recorded them."""
-    found: dict[str, dict[str, object]] = json.loads(_CLASSES.read_text(encoding="utf-8"))
-    return found
+    classes: dict[str, dict[str, object]] = json.loads(_CLASSES.read_text(encoding="utf-8"))
+    return classes
 
 
 def _language_model(fields: Mapping[str, object]) -> str:
@@ -268,14 +268,14 @@ def read_served_architectures(config: ConfigFields) -> tuple[str, ...]:
     if not isinstance(speculators, Mapping):
         return read_architectures(config)
     verifier = speculators.get("verifier")
-    found = verifier.get("architectures") if isinstance(verifier, Mapping) else None
-    return _names(config, found or [])
+    names = verifier.get("architectures") if isinstance(verifier, Mapping) else None
+    return _names(config, names or [])
 
 
-def _names(config: ConfigFields, found: object) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise config.error("architectures", found, "is not a list of names")
-    return tuple(found)
+def _names(config: ConfigFields, names: object) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise config.error("architectures", names, "is not a list of names")
+    return tuple(names)
 
 
 _HARMLESS: Final = re.compile(
@@ -311,7 +311,7 @@ _HARMLESS: Final = re.compile(
     re.VERBOSE,
 )
 """Names that say how numbers are computed, chosen or written, and not how many there are."""
-_SHOWN: Final = 6
+_MOST_NAMES: Final = 6
 
 
 def unread_fields(config: ConfigFields) -> tuple[str, ...]:
@@ -330,6 +330,6 @@ def uncounted(names: tuple[str, ...]) -> str:
     """Say which fields are not counted; empty if there are none."""
     if not names:
         return ""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    shown = ", ".join(names[:_SHOWN])
-    return f"not counted: what these fields of config.json may mean for memory: {shown}{more}"
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    listed = ", ".join(names[:_MOST_NAMES])
+    return f"not counted: what these fields of config.json may mean for memory: {listed}{more}"

@@ -110,8 +110,8 @@ def read_local_attention(config: ConfigFields, num_layers: int) -> LocalAttentio
         return NO_LOCAL
     for name, kind in (("attention_chunk_size", "chunked"), ("sliding_window", "sliding")):
         if config.get(name) and (window := config.number(name, default=0, least=0)):
-            found = _local_layers(config, num_layers, kind)
-            layers = min(found, count_kv_layers(config, num_layers))
+            local = _local_layers(config, num_layers, kind)
+            layers = min(local, count_kv_layers(config, num_layers))
             # Cohere's layers see the latest token beside those of the window.
             window += config.text("model_type") in _SEES_ONE_MORE
             return LocalAttention(layers, window if layers else 0, kind == "chunked")
@@ -122,9 +122,9 @@ def _local_layers(config: ConfigFields, num_layers: int, kind: str) -> int:
     own = _own_caches(config, num_layers)
     kinds = config.get("layer_types")
     if not isinstance(kinds, list) or not kinds:
-        found = _marked(config, num_layers)
-        if found is not None:
-            return found
+        marked = _marked(config, num_layers)
+        if marked is not None:
+            return marked
         kinds = config.usual_kinds(own)
     if kinds:
         return sum(kind in str(each) for each in kinds[:own])
@@ -163,7 +163,7 @@ def read_wide_attention(config: ConfigFields, kv_heads: int, head_dim: int) -> W
     other: dict[str, object] = next((each for each in layers if isinstance(each, dict)), {})
     # DeepSeek's `head_dim` is that of the rotations alone: only what is told of a layer counts.
     written = replace(config, fields={"head_dim": head_dim, **other})
-    found = WideAttention(
+    wide = WideAttention(
         config.number(
             "num_global_key_value_heads",
             default=written.number("num_key_value_heads", default=kv_heads),
@@ -173,7 +173,7 @@ def read_wide_attention(config: ConfigFields, kv_heads: int, head_dim: int) -> W
         )
         or head_dim,
     )
-    return None if found == WideAttention(kv_heads, head_dim) else found
+    return None if wide == WideAttention(kv_heads, head_dim) else wide
 
 
 @dataclass(frozen=True)

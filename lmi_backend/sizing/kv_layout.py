@@ -64,9 +64,11 @@ class KvLayout:
         """Return the blocks that one sequence of so many tokens takes at most."""
         full = self.full_groups * math.ceil(length / self.full_block)
         # A window may begin in the middle of a block.
-        kept = math.ceil(min(self.local_tokens, length) / (self.local_block or self.block_size)) + 1
+        window = (
+            math.ceil(min(self.local_tokens, length) / (self.local_block or self.block_size)) + 1
+        )
         further = sum(math.ceil(min(most, length) / size) + 1 for most, size in self.further)
-        return max(1, full + self.local_groups * kept + self.state_blocks + further)
+        return max(1, full + self.local_groups * window + self.state_blocks + further)
 
     def longest(self, num_blocks: int) -> int:
         """Return the tokens of the longest sequence that so many blocks hold."""
@@ -141,7 +143,7 @@ def kv_layout(
         full_groups=full,
         local_groups=windows,
         local_tokens=_local_tokens(facts, step),
-        state_blocks=states * (_kept_states(facts, step) + facts.drafted_tokens),
+        state_blocks=states * (_states_of_sequence(facts, step) + facts.drafted_tokens),
         groups=full + windows + states,
         local_block=int(larger / sizes.token) * block_size if local else 0,
     )
@@ -164,7 +166,7 @@ def _layout_of_states(facts: ModelFacts, layers: int, state: int, block_size: in
     )
 
 
-def _kept_states(facts: ModelFacts, step: Step) -> int:
+def _states_of_sequence(facts: ModelFacts, step: Step) -> int:
     """Return the states of a sequence: with prefix caching that of the last block's edge, too."""
     if not step.caches_states:
         return 1

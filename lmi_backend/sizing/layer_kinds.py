@@ -47,11 +47,11 @@ def repeated_layers(config: ConfigFields) -> tuple[int, int] | None:
 def named_kinds(config: ConfigFields, num_layers: int) -> Sequence[str] | None:
     """Return the name that config.json has for each layer's kind; None if it has none."""
     for name in _LISTS:
-        found = config.get(name)
-        if isinstance(found, str) and found:
-            return [_LETTERS.get(letter, "") for letter in found[:num_layers]]
-        if isinstance(found, list) and found and all(isinstance(each, str) for each in found):
-            return found[:num_layers]
+        kinds = config.get(name)
+        if isinstance(kinds, str) and kinds:
+            return [_LETTERS.get(letter, "") for letter in kinds[:num_layers]]
+        if isinstance(kinds, list) and kinds and all(isinstance(each, str) for each in kinds):
+            return kinds[:num_layers]
     return None
 
 
@@ -73,9 +73,9 @@ def mixers(config: ConfigFields, num_layers: int) -> tuple[tuple[int, ...], tupl
         return (), every
     if family in BOTH_MIXERS:
         return every, every
-    found = None
+    counted = None
     kinds = named_kinds(config, num_layers)
-    if not kinds and (found := _counted(config, num_layers)) is None:
+    if not kinds and (counted := _counted(config, num_layers)) is None:
         kinds = config.usual_kinds(num_layers)
     if kinds:
         pairs = list(enumerate(kinds))
@@ -83,7 +83,7 @@ def mixers(config: ConfigFields, num_layers: int) -> tuple[tuple[int, ...], tupl
         # Zamba's layers with attention have a state too.
         both = family == "zamba2"
         return attention, tuple(at for at, kind in pairs if both or has_state(kind))
-    attention = every if found is None else found
+    attention = every if counted is None else counted
     if config.get("block_configs"):
         # What was pruned has nothing in its place.
         return attention, ()
@@ -128,9 +128,9 @@ def pruned_group(config: ConfigFields) -> int:
     blocks = config.get("block_configs")
     for block in blocks if isinstance(blocks, list) else ():
         attention = block.get("attention") if isinstance(block, dict) else None
-        found = attention.get("n_heads_in_group") if isinstance(attention, dict) else None
-        if isinstance(found, int) and not isinstance(found, bool) and found > 0:
-            return found
+        heads = attention.get("n_heads_in_group") if isinstance(attention, dict) else None
+        if isinstance(heads, int) and not isinstance(heads, bool) and heads > 0:
+            return heads
     return 1
 
 

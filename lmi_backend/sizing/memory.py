@@ -17,9 +17,9 @@ from lmi_backend.sizing.step import (
     NEWEST,
     Release,
     cuda_graphs,
+    deducted_buffers,
     deducts_graphs,
     graph_bytes,
-    kept_buffers,
     non_torch,
     peak_activation,
 )
@@ -132,22 +132,22 @@ def uncertainty(
         is_plain = not shape.quantization and not shape.vision_parameters
         share = _PLAIN_SHARE if is_plain else _QUANTISED_SHARE
         share = _UNKNOWN_SHARE if facts.unknown_class else share
-    found = int(weights * share)
+    unsure = int(weights * share)
     is_logged = step.release < _LAST_LOGGED and step.capability in _LOGGED_DEVICES
     is_usual = (
         not facts.cache.states.layers and not shape.vision_parameters and not step.is_instinct
     )
     if is_logged and is_usual:
-        return found + _LOGGED, found + _LOGGED
+        return unsure + _LOGGED, unsure + _LOGGED
     activations, graphs = taken
-    found += _UNLOGGED + int(_ACTIVATION_SHARE * activations) + graphs // 2
+    unsure += _UNLOGGED + int(_ACTIVATION_SHARE * activations) + graphs // 2
     encoder = _ENCODER_TOKENS * _ENCODER_WIDTHS * _TOWER * 2 if shape.vision_parameters else 0
-    kept = 0 if deducts_graphs(facts, step) else graphs - graphs // 2
+    undeducted = 0 if deducts_graphs(facts, step) else graphs - graphs // 2
     lacking = 0 if graphs else _maybe_deducted(facts, step)
     if step.is_instinct:
         # One model's logs say what the libraries and the graphs take there.
-        found += INSTINCT_GRAPHS
-    return found + encoder + lacking + _estimated(facts, step, taken), found + kept
+        unsure += INSTINCT_GRAPHS
+    return unsure + encoder + lacking + _estimated(facts, step, taken), unsure + undeducted
 
 
 def _maybe_deducted(facts: ModelFacts, step: Step) -> int:
@@ -162,10 +162,10 @@ def _estimated(facts: ModelFacts, step: Step, taken: tuple[int, int]) -> int:
     activations, graphs = taken
     if not graphs:
         return 0
-    found = graphs if facts.drafted_tokens else 0
+    more = graphs if facts.drafted_tokens else 0
     if facts.cache.states.delta is not None and step.release >= _TRANSIENTS:
-        found += activations
-    return found + (_LARGE_GRAPHS if step.capability in _LARGE_BLACKWELL else 0)
+        more += activations
+    return more + (_LARGE_GRAPHS if step.capability in _LARGE_BLACKWELL else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,7 +368,7 @@ def _estimate_stage(
         ),
         overhead=non_torch(facts, step, tensor=tensor, pipeline=pipeline),
         cuda_graphs=cuda_graphs(facts, step, layers=stages[index]),
-        buffers=kept_buffers(facts, step) if is_last else 0,
+        buffers=deducted_buffers(facts, step) if is_last else 0,
         kv_cache=0,
         block_size=layout.block_size,
         block_bytes=layout.block_bytes,

@@ -60,17 +60,17 @@ class Names:
     @classmethod
     def of(cls, patterns: Iterable[object]) -> Names:
         """Read the patterns; what is no text or no pattern matches nothing."""
-        found = cls()
+        names = cls()
         for pattern in (each for each in patterns if isinstance(each, str)):
             if pattern.startswith("re:"):
-                found.others += _wildcards(pattern.removeprefix("re:"))
+                names.others += _wildcards(pattern.removeprefix("re:"))
             elif "*" not in pattern:
-                found.parts.add(pattern)
+                names.parts.add(pattern)
             elif pattern.index("*") == len(pattern) - 1 > 0:
-                found.beginnings += (pattern[:-1],)
+                names.beginnings += (pattern[:-1],)
             else:
-                found.others.append(pattern)
-        return found
+                names.others.append(pattern)
+        return names
 
     def has(self, name: str) -> bool:
         """Tell whether a pattern is meant for the module."""
@@ -92,11 +92,11 @@ def _wildcards(expression: str) -> list[str]:
     """
     ends = expression.endswith("$")
     plain = expression.strip("^$").replace("\\d+", "*").replace(".*", "*").replace("\\.", ".")
-    before, opened, rest = plain.partition("(")
+    start, opened, rest = plain.partition("(")
     words, closed, after = rest.partition(")")
     choices = words.removeprefix("?:").split("|") if opened and closed else [""]
     tail = "" if ends else "*"
-    return [f"{before}{word}{after}{tail}" for word in choices[:_CHOICES]]
+    return [f"{start}{word}{after}{tail}" for word in choices[:_CHOICES]]
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class ModuleBits:
 
     def average(self, modules: Sequence[str], layers: Iterable[int]) -> float:
         """Return the mean bits of a module over layers, by those of the names that it has."""
-        found = [self._bits(modules, layer) for layer in layers]
-        return sum(found) / len(found) if found else self.plain
+        bits = [self._bits(modules, layer) for layer in layers]
+        return sum(bits) / len(bits) if bits else self.plain
 
     @property
     def head(self) -> float:
@@ -208,8 +208,8 @@ def grouped_bits(scheme: Mapping[str, object], default_bits: int) -> float:
 
 def _first(scheme: Mapping[str, object], names: tuple[str, ...]) -> float:
     """Return the first of the fields that is a number of bits; 0 if none is."""
-    found = (value for name in names if is_positive(value := scheme.get(name)))
-    return next((value for value in found if value <= _WIDEST), 0)
+    values = (value for name in names if is_positive(value := scheme.get(name)))
+    return next((value for value in values if value <= _WIDEST), 0)
 
 
 def _listed(value: object) -> list[object]:
@@ -224,14 +224,14 @@ def is_positive(value: object) -> TypeGuard[float]:
 def quantization_config(config: ConfigFields) -> Mapping[str, object]:
     """Return how the weights are quantised, by config.json or by ModelOpt's file next to it."""
     for name in ("quantization_config", "compression_config"):
-        if isinstance(found := config.shared(name), dict):
-            return found
+        if isinstance(scheme := config.shared(name), dict):
+            return scheme
     try:
         whole = json.loads(read_bounded(config.file.with_name("hf_quant_config.json")))
-        found = whole["quantization"]
+        scheme = whole["quantization"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
-    return {"quant_method": "modelopt", **found} if isinstance(found, dict) else {}
+    return {"quant_method": "modelopt", **scheme} if isinstance(scheme, dict) else {}
 
 
 def weights_dtype(config: ConfigFields) -> str:
@@ -249,11 +249,11 @@ def weights_dtype(config: ConfigFields) -> str:
 
 def quantization_method(config: ConfigFields) -> str:
     """Return how the weights are quantised; empty if they are not."""
-    found = quantization_config(config)
-    method = found.get("quant_method")
-    if method is None and (found.get("load_in_4bit") or found.get("load_in_8bit")):
+    scheme = quantization_config(config)
+    method = scheme.get("quant_method")
+    if method is None and (scheme.get("load_in_4bit") or scheme.get("load_in_8bit")):
         return "bitsandbytes"
-    if method is None and found.get("config_groups"):
+    if method is None and scheme.get("config_groups"):
         return "compressed-tensors"
     return str(method or "").lower()
 

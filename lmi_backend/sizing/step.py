@@ -142,9 +142,9 @@ def peak_activation(
     """
     hidden = facts.shape.hidden_size * step.tokens * _ACTIVATION_BYTES
     # Before a layer's block, after it, and in it; stages have two to send and one to receive.
-    kept = (6 if is_staged else 3) * hidden
+    hidden_states = (6 if is_staged else 3) * hidden
     drafting = _drafting(facts, step, tensor) if samples else 0.0
-    layers = max(kept + _widest(facts, step.tokens, tensor), drafting)
+    layers = max(hidden_states + _widest(facts, step.tokens, tensor), drafting)
     sampling = hidden + _sampling(facts, step) if samples else 0
     if facts.shape.vision_parameters:
         # The images' embeddings, of a whole step's tokens, are there throughout.
@@ -153,7 +153,7 @@ def peak_activation(
     return int(max(layers, sampling) + _expert_workspace(facts, step.tokens, tensor) + fixed)
 
 
-def kept_buffers(facts: ModelFacts, step: Step) -> int:
+def deducted_buffers(facts: ModelFacts, step: Step) -> int:
     """Return the bytes of what is made before the trial run, where vLLM deducts it."""
     if step.release < BUFFERS_DEDUCTED or not has_second_runner(step, facts):
         return 0
@@ -254,7 +254,7 @@ _LARGER_RUNTIME: Final[Release] = (0, 18)
 _LARGER_FLASHINFER: Final[Release] = (0, 22)
 
 # Measured, each isolated by published logs (tests/data/planner).
-_RUNTIME_BEFORE, _RUNTIME = int(0.13 * GIB), int(0.25 * GIB)
+_OLDER_RUNTIME, _RUNTIME = int(0.13 * GIB), int(0.25 * GIB)
 """CUDA modules and handles that PyTorch does not count."""
 _FLASHINFER_KERNELS = int(0.65 * GIB)
 """What loading FlashInfer's kernels takes when the trial run samples with them."""
@@ -266,7 +266,7 @@ _NCCL = int(0.42 * GIB)
 _ALL_REDUCE_WORKSPACE = int(1.83 * GIB)
 """FlashInfer's fused all-reduce: more than its buffers, as it brings NVLink's multicast up."""
 _PIPELINE_RUNTIME = int(0.07 * GIB)
-_INSTINCT_RUNTIME_BEFORE, _INSTINCT_RUNTIME = int(1.2 * GIB), int(1.4 * GIB)
+_OLDER_INSTINCT_RUNTIME, _INSTINCT_RUNTIME = int(1.2 * GIB), int(1.4 * GIB)
 """The same of ROCm on a MI300X: by a log of 0.11 and one of 0.29."""
 INSTINCT_GRAPHS: Final = 3 * GIB
 """What graphs take more on a MI300X: by two logs of one model."""
@@ -280,22 +280,22 @@ def non_torch(facts: ModelFacts, step: Step, *, tensor: int, pipeline: int) -> i
     """
     is_newer = step.release >= _LARGER_RUNTIME
     if step.is_instinct:
-        return _INSTINCT_RUNTIME if is_newer else _INSTINCT_RUNTIME_BEFORE
+        return _INSTINCT_RUNTIME if is_newer else _OLDER_INSTINCT_RUNTIME
     if pipeline > 1 and tensor == 1:
         return _PIPELINE_RUNTIME
-    found = _RUNTIME if is_newer else _RUNTIME_BEFORE
+    size = _RUNTIME if is_newer else _OLDER_RUNTIME
     if (
         step.release >= _LARGER_FLASHINFER
         and step.samples_with_flashinfer
         and not has_second_runner(step, facts)
     ):
-        found += FLASHINFER_BESIDE_STATES if facts.cache.states.layers else _FLASHINFER_KERNELS
+        size += FLASHINFER_BESIDE_STATES if facts.cache.states.layers else _FLASHINFER_KERNELS
     if tensor == 1:
-        return found
+        return size
     if step.capability // 10 != HOPPER // 10:
         # Buffers of NVLink's multicast: logs of L40S, RTX PRO 6000 and GB200 have none.
-        return found
-    return found + (_ALL_REDUCE_WORKSPACE if _fuses_all_reduce(step, pipeline) else _NCCL)
+        return size
+    return size + (_ALL_REDUCE_WORKSPACE if _fuses_all_reduce(step, pipeline) else _NCCL)
 
 
 def cuda_graphs(facts: ModelFacts, step: Step, *, layers: int) -> int:

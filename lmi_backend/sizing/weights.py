@@ -232,9 +232,9 @@ def _mixer_parts(
     lent = 2 * shape.hidden_size * shape.head_dim * shape.num_kv_heads
     borrowing = count_borrowing(config, narrow)
     whole = (len(narrow) + crossed) * each - borrowing * lent
-    kept = len(narrow) * share * whole_parameters(config, shape, cache)
-    keys = 0.0 if kept else (len(narrow) - borrowing) * share * lent
-    yield Part(modules=names, layers=narrow, parameters=whole, whole=kept, keys=keys)
+    undivided = len(narrow) * share * whole_parameters(config, shape, cache)
+    keys = 0.0 if undivided else (len(narrow) - borrowing) * share * lent
+    yield Part(modules=names, layers=narrow, parameters=whole, whole=undivided, keys=keys)
     if cache.wide:
         # Where values are the keys (`attention_k_eq_v`), vLLM keeps both all the same.
         heads = 2 * shape.num_heads + 2 * cache.wide.kv_heads

@@ -48,8 +48,8 @@ def mlp_width(config: ConfigFields, hidden: int) -> int:
     if fallback is None and config.get("moe_intermediate_size") is not None:
         # Where all layers have experts some families write no other width.
         fallback = config.number("moe_intermediate_size")
-    found = config.number(*names, "d_ff", "ffn_config.ffn_hidden_size", default=fallback)
-    return _adjusted(config, found) if config.get("block_auto_adjust_ff_dim") is True else found
+    width = config.number(*names, "d_ff", "ffn_config.ffn_hidden_size", default=fallback)
+    return _adjusted(config, width) if config.get("block_auto_adjust_ff_dim") is True else width
 
 
 def _adjusted(config: ConfigFields, width: int) -> int:
@@ -62,21 +62,21 @@ def _adjusted(config: ConfigFields, width: int) -> int:
 
 def _pruned(block: object, hidden: int) -> int:
     """Return the width of a layer of a pruned Nemotron; 0 if its MLP is gone or not written."""
-    found = block.get("ffn") if isinstance(block, dict) else None
-    if not isinstance(found, dict) or found.get("no_op") or found.get("replace_with_linear"):
+    mlp = block.get("ffn") if isinstance(block, dict) else None
+    if not isinstance(mlp, dict) or mlp.get("no_op") or mlp.get("replace_with_linear"):
         return 0
-    if isinstance(ratio := found.get("ffn_mult"), int | float) and 0 < ratio < _WIDEST:
+    if isinstance(ratio := mlp.get("ffn_mult"), int | float) and 0 < ratio < _WIDEST:
         return -(-int(2 * ratio * hidden / 3) // _STEP) * _STEP
-    width = found.get("intermediate_size")
+    width = mlp.get("intermediate_size")
     return width if isinstance(width, int) and 0 < width < hidden * _WIDEST else 0
 
 
 def count_experts(config: ConfigFields) -> int:
     """Return the routed experts of a layer; 0 if the model is dense."""
     names = ("num_local_experts", "num_experts", "n_routed_experts", "ffn_config.moe_num_experts")
-    found = config.number(*names, "moe_num_experts", default=0, least=0)
+    experts = config.number(*names, "moe_num_experts", default=0, least=0)
     # One "expert" is how a family writes that a model is dense.
-    return found if found > 1 else 0
+    return experts if experts > 1 else 0
 
 
 def expert_width(config: ConfigFields) -> int:
@@ -123,9 +123,9 @@ def count_encoder_parameters(config: ConfigFields, hidden: int) -> tuple[int, in
 
 
 def _tower(config: ConfigFields, place: Mapping[str, object], name: str, hidden: int) -> int:
-    if not (found := nested_fields(place, name)):
+    if not (fields := nested_fields(place, name)):
         return 0
-    tower = ConfigFields(config.file, found, found, f"{name}.")
+    tower = ConfigFields(config.file, fields, fields, f"{name}.")
     names = ("num_hidden_layers", "depth", "encoder_layers", "conf_num_hidden_layers", "num_layers")
     layers = tower.number(*names, default=0, least=0)
     layers += tower.number("num_global_layers", default=0, least=0)
@@ -141,8 +141,8 @@ def _tower(config: ConfigFields, place: Mapping[str, object], name: str, hidden:
     is_gated = tower.text("hidden_act") == "silu" or kind in _GATED_TOWERS
     matrices = 3 if is_gated else 2
     # A conformer's layer has two MLPs, and a convolution between them.
-    is_conformer = kind in _CONFORMERS or "conv_kernel_size" in found
-    is_conformer |= "conf_conv_kernel_size" in found
+    is_conformer = kind in _CONFORMERS or "conv_kernel_size" in fields
+    is_conformer |= "conf_conv_kernel_size" in fields
     mlps = (1 + is_conformer) * matrices * width * inner
     heads = tower.number("num_attention_heads", "num_heads", default=1)
     shared = tower.number("num_key_value_heads", default=heads) / heads
@@ -184,13 +184,13 @@ def rotated_numbers(config: ConfigFields, head_dim: int, wide: WideAttention | N
     kinds = {name: each for name, each in parameters.items() if isinstance(each, dict)}
     if kinds:
         heads = {_WHOLE_LAYERS: wide.head_dim} if wide else {}
-        found = {
+        rotated = {
             (heads.get(name, head_dim), str(sorted(each.items(), key=str))): _rotated(
                 config, each, heads.get(name, head_dim)
             )
             for name, each in kinds.items()
         }
-        return sum(found.values())
+        return sum(rotated.values())
     own = _rotated(config, parameters, head_dim)
     # Layers with a window have their own, which are not stretched.
     return own + _rotated(config, {}, head_dim) if config.get("rope_local_base_freq") else own

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lmi_backend.repository.tensors import Tensor
     from lmi_backend.repository.variants import Variant
 
-_SHOWN: Final = 200
+_LONGEST_VALUE: Final = 200
 _OPTION: Final = "option."
 
 
@@ -116,11 +116,11 @@ def _is_warm(samples: list[dict[str, Any]], _: Variant) -> bool:
     )
 
 
-def _problem_of(tensor: dict[str, Any], known: Mapping[str, Tensor], field: str) -> str:
+def _problem_of(tensor: dict[str, Any], tensors: Mapping[str, Tensor], field: str) -> str:
     """Return what is wrong with a tensor that somebody wrote; empty if it is ours."""
-    ours = known.get(tensor.get("name", ""))
+    ours = tensors.get(tensor.get("name", ""))
     if ours is None:
-        return f"is not read here; accepted: {', '.join(known)}"
+        return f"is not read here; accepted: {', '.join(tensors)}"
     wanted: dict[str, Any] = {"name": ours.name, "data_type": ours.data_type, "dims": ours.shape}
     given = {name: value for name, value in tensor.items() if value not in _UNSET}
     if field == "input":
@@ -144,7 +144,7 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         value = {name: each for name, each in value.items() if each} or value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return cut(printable(text), _SHOWN)
+    return cut(printable(text), _LONGEST_VALUE)
 
 
 def _never(*_: object) -> bool:

@@ -48,8 +48,8 @@ def redacted(text: str) -> str:
 def detach() -> None:
     """Log to standard error from now on: Triton no longer reads the stub's messages."""
     handler = logging.StreamHandler(sys.stderr)
-    for before in _ROOT.handlers:
-        handler.setFormatter(before.formatter)
+    for existing in _ROOT.handlers:
+        handler.setFormatter(existing.formatter)
     _ROOT.handlers = [handler]
 
 
@@ -82,7 +82,7 @@ class _Formatter(logging.Formatter):
         return self.redact(super().format(record))
 
 
-def _shown(text: str) -> str:
+def _cut(text: str) -> str:
     """Return a message as it may be logged, also if it quotes a client's text."""
     return "\n".join(printable(line, _LONGEST) for line in cut(text, _LONGEST).split("\n"))
 
@@ -91,7 +91,7 @@ class _TritonHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             # The stub's locale is C; Triton takes bytes that are UTF-8, which str is turned into.
-            text = _shown(self.format(record))
+            text = _cut(self.format(record))
             RECENT.add(record.created, record.levelname, text)
             if record.levelno >= logging.ERROR:
                 pb_utils.Logger.log_error(text)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lmi_backend import outline as module
 from lmi_backend.clients.request import wanted
-from lmi_backend.engines.bodies import BodyBounds, asked_in, check_body
+from lmi_backend.engines.bodies import BodyBounds, check_body, head_of
 from lmi_backend.errors import HttpError, WorkerError
 from lmi_backend.frontend.http.bodies import read_object
 from lmi_backend.generation import HttpRequest
@@ -67,7 +67,7 @@ BROKEN = b'{"prompt": ["\xe9"], "model": "\xe9", "messages": "\xe9"}'
 @pytest.mark.parametrize("body", [BROKEN, BROKEN + b" " * (1 << 18)], ids=["small", "large"])
 async def test_what_is_no_text_is_left_to_the_server_that_refuses_it(body: bytes) -> None:
     read: list[Callable[[], object]] = [
-        lambda: asked_in(Outline(body, "", [])),
+        lambda: head_of(Outline(body, "", [])),
         lambda: wanted(HttpRequest(CHATS, body)),
     ]
     for each in read:

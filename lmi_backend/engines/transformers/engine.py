@@ -17,7 +17,7 @@ import transformers
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.protocol import DeltaSink, Rank, TemplateEngine
-from lmi_backend.engines.steps import AnswerDeltas, StepOutput, known_groups
+from lmi_backend.engines.steps import AnswerDeltas, StepOutput, given_groups
 from lmi_backend.engines.tokens import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.transformers.batched import ContinuousBatch
 from lmi_backend.engines.transformers.loading import (
@@ -163,11 +163,11 @@ class GenerateEngine(TemplateEngine):
         ends += sampling.stop_token_ids
         max_new_tokens = min(sampling.max_tokens, self._loaded.max_model_len - len(ids))
         if self._batch is not None and can_be_batched(request, is_drawn=is_drawn):
-            known = known_groups(request)
-            for group in known:
+            given = given_groups(request)
+            for group in given:
                 put(StepOutput(group))
-            max_new_tokens -= sum(map(len, known))
-            ids = [*ids, *chain.from_iterable(known)]
+            max_new_tokens -= sum(map(len, given))
+            ids = [*ids, *chain.from_iterable(given)]
             if max_new_tokens <= 0:
                 put(StepOutput(is_over=True))
                 return _nothing

@@ -73,28 +73,28 @@ class PeftAdapters(NoAdapters):
         self._model = model
         self._numbers = itertools.count()
         self._lock = threading.Lock()
-        self._known: dict[str, str] = {}
+        self._folders: dict[str, str] = {}
         """Those that are loaded, by the names that PEFT has of them."""
         self._later: dict[str, str] = {}
         """Folders of those that are loaded with their first use."""
         self._used = ""
 
     def check(self, name: str) -> None:
-        if name and name not in {**self._known, **self._later}:
-            known = (
-                ", ".join({**self._known, **self._later})
+        if name and name not in {**self._folders, **self._later}:
+            names = (
+                ", ".join({**self._folders, **self._later})
                 or "none: option.enable_lora is off or adapters/ empty"
             )
-            raise RequestError("is unknown", field="adapter", value=name, accepted=known)
+            raise RequestError("is unknown", field="adapter", value=name, accepted=names)
 
     def load(self, name: str, folder: str, *, is_now: bool = True) -> None:
         own = self._loaded(name, folder) if is_now else ""
         with self._lock:
-            before = self._known.pop(name, None)
+            replaced = self._folders.pop(name, None)
             self._later.pop(name, None)
-            (self._known if own else self._later)[name] = own or folder
-        if before is not None:
-            self._model.delete_adapter(before)
+            (self._folders if own else self._later)[name] = own or folder
+        if replaced is not None:
+            self._model.delete_adapter(replaced)
 
     def _loaded(self, name: str, folder: str) -> str:
         # PEFT makes its name part of module names, which have no dots.
@@ -112,7 +112,7 @@ class PeftAdapters(NoAdapters):
 
     def unload(self, name: str) -> None:
         self._later.pop(name, None)
-        if (own := self._known.pop(name, None)) is not None:
+        if (own := self._folders.pop(name, None)) is not None:
             self._model.delete_adapter(own)
 
     def use(self, name: str) -> None:
@@ -122,7 +122,7 @@ class PeftAdapters(NoAdapters):
             self.check(name)
             if name in self._later:
                 self.load(name, self._later[name])
-            self._model.set_adapter(self._known[name])
+            self._model.set_adapter(self._folders[name])
             self._model.enable_adapters()
         else:
             self._model.disable_adapters()

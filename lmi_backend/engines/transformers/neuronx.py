@@ -21,7 +21,7 @@ from lmi_backend.generation import GenerateRequest
 
 _COMPILED = "neuron_config.json"
 """What a folder of compiled graphs has."""
-_KNOWN: Final = {
+_ARGUMENTS: Final = {
     "batch_size",
     "compile_cache_url",
     "compiler",
@@ -111,7 +111,7 @@ class NeuronxEngine(GenerateEngine):
             sequence_length=arguments.get("sequence_length"),
             tensor_parallel_size=arguments.get("tensor_parallel_size"),
         )
-        for name in arguments.keys() - _KNOWN:
+        for name in arguments.keys() - _ARGUMENTS:
             value = arguments[name]
             if not hasattr(config, name):
                 message = f"optimum-neuron has nothing like {name}={value!r}; leave the option out"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
-from lmi_backend.engines.steps import StepOutput, known_groups
+from lmi_backend.engines.steps import StepOutput, given_groups
 from lmi_backend.engines.transformers.loading import Batch, Loaded, paused
 from lmi_backend.errors import EngineError, LmiError
 from lmi_backend.generation import GenerateRequest, Token
@@ -107,7 +107,7 @@ class Solo:
                 attention_mask=torch.ones_like(inputs),
                 generation_config=config,
                 logits_processor=LogitsProcessorList(
-                    [_Penalties(request, prefix), tokens, _Known(request, prefix)]
+                    [_Penalties(request, prefix), tokens, _GivenTokens(request, prefix)]
                 ),
                 stopping_criteria=[on_token],
             )
@@ -214,14 +214,14 @@ class _Penalties(LogitsProcessor):  # type: ignore[misc, unused-ignore]
         return scores - self._frequency * counts - self._presence * (counts > 0)
 
 
-class _Known(LogitsProcessor):  # type: ignore[misc, unused-ignore]
+class _GivenTokens(LogitsProcessor):  # type: ignore[misc, unused-ignore]
     """Has a request that resumes choose the tokens again that its client has.
 
     So its generator, and all that counts its tokens, come to where they were.
     """
 
     def __init__(self, request: GenerateRequest, prefix: int) -> None:
-        self._ids = list(chain.from_iterable(known_groups(request)))
+        self._ids = list(chain.from_iterable(given_groups(request)))
         self._prefix = prefix
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:

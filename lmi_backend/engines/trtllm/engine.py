@@ -17,7 +17,7 @@ from typing import Any, Final
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.protocol import DeltaSink, Rank, TemplateEngine
-from lmi_backend.engines.steps import known_groups
+from lmi_backend.engines.steps import given_groups
 from lmi_backend.engines.tokens import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.engines.trtllm.outputs import ResultReader, can_go_on, sampling_params
@@ -151,12 +151,12 @@ class TrtllmEngine(TemplateEngine):
         )
         sends_ids = self._config.sends_ids and request.stream and can_go_on(request)
         reader = ResultReader(self._llm.tokenizer, request, len(ids), sends_ids=sends_ids)
-        known = known_groups(request)
+        given = given_groups(request)
         adapter = await self._adapter(request.adapter)
-        result = self._submit(ids, list(chain.from_iterable(known)), request, adapter)
+        result = self._submit(ids, list(chain.from_iterable(given)), request, adapter)
         self._begin()
         try:
-            for delta in reader.known(known) if known else ():
+            for delta in reader.given(given) if given else ():
                 sink.take(delta)
             async for output in self._outputs(result):
                 for delta in reader.deltas(output):
@@ -184,15 +184,15 @@ class TrtllmEngine(TemplateEngine):
             self._counting = asyncio.create_task(following)
 
     def _submit(
-        self, ids: list[int], known: list[int], request: GenerateRequest, adapter: Any
+        self, ids: list[int], given: list[int], request: GenerateRequest, adapter: Any
     ) -> Any:
         """Start a request, of whose answer its client has some tokens."""
         bounds = self._config.structure_bounds
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         try:
             return self._llm.generate_async(
-                ids + known,
-                sampling_params=sampling_params(request, len(known)),
+                ids + given,
+                sampling_params=sampling_params(request, len(given)),
                 lora_request=adapter,
                 streaming=request.stream,
                 **self._trace(request.trace_headers),
@@ -231,8 +231,8 @@ class TrtllmEngine(TemplateEngine):
         if not name:
             return None
         if name not in self._adapters:
-            known = ", ".join(self._adapters) or "none: option.enable_lora is off"
-            raise RequestError("is unknown", field="adapter", value=name, accepted=known)
+            names = ", ".join(self._adapters) or "none: option.enable_lora is off"
+            raise RequestError("is unknown", field="adapter", value=name, accepted=names)
         return await asyncio.to_thread(self._adapters[name].request)
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:

@@ -39,11 +39,11 @@ def can_go_on(request: GenerateRequest) -> bool:
     return is_plain and not any(getattr(request.sampling, name) for name in _ONCE)
 
 
-def sampling_params(request: GenerateRequest, num_known: int = 0) -> Any:
+def sampling_params(request: GenerateRequest, num_given: int = 0) -> Any:
     """Return the SamplingParams of one request; the library writes into it.
 
     Args:
-        num_known: tokens of the answer that are given as a part of the prompt.
+        num_given: tokens of the answer that are given as a part of the prompt.
 
     Raises:
         RequestError: the library refuses a value.
@@ -58,8 +58,8 @@ def sampling_params(request: GenerateRequest, num_known: int = 0) -> Any:
             n=request.n,
             # Its own default is always the same seed.
             seed=sampling.seed if sampling.seed is not None else secrets.randbits(63),
-            max_tokens=sampling.max_tokens - num_known,
-            min_tokens=max(0, sampling.min_tokens - num_known) or None,
+            max_tokens=sampling.max_tokens - num_given,
+            min_tokens=max(0, sampling.min_tokens - num_given) or None,
             stop=list(sampling.stop) or None,
             stop_token_ids=list(sampling.stop_token_ids) or None,
             include_stop_str_in_output=sampling.include_stop,
@@ -113,7 +113,7 @@ class ResultReader:
         self._ended = [False] * request.n
         self._has_prompt = request.prompt_logprobs is None
 
-    def known(self, groups: Sequence[Sequence[int]]) -> Iterator[Delta]:
+    def given(self, groups: Sequence[Sequence[int]]) -> Iterator[Delta]:
         """Yield deltas of what the client has, as they came; the answer resumes after them."""
         sampling = self._request.sampling
         words = self._words = Detokenizer(

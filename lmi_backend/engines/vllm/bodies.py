@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lmi_backend.clients.anthropic import EVENT, in_known_words
+from lmi_backend.clients.anthropic import EVENT, with_own_type
 from lmi_backend.clients.spec import RETRYABLE, message_of
 from lmi_backend.engines.vllm import compat, images, names, requests
 from lmi_backend.engines.vllm.requests import length, refusal, unfit, unwrapped
@@ -214,7 +214,7 @@ class BodyAnswer:
             self.refusal, self.is_written = HttpError(chunk.status, message_of(answered)), True
             return
         if chunk.data.startswith(EVENT):
-            chunk.data = in_known_words(chunk.data)
+            chunk.data = with_own_type(chunk.data)
         chunk.num_tokens, self._given = self.generated_tokens - self._given, self.generated_tokens
         chunk.num_prompt_tokens, chunk.num_cached_tokens = self.prompt_tokens, self.cached_tokens
         chunk.ids, self.ids = self.ids, b""

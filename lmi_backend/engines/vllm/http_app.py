@@ -14,7 +14,7 @@ import msgspec
 
 from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.clients.registry import RESUMED, is_at_once
-from lmi_backend.engines.bodies import BodyBounds, asked_in, check_body
+from lmi_backend.engines.bodies import BodyBounds, check_body, head_of
 from lmi_backend.engines.vllm import compat, fast_paths, images, names, streams, vllm_server
 from lmi_backend.engines.vllm.bodies import (
     BodyAnswer,
@@ -290,7 +290,7 @@ class HttpApp:
                 return answer
         try:
             body, outlined = await check_body(request.body, self._bounds, request.path)
-            asked = asked_in(outlined)
+            asked = head_of(outlined)
             name = str(asked.model) if self._adapters.has(asked.model) else ""
             adapter = await self._adapters.hold(self._engine, name)
         except RequestError as error:

@@ -50,9 +50,9 @@ def refuse_engines(options: LmiOptions, model: str, _release: Planned) -> list[s
     Raises:
         ConfigurationError: one of them is wanted.
     """
-    asked = options.passthrough.get("backend")
-    if asked is not None and asked.value.strip().lower() == "tensorrt":
-        raise asked.error(f"is refused: {_ENDED}; leave it out and serve {_CHECKPOINT}")
+    backend = options.passthrough.get("backend")
+    if backend is not None and backend.value.strip().lower() == "tensorrt":
+        raise backend.error(f"is refused: {_ENDED}; leave it out and serve {_CHECKPOINT}")
     try:
         files = os.listdir(model) if model else []
     except (OSError, ValueError):
@@ -61,7 +61,7 @@ def refuse_engines(options: LmiOptions, model: str, _release: Planned) -> list[s
     engine = min((name for name in files if fnmatch(name, _ENGINE_FILES)), default="")
     has_weights = any(fnmatch(name, weights) for name in files for weights in _WEIGHTS)
     # Another backend reads the weights next to it.
-    if engine and not (asked and has_weights):
+    if engine and not (backend and has_weights):
         beside = "; option.backend=pytorch serves the weights next to it" if has_weights else ""
         raise PlanError(
             f"{model}: {engine} is a built engine, and {_ENDED}; serve {_CHECKPOINT}{beside}"
@@ -73,8 +73,8 @@ def _finish(
     options: LmiOptions, arguments: dict[str, Any], reasons: list[str], _ignore: Ignore
 ) -> None:
     """Let the library count its steps, without which it says nothing of its KV cache."""
-    asked = options.passthrough.get("backend")
-    is_torch = asked is None or asked.value == "pytorch"
+    backend = options.passthrough.get("backend")
+    is_torch = backend is None or backend.value == "pytorch"
     if is_torch and STEP_COUNTS not in options.passthrough:
         arguments[STEP_COUNTS] = True
         reasons.append(

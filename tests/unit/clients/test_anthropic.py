@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lmi_backend.clients.anthropic import EVENT, anthropic_failure, in_known_words
+from lmi_backend.clients.anthropic import EVENT, anthropic_failure, with_own_type
 from lmi_backend.errors import HttpError
 from lmi_backend.generation import reports_error
 
@@ -22,7 +22,7 @@ def _event(kind: str, message: str) -> bytes:
     ],
 )
 def test_vllms_type_becomes_anthropics(message: str, shown: str) -> None:
-    event = in_known_words(_event("internal_error", message))
+    event = with_own_type(_event("internal_error", message))
     assert event == _event("api_error", shown)
     assert reports_error(event)
 
@@ -37,7 +37,7 @@ def test_vllms_type_becomes_anthropics(message: str, shown: str) -> None:
     ],
 )
 def test_other_errors_stay(event: bytes) -> None:
-    assert in_known_words(event) == event
+    assert with_own_type(event) == event
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from lmi_backend.migrate.fates import FAMILIES, FATES, gpus_of, what_it_has
 from lmi_backend.migrate.sources import PresentServer, read_sources
-from lmi_backend.plan.hardware import KNOWN_GPUS
+from lmi_backend.plan.hardware import GPU_KINDS
 
 
 def read(tmp_path: Path, *described: Any) -> PresentServer:
@@ -44,7 +44,7 @@ def test_the_gpus_of_an_instance(instance: str, expected: Any) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_plan_knows_each_kind_of_gpu(family: str) -> None:
     kind, sizes = FAMILIES[family]
-    assert kind in KNOWN_GPUS
+    assert kind in GPU_KINDS
     assert sizes
 
 

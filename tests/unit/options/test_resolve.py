@@ -186,7 +186,7 @@ def test_relative_paths_may_start_elsewhere(tmp_path: Path) -> None:
 
 def test_secrets_in_pairs_are_not_shown_either() -> None:
     (found,) = resolve("option.env=HF_TOKEN=hf_secret,TOKENIZERS_PARALLELISM=false").classifications
-    assert found.setting.shown == "HF_TOKEN=***,TOKENIZERS_PARALLELISM=***"
+    assert found.setting.redacted == "HF_TOKEN=***,TOKENIZERS_PARALLELISM=***"
 
 
 def test_a_type_that_the_engine_does_not_take_is_refused() -> None:

@@ -10,14 +10,14 @@ from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.plan import hardware
 from lmi_backend.plan.hardware import (
-    KNOWN_GPUS,
+    GPU_KINDS,
     Gpu,
     HostMemory,
     detect_hardware,
     find_gpus,
+    gpu_kind,
     gpu_of_memory,
     host_memory,
-    known_gpu,
     memory_kills,
     visible_gpus,
 )
@@ -37,23 +37,23 @@ from lmi_backend.printable import GIB, MIB
     ],
 )
 def test_makers_and_spelling_do_not_matter(name: str, key: str) -> None:
-    assert known_gpu(name) is KNOWN_GPUS[key]
+    assert gpu_kind(name) is GPU_KINDS[key]
 
 
 def test_others_are_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match=r"--gpu K80; accepted: V100-16GB, V100-32GB, "):
-        known_gpu("K80")
+        gpu_kind("K80")
 
 
 def test_memory_as_a_log_has_it_tells_the_kind() -> None:
-    assert gpu_of_memory(int(94.97 * GIB)) is KNOWN_GPUS["RTX-PRO-6000"]
-    assert gpu_of_memory(int(191.69 * GIB)) is KNOWN_GPUS["MI300X"]
+    assert gpu_of_memory(int(94.97 * GIB)) is GPU_KINDS["RTX-PRO-6000"]
+    assert gpu_of_memory(int(191.69 * GIB)) is GPU_KINDS["MI300X"]
     assert gpu_of_memory(80 * GIB) is None
     assert gpu_of_memory(0) is None
 
 
 def test_only_instincts_have_no_compute_capability() -> None:
-    assert {name for name, each in KNOWN_GPUS.items() if each.is_instinct} == {
+    assert {name for name, each in GPU_KINDS.items() if each.is_instinct} == {
         "MI250", "MI300X", "MI325X", "MI355X",
     }  # fmt: skip
 

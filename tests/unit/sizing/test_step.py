@@ -12,9 +12,9 @@ from lmi_backend.sizing.step import (
     Release,
     Step,
     cuda_graphs,
+    deducted_buffers,
     deducts_graphs,
     has_second_runner,
-    kept_buffers,
     non_torch,
     peak_activation,
 )
@@ -165,8 +165,8 @@ def test_experts_and_hybrids_waited_for_it() -> None:
 
 
 def test_counts_for_penalties_are_deducted_from_027_on() -> None:
-    assert kept_buffers(LLAMA_3_8B, replace(SERVER, release=(0, 26))) == 0
-    kept = kept_buffers(LLAMA_3_8B, replace(SERVER, release=(0, 27)))
+    assert deducted_buffers(LLAMA_3_8B, replace(SERVER, release=(0, 26))) == 0
+    kept = deducted_buffers(LLAMA_3_8B, replace(SERVER, release=(0, 27)))
     assert kept == 1024 * 128256 * 33 // 8
 
 

@@ -21,11 +21,11 @@ class Llm:
 
     def __init__(self, *rows: Any) -> None:
         self.rows = list(rows)
-        self.asked_in: list[threading.Thread] = []
+        self.head_of: list[threading.Thread] = []
 
     def get_stats_async(self, timeout: float | None = 2) -> AsyncIterator[Any]:
         assert timeout
-        self.asked_in.append(threading.current_thread())
+        self.head_of.append(threading.current_thread())
         return self._rows()
 
     async def _rows(self) -> AsyncIterator[Any]:
@@ -83,7 +83,7 @@ async def test_a_model_without_a_cache_says_nothing(row: dict[str, Any]) -> None
 async def test_the_queue_is_made_in_the_loops_thread_and_waited_for_in_another() -> None:
     llm = Llm({"kvCacheStats": ROW})
     await counted(llm)
-    first, *others = llm.asked_in
+    first, *others = llm.head_of
     assert first is threading.current_thread()
     assert others
     assert first not in others
