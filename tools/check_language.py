@@ -44,6 +44,12 @@ class Rules:
     allowed: tuple[str, ...]
     names: dict[str, str]
     """What names a thing, by the word that names it no more."""
+    package_names: dict[str, str]
+    """The same, of names in the package and of its files."""
+    own_names: frozenset[str]
+    """Names of LMI's own with such a word."""
+    names_left: dict[str, int]
+    """Room of the package to the names that still have such a word."""
 
 
 def read_rules() -> Rules:
@@ -54,6 +60,9 @@ def read_rules() -> Rules:
         instead={re.compile(word, re.IGNORECASE): by for word, by in read["instead"].items()},
         allowed=tuple(read["allowed"]["phrases"]),
         names=read["names"],
+        package_names=read["package_names"],
+        own_names=frozenset(read["allowed"]["names"]),
+        names_left=read["package_names_left"],
     )
 
 
@@ -62,6 +71,7 @@ def main(arguments: list[str]) -> int:
     rules = read_rules()
     paths = [Path(each).resolve() for each in arguments] or _all()
     wrong = [line for path in paths for line in check(path, rules)]
+    wrong += [] if arguments else package_names(ROOT / _NAMED[0], rules)
     sys.stdout.write("".join(f"{line}\n" for line in wrong))
     if not wrong:
         sys.stdout.write(f"language: {len(paths)} pages and modules are plain\n")
@@ -94,6 +104,28 @@ def _wrong_names(module: str, source: str, rules: Rules) -> Iterator[str]:
         for word in map(str.lower, _WORD.findall(name)):
             if instead := rules.names.get(word):
                 yield f"{module}:{line}: '{word}' in {name} (instead: {instead})"
+
+
+def package_names(package: Path, rules: Rules) -> list[str]:
+    """Return what is wrong with the names of a package, where a room has more than are left."""
+    wrong: dict[str, list[str]] = {}
+    for path in sorted(package.rglob("*.py")):
+        module = path.relative_to(package)
+        names = [(1, path.stem), *given_names(path.read_text(encoding="utf-8"))]
+        for line, name in names:
+            words = {*map(str.lower, _WORD.findall(name))} & rules.package_names.keys()
+            if words and name.lower() not in rules.own_names:
+                instead = ", ".join(rules.package_names[word] for word in words)
+                problem = f"{package.name}/{module}:{line}: {name} (instead: {instead})"
+                wrong.setdefault(module.parts[0], []).append(problem)
+    lines: list[str] = []
+    for room in sorted({*wrong, *rules.names_left}):
+        problems, left = wrong.get(room, []), rules.names_left.get(room, 0)
+        if len(problems) > left:
+            lines += [*problems, f"{package.name}/{room}: {len(problems)} such names ({left})"]
+        elif len(problems) < left:
+            lines.append(f"tools/language.toml: {room} has {len(problems)} such names, not {left}")
+    return lines
 
 
 def _wrong(name: str, texts: Iterable[tuple[int, str]], rules: Rules) -> list[str]:

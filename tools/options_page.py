@@ -76,7 +76,7 @@ def _scope(option: AnyOption) -> str:
 
 
 def _row(option: AnyOption) -> tuple[str, ...]:
-    default = option.shown_default
+    default = option.printed_default
     accepted = option.kind.accepted + f"; `{default}`" * (default not in _NO_DEFAULTS)
     return coded((option.name, *option.aliases)), accepted, " ".join(_meaning(option))
 

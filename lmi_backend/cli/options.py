@@ -209,7 +209,7 @@ def _row(option: AnyOption, engine: str) -> OptionRow:
         aliases=option.aliases,
         environment=option.variables,
         accepted=option.kind.accepted,
-        default=option.shown_default,
+        default=option.printed_default,
         status=status.word,
         detail=status.detail,
         help=option.help,

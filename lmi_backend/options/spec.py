@@ -345,7 +345,7 @@ class Option(Generic[T]):
     """Values of a refused option that have no effect, and so are only ignored."""
 
     @property
-    def shown_default(self) -> Any:
+    def printed_default(self) -> Any:
         """The default for people; None where `help` has it, as more than a value."""
         if "Default:" in self.help:
             return None

@@ -2,11 +2,12 @@
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import check_language
 import pytest
-from check_language import judge, main, passages, sentences
+from check_language import judge, main, package_names, passages, sentences
 from program_texts import docstrings, field_docstrings, given_names, spoken_texts
 
 from lmi_backend.cli.main import parser
@@ -120,3 +121,13 @@ def test_the_helps_of_the_commands_are_plain() -> None:
     assert len(texts) > 50
     found = [what for text in texts for each in sentences(text) for what in judge(each, RULES)]
     assert found == []
+
+
+def test_a_room_has_no_more_of_the_words_than_are_left(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    (package / "room").mkdir(parents=True)
+    (package / "room" / "kept.py").write_text("found = max_idle_time = width = 1\n", "utf-8")
+    left = [package_names(package, replace(RULES, names_left={"room": n})) for n in (1, 2, 3)]
+    assert [len(each) for each in left] == [3, 0, 1]
+    assert left[0][0].startswith("package/room/kept.py:1: kept (instead:")
+    assert left[2] == ["tools/language.toml: room has 2 such names, not 3"]
