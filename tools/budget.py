@@ -19,7 +19,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUDGETS: Final = {
-    "lmi_backend": 2_900,
+    "lmi_backend": 2_925,
     "lmi_backend/cli": 4_175,
     "lmi_backend/clients": 5_750,
     "lmi_backend/deploy": 750,
@@ -30,18 +30,18 @@ BUDGETS: Final = {
     "lmi_backend/frontend": 6_725,
     "lmi_backend/ipc": 1_650,
     "lmi_backend/migrate": 3_550,
-    "lmi_backend/options": 5_450,
+    "lmi_backend/options": 5_475,
     "lmi_backend/plan": 4_275,
     "lmi_backend/pool": 3_000,
     "lmi_backend/repository": 1_225,
     "lmi_backend/resume": 450,
     "lmi_backend/serving": 3_350,
-    "lmi_backend/sizing": 3_450,
+    "lmi_backend/sizing": 3_475,
     "lmi_backend/supervisor": 3_125,
     "lmi_backend/triton": 1_625,
     "lmi_backend/worker": 3_150,
-    "tests": 79_250,
-    "tools": 8_425,
+    "tests": 79_275,
+    "tools": 8_475,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""
 
