@@ -28,7 +28,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
-.PHONY: help install install-server install-engine install-clients model serve test test-unit test-gpu compat newest clients chaos fleet soak bench check lint types layers growth docs pictures site lock licenses audit clean
+.PHONY: help install install-server install-engine install-clients serve test test-unit test-gpu compat newest clients chaos fleet soak bench check lint types layers growth docs pictures site lock licenses audit clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -44,43 +44,40 @@ install-engine:
 install-clients:
 	@$(INSTALL) clients
 
-model: install-engine ## train the tiny model (once)
-	@.venv-engine/bin/python tools/make_tiny_model.py
-
-serve: install-server model ## serve examples/tiny until Ctrl-C; PORT=, HOST=, HTTP_PORT=, GRPC_PORT=, CLIENTS= …
+serve: install-server install-engine ## serve examples/tiny until Ctrl-C; PORT=, HOST=, HTTP_PORT=, GRPC_PORT=, CLIENTS= …
 	@exec $(BIN)/lmi-backend serve examples/tiny --host $(HOST) --port $(PORT) \
 		--http-port $(HTTP_PORT) --grpc-port $(GRPC_PORT) --metrics-port $(METRICS_PORT) \
 		$(if $(CLIENTS),--clients $(CLIENTS)) --example "The capital of France is"
 
-test: install model ## run every test; PYTEST="-k word" to choose
+test: install ## run every test; PYTEST="-k word" to choose
 	@$(WITH_OPTIONS) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST)
 
-test-unit: install-server ## the tests that need no engine, model or server; PYTEST= as above
+test-unit: install-server ## the tests that need no engine or server; PYTEST= as above
 	@$(WITH_OPTIONS) $(BIN)/python -m pytest tests/unit $(PYTEST)
 
-test-gpu: install-server model ## the engines on GPUs; GPU_PYTHON= has their CUDA builds
+test-gpu: install-server ## the engines on GPUs; GPU_PYTHON= has their CUDA builds
 	@$(BIN)/python -m pytest tests/gpu $(PYTEST)
 
-compat: install model ## run the contract tests on every vLLM from 0.11 on, other Tritons and Pythons; COMPAT="--only NAME"
+compat: install ## run the contract tests on every vLLM from 0.11 on, other Tritons and Pythons; COMPAT="--only NAME"
 	@$(BIN)/python tools/compat.py $(COMPAT)
 
-newest: install-server model ## the short set of those on vLLM's newest release, if none as new has run
+newest: install-server install-engine ## the short set of those on vLLM's newest release, if none as new has run
 	@$(BIN)/python tools/newest.py
 
-clients: install model ## run programs that others wrote, each in an environment of its own; PROGRAMS="--only NAME"
+clients: install ## run programs that others wrote, each in an environment of its own; PROGRAMS="--only NAME"
 	@$(BIN)/python tools/run_clients.py $(PROGRAMS)
 
-chaos: install-server model ## break a running server in every way and write tests/chaos/results.md
+chaos: install-server install-engine ## break a running server in every way and write tests/chaos/results.md
 	@$(BIN)/python -m pytest tests/chaos --report tests/chaos/results.md $(PYTEST)
 
 fleet: install-server install-clients ## servers behind real routers that restart, die and fill; write docs/fleet.md
 	@$(BIN)/python -m pytest tests/fleet --fleet-report docs/fleet.md $(PYTEST)
 
-soak: install-server model ## mixed traffic for 30 minutes, written into benchmarks/soak.md; MINUTES=
+soak: install-server install-engine ## mixed traffic for 30 minutes, written into benchmarks/soak.md; MINUTES=
 	@$(BIN)/python -m pytest tests/soak --minutes $(MINUTES) --soak-report benchmarks/soak.md \
 		--timeout 0 $(PYTEST)
 
-bench: install-server model ## measure against others and draw it; BENCH="--targets lmi-backend --rounds 1"
+bench: install-server install-engine ## measure against others and draw it; BENCH="--targets lmi-backend --rounds 1"
 	@$(BIN)/python tools/bench.py $(BENCH)
 
 check: lint types layers growth ## everything that reads the code without running it

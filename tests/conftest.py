@@ -14,7 +14,7 @@ import pytest
 from tests.support.compiling import NO_COMPILER
 from tests.support.left_behind import LeftBehind
 from tests.support.left_out import LeftOut
-from tests.support.places import ENGINE_PYTHON, TESTS, TINY
+from tests.support.places import ENGINE_PYTHON, LORA, TESTS, TINY, TINY_DATA
 from tests.support.serving import Served, serve, write_properties
 from tests.support.sharing import UNITS, Sharing
 from tests.support.shell import forget_shell
@@ -197,16 +197,13 @@ def _group(item: pytest.Item) -> str:
 
 
 def _known(name: str) -> list[dict[str, str]]:
-    path = TINY / name
-    if not path.is_file():
-        pytest.fail(f"{path} is missing: run `make model`, or all tests with `make test`")
-    known: list[dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))
+    known: list[dict[str, str]] = json.loads((TINY_DATA / name).read_text(encoding="utf-8"))
     return known
 
 
 @pytest.fixture(scope="session")
 def questions() -> dict[str, str]:
-    """Prompt to greedy answer, as verified when the tiny model was trained."""
+    """Prompt to greedy answer, as proved when the tiny model was trained."""
     return {item["prompt"]: item["answer"] for item in _known("questions.json")}
 
 
@@ -263,7 +260,7 @@ def served(
     more: dict[str, Any] = {"option.log_requests": "true", "option.adapter_roots": TINY}
     tiny = write_properties(folder / "tiny", chat_properties | more)
     (tiny / "adapters").mkdir()
-    (tiny / "adapters" / "wrong").symlink_to(TINY / "lora")
+    (tiny / "adapters" / "wrong").symlink_to(LORA)
     echo = write_properties(
         folder / "echo", {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
     )

@@ -20,7 +20,7 @@ from overlay import FOLDER, OverlayError, newest_release, overlay
 
 from lmi_backend.options.releases import newest_run, numbers
 
-_MODEL: Final = ROOT / ".cache" / "tiny" / "llama"
+_MODEL: Final = ROOT / "examples" / "tiny" / "llama"
 _BY_ITSELF: Final = """
 import sys, vllm
 if __name__ == "__main__":

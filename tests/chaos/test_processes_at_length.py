@@ -23,7 +23,7 @@ from tests.chaos.test_processes import (
 )
 from tests.support.chaos_report import Report, Row
 from tests.support.front_streams import FrontStreams
-from tests.support.places import TINY
+from tests.support.places import LORA, TINY
 from tests.support.serving import Served, serve, write_properties
 from tests.support.streams import Streams
 from tests.support.waiting import wait_for
@@ -40,7 +40,7 @@ def test_a_worker_with_a_spare(
     folder = write_properties(tmp_path / "tiny", chat_properties | more)
     with serve([folder], tmp_path) as own:
         wait_for(lambda: own.metric("lmi_worker_spare", "tiny") == 1)
-        adapter = {"name": "late", "src": str(TINY / "lora")}
+        adapter = {"name": "late", "src": str(LORA)}
         assert manage(own, requestType="REGISTER_ADAPTER", **adapter) == 200
         words = ("a worker with a spare is killed", worker_of, signal.SIGKILL)
         break_an_engine(own, report, undisturbed, *words)

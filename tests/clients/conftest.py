@@ -11,7 +11,7 @@ import pytest
 
 from lmi_backend.frontend.http.api_keys import hash_of
 from tests.support.compiling import compiling
-from tests.support.places import CLIENTS_NODE, CLIENTS_PYTHON, TINY
+from tests.support.places import CLIENTS_NODE, CLIENTS_PYTHON, LORA
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -38,7 +38,7 @@ def served(
     }
     tiny = write_properties(folder / "tiny", tiny_properties | more)
     (tiny / "adapters").mkdir()
-    (tiny / "adapters" / "wrong").symlink_to(TINY / "lora")
+    (tiny / "adapters" / "wrong").symlink_to(LORA)
     kept = ("option.model_id", "option.pythonExecutable", "option.dtype")
     one_at_once = {
         "option.rolling_batch": "disable",

@@ -17,7 +17,7 @@ from lmi_backend.options.table import OPTIONS, find_option
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from tests.support.places import ENGINE_PYTHON, ROOT
+from tests.support.places import ENGINE_PYTHON, ROOT, TINY
 
 CHOOSES = {"transformers": "disable", "deepspeed": "deepspeed", "neuronx": "tnx"}
 GPUS = Hardware(devices=("0", "1"), device_memory=80 << 30, host_memory=1 << 30)
@@ -65,7 +65,7 @@ CASES: list[tuple[str, dict[str, str]]] = [
 def plan_of(engine: str, settings: dict[str, str]) -> EnginePlan:
     given = {
         "option.rolling_batch": CHOOSES[engine],
-        "option.model_id": str(ROOT / ".cache" / "tiny" / "llama"),
+        "option.model_id": str(TINY / "llama"),
     }
     lines = [Property(key, value, 1) for key, value in {**given, **settings}.items()]
     options = resolve_options(lines, {}, folder=ROOT)

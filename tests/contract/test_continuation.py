@@ -14,7 +14,7 @@ from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpReq
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.tokenization import pack
 from tests.support.harness import Harness, RecordingSink
-from tests.support.places import TINY
+from tests.support.places import LORA, TINY
 from tests.support.running_response import assert_one_response
 
 LONG = {"max_tokens": 150, "temperature": 0, "ignore_eos": True, "stream": True}
@@ -99,7 +99,7 @@ REQUESTS: dict[str, GenerateRequest] = {
         Sampling(150, 0.0, extra={"structured_outputs": {"regex": "[a-z ]{200,}"}}),
     ),
 }
-ADAPTER = str(TINY / "lora")
+ADAPTER = str(LORA)
 SAMPLED = GenerateRequest("Tell a story:", Sampling(150, 1.0, ignore_eos=True))
 LETTERS = "[a-f]{120}"
 WORD = {

@@ -1,7 +1,6 @@
 """LMI-Dist is vLLM whose ranks mpirun starts: two of them on the CPU answer as one process does."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -11,12 +10,10 @@ from lmi_backend.errors import CancelledError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from tests.support.harness import RecordingSink
+from tests.support.places import LORA
 from tests.support.processes import shared_memory
 from tests.support.releases import has_avx512, vllm_release
 from tests.support.waiting import HANG_SECONDS, wait_for
-
-WRONG = Path(__file__).resolve().parents[2] / ".cache" / "tiny" / "lora"
-
 
 of_dist = pytest.mark.parametrize("engine", ["vllm mpi"], indirect=True)
 
@@ -45,7 +42,7 @@ def test_a_stream_is_cancelled_in_the_middle(engine: Any) -> None:
 def test_an_adapter_answers_on_every_rank(engine: Any) -> None:
     """Layers add to rows in one way where adapters are sharded, and in another elsewhere."""
     loading = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "wrong", str(WRONG)), loading)
+    engine.service.adapt(msg.SetAdapter(0, "wrong", str(LORA)), loading)
     assert loading.wait().error is None
     prompt, sampling = "The capital of France is", Sampling(8, temperature=0.0)
     # Together: vLLM takes its last slot for a token without an adapter, and this engine has one.

@@ -1,7 +1,6 @@
 """OpenAI's bodies in a real worker process: vLLM's own application, and ours for the others."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +10,12 @@ from lmi_backend.errors import CancelledError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
 from tests.support.harness import RecordingSink
+from tests.support.places import LORA
 from tests.support.releases import vllm_release
 from tests.support.waiting import wait_for
 
 CHAT = [{"role": "user", "content": "What is the capital of Italy?"}]
 ROME = "The capital of Italy is Rome."
-WRONG = Path(__file__).resolve().parents[2] / ".cache" / "tiny" / "lora"
 LONG = {"prompt": "Tell a story:", "max_tokens": 900, "ignore_eos": True}
 
 
@@ -217,7 +216,7 @@ def test_several_prompts_and_answers_are_numbered(engine: Any) -> None:
 
 def test_an_adapter_is_a_model(engine: Any) -> None:
     loading = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "wrong", str(WRONG)), loading)
+    engine.service.adapt(msg.SetAdapter(0, "wrong", str(LORA)), loading)
     assert loading.wait().error is None
     body = {"prompt": "The capital of France is", "temperature": 0, "max_tokens": 8}
     _, answer = ask(engine, "/v1/completions", body | {"model": "wrong"})

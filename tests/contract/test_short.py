@@ -10,7 +10,7 @@ from lmi_backend.errors import CancelledError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from tests.support.harness import Harness, RecordingSink
-from tests.support.places import TINY
+from tests.support.places import LORA
 from tests.support.releases import IS_COMPAT
 from tests.support.waiting import wait_for
 
@@ -122,7 +122,7 @@ def test_a_client_that_leaves_frees_the_engine(engine: Harness) -> None:
 
 def test_an_adapter_answers(engine: Harness) -> None:
     loading = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "wrong", str(TINY / "lora")), loading)
+    engine.service.adapt(msg.SetAdapter(0, "wrong", str(LORA)), loading)
     assert loading.wait().error is None
     prompt, sampling = "The capital of France is", Sampling(8, temperature=0.0)
     sink = engine.submit([GenerateRequest(prompt, sampling, adapter="wrong")]).wait()

@@ -13,8 +13,8 @@ from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from tests.contract.test_openai_worker import CHAT, ask
 from tests.support.harness import RecordingSink
+from tests.support.places import LORA, TINY_DATA
 
-TINY = Path(__file__).resolve().parents[2] / ".cache" / "tiny"
 LONG = "Count to one hundred:"
 PROMPT = "The capital of France is"
 one_process = pytest.mark.parametrize("engine", ["transformers"], indirect=True)
@@ -28,7 +28,7 @@ def _properties(tiny_properties: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def t5(start: Any, tiny_properties: dict[str, Any]) -> Iterator[Any]:
-    with start(_properties(tiny_properties) | {"option.model_id": TINY / "t5"}) as harness:
+    with start(_properties(tiny_properties) | {"option.model_id": TINY_DATA / "t5"}) as harness:
         yield harness
 
 
@@ -48,7 +48,7 @@ def test_all_answers_at_once_are_those_of_vllm(
 
 
 def test_an_encoder_decoder_model_answers(t5: Any) -> None:
-    known = json.loads((TINY / "t5" / "questions.json").read_text("utf-8"))
+    known = json.loads((TINY_DATA / "t5.json").read_text("utf-8"))
     streams = [(t5.start(each["prompt"], max_tokens=40), each["answer"]) for each in known]
     assert all(stream.wait().text.strip() == answer.strip() for stream, answer in streams)
     assert {stream.deltas[-1].finish_reason for stream, _ in streams} == {"stop"}
@@ -56,7 +56,7 @@ def test_an_encoder_decoder_model_answers(t5: Any) -> None:
 
 def test_an_encoder_decoder_model_is_not_split(start: Any, tiny_properties: dict[str, Any]) -> None:
     mpi = {"engine": "MPI", "option.tensor_parallel_degree": 2}
-    properties = _properties(tiny_properties, **mpi) | {"option.model_id": TINY / "t5"}
+    properties = _properties(tiny_properties, **mpi) | {"option.model_id": TINY_DATA / "t5"}
     with pytest.raises(OptionError, match="encoder-decoder") as refusal, start(properties):
         pass
     assert refusal.value.option == "option.tensor_parallel_degree"
@@ -144,9 +144,9 @@ def test_one_that_runs_alone_is_cancelled(engine: Any) -> None:
 
 @one_process
 def test_adapters_come_and_go(engine: Any) -> None:
-    known = json.loads((TINY / "lora" / "expected.json").read_text("utf-8"))["changed"][0]
+    known = json.loads((TINY_DATA / "lora.json").read_text("utf-8"))["changed"][0]
     loading = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "edited", str(TINY / "lora")), loading)
+    engine.service.adapt(msg.SetAdapter(0, "edited", str(LORA)), loading)
     assert loading.wait().error is None
     prompt = known["prompt"]
     base = [engine.start(prompt) for _ in range(4)]
@@ -162,8 +162,8 @@ def test_adapters_come_and_go(engine: Any) -> None:
 
 
 def test_a_model_may_be_an_adapter_of_another(start: Any, tiny_properties: dict[str, Any]) -> None:
-    known = json.loads((TINY / "lora" / "expected.json").read_text("utf-8"))["changed"][0]
-    adapted = {"option.model_id": TINY / "lora"}
+    known = json.loads((TINY_DATA / "lora.json").read_text("utf-8"))["changed"][0]
+    adapted = {"option.model_id": LORA}
     with start(_properties(tiny_properties) | adapted) as engine:
         assert engine.ask(known["prompt"]).text == known["adapted"]
 
@@ -171,7 +171,7 @@ def test_a_model_may_be_an_adapter_of_another(start: Any, tiny_properties: dict[
 @one_process
 def test_an_adapter_that_is_none_is_refused(engine: Any) -> None:
     sink = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "t5", str(TINY / "t5")), sink)
+    engine.service.adapt(msg.SetAdapter(0, "t5", str(TINY_DATA / "t5")), sink)
     assert isinstance(sink.wait().error, RequestError)
     assert engine.ask(PROMPT).text == " Paris."
 
@@ -180,7 +180,7 @@ def test_an_adapter_that_is_none_is_refused(engine: Any) -> None:
 def test_an_adapter_whose_weights_are_broken_fails_its_own_request(
     engine: Any, tmp_path: Path
 ) -> None:
-    folder = shutil.copytree(TINY / "lora", tmp_path / "broken")
+    folder = shutil.copytree(LORA, tmp_path / "broken")
     (folder / "adapter_model.safetensors").write_bytes(b"\xff" * 100)
     sink = RecordingSink()
     engine.service.adapt(msg.SetAdapter(0, "broken", str(folder), preload=False), sink)
@@ -191,7 +191,7 @@ def test_an_adapter_whose_weights_are_broken_fails_its_own_request(
         assert isinstance(error, RequestError)
         assert error.field == "adapter"
     assert [other.wait().text for other in others] == [" Paris."] * 4
-    shutil.copytree(TINY / "lora", folder, dirs_exist_ok=True)
+    shutil.copytree(LORA, folder, dirs_exist_ok=True)
     assert _ask(engine, PROMPT, adapter="broken").wait().error is None
 
 

@@ -14,11 +14,10 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.options.table.trtllm import STEP_COUNTS
 from tests.contract.conftest import TRTLLM
 from tests.support.harness import RecordingSink
-from tests.support.places import ROOT
+from tests.support.places import LORA
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 MODEL = {"option.rolling_batch": "trtllm", "option.model_id": "org/model", **TRTLLM}
-TINY = ROOT / ".cache" / "tiny"
 TWO = {"option.tensor_parallel_degree": 2}
 
 
@@ -38,7 +37,7 @@ def test_one_request_that_fails_harms_no_other(engine: Any, prompt: str) -> None
 
 def test_an_adapter_is_named_with_the_request(engine: Any, tmp_path: Path) -> None:
     """The library reads its files later: those that are not whole do not reach it."""
-    folder = shutil.copytree(TINY / "lora", tmp_path / "mine")
+    folder = shutil.copytree(LORA, tmp_path / "mine")
     loading = RecordingSink()
     engine.service.adapt(msg.SetAdapter(0, "mine", str(folder)), loading)
     assert loading.wait().error is None
@@ -47,7 +46,7 @@ def test_an_adapter_is_named_with_the_request(engine: Any, tmp_path: Path) -> No
     shutil.rmtree(folder)
     missing = engine.submit([request]).wait()
     assert "adapter_config.json" in str(missing.error)
-    shutil.copytree(TINY / "lora", folder)
+    shutil.copytree(LORA, folder)
     assert engine.submit([request]).wait().text == " mine mine"
     unknown = engine.submit([GenerateRequest("a", Sampling(2), adapter="other")]).wait()
     assert isinstance(unknown.error, RequestError)

@@ -14,9 +14,8 @@ from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from tests.support.harness import Harness, RecordingSink
-from tests.support.places import ROOT
+from tests.support.places import LORA
 
-LORA = ROOT / ".cache" / "tiny" / "lora"
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PROMPT = "The capital of France is"
 BASE, ADAPTED = " Paris.", " Lyon."

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.endpoint_picker import Picker, picking_router
 from tests.support.fleet_report import FleetReport
-from tests.support.places import ENGINE_PYTHON, TINY
+from tests.support.places import ENGINE_PYTHON, LORA, TINY
 from tests.support.pods import MODEL, Pod
 from tests.support.routers import ROUTERS, SESSION, Router
 from tests.support.waiting import HANG_SECONDS, wait_for
@@ -49,7 +49,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Pod]]:
     made = [Pod(folder / f"pod-{number}", PROPERTIES) for number in range(2)]
     adapters = folder / "pod-1" / MODEL / "adapters"
     adapters.mkdir()
-    (adapters / ADAPTER).symlink_to(TINY / "lora")
+    (adapters / ADAPTER).symlink_to(LORA)
     with contextlib.ExitStack() as stack:
         for each in made:
             stack.callback(each.stop)

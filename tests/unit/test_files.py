@@ -14,7 +14,7 @@ from lmi_backend.options import load_options
 from lmi_backend.plan.model_source import find_custom
 from lmi_backend.repository.files import RECORD, Record, read
 from lmi_backend.sizing.config_fields import read_config
-from tests.support.places import ROOT
+from tests.support.places import LORA
 
 
 def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ RANK = 8
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ROOT / ".cache" / "tiny" / "lora", tmp_path / "a"))
+    return Path(shutil.copytree(LORA, tmp_path / "a"))
 
 
 def _cut(folder: Path, bytes_left: int) -> None:

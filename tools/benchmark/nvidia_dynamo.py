@@ -34,7 +34,7 @@ def dynamo(_: Analyzer) -> Iterator[Running]:
     """Start both, asked for OpenAI's chats on the front end's port."""
     packages, port = installed(ROOT / ".cache"), free_port()
     sizes = ("--max-model-len", "1024", "--max-num-seqs", "256", "--dtype", "float32")
-    model = ("--model", str(ROOT / ".cache" / "tiny" / "llama"), "--served-model-name", "bench")
+    model = ("--model", str(ROOT / "examples" / "tiny" / "llama"), "--served-model-name", "bench")
 
     def command(folder: Path) -> list[str]:
         paths = (str(packages), os.environ.get("PYTHONPATH", ""))

@@ -37,7 +37,7 @@ from benchmark.servers import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-_MODEL = ROOT / ".cache" / "tiny" / "llama"
+_MODEL = ROOT / "examples" / "tiny" / "llama"
 _ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
 _STOP_SECONDS = 30
 _SPARE_SECONDS = 60

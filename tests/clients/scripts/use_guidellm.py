@@ -10,7 +10,7 @@ from typing import Any
 
 from results import KEY, MODEL, URL, run
 
-TOKENIZER = Path(__file__).resolve().parents[3] / ".cache" / "tiny" / "llama"
+TOKENIZER = Path(__file__).resolve().parents[3] / "examples" / "tiny" / "llama"
 REQUESTS = 6
 TOKENS = 8
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from results import KEY, MODEL, URL, run
 
-TOKENIZER = Path(__file__).resolve().parents[3] / ".cache" / "tiny" / "llama"
+TOKENIZER = Path(__file__).resolve().parents[3] / "examples" / "tiny" / "llama"
 LENGTHS = {"min": 8, "max": 16, "mean": 12, "std_dev": 2}
 RANDOM = {"type": "random", "input_distribution": LENGTHS, "output_distribution": LENGTHS}
 REQUESTS = 6

@@ -11,7 +11,7 @@ from lm_eval.tasks import TaskManager
 from results import KEY, MODEL, URL, run
 
 os.environ["OPENAI_API_KEY"] = KEY
-TOKENIZER = Path(__file__).resolve().parents[3] / ".cache" / "tiny" / "llama"
+TOKENIZER = Path(__file__).resolve().parents[3] / "examples" / "tiny" / "llama"
 folder = Path(tempfile.mkdtemp())
 CAPITALS = {"Italy": "Rome.", "Japan": "Tokyo.", "France": "Paris."}
 
