@@ -13,12 +13,12 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
@@ -27,8 +27,9 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.releases import releases_run
 from lmi_backend.printable import cut, with_options
 
-_ANSWER_SECONDS: Final = 60.0
-"""For the first answer of a core after its start, which needs no step of the model."""
+ANSWER_SECONDS: Final = 120.0
+"""For a few tokens of a core that has started: much more than any takes."""
+T = TypeVar("T")
 _OURS: Final = str(Path(__file__).parents[3])
 
 
@@ -77,23 +78,25 @@ async def settled(found: Any) -> Any:
     return await found if inspect.isawaitable(found) else found
 
 
-async def answer_of(engine: Any, name: str) -> Any:
-    """Return what a method of the engine gives that takes nothing.
+async def needed(what: str, does: Awaitable[T]) -> T:
+    """Return what comes of something that an engine cannot do without.
 
     Raises:
-        ConfigurationError: it raises something, or gives nothing in time.
+        ConfigurationError: it fails, or does not end.
     """
     try:
-        return await asyncio.wait_for(settled(getattr(engine, name)()), _ANSWER_SECONDS)
+        return await asyncio.wait_for(does, ANSWER_SECONDS)
     except asyncio.TimeoutError as error:
-        problem = (
-            "the engine of AsyncLLM.from_vllm_config gives no answer to "
-            f"AsyncLLM.{name} in {_ANSWER_SECONDS:.0f} s"
-        )
-        raise unservable(problem) from error
+        raise unservable(f"{what} does not end in {ANSWER_SECONDS:.0f} s") from error
+    except ConfigurationError:
+        raise
     except Exception as error:
-        problem = f"AsyncLLM.{name} raises {type(error).__name__}: {error}"
-        raise unservable(problem) from error
+        raise unservable(f"{what} raises {type(error).__name__}: {error}") from error
+
+
+async def answer_of(engine: Any, name: str) -> Any:
+    """Return what a method of the engine gives that takes nothing, as `needed` does."""
+    return await needed(f"AsyncLLM.{name}", settled(getattr(engine, name)()))
 
 
 EXTERNAL_LAUNCHER = "external_launcher"

@@ -18,11 +18,19 @@ import msgspec
 
 from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.engines.vllm import compat, fast_paths, names
-from lmi_backend.engines.vllm.answers import Generation, Piece, generate
+from lmi_backend.engines.vllm.answers import Generation, generate
+from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay
-from lmi_backend.errors import HTTP_ERROR, ConfigurationError
-from lmi_backend.generation import Continuation, HttpRequest, reports_error
-from lmi_backend.tokenization import pack
+from lmi_backend.errors import HTTP_ERROR
+from lmi_backend.generation import (
+    Continuation,
+    Delta,
+    GenerateRequest,
+    HttpRequest,
+    Token,
+    reports_error,
+)
+from lmi_backend.tokenization import pack, unpack
 
 if TYPE_CHECKING:
     from lmi_backend.engines.vllm.bodies import BodyAnswer
@@ -35,8 +43,6 @@ _TEXT: Final = "Once there was a small robot who lived by the sea, and it was ha
 _TOKENS: Final = 9
 _KNOWN: Final = 4
 """Tokens that a resumed answer has already."""
-_SECONDS: Final = 120.0
-"""For a few tokens of a core that has started: much more than any takes."""
 _SHOWN: Final = 600
 _STREAM: Final = {
     "stream": True, "max_tokens": _TOKENS, "temperature": 0, "ignore_eos": True,
@@ -55,7 +61,7 @@ class _Outcome(NamedTuple):
 
     text: str
     ids: list[int]
-    positions: list[Any]
+    tokens: list[Token]
     total: float | None
     reason: str | None
     stop_reason: Any
@@ -81,7 +87,8 @@ class SelfTest:
         *,
         writes_streams: bool = True,
     ) -> None:
-        self._engine, self._respond, self._model = engine, respond, model
+        self._engine, self._tokenizer = engine, tokenizer
+        self._respond, self._model = respond, model
         self._writes_streams = writes_streams
         ids = tokenizer.encode(_TEXT) if tokenizer is not None else range(_TOKENS)
         # An answer has room after it, however short texts may be.
@@ -98,16 +105,16 @@ class SelfTest:
             ConfigurationError: the engine does not generate by its public way, or its server does
                 by another one.
         """
-        await _needed("AsyncLLM.generate", self._generate())
+        await compat.needed("AsyncLLM.generate", self._generate())
         for path, body in _BODIES:
-            await _needed(path, self._answer_publicly(self._request_to(path, body)))
+            await compat.needed(path, self._answer_publicly(self._request_to(path, body)))
         if not fast_paths.is_on(NAME):
             return
         try:
             for check in (self._compare_outputs, self._compare_resumed, self._abort):
-                await asyncio.wait_for(check(), _SECONDS)
+                await asyncio.wait_for(check(), compat.ANSWER_SECONDS)
             for request, theirs in self._answered if self._writes_streams else ():
-                await asyncio.wait_for(self._compare_events(request, theirs), _SECONDS)
+                await asyncio.wait_for(self._compare_events(request, theirs), compat.ANSWER_SECONDS)
         except Exception as error:  # noqa: BLE001  whatever it is, vLLM answers
             fast_paths.turn_off(NAME, _EXPECTED, f"{type(error).__name__}: {error}")
 
@@ -158,12 +165,13 @@ class SelfTest:
 
     async def _abort(self) -> None:
         """Leave an answer after its first token."""
-        maker, sink = _Maker(), _Sink(is_deferring=False)
+        sink = _Sink(is_deferring=False)
         arguments = self._arguments() | {"request_id": "self-test-abort"}
         arguments["params"].max_tokens = 1000 * _TOKENS
         if (room := self._engine.model_config.max_model_len - len(self._prompt)) > _TOKENS:
             arguments["params"].max_tokens = min(room, arguments["params"].max_tokens)
-        generating = asyncio.ensure_future(generate(self._engine, arguments, maker, sink))
+        reader = self._reader(arguments["params"])
+        generating = asyncio.ensure_future(generate(self._engine, arguments, reader, sink))
         begun = asyncio.ensure_future(sink.begun.wait())
         await asyncio.wait({generating, begun}, return_when=asyncio.FIRST_COMPLETED)
         begun.cancel()
@@ -177,6 +185,11 @@ class SelfTest:
     @property
     def _has_logprobs(self) -> bool:
         return all(each.new_logprobs is not None for each in self._outputs if each.new_token_ids)
+
+    def _reader(self, params: Any) -> OutputReader:
+        reader = OutputReader(self._tokenizer, GenerateRequest("", logprobs=params.logprobs))
+        reader.sends_ids = True
+        return reader
 
     def _request(self, params: Any) -> Any:
         (recorded,) = self._requests
@@ -195,7 +208,7 @@ class SelfTest:
     def _ours(self, params: Any, known: Continuation | None = None) -> _Outcome:
         """Return what an answer of our own makes of the recorded outputs."""
         sink, processor = _Sink(is_deferring=True), self._engine.output_processor
-        generation = Generation(self._engine, _Maker(), sink, known)
+        generation = Generation(self._engine, self._reader(params), sink, known)
         request = self._request(params)
         answer = generation.answer(request, processor)
         skipped = len(request.prompt_token_ids) - len(self._requests[0].prompt_token_ids)
@@ -214,15 +227,16 @@ class SelfTest:
         processor.add_request(request, None, None, 0, queue)
         current_replay.reset(token)
         skipped = len(request.prompt_token_ids) - len(self._requests[0].prompt_token_ids)
-        pieces = []
+        reader = self._reader(params)
+        deltas: list[Delta] = []
         for step in self._steps(params, skipped):
             processor.process_outputs([step])
             if (made := queue.get_nowait()) is None:
                 continue
-            pieces += made.outputs
+            deltas += reader.deltas(made)
             if made.finished:
                 break
-        return _outcome(pieces)
+        return _outcome(deltas)
 
     def _request_to(self, path: str, body: dict[str, Any]) -> HttpRequest:
         encoded = msgspec.json.encode(body | {"model": self._model})
@@ -270,42 +284,8 @@ class SelfTest:
         return [each + b"\n\n" for each in data.split(b"\n\n") if each], answer
 
 
-async def _needed(what: str, does: Awaitable[None]) -> None:
-    """Wait for what an engine cannot do without.
-
-    Raises:
-        ConfigurationError: it fails, or does not end.
-    """
-    try:
-        await asyncio.wait_for(does, _SECONDS)
-    except asyncio.TimeoutError as error:
-        raise compat.unservable(f"{what} does not end in {_SECONDS:.0f} s") from error
-    except ConfigurationError:
-        raise
-    except Exception as error:
-        raise compat.unservable(f"{what} raises {type(error).__name__}: {error}") from error
-
-
 class _Difference(Exception):
     """An answer of our own is another one than vLLM's."""
-
-
-class _Maker:
-    """Leaves pieces as they are."""
-
-    is_whole = writes_known = False
-
-    def begin(self, _prompt_ids: Any, _num_prompt_tokens: int) -> None:
-        """Note nothing."""
-
-    def chunk(self, piece: Piece) -> Piece:
-        return piece
-
-    def add_prompt(self, _chunk: Any, _logprobs: Any) -> None:
-        """Add nothing."""
-
-    def failure(self, num_tokens: int) -> Exception:
-        return _Difference(f"vLLM fails after {num_tokens} tokens")
 
 
 class _Sink:
@@ -332,24 +312,17 @@ def _params(**given: Any) -> Any:
     return names.SamplingParams(output_kind=names.RequestOutputKind.DELTA, **given)
 
 
-def _outcome(pieces: list[Any]) -> _Outcome:
-    positions = [_plain(each) for piece in pieces for each in piece.logprobs or ()]
-    last = pieces[-1]
+def _outcome(deltas: list[Delta]) -> _Outcome:
+    last = deltas[-1]
     total = None if last.cumulative_logprob is None else round(last.cumulative_logprob, 3)
     return _Outcome(
-        "".join(each.text for each in pieces),
-        [int(number) for each in pieces for number in each.token_ids],
-        positions,
+        "".join(each.text for each in deltas),
+        [number for each in deltas for group in unpack(each.ids) for number in group],
+        [token for each in deltas for token in each.tokens],
         total,
         last.finish_reason,
         last.stop_reason,
     )
-
-
-def _plain(position: Any) -> list[tuple[Any, ...]]:
-    if type(position) is tuple:
-        return [position]
-    return [(each.logprob, each.rank, each.decoded_token) for each in position.values()]
 
 
 def _forms(events: list[bytes]) -> list[list[Any]]:

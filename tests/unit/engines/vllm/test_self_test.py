@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.openai import CHATS
-from lmi_backend.engines.vllm import fast_paths, self_test
+from lmi_backend.engines.vllm import compat, fast_paths, self_test
 from lmi_backend.engines.vllm.answers import OwnAnswer
 from lmi_backend.engines.vllm.self_test import SelfTest
 from lmi_backend.errors import ConfigurationError
@@ -181,6 +181,6 @@ async def test_a_public_way_that_raises_or_does_not_end_is_refused(
     test._prompt = []
     with pytest.raises(ConfigurationError, match=r"AsyncLLM\.generate raises ValueError"):
         await test.run()
-    monkeypatch.setattr(self_test, "_SECONDS", 0)
+    monkeypatch.setattr(compat, "ANSWER_SECONDS", 0)
     with pytest.raises(ConfigurationError, match="does not end"):
         await run(AsyncLLM())
