@@ -1,4 +1,4 @@
-"""The bytes of the events of a stream, around what differs from one stream to the next.
+"""The events of a stream, with gaps for what differs from one stream to the next.
 
 vLLM's server writes them once, of made-up outputs (`streams`), so they are those of this
 release. An event has a layout only if nothing in it could change but what is named here.
@@ -33,15 +33,16 @@ _SAME: Final = frozenset({"object", "model", "index", "role", "system_fingerprin
 """Members that are the same in the events of all answers to bodies that differ in messages only."""
 _NOTHING: Final[tuple[Any, ...]] = (None, "", [], {})
 _encode: Final = msgspec.json.encode
+_MARK: Final = secrets.token_hex(16)
 
 
 @dataclass(frozen=True)
 class EventLayout:
     """One event, with gaps for what changes. `of` makes one."""
 
-    parts: tuple[bytes, ...]
-    """The bytes before, between and after the gaps."""
-    gaps: tuple[str, ...]
+    value: Any
+    """All of it; what stands in a gap is of the last event that was written."""
+    gaps: Mapping[str, Place]
 
     @classmethod
     def of(cls, event: bytes, values: Mapping[str, tuple[Place, Any]]) -> EventLayout | None:
@@ -50,62 +51,41 @@ class EventLayout:
         Args:
             values: where each gap is, and what stands there now.
         """
-        if not (event.startswith(_PREFIX) and event.endswith(_END)):
-            return None
         try:
-            value = msgspec.json.decode(event[len(_PREFIX) : -len(_END)])
-        except UNREADABLE:
-            return None
-        if _PREFIX + _encode(value) + _END != event:
-            return None
-        marks = {secrets.token_hex(16): name for name in values}
-        for mark, name in marks.items():
-            place, expected = values[name]
-            if not _replace(value, place, expected, mark):
+            value = msgspec.json.decode(event.removeprefix(_PREFIX).removesuffix(_END))
+            if _event(value) != event:
                 return None
-        known = (*_NOTHING, *marks)
-        if not all(name in _SAME or leaf in known for name, leaf in _all(value)):
+            for (*path, last), expected in values.values():
+                holder = _at(value, path)
+                found, holder[last] = holder[last], None
+                if type(found) is not type(expected) or found != expected:
+                    return None
+        except (*UNREADABLE, KeyError, IndexError, TypeError):
             return None
-        return _split(_PREFIX + _encode(value) + _END, marks)
-
-    def filled(self, values: Mapping[str, Any]) -> EventLayout:
-        """Return the layout with some of its gaps filled."""
-        parts, gaps = [self.parts[0]], []
-        for name, part in zip(self.gaps, self.parts[1:], strict=True):
-            if name in values:
-                parts[-1] += _encode(values[name]) + part
-            else:
-                parts.append(part)
-                gaps.append(name)
-        return EventLayout(tuple(parts), tuple(gaps))
+        if not all(name in _SAME or leaf in _NOTHING for name, leaf in _all(value)):
+            return None
+        return cls(value, {name: place for name, (place, _) in values.items()})
 
     def event(self, values: Mapping[str, Any]) -> bytes:
         """Return the event with all of its gaps filled."""
-        event = self.parts[0]
-        for name, part in zip(self.gaps, self.parts[1:], strict=True):
-            event += _encode(values[name]) + part
-        return event
+        for name, (*path, last) in self.gaps.items():
+            _at(self.value, path)[last] = values[name]
+        return _event(self.value)
+
+    def around(self, values: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        """Return the bytes before and after what is new, with all other gaps filled."""
+        before, after = self.event({**values, "new": _MARK}).split(_encode(_MARK))
+        return before, after
 
 
-def _split(event: bytes, marks: Mapping[str, str]) -> EventLayout:
-    places = sorted((event.index(_encode(mark)), mark) for mark in marks)
-    parts, end = [], 0
-    for start, mark in places:
-        parts.append(event[end:start])
-        end = start + len(_encode(mark))
-    return EventLayout((*parts, event[end:]), tuple(marks[mark] for _, mark in places))
+def _event(value: Any) -> bytes:
+    return _PREFIX + _encode(value) + _END
 
 
-def _replace(value: Any, place: Place, expected: Any, mark: str) -> bool:
-    """Put a mark into a value; False if something else stands there."""
-    *path, last = place
-    try:
-        for step in path:
-            value = value[step]
-        found, value[last] = value[last], mark
-    except (KeyError, IndexError, TypeError):
-        return False
-    return type(found) is type(expected) and bool(found == expected)
+def _at(value: Any, path: Sequence[str | int]) -> Any:
+    for step in path:
+        value = value[step]
+    return value
 
 
 def _all(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -123,7 +123,7 @@ class StreamWriter:
         self._layouts, self._head, self._sends_ids = layouts, head, sends_ids
         self._parser, self._is_structured = parser, is_structured
         self._stream = {"id": answer_id, "created": int(time.time())}
-        self._before, self._after = layouts.middle.filled(self._stream).parts
+        self._before, self._after = layouts.middle.around(self._stream)
         self._waiting: list[int] = []
         """Tokens that the parser has made nothing of yet."""
         self.num_tokens = self.num_prompt_tokens = 0
@@ -183,7 +183,7 @@ class StreamWriter:
         if self._parser is not None:
             reason = self._parser.reason(reason)
         ends = {"finish_reason": reason, "stop_reason": piece.stop_reason}
-        event = _filled(self._layouts.last, self._stream | ends, new)
+        event = self._layouts.last.event(self._stream | ends | {"new": msgspec.Raw(new)})
         usage = self._layouts.usage
         return event + (usage.event(self._stream | self._counts(usage)) if usage else b"") + DONE
 
@@ -193,13 +193,6 @@ class StreamWriter:
         if "reasoning_tokens" in usage.gaps:
             counts["reasoning_tokens"] = self._parser.reasoning_tokens if self._parser else 0
         return counts
-
-
-def _filled(layout: EventLayout, values: dict[str, Any], new: bytes) -> bytes:
-    """Return an event with its gaps filled; what is new is JSON already."""
-    left = layout.filled(values)
-    before, after = left.parts
-    return before + new + after
 
 
 def _json(delta: Any) -> bytes:
