@@ -79,11 +79,7 @@ class TokenLogprobs:
         return cls(theirs, is_usual=not any((*others, getattr(params, "flat_logprobs", False))))
 
     def read(self, output: Any, ids: Sequence[int]) -> None:
-        """Read those of an EngineCoreOutput.
-
-        Raises:
-            Exception: vLLM's, or it has none of its tokens.
-        """
+        """Read those of an EngineCoreOutput."""
         if output.new_prompt_logprobs_tensors is None and self._read_usual(output, ids):
             return
         theirs = self._theirs
@@ -150,11 +146,7 @@ class TokenLogprobs:
         return text
 
     def know(self, ids: Sequence[int], cumulative_logprob: float | None) -> None:
-        """Note tokens that the client has with theirs.
-
-        Args:
-            cumulative_logprob: of all tokens that it has.
-        """
+        """Note tokens that the client has with theirs."""
         if self._has_own:
             self._seen += ids
             if cumulative_logprob is not None:
@@ -275,9 +267,6 @@ async def generate(
         sink: takes them.
         continuation: where one answer resumes.
         on_added: called when vLLM has read the prompt.
-
-    Raises:
-        Exception: what vLLM, the maker or the sink raises.
     """
     ours = Generation(engine, maker, sink, continuation, getattr(arguments["params"], "n", 1))
     try:
@@ -313,11 +302,7 @@ class Generation:
         self.num_answers = 0
 
     def answer(self, request: Any, kept_by: Any) -> OwnAnswer:
-        """Return a new answer to an EngineCoreRequest, which is changed if it resumes.
-
-        Raises:
-            EngineError: the answer is another here.
-        """
+        """Return a new answer to an EngineCoreRequest, which is changed if it resumes."""
         answer = OwnAnswer(self, request, self.num_answers, kept_by)
         if not self.num_answers:
             self.maker.begin(request.prompt_token_ids, answer.prompt_len)
@@ -362,14 +347,7 @@ current_generation: ContextVar[Generation | None] = ContextVar("current_generati
 
 
 class OwnAnswer:
-    """One answer; `take` gets each step's output of it.
-
-    Args:
-        of: its request.
-        request: vLLM's EngineCoreRequest.
-        index: which of the request's answers it is.
-        kept_by: vLLM's output processor.
-    """
+    """One answer; `take` gets each step's output of it."""
 
     def __init__(self, of: Generation, request: Any, index: int, kept_by: Any) -> None:
         params = request.sampling_params
@@ -517,11 +495,7 @@ class OwnAnswer:
         self._give(chunk)
 
     def _check_unknown(self, name: str, usual: Any, found: Any) -> None:
-        """Fail an answer that has a member which no release had; vLLM makes the next ones.
-
-        Raises:
-            EngineError: it has.
-        """
+        """Fail an answer that has a member which no release had; vLLM makes the next ones."""
         is_plain = isinstance(found, int | str | list | tuple | dict)
         if found is None or (is_plain and (not found or found == usual)):
             return
@@ -534,9 +508,6 @@ class OwnAnswer:
 
         Args:
             given: vLLM's RequestError, which says why (0.33); None if it does not.
-
-        Raises:
-            Exception: always.
         """
         if self._ids and not self._is_whole:
             self.flush()
@@ -545,15 +516,7 @@ class OwnAnswer:
         raise self._of.maker.failure(self._num_tokens + len(self._ids))
 
     def replay(self, groups: Sequence[Sequence[int]], cumulative_logprob: float | None) -> None:
-        """Bring the answer to where its client is.
-
-        Args:
-            groups: the tokens that its chunks had.
-            cumulative_logprob: of these tokens.
-
-        Raises:
-            EngineError: it is over by then.
-        """
+        """Bring the answer to where its client is."""
         for group in groups:
             if self._update(list(group), False):
                 raise finished_elsewhere()

@@ -129,15 +129,7 @@ _FIRST: Final = ("prompt", "sampling_params", "request_id")
 
 
 class BodyAnswer:
-    """One body's answer: hands chunks on, and counts their tokens.
-
-    Args:
-        sink: takes the chunks.
-        engine: the AsyncLLM.
-        sends_ids: whether chunks carry the ids of their tokens, where the answer could resume.
-        continuation: where it resumes.
-        kind: returns the kind of its body, if it can be told.
-    """
+    """One body's answer: hands chunks on, and counts their tokens."""
 
     def __init__(
         self,
@@ -254,14 +246,7 @@ class BodyAnswer:
 
 
 class Call:
-    """One call of `AsyncLLM.generate` by vLLM's server, or in its place.
-
-    Args:
-        client: the engine, as the server sees it.
-        answer: that it is for.
-        given: its arguments.
-        named: the others.
-    """
+    """One call of `AsyncLLM.generate` by vLLM's server, or in its place."""
 
     def __init__(
         self, client: Any, answer: BodyAnswer, given: tuple[Any, ...], named: dict[str, Any]
@@ -415,11 +400,7 @@ class EngineClient:
         return self.engine.encode(*args, **kwargs)
 
     async def check(self, params: Any, named: dict[str, Any]) -> None:
-        """Raise for what the engine must not get.
-
-        Raises:
-            VLLMClientError: a client may be told.
-        """
+        """Raise for what the engine must not get."""
         self._check_adapter(named.get("lora_request"))
         await _check(params, self._bounds, self._grammars)
 
@@ -472,11 +453,7 @@ class EngineClient:
 
 
 def _replayed(resumed: ReplayedAnswer | None, counted: Counted | None) -> Iterator[Any]:
-    """Yield the outputs of the tokens that the client of a resumed request has, once.
-
-    Raises:
-        EngineError: it does not resume.
-    """
+    """Yield the outputs of the tokens that the client of a resumed request has, once."""
     if resumed is None:
         return
     resumed.check_begun()

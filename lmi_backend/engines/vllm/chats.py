@@ -74,11 +74,7 @@ class _Waiting(NamedTuple):
 
 
 class ShortChats:
-    """Renders short chats of one engine.
-
-    Args:
-        renderer: vLLM's.
-    """
+    """Renders short chats of one engine."""
 
     def __init__(self, renderer: Any) -> None:
         self._render = getattr(renderer, "render_chat", None)
@@ -100,11 +96,7 @@ class ShortChats:
         return is_same and time.thread_time() - began <= _MOST_SECONDS
 
     async def prompt(self, messages: Messages, rendering: Rendering) -> Any:
-        """Return the prompt of a chat; None where it is too long.
-
-        Raises:
-            Exception: vLLM's, which refuses the chat.
-        """
+        """Return the prompt of a chat; None where it is too long."""
         characters = _size_of(messages)
         if characters is None:
             return None
@@ -207,12 +199,7 @@ class Chat(NamedTuple):
 
 
 class Chats:
-    """The plain chats of one engine.
-
-    Args:
-        client: the engine, as vLLM's server sees it.
-        kinds: of all bodies.
-    """
+    """The plain chats of one engine."""
 
     def __init__(self, client: EngineClient, kinds: Kinds) -> None:
         self._client = client
@@ -223,11 +210,7 @@ class Chats:
         self._short: ShortChats | None = None
 
     def attach(self, server: Any) -> None:
-        """See from now on what vLLM's server renders.
-
-        Args:
-            server: its part that answers chats; None if there is none.
-        """
+        """See from now on what vLLM's server renders."""
         is_logged = getattr(server, "request_logger", None) is not None
         if server is None or is_logged:  # each body is logged there
             return
@@ -244,12 +227,7 @@ class Chats:
         self._render = renderer.own.render_chat_async
 
     def recall(self, request: HttpRequest, most: int) -> Chat | None:
-        """Return a body of a known kind, whose members were all looked at in another body.
-
-        Args:
-            request: the body.
-            most: bytes that all prompts may have.
-        """
+        """Return a body of a known kind, whose members were all looked at in another body."""
         if self._server is None or len(request.body) > min(most, LARGE):
             return None
         chat = self.read(request, Outline(request.body, "", []))
@@ -258,12 +236,7 @@ class Chats:
         return chat
 
     def read(self, request: HttpRequest, outlined: Outline) -> Chat | None:
-        """Return a body if it may be answered past the server, else None.
-
-        Args:
-            request: its.
-            outlined: the outline of the body.
-        """
+        """Return a body if it may be answered past the server, else None."""
         if self._server is None or request.path != CHATS or outlined.long:
             return None
         headers = {name.lower(): value for name, value in request.headers.items()}

@@ -34,11 +34,7 @@ _OURS: Final = str(Path(__file__).parents[3])
 
 
 def checked(found: Any, name: str, *members: str) -> Any:
-    """Return what a function of vLLM's gave, if it is what is needed.
-
-    Raises:
-        ConfigurationError: it lacks one of the members.
-    """
+    """Return what a function of vLLM's gave, if it is what is needed."""
     if lacking := [each for each in members if not hasattr(found, each)]:
         problem = f"{name} gives a {type(found).__name__}, which has no {', '.join(lacking)}"
         raise unservable(problem)
@@ -55,11 +51,7 @@ def unservable(problem: str) -> ConfigurationError:
 
 @contextmanager
 def naming() -> Iterator[None]:
-    """Have an error of a start that only another vLLM can explain say where it was.
-
-    Raises:
-        ConfigurationError: a name of vLLM's is gone, or is something else.
-    """
+    """Have an error of a start that only another vLLM can explain say where it was."""
     try:
         yield
     except (AttributeError, ImportError, TypeError) as error:
@@ -79,11 +71,7 @@ async def settled(found: Any) -> Any:
 
 
 async def needed(what: str, does: Awaitable[T]) -> T:
-    """Return what comes of something that an engine cannot do without.
-
-    Raises:
-        ConfigurationError: it fails, or does not end.
-    """
+    """Return what comes of something that an engine cannot do without."""
     try:
         return await asyncio.wait_for(does, ANSWER_SECONDS)
     except asyncio.TimeoutError as error:
@@ -231,14 +219,7 @@ def import_reasoning_parser(plugin: str) -> None:
 
 
 def subclass(found: Any, kind: type, *, may_lack: Collection[str] = (), **members: Any) -> None:
-    """Have an object of vLLM's do what a class adds to its own, for all that have the object.
-
-    Args:
-        members: that the class has besides.
-
-    Raises:
-        TypeError: see `subclass_of`.
-    """
+    """Have an object of vLLM's do what a class adds to its own, for all that have the object."""
     made = subclass_of(type(found), kind, may_lack=may_lack)
     for name, value in members.items():
         setattr(made, name, value)

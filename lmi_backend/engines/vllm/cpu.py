@@ -24,9 +24,6 @@ def compute_alone(config: Any, *, chosen: Any) -> AbstractContextManager[object]
     Args:
         config: changed in place.
         chosen: the executor that the user named; it stays.
-
-    Returns:
-        In which the core's process is to be started.
     """
     parallel = config.parallel_config
     variables: list[AbstractContextManager[object]] = []
@@ -105,12 +102,7 @@ class _Runner:
 
 
 class _StandIn:
-    """A generator on a CPU that goes back by a draw when it is told an offset.
-
-    Args:
-        generator: whose it is.
-        state: before the draw.
-    """
+    """A generator on a CPU that goes back by a draw when it is told an offset."""
 
     def __init__(self, generator: Any, state: Any) -> None:
         self._generator, self._state = generator, state

@@ -121,8 +121,6 @@ class VllmEngine(Engine):
     async def _start(self) -> Capabilities:
         before_loading(self._config)
         arguments = engine_args(self._config)
-        if getattr(arguments, "enable_lora", False):
-            self._adapters.check()
         # The thread blocks until the engine core has loaded the model.
         loading = asyncio.create_task(asyncio.to_thread(self._create, arguments))
         try:

@@ -90,22 +90,9 @@ def without(name: str) -> Iterator[None]:
             del _off[name]
 
 
-@contextmanager
-def watched(name: str, expected: str) -> Iterator[None]:
-    """Turn a part off if what it does here fails; the error is raised to its caller."""
-    try:
-        yield
-    except LmiError:  # the request's
-        raise
-    except Exception as error:
-        turn_off(name, expected, f"{type(error).__name__}: {error}")
-        raise
-
-
 def probe(name: str, expected: str, does: Callable[[], object]) -> bool:
     """Try what a part stands on; turn it off if that fails. Return whether it is on."""
     if is_on(name):
-        # Not `watched`: requests are probed too, and a context of Python's costs more than some do.
         try:
             does()
         except LmiError:  # an option's

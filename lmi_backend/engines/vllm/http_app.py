@@ -109,11 +109,7 @@ async def respond(
 async def _until_answered(
     task: asyncio.Task[None], answered: asyncio.Future[None], has_gone: asyncio.Event
 ) -> None:
-    """Wait for the end of an answer; then the application has to return.
-
-    Raises:
-        Exception: it returned before.
-    """
+    """Wait for the end of an answer; then the application has to return."""
     try:
         await asyncio.wait({task, answered}, return_when=asyncio.FIRST_COMPLETED)
         if not answered.done():
@@ -229,16 +225,7 @@ class HttpApp:
         longest_token: int = 0,
         grammars: GrammarTrials,
     ) -> HttpApp:
-        """Build the application.
-
-        Args:
-            longest_token: its characters; 0 if they are not known.
-            grammars: try what is to be compiled.
-
-        Raises:
-            OptionError: an option is not one of vLLM's server.
-            ConfigurationError: vLLM's server refuses an option's value.
-        """
+        """Build the application."""
         server = vllm_server.http_server()
         fast_paths.probe("short_errors", "code that cleans errors", compat.cut_messages)
         arguments = _arguments(server, engine_args, config)
@@ -271,13 +258,7 @@ class HttpApp:
         return cls(app, engine, config, longest_token, adapters, client)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
-        """Answer a body.
-
-        Raises:
-            EngineDeadError: the engine died under it.
-            UnavailableError: there was no room for its media.
-            HttpError: the engine takes no more requests now.
-        """
+        """Answer a body."""
         answer = await self._respond(request, sink)
         self.num_answered += answer is not None and answer.generated_tokens > 0
 
@@ -374,11 +355,7 @@ class HttpApp:
             raise
 
     def self_test(self, tokenizer: Any) -> SelfTest:
-        """Return the test of the engine and this application.
-
-        Args:
-            tokenizer: the engine's; None if it has none.
-        """
+        """Return the test of the engine and this application."""
         name = self._app.state.args.served_model_name[-1]
         return SelfTest(
             self._engine, tokenizer, self._respond, name, writes_streams=self._writes_streams
@@ -446,11 +423,7 @@ class _Collected:
 
 
 async def chat_ids(app: HttpApp, body: dict[str, Any]) -> list[int]:
-    """Return the ids of a body's chat.
-
-    Raises:
-        HttpError: the server refuses it.
-    """
+    """Return the ids of a body's chat."""
     asked = {name: body[name] for name in _READ if body.get(name) is not None}
     collected = _Collected()
     await app.respond(HttpRequest("/tokenize", msgspec.json.encode(asked)), collected)

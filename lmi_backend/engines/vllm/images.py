@@ -145,12 +145,7 @@ def counted(media_io: Any) -> Iterator[Any]:
 
 
 class _Reader:
-    """One of vLLM's readers of media, whose methods call the `load_bytes` here.
-
-    Args:
-        own: vLLM's.
-        pixels: count what it decodes: images, the frames of a clip, or any other.
-    """
+    """One of vLLM's readers of media, whose methods call the `load_bytes` here."""
 
     def __init__(self, own: Any, pixels: Pixels) -> None:
         self._own, self._pixels = own, pixels
@@ -162,11 +157,7 @@ class _Reader:
         return MethodType(found.__func__, self) if isinstance(found, MethodType) else found
 
     def load_bytes(self, data: bytes) -> Any:
-        """Return what vLLM makes of a file.
-
-        Raises:
-            VLLMValidationError: it has too many pixels, or is refused by vLLM.
-        """
+        """Return what vLLM makes of a file."""
         try:
             if not hasattr(self._own, "image_mode"):
                 return self._load_other(data)
@@ -213,11 +204,7 @@ def _decoded_bytes(loaded: Any) -> int:
 
 
 def _look(file: bytes, pixels: Pixels) -> Any:
-    """Return an image after reading its header only, and count its pixels.
-
-    Raises:
-        OSError, ValueError: it is no image, or has too many pixels.
-    """
+    """Return an image after reading its header only, and count its pixels."""
     from PIL import Image  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
 
     # Some formats have images of other formats in them, whose size PIL looks at when it decodes
@@ -251,12 +238,7 @@ _pool = ThreadPoolExecutor(AT_ONCE, "lmi-images")
 
 
 async def decode(files: Sequence[bytes], model_config: Any) -> list[Any]:
-    """Return the images of a request.
-
-    Raises:
-        RequestError: the model takes no images, there are too many, or one cannot be read.
-        UnavailableError: other requests hold the memory for them.
-    """
+    """Return the images of a request."""
     if not model_config.is_multimodal_model:
         raise RequestError("is given, but the model takes text only", field="image")
     most = model_config.multimodal_config.get_limit_per_prompt("image")

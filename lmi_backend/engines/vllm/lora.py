@@ -45,23 +45,8 @@ class LoraAdapters:
         number = next(self._ids)
         return names.LoRARequest(lora_name=name, lora_int_id=number, lora_path=folder)
 
-    def check(self) -> None:
-        """Look whether this vLLM's requests for adapters are made as they are here.
-
-        Raises:
-            ConfigurationError: they are not.
-        """
-        try:
-            names.LoRARequest(lora_name="a", lora_int_id=1, lora_path="a")
-        except TypeError as error:
-            raise compat.unservable(f"LoRARequest: {error}") from error
-
     def share(self, models: Any) -> None:
-        """Keep the adapters in the table of vLLM's server, which so knows each at once.
-
-        Args:
-            models: its OpenAIServingModels.
-        """
+        """Keep the adapters in the table of vLLM's server, which so knows each at once."""
         table = compat.checked(models, "OpenAIServingModels", "lora_requests").lora_requests
         table.update(self.known)
         self.known = table
@@ -122,11 +107,7 @@ class LoraAdapters:
         return request is not None and request.lora_int_id in self._loaded
 
     async def load(self, engine: Any, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """Make an adapter known; `preload` proves that vLLM can load it.
-
-        Raises:
-            RequestError: vLLM cannot.
-        """
+        """Make an adapter known; `preload` proves that vLLM can load it."""
         async with self._turn:
             request = self.known.get(name)
             if request is None or not await self._is_current(request, folder):

@@ -123,11 +123,7 @@ NAMES: Final = {
 
 
 def __getattr__(key: str) -> Any:
-    """Import a name of the table; it is a member of this module from then on.
-
-    Raises:
-        MissingNameError: this vLLM lacks it.
-    """
+    """Import a name of the table; it is a member of this module from then on."""
     if key not in NAMES:
         raise AttributeError(key)
     globals()[key] = value = _find(key)

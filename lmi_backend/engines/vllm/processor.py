@@ -116,11 +116,7 @@ def _kept(output: Any) -> Any:
 
 
 def attach(engine: Any) -> None:
-    """Have the processor of an AsyncLLM keep our answers, before its first request.
-
-    Raises:
-        Exception: this vLLM's is of another kind.
-    """
+    """Have the processor of an AsyncLLM keep our answers, before its first request."""
     theirs = engine.output_processor
     if theirs.request_states:
         raise RuntimeError("it has requests already")
@@ -163,11 +159,7 @@ class LastStats:
         return EngineStats(kv_cache_usage=max(each.kv_cache_usage for each in copies), **sums)
 
     def copies(self, requests: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
-        """Return the steps and the requests of each copy.
-
-        Args:
-            requests: that each copy has, by its number; one that has reported nothing is left out.
-        """
+        """Return the steps and the requests of each copy."""
         return tuple(
             (self._copies[number].steps or 0, count)
             for number, count in requests.items()

@@ -43,16 +43,7 @@ is in them takes longer than they take to make. Older releases do not have it.""
 def sampling_params(
     request: GenerateRequest, model_defaults: dict[str, Any], vocabulary: int
 ) -> Any:
-    """Return the SamplingParams of a request.
-
-    Args:
-        request: what is wanted.
-        model_defaults: what the model's generation_config.json says.
-        vocabulary: ids of tokens are below it.
-
-    Raises:
-        RequestError: vLLM refuses a value.
-    """
+    """Return the SamplingParams of a request."""
     sampling = request.sampling
     given = {name: value for name in _OPTIONAL if (value := getattr(sampling, name)) is not None}
     defaults = {name: model_defaults[name] for name in _OPTIONAL if name in model_defaults}
@@ -100,14 +91,7 @@ _MOST: Final = 1 << 20
 
 
 def check_extra_arguments(params: Any) -> None:
-    """Refuse extra arguments that the core takes for its own, of another kind.
-
-    Args:
-        params: the SamplingParams of a request.
-
-    Raises:
-        RequestError: one is of another kind.
-    """
+    """Refuse extra arguments that the core takes for its own, of another kind."""
     extra = getattr(params, "extra_args", None)
     for name, value in extra.items() if isinstance(extra, dict) else ():
         if value is None:
@@ -215,11 +199,7 @@ class OutputReader:
         self._prompt_ids, self._num_prompt_tokens = prompt_ids, num_prompt_tokens
 
     def chunk(self, piece: Piece) -> Delta:
-        """Return the delta of tokens of our own answer.
-
-        Raises:
-            EngineError: vLLM gives no log probabilities with them.
-        """
+        """Return the delta of tokens of our own answer."""
         ids = piece.token_ids
         delta = Delta(
             piece.text,
@@ -251,12 +231,7 @@ class OutputReader:
         return RequestError(unfit(num_tokens, num_last), field="structured_outputs")
 
     def deltas(self, output: Any) -> Iterator[Delta]:
-        """Yield what one output of vLLM adds, a delta for each answer in it.
-
-        Raises:
-            EngineError: vLLM has failed on the request, as its own server reports it.
-            RequestError: it has no token that fits the request's structured outputs.
-        """
+        """Yield what one output of vLLM adds, a delta for each answer in it."""
         if output.prompt_token_ids is not None:
             self._num_prompt_tokens = len(output.prompt_token_ids)
         for answer in output.outputs:
@@ -358,11 +333,7 @@ def _adding(token: Token, text: str) -> Token:
 
 
 def _reason(found: Any) -> FinishReason | None:
-    """Return why an answer is finished.
-
-    Raises:
-        EngineError: what vLLM gives is no name of a reason.
-    """
+    """Return why an answer is finished."""
     if found is None:
         return None
     word = str(found)

@@ -112,12 +112,7 @@ def _unknown(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 class Repeated:
-    """Tokens that a core will generate again.
-
-    Args:
-        ids: of the tokens.
-        are_forced: whether the core has no choice.
-    """
+    """Tokens that a core will generate again."""
 
     def __init__(self, ids: Sequence[int] = (), *, are_forced: bool = False) -> None:
         self._ids, self._are_forced = list(ids), are_forced
@@ -126,11 +121,7 @@ class Repeated:
         return bool(self._ids)
 
     def new_of(self, output: Any) -> Any:
-        """Return an output without what it repeats; None if nothing is left.
-
-        Raises:
-            EngineError: it has other tokens.
-        """
+        """Return an output without what it repeats; None if nothing is left."""
         ids, expected = list(output.new_token_ids), self._ids
         is_last, count = output.finish_reason is not None, min(len(ids), len(expected))
         is_same = ids[:count] == expected[:count]
@@ -153,13 +144,7 @@ class Repeated:
 
 
 def send_from(engine: Any, request: Any, ids: Sequence[int]) -> Repeated:
-    """Have a core begin after tokens; return those that it generates once more.
-
-    Args:
-        engine: the AsyncLLM.
-        request: an EngineCoreRequest on its way to the core, which is changed.
-        ids: of the tokens.
-    """
+    """Have a core begin after tokens; return those that it generates once more."""
     params = compat.replaced(request.sampling_params.clone(), prompt_logprobs=None)
     has_prompt = request.prompt_token_ids and request.prompt_embeds is None
     if resume_strategy_of(engine, params) == "from the prompt" and has_prompt:
@@ -189,10 +174,6 @@ class ReplayedAnswer:
     The tokens pass vLLM's output processor as if they had just been generated, in their original
     groups. So its detokeniser, its stop strings and its server are where those of the other engine
     were.
-
-    Args:
-        engine: the AsyncLLM.
-        continuation: where it resumes.
     """
 
     def __init__(self, engine: Any, continuation: Continuation) -> None:
@@ -207,33 +188,18 @@ class ReplayedAnswer:
         """What vLLM made of the tokens so far, in its order."""
 
     def begin(self, request: Any, kept_by: Any) -> bool:
-        """Bring vLLM's processor to where the answer is; tell whether its core repeats tokens.
-
-        Args:
-            request: its EngineCoreRequest, which is changed before the core gets it.
-            kept_by: vLLM's output processor.
-
-        Raises:
-            EngineError: the answer is another here.
-        """
+        """Bring vLLM's processor to where the answer is; tell whether its core repeats tokens."""
         self.is_begun = True
-        with fast_paths.watched(
-            "resumption", "an output processor that can be brought to any token"
-        ):
-            self._state = kept_by.request_states[request.request_id]
-            self._replay_all(kept_by, request)
-            if self._cumulative_logprob is not None:
-                self._state.logprobs_processor.cumulative_logprob = self._cumulative_logprob
-            ids = list(chain.from_iterable(self._groups))
-            self._repeated = send_from(self._engine, request, ids)
+        self._state = kept_by.request_states[request.request_id]
+        self._replay_all(kept_by, request)
+        if self._cumulative_logprob is not None:
+            self._state.logprobs_processor.cumulative_logprob = self._cumulative_logprob
+        ids = list(chain.from_iterable(self._groups))
+        self._repeated = send_from(self._engine, request, ids)
         return bool(self._repeated)
 
     def check_begun(self) -> None:
-        """Look whether its request was seen on its way to the core.
-
-        Raises:
-            EngineError: it was not, and its answer starts again.
-        """
+        """Look whether its request was seen on its way to the core."""
         if not self.is_begun:
             expected = "each request to be seen on its way to the core"
             fast_paths.turn_off("resumption", expected, "one was not")
@@ -301,11 +267,7 @@ _EXPECTED: Final = "requests and logits as vLLM's runners give them"
 
 @cache
 def forced_tokens() -> type:
-    """Return the class of the plugin, which both of vLLM's model runners take.
-
-    Raises:
-        TypeError: they want methods that it does not have.
-    """
+    """Return the class of the plugin, which both of vLLM's model runners take."""
     bases = filter(None, (_ForcedTokens, names.AdapterLogitsProcessor, names.LogitsProcessor))
     made: Any = type("ForcedTokens", tuple(bases), {})
     if inspect.isabstract(made):

@@ -99,12 +99,7 @@ class SelfTest:
         """Bodies, with the events that the server has written by itself."""
 
     async def run(self) -> None:
-        """Turn our own answers off if they differ.
-
-        Raises:
-            ConfigurationError: the engine does not generate by its public way, or its server does
-                by another one.
-        """
+        """Turn our own answers off if they differ."""
         await compat.needed("AsyncLLM.generate", self._generate())
         for path, body in _BODIES:
             await compat.needed(path, self._answer_publicly(self._request_to(path, body)))
@@ -243,11 +238,7 @@ class SelfTest:
         return HttpRequest(path, encoded, {"content-type": "application/json"})
 
     async def _answer_publicly(self, request: HttpRequest) -> None:
-        """Have the server answer a body by itself, and note its events.
-
-        Raises:
-            ConfigurationError: its tokens could not be counted.
-        """
+        """Have the server answer a body by itself, and note its events."""
         try:
             events, answer = await self._events(request, by_own=False)
         except Exception as error:  # noqa: BLE001  so its clients are answered, too

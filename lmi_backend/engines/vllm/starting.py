@@ -29,11 +29,7 @@ _NAME: Final = "lmi-backend"
 
 
 def install_plugin(name: str) -> None:
-    """Let this process and those it starts find a plugin, also if a user lists others.
-
-    Args:
-        name: of its folder.
-    """
+    """Let this process and those it starts find a plugin, also if a user lists others."""
     folder = str(_PLUGINS / name)
     if folder not in sys.path:
         sys.path.append(folder)
@@ -70,9 +66,6 @@ class Gate:
 
         The process that loads the model does: the core, or each rank, where these are processes
         that the core starts.
-
-        Args:
-            config: vLLM's, of the engine that is started now.
         """
         parallel = config.parallel_config
         has_ranks = parallel.distributed_executor_backend == "mp"
@@ -130,11 +123,7 @@ _NONE: Final = ("", "None")
 
 
 def engine_args(config: EngineConfig) -> Any:
-    """Return the AsyncEngineArgs of a plan; keep vLLM to the hosts it lists for media.
-
-    Raises:
-        OptionError: vLLM has no such argument, or cannot read its text.
-    """
+    """Return the AsyncEngineArgs of a plan; keep vLLM to the hosts it lists for media."""
     known = compat.engine_arguments()
     for name, text in config.passthrough.items():
         if name not in known:
@@ -243,11 +232,7 @@ def _error(name: str, text: str, problem: str) -> OptionError:
 
 
 def before_loading(config: EngineConfig) -> None:
-    """Choose what vLLM's processes load of this package, before any of them starts.
-
-    Args:
-        config: whose user may turn fast paths off.
-    """
+    """Choose what vLLM's processes load of this package, before any of them starts."""
     fast_paths.choose(config.fast_paths)
     install_plugin("each_process")
     if fast_paths.probe("forced_tokens", "a class of logits processors", resume.forced_tokens):

@@ -51,12 +51,7 @@ _CONTENT_ALONE: Final = {"content"}
 
 
 class TextParser:
-    """A parser of vLLM, of tools or of reasoning, that reads the text of one answer.
-
-    Args:
-        theirs: vLLM's.
-        request: the body, as vLLM has read it.
-    """
+    """A parser of vLLM, of tools or of reasoning, that reads the text of one answer."""
 
     def __init__(self, theirs: Any, request: Any) -> None:
         self._theirs, self._request = theirs, request
@@ -239,11 +234,7 @@ class ChatStreams:
 
 
 def _parser_of(server: Any, request: Any, named: dict[str, Any], messages: Any) -> TextParser:
-    """Return a new parser of a chat server, for a request with these messages.
-
-    Raises:
-        Exception: vLLM's.
-    """
+    """Return a new parser of a chat server, for a request with these messages."""
     if messages is not request.messages:
         request = request.model_copy(update={"messages": messages})
     kwargs = named["chat_template_kwargs"]
@@ -279,13 +270,7 @@ class CompletionStreams:
 
 
 class _Server:
-    """One of vLLM's servers, with its method that writes events.
-
-    Args:
-        own: the server.
-        write: writes the events of outputs.
-        parsers: makes the parser of a chat with these messages; None if none reads its text.
-    """
+    """One of vLLM's servers, with its method that writes events."""
 
     def __init__(
         self, own: Any, write: Write, parsers: Callable[[Any], TextParser] | None = None

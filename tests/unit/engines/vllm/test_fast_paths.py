@@ -49,15 +49,6 @@ def test_one_that_an_option_needs_off_is_said_without_a_warning(
     assert fast_path_state(fast_paths.reason_of("load")) == "public"
 
 
-def test_what_raises_turns_its_path_off_and_its_caller_hears_of_it() -> None:
-    with pytest.raises(KeyError), fast_paths.watched("load", "a count"):
-        raise KeyError("counts")
-    assert fast_paths.reason_of("load") == "expected a count; KeyError: 'counts'"
-    with fast_paths.watched("forced_tokens", "nothing"):
-        pass
-    assert fast_paths.is_on("forced_tokens")
-
-
 def test_some_are_left_out_for_a_while_and_nobody_hears_of_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
