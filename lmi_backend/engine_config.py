@@ -60,7 +60,13 @@ class RequestLimits:
     queue_size: int = 1000
     """Requests that wait before one is refused."""
     tenant_weights: Mapping[str, int] = field(default_factory=dict)
-    """Tenant to the answers it starts in its turn, where it is not 1."""
+    """Tenant to its share of the tokens, where that is not 1."""
+    tenant_from_user: bool = False
+    """Whether a body's user is its tenant, where nobody else names one."""
+    ttft_ms: int = 0
+    """Milliseconds in which an answer must begin; 0 for any."""
+    tpot_ms: int = 0
+    """Milliseconds between its tokens, in the mean; 0 for any."""
     concurrency_threshold: int = 0
     """A worker with so many more answers to make than another gets no request for its prompt; 0
     where prompts do not choose a worker."""

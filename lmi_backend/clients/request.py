@@ -98,6 +98,8 @@ class Wanted(NamedTuple):
     """That its client names; the requests of one have much in common."""
     prompt: Iterator[bytes | msgspec.Raw] = iter(())
     """Pieces of JSON, in the order in which templates write them."""
+    user: str = ""
+    """Its client's user."""
 
 
 class _Counts(msgspec.Struct):
@@ -112,6 +114,8 @@ class _Body(_Counts):
     """What decides the rest, too."""
 
     prompt_cache_key: msgspec.Raw = _NULL
+    safety_identifier: msgspec.Raw = _NULL
+    user: msgspec.Raw = _NULL
     messages: msgspec.Raw = _NONE
     input: msgspec.Raw = _NONE
     model: msgspec.Raw = _NONE
@@ -156,21 +160,25 @@ _FIRST: Final = msgspec.json.Decoder(msgspec.defstruct("_First", _ITEMS, array_l
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def wanted(request: HttpRequest, *, reads_prompt: bool = False) -> Wanted:
+def wanted(request: HttpRequest, *, reads_all: bool = False) -> Wanted:
     """Return what a body wants.
 
     A body that cannot be read counts as one answer: the engine refuses it. So does a body of more
     than `MANY` prompts, for prompts beyond that number are not counted.
 
+    Args:
+        request: the body.
+        reads_all: whether more is returned than the width.
+
     Raises:
         RequestError: it is large, and would have to be read by slower means.
     """
     counts = request.path in COUNTED
-    if not counts and not (reads_prompt and request.path in RESUMED):
+    if not counts and not (reads_all and request.path in RESUMED):
         return Wanted()
     try:
         outlined = _outlined(request.body)
-        body = _read_counted(outlined.text, _BODY if reads_prompt else _COUNTS)
+        body = _read_counted(outlined.text, _BODY if reads_all else _COUNTS)
         prompts = _prompts(body.prompt) + _prompts(body.prompt_embeds) if counts else 0
     except RequestError:
         if counts:
@@ -181,10 +189,17 @@ def wanted(request: HttpRequest, *, reads_prompt: bool = False) -> Wanted:
     width = max(body.n or 1, 1) * max(prompts, 1) if counts else 1
     if not isinstance(body, _Body):
         return Wanted(width)
-    key, pieces = body.prompt_cache_key, body.pieces()
+    pieces = body.pieces()
     if outlined.long:
         pieces = (outlined.whole(bytes(piece), request.body) for piece in pieces)
-    return Wanted(width, "" if key == _NULL else bytes(key).decode("utf-8", "replace"), pieces)
+    user = _name_in(body.safety_identifier) or _name_in(body.user)
+    return Wanted(width, _name_in(body.prompt_cache_key), pieces, user)
+
+
+def _name_in(value: msgspec.Raw) -> str:
+    """Return a name; empty for what is none, which the engine refuses."""
+    name = msgspec.json.decode(value)
+    return name if isinstance(name, str) else ""
 
 
 def model_named(request: HttpRequest) -> str | None:

@@ -1,9 +1,9 @@
-"""Decide which request starts next, so that callers take turns where more wait than may run.
+"""Decide which request starts next, so that tenants get equal shares where more wait than may run.
 
 An engine serves its queue in the order of arrival, so that queue is kept short: other requests wait
-here, by tenant, and tenants take turns (deficit round robin, Shreedhar and Varghese 1995). In a
-turn a tenant starts as many answers as its weight says; a request for more answers than that saves
-up several turns. Guarded by the service's lock.
+here, by tenant. The tenant that has got the fewest tokens is next: those of its prompts, and those
+that were generated for it, by its weight (the virtual token counter of Sheng et al., Fairness in
+Serving Large Language Models, 2024). Guarded by the service's lock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import bisect
 import hashlib
 import time
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import UnavailableError
@@ -26,9 +25,15 @@ _LONGEST_NAME: Final = 64
 _AHEAD_SECONDS: Final = 0.05
 _AHEAD_SHARE: Final = 1 / 8
 _RATE_SECONDS: Final = 1.0
+_TOKEN_BYTES: Final = 4
+"""Of a prompt, until the engine says how many tokens it has."""
+_CACHED: Final = 0.1
+"""What a token of a prompt counts that the engine had in its cache."""
+_IDLE_TENANTS: Final = 1024
+"""Tenants without requests whose tokens are remembered."""
 DISPLACED: Final = (
-    "made way for another tenant's request, which found the queue full (job_queue_size); "
-    "the tenant it is of has the most requests waiting"
+    "made way for another tenant's request, which found {bound}; "
+    "the tenant it is of has the most waiting"
 )
 """Why a request failed that another tenant's displaced."""
 
@@ -41,15 +46,28 @@ def tenant_key(name: str) -> str:
 
 
 class _Tenant:
-    """A tenant that has requests waiting."""
+    """What a tenant has waiting and running, and has got."""
 
-    __slots__ = ("credit", "queue", "waiting", "weight")
+    __slots__ = ("queue", "running", "served", "size", "weight", "width")
 
-    def __init__(self, weight: int) -> None:
-        self.weight = self.credit = weight
-        self.waiting = 0
+    def __init__(self, weight: int, served: float) -> None:
+        self.weight, self.served = weight, served
+        self.width = self.size = 0
+        """Answers and bytes of the requests that wait."""
         self.queue: list[tuple[int, int, RequestState]] = []
         """By priority, then by arrival."""
+        self.running: dict[RequestState, None] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no requests."""
+        return not self.queue and not self.running
+
+    def charge(self, state: RequestState) -> None:
+        """Count what one of its requests has got since it was charged last."""
+        tokens = (state.prompt_tokens or state.size / _TOKEN_BYTES) + state.num_tokens
+        self.served += (tokens - state.charged) / self.weight
+        state.charged = tokens
 
 
 class Admission:
@@ -59,51 +77,79 @@ class Admission:
         self._limits = limits
         weights = limits.requests.tenant_weights
         self._weights = {tenant_key(name): weight for name, weight in weights.items()}
-        # In the order of their turns. A tenant that has nothing waiting is forgotten.
-        self._tenants: OrderedDict[str, _Tenant] = OrderedDict()
+        self._tenants: dict[str, _Tenant] = {}
+        self._most_tenants = 2 * _IDLE_TENANTS
+        self._waiting: dict[str, _Tenant] = {}
+        """Those that have requests waiting, in the order in which they came."""
+        self._served = 0.0
+        """Tokens of the tenant that was served last, by its weight: who comes has at least these,
+        and so cannot save up turns."""
         self.running = 0
         """Answers that were sent to workers."""
         self.waiting = 0
         """Answers of the requests that wait here."""
+        self._open_bytes = 0
+        """Of all requests that run or wait."""
         self._rate = 0.0
         self._num_done, self._since = 0, time.monotonic()
 
-    def displaced_by(self, state: RequestState, unwanted: int = 0) -> list[RequestState]:
-        """Return the queued requests that must fail so that this one can wait, if any must.
+    def displaced_by(self, state: RequestState, unwanted: int = 0) -> dict[RequestState, str]:
+        """Return the queued requests that must fail so that this one can wait, and why each must.
 
-        If the queue is full, a tenant with fewer queued requests, by weight, displaces the latest
+        If there is no room, a tenant with less in the queue, by weight, displaces the latest
         requests of the tenant with the most.
 
         Args:
             unwanted: answers of the limits for which there would be workers if more ran.
 
         Raises:
-            RequestError: the request needs more than the capacity.
-            UnavailableError: the queue is full.
+            RequestError: the request needs more than there ever is.
+            UnavailableError: there is no room.
         """
+        limits, in_use = self._limits, self.running + self.waiting
+        displaced: list[RequestState] = []
+        why: dict[RequestState, str] = {}
         try:
-            self._limits.check(self.running + self.waiting, state.width, unwanted)
+            limits.check(in_use, state.width, unwanted)
         except UnavailableError:
-            displaced = self._displaced(state, self._limits.capacity - unwanted)
+            displaced = self._displaced(state, "width", in_use - limits.capacity + unwanted)
             if not displaced:
                 raise
-            return displaced
-        return []
+            why = dict.fromkeys(displaced, DISPLACED.format(bound="job_queue_size answers waiting"))
+        open_bytes = self._open_bytes - sum(each.size for each in displaced)
+        try:
+            limits.check_size(state.size, open_bytes)
+        except UnavailableError:
+            displaced = self._displaced(state, "size", open_bytes - limits.open_bytes)
+            if not displaced:
+                raise
+            bound = f"more than {limits.open_bytes} bytes of requests"
+            why = dict.fromkeys(displaced, DISPLACED.format(bound=bound)) | why
+        return why
 
-    def _displaced(self, state: RequestState, capacity: int) -> list[RequestState]:
+    def _displaced(self, state: RequestState, what: str, excess: int) -> list[RequestState]:
+        """Return the requests of the tenant that has most waiting, without which one has room.
+
+        Args:
+            what: of what there is too much, an attribute of requests and tenants.
+            excess: by how much, without this request.
+        """
+        wanted: int = getattr(state, what)
         own = self._tenants.get(state.tenant) or self._new_tenant(state.tenant)
-        most = max(self._tenants.values(), key=lambda it: it.waiting / it.weight, default=own)
-        left = (most.waiting - state.width) / most.weight
-        if most is own or left < (own.waiting + state.width) / own.weight:
+        most = max(
+            self._waiting.values(), key=lambda each: getattr(each, what) / each.weight, default=own
+        )
+        left = (getattr(most, what) - wanted) / most.weight
+        if most is own or left < (getattr(own, what) + wanted) / own.weight:
             return []
         displaced: list[RequestState] = []
-        missing = self.running + self.waiting + state.width - capacity
+        missing = excess + wanted
         for _, _, queued in reversed(most.queue):
             if missing <= 0:
                 break
             displaced.append(queued)
-            missing -= queued.width
-        return displaced
+            missing -= getattr(queued, what)
+        return displaced if missing <= 0 else []
 
     def is_free(self, capacity: int) -> bool:
         """Tell whether a request starts at once; without a ready worker it does, and is refused.
@@ -115,13 +161,10 @@ class Admission:
 
     def enqueue(self, state: RequestState) -> None:
         """Let a request wait for its turn."""
-        tenant = self._tenants.get(state.tenant)
-        if tenant is None:
-            tenant = self._tenants[state.tenant] = self._new_tenant(state.tenant)
+        tenant = self._waiting[state.tenant] = self._tenant(state.tenant)
         bisect.insort(tenant.queue, (state.priority, state.arrival, state))
         state.is_queued = True
-        tenant.waiting += state.width
-        self.waiting += state.width
+        self._count_waiting(tenant, state, 1)
 
     def next(self, capacity: int) -> RequestState | None:
         """Return the request that starts now and leaves the queue; None where there is no capacity.
@@ -129,16 +172,16 @@ class Admission:
         A request for several answers starts when there is capacity for one: waiting for all of
         them would leave the engine idle.
         """
-        if not self._tenants or (capacity and self.running >= self._most(capacity)):
+        if not self._waiting or (capacity and self.running >= self._most(capacity)):
             return None
-        while True:
-            name, tenant = next(iter(self._tenants.items()))
-            state = tenant.queue[0][-1]
-            if tenant.credit >= state.width:
-                break
-            tenant.credit += tenant.weight
-            self._tenants.move_to_end(name)
-        tenant.credit -= state.width
+        tenants = self._waiting.values()
+        if len(tenants) > 1:
+            for tenant in tenants:
+                for state in tenant.running:
+                    tenant.charge(state)
+        tenant = min(tenants, key=lambda each: each.served)
+        state = tenant.queue[0][-1]
+        self._served = max(self._served, tenant.served)
         self.withdraw(state)
         return state
 
@@ -147,19 +190,30 @@ class Admission:
         if not state.is_queued:
             return
         state.is_queued = False
-        tenant = self._tenants[state.tenant]
+        tenant = self._waiting[state.tenant]
         del tenant.queue[bisect.bisect_left(tenant.queue, (state.priority, state.arrival))]
-        tenant.waiting -= state.width
-        self.waiting -= state.width
+        self._count_waiting(tenant, state, -1)
         if not tenant.queue:
-            del self._tenants[state.tenant]
+            del self._waiting[state.tenant]
 
     def started(self, state: RequestState) -> None:
         """Note that a request was sent to a worker."""
         self.running += state.width
+        self._open_bytes += state.size
+        tenant = self._tenant(state.tenant)
+        if not tenant.queue:
+            # It may not have waited.
+            self._served = tenant.served
+        tenant.running[state] = None
+
+    def begun(self, state: RequestState, prompt_tokens: int, cached_tokens: int) -> None:
+        """Note how many tokens the engine found the prompts of a request to have."""
+        state.prompt_tokens = prompt_tokens - (1 - _CACHED) * cached_tokens
 
     def ended(self, state: RequestState) -> None:
         """Note that a request that was started is over."""
+        if not state.prompt_tokens:
+            self.begun(state, state.num_prompt_tokens, 0)
         self.left(state)
         self._num_done += state.width
         seconds = time.monotonic() - self._since
@@ -170,11 +224,40 @@ class Admission:
     def left(self, state: RequestState) -> None:
         """Note that a request that was started has lost its worker."""
         self.running -= state.width
+        self._open_bytes -= state.size
+        tenant = self._tenants[state.tenant]
+        del tenant.running[state]
+        tenant.charge(state)
 
     def _most(self, capacity: int) -> int:
         """Return how many answers the workers get at once: a few more than they run."""
         ahead = max(1, int(capacity * _AHEAD_SHARE), int(self._rate * _AHEAD_SECONDS))
         return capacity + min(ahead, capacity)
 
+    def _count_waiting(self, tenant: _Tenant, state: RequestState, sign: int) -> None:
+        tenant.width += sign * state.width
+        tenant.size += sign * state.size
+        self.waiting += sign * state.width
+        self._open_bytes += sign * state.size
+
+    def _tenant(self, name: str) -> _Tenant:
+        """Return a tenant that is about to have one more request."""
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            if len(self._tenants) >= self._most_tenants:
+                self._forget_idle()
+            tenant = self._tenants[name] = self._new_tenant(name)
+        elif not tenant.queue and tenant.served < self._served:
+            tenant.served = self._served
+        return tenant
+
     def _new_tenant(self, name: str) -> _Tenant:
-        return _Tenant(self._weights.get(name, 1))
+        return _Tenant(self._weights.get(name, 1), self._served)
+
+    def _forget_idle(self) -> None:
+        """Forget the tenants without requests, but for some that have got the most."""
+        idle = [name for name, each in self._tenants.items() if each.is_idle]
+        idle.sort(key=lambda name: self._tenants[name].served)
+        for name in idle[: max(0, len(idle) - _IDLE_TENANTS)]:
+            del self._tenants[name]
+        self._most_tenants = 2 * (len(self._tenants) + _IDLE_TENANTS)

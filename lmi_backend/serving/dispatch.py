@@ -15,7 +15,7 @@ from lmi_backend.errors import (
     UnavailableError,
 )
 from lmi_backend.resume.resumption import Resumption
-from lmi_backend.serving.admission import DISPLACED, Admission
+from lmi_backend.serving.admission import Admission
 from lmi_backend.serving.choice import Choice
 from lmi_backend.serving.faults import fault_of
 from lmi_backend.threads import QueueThreads
@@ -93,8 +93,8 @@ class Dispatch:
                 if not wait_until:
                     raise
                 self.resumption.num_queued += 1
-        for other in displaced:
-            self._fail(other, UnavailableError(DISPLACED))
+        for other, reason in displaced.items():
+            self._fail(other, UnavailableError(reason))
         if worker is None:
             if state.span is not None:
                 state.span.event("queued")
@@ -104,7 +104,7 @@ class Dispatch:
             self._workers.note_queue(self.num_waiting)
         return worker
 
-    def _displaced(self, state: RequestState) -> list[RequestState]:
+    def _displaced(self, state: RequestState) -> dict[RequestState, str]:
         try:
             return self._admission.displaced_by(state, self._workers.unwanted_capacity())
         except UnavailableError as error:
@@ -209,6 +209,9 @@ class Dispatch:
     def acknowledged(self, state: RequestState, chunk: Chunk | None) -> None:
         """Note that a worker has brought the first of a request's answer."""
         self.choice.begun(state, chunk)
+        if chunk is not None and state.width == state.n:
+            cached = chunk.num_cached_tokens or 0
+            self._admission.begun(state, chunk.num_prompt_tokens, cached)
         if self.resumption.release(state):
             self.release()
 

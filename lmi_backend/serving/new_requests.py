@@ -25,6 +25,7 @@ from lmi_backend.tokenization import TOKEN_PATHS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lmi_backend.engine_config import RequestLimits
     from lmi_backend.serving.request_state import Sink
 
 _DEEPEST: Final = 512
@@ -47,20 +48,18 @@ def new_request(
     sink: Sink,
     deadline: float,
     sender: Sender,
-    *,
-    reads_prompt: bool,
+    limits: RequestLimits,
 ) -> tuple[RequestState, msg.Submit | msg.SubmitHttp]:
     """Return the state of a request, and the message that sends it to a worker.
-
-    Args:
-        reads_prompt: whether a worker is chosen by the prompt.
 
     Raises:
         RequestError: the request is nested too deeply, or is large and cannot be read.
     """
-    tenant, name = tenant_key(sender.tenant), sink.request_id
+    tenant, name, reads_prompt = sender.tenant, sink.request_id, limits.concurrency_threshold > 0
     if isinstance(work, HttpRequest):
-        width, session, pieces = wanted(work, reads_prompt=reads_prompt)
+        by_user = limits.tenant_from_user and not tenant
+        width, session, pieces, user = wanted(work, reads_all=reads_prompt or by_user)
+        tenant = tenant_key(user if by_user else tenant)
         state = RequestState(request_id, sink, width=width, n=1, deadline=deadline, last_chunks=1)
         state.tenant = tenant
         if reads_prompt:
@@ -68,7 +67,7 @@ def new_request(
         return state, msg.SubmitHttp(request_id, work, tenant, name=name, session=sender.session)
     for request in work:
         _check_depth(request.sampling.extra, "the request")
-    n = work[0].n
+    n, tenant = work[0].n, tenant_key(tenant)
     state = RequestState(request_id, sink, width=len(work) * n, n=n, deadline=deadline)
     state.tenant, state.priority = tenant, work[0].priority
     if reads_prompt:

@@ -101,6 +101,7 @@ class RequestState:
         "_pending",
         "arrival",
         "began",
+        "charged",
         "deadline",
         "death",
         "direct",
@@ -121,6 +122,7 @@ class RequestState:
         "priority",
         "progress",
         "prompt",
+        "prompt_tokens",
         "sent_at",
         "sink",
         "size",
@@ -159,6 +161,9 @@ class RequestState:
         """What the worker is sent; empty once it was."""
         self.size = 0
         """Bytes of the request, as it was sent first."""
+        self.prompt_tokens = self.charged = 0.0
+        """Of its prompts, those in a cache for less, once they are known; and all that its tenant
+        was charged for."""
         self.death: EngineDeadError | None = None
         """How its worker died before it was sent."""
         self.progress: Progress | None = None

@@ -68,8 +68,6 @@ class Service:
         self._lock = threading.Lock()
         self._states: dict[int, RequestState] = {}
         self._ids = itertools.count(1)
-        self._open_bytes = 0
-        """Bytes of all requests that are not finished."""
         self._is_closing = False
         self._dispatch = Dispatch(workers, limits, self._lock, self._set_error, self._renew)
         ways = (self._break, self._set_error, self._note_sent)
@@ -127,7 +125,7 @@ class Service:
                 sink,
                 self._deadline(seconds),
                 Sender(tenant, session),
-                reads_prompt=self._limits.requests.concurrency_threshold > 0,
+                self._limits.requests,
             )
             state.span = span
             self._start(state, message)
@@ -184,7 +182,6 @@ class Service:
         state.frame = encode_request(message)
         state.progress = self._dispatch.progress(message, state)
         state.size = sum(map(len, state.frame))
-        self._limits.check_size(state.size, self._open_bytes)
         with self._lock:
             self._states[state.id] = state
             try:
@@ -194,7 +191,6 @@ class Service:
                 self._dispatch.withdraw(state)
                 self._dispatch.ended(state)
                 raise
-            self._open_bytes += state.size
             if state.direct is not None:
                 state.direct.state = state
         if worker is not None:
@@ -327,9 +323,6 @@ class Service:
     def _note_sent(self, state: RequestState, chunks: list[Chunk], outcome: str) -> None:
         """Count what was sent; forget a finished request."""
         has_ended = bool(outcome) and self._states.pop(state.id, None) is not None
-        if has_ended:
-            self._open_bytes -= state.size
-            self._dispatch.ended(state)
         try:
             self._stats.sent(state, chunks)
             if has_ended:
@@ -337,3 +330,5 @@ class Service:
                 state.end_span(outcome)
         except Exception:  # noqa: BLE001  a wrong count must not keep the answer
             fault_of(state, "what was sent cannot be counted")
+        if has_ended:
+            self._dispatch.ended(state)

@@ -194,6 +194,7 @@ class Simulation:
         number = next(self._ids)
         state = RequestState(number, None, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
         request.came, request.state, state.tenant = self.now, state, request.tenant
+        state.size = len(request.blocks) * BLOCK_TOKENS * 4
         if self._reads_prompt:
             pieces = [b"".join(message) for message in request.messages]
             state.prompt = prompt_of(pieces, sum(map(len, pieces)), request.session)
@@ -226,6 +227,7 @@ class Simulation:
             length = len(each.blocks) * BLOCK_TOKENS
             chunk = Delta(num_prompt_tokens=length, num_cached_tokens=each.cached)
             self.choice.begun(each.state, chunk)
+            self.admission.begun(each.state, length, each.cached)
         for each in ended:
             worker.outstanding -= 1
             del self._requests[each.state]

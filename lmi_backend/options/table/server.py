@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.kinds import MOST_DEVICES, TEXT, WEIGHTS, whole
+from lmi_backend.options.kinds import BOOL, MOST_DEVICES, TEXT, WEIGHTS, whole
 from lmi_backend.options.spec import Option
 
 JOB_QUEUE_SIZE: Final = Option(
@@ -23,9 +23,37 @@ TENANT_WEIGHTS: Final = Option(
     default={},
     scope="server",
     plan_field="tenant_weights",
-    help="Answers a tenant starts in its turn where more requests wait than run; 1 for any other. "
-    "A request names its tenant (parameter tenant, or header x-tenant-id of a whole body) and is "
-    "believed: let a gateway set the name. Those without one are one tenant.",
+    help="Share of the tokens that a tenant gets where more requests wait than run; 1 for any "
+    "other. A request names its tenant (parameter tenant, or header x-tenant-id of a whole body) "
+    "and is believed: let a gateway set the name. Those without one are one tenant.",
+)
+TENANT_FROM_USER: Final = Option(
+    name="option.tenant_from_user",
+    kind=BOOL,
+    default=False,
+    scope="server",
+    plan_field="tenant_from_user",
+    help="Whether a body's safety_identifier or user is its tenant, where neither an API key nor a "
+    "gateway names one.",
+)
+TTFT_MS: Final = Option(
+    name="option.ttft_ms",
+    kind=whole(0),
+    default=0,
+    scope="server",
+    plan_field="ttft_ms",
+    help="Milliseconds in which each answer must begin. A request that cannot is refused at once, "
+    "as UNAVAILABLE, with the time to wait. A request may name its own (docs/scheduling.md). 0: "
+    "any time.",
+)
+TPOT_MS: Final = Option(
+    name="option.tpot_ms",
+    kind=whole(0),
+    default=0,
+    scope="server",
+    plan_field="tpot_ms",
+    help="Milliseconds between tokens, in the mean, that each answer must keep. A request for "
+    "which workers are too slow is refused at once, as UNAVAILABLE. 0: any time.",
 )
 CONCURRENCY_THRESHOLD: Final = Option(
     name="option.concurrency_threshold",

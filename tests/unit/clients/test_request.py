@@ -116,7 +116,7 @@ def test_other_bodies_count_as_one() -> None:
 def pieces(path: str, body: dict[str, Any], *, spaces: int = 0) -> list[bytes]:
     """Return what is read of a body's prompt."""
     data = json.dumps(body).encode() + b" " * spaces
-    return [bytes(each) for each in wanted(HttpRequest(path, data), reads_prompt=True).prompt]
+    return [bytes(each) for each in wanted(HttpRequest(path, data), reads_all=True).prompt]
 
 
 MESSAGES = [{"role": "system", "content": "s" * 300}, {"role": "user", "content": "a"}]
@@ -152,14 +152,21 @@ def test_what_engines_keep_apart_differs_from_the_first_byte(name: str) -> None:
 @pytest.mark.parametrize("key", ["s", None, 5])
 def test_a_body_may_name_its_session(key: object) -> None:
     body = json.dumps({"messages": [], "prompt_cache_key": key}).encode()
-    session = wanted(HttpRequest(_CHAT, body), reads_prompt=True).session
-    assert bool(session) is (key is not None)
+    session = wanted(HttpRequest(_CHAT, body), reads_all=True).session
+    assert session == (key if isinstance(key, str) else "")
+
+
+def test_a_body_may_name_its_user() -> None:
+    named = {"safety_identifier": "hashed", "user": "Ann \u00e9"}
+    for left, user in ((named, "hashed"), ({"user": named["user"]}, "Ann é"), ({"user": 7}, "")):
+        body = json.dumps({"messages": []} | left).encode()
+        assert wanted(HttpRequest(_CHAT, body), reads_all=True).user == user
 
 
 @pytest.mark.parametrize("body", [b"{", b'{"messages": 5, "n": "x"}', b"[" * 100_000])
 def test_a_prompt_that_cannot_be_read_is_none(body: bytes) -> None:
     for path in (_CHAT, "/v1/messages"):
-        assert list(wanted(HttpRequest(path, body), reads_prompt=True).prompt) == []
+        assert list(wanted(HttpRequest(path, body), reads_all=True).prompt) == []
 
 
 LMI_BODY = {"inputs": "p", "parameters": {"tenant": "of the body"}}

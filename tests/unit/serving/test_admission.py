@@ -1,6 +1,9 @@
 """Whose turn it is."""
 
+import random
+from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +13,11 @@ from lmi_backend.errors import RequestError, UnavailableError
 from lmi_backend.serving.admission import Admission, tenant_key
 from lmi_backend.serving.request_state import RequestState
 from tests.support.service_bench import limits_of
+from tests.support.simulated_engines import BLOCK_TOKENS, SimulatedRequest, Simulation, text
 
 NO_PLACE = 0
+TOKEN = 4
+"""Bytes that count as a token of a prompt."""
 
 
 def make(running: int = 4, waiting: int = 100, **weights: int) -> Admission:
@@ -26,12 +32,14 @@ class Queue:
         self.names: dict[int, str] = {}
         self._counts: dict[str, int] = {}
 
-    def request(self, tenant: str, width: int = 1, priority: int = 0) -> RequestState:
+    def request(
+        self, tenant: str, width: int = 1, priority: int = 0, size: int = 0
+    ) -> RequestState:
         count = self._counts[tenant] = self._counts.get(tenant, 0) + 1
         number = len(self.names) + 1
         self.names[number] = f"{tenant}{count}"
         state = RequestState(number, None, deadline=9e9, width=width, n=1)  # type: ignore[arg-type]
-        state.tenant, state.priority = tenant, priority
+        state.tenant, state.priority, state.size = tenant, priority, size or width * TOKEN
         return state
 
     def enqueue(self, tenant: str, times: int = 1, **what: Any) -> list[RequestState]:
@@ -56,31 +64,103 @@ def test_who_comes_last_does_not_wait_for_all_of_the_first() -> None:
     assert queue.starts()[:5] == ["a1", "b1", "a2", "b2", "a3"]
 
 
-@pytest.mark.parametrize(
-    ("weights", "first"),
-    [
-        ({"a": 3}, ["a1", "a2", "a3", "b1", "a4", "a5", "a6", "b2"]),
-        ({"b": 2}, ["a1", "b1", "b2", "a2", "b3", "b4"]),
-        ({"": 9}, ["a1", "b1", "a2", "b2"]),
-    ],
-)
-def test_a_turn_is_as_long_as_the_tenants_weight(
-    weights: Mapping[str, int], first: list[str]
-) -> None:
+@pytest.mark.parametrize("weights", [{"a": 3}, {"b": 2}, {"": 9}])
+def test_a_tenant_gets_as_much_as_its_weight(weights: Mapping[str, int]) -> None:
     queue = Queue(make(**weights))
-    queue.enqueue("a", 20)
-    queue.enqueue("b", 20)
-    assert queue.starts()[: len(first)] == first
+    queue.enqueue("a", 40)
+    queue.enqueue("b", 40)
+    shares = [weights.get(name, 1) for name in "ab"]
+    started = Counter(name[0] for name in queue.starts()[: 8 * sum(shares)])
+    assert [started[name] for name in "ab"] == pytest.approx([8 * each for each in shares], abs=1)
 
 
-def test_answers_count_not_requests() -> None:
+def test_prompts_count_by_their_tokens() -> None:
     queue = Queue(make())
-    queue.enqueue("wide", 3, width=4)
-    queue.enqueue("one", 12)
+    queue.enqueue("long", 3, size=4 * TOKEN)
+    queue.enqueue("short", 12)
     order = queue.starts()
     # Each of its requests is worth four of the other's.
-    places = [order.index(f"wide{n}") for n in (1, 2, 3)]
-    assert [place - n for n, place in enumerate(places)] == [3, 7, 11]
+    places = [order.index(f"long{n}") for n in (1, 2, 3)]
+    assert [place - n for n, place in enumerate(places)] == [0, 4, 8]
+
+
+def test_what_is_generated_counts_as_it_comes() -> None:
+    queue = Queue(make())
+    talks = queue.request("talks")
+    queue.admission.started(talks)
+    queue.enqueue("talks", 3)
+    queue.enqueue("b", 50)
+    talks.num_tokens = 20
+    order = queue.starts()
+    assert order.index("talks2") == 21
+    # What was charged while it ran is not charged again.
+    queue.admission.ended(talks)
+    queue.enqueue("talks", 1)
+    queue.enqueue("b", 1)
+    assert queue.starts()[0] == "talks5"
+
+
+def test_the_engine_says_how_long_a_prompt_is_and_what_was_cached_counts_a_tenth() -> None:
+    queue = Queue(make())
+    ran = queue.request("cached", size=1000 * TOKEN)
+    queue.admission.started(ran)
+    queue.enqueue("cached")
+    queue.enqueue("b", 200)
+    queue.admission.begun(ran, 100, 100)
+    assert queue.starts().index("cached2") == 10
+
+
+def test_what_nobody_else_wanted_is_not_held_against_a_tenant() -> None:
+    queue = Queue(make())
+    for _ in range(100):
+        alone = queue.request("alone")
+        queue.admission.started(alone)
+        alone.num_tokens = 1000
+        queue.admission.ended(alone)
+    queue.enqueue("new", 3000)
+    queue.enqueue("alone", 2)
+    # It has got one answer more than who comes now.
+    assert 990 < queue.starts().index("alone101") < 1010
+
+
+def jain(values: list[float]) -> float:
+    return sum(values) ** 2 / (len(values) * sum(value**2 for value in values))
+
+
+SHAPES = {"chat": (200, 100), "long prompts": (6000, 5), "long answers": (20, 1500), "bulk": (2, 2)}
+"""Tokens of prompts and answers, in the mean."""
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_tenants_of_unlike_shapes_get_as_many_tokens(count: int) -> None:
+    draw = random.Random(count)
+    simulation = Simulation(count, most=8)
+    seconds = 400 // count
+
+    def request(tenant: str) -> SimulatedRequest:
+        prompt, answer = SHAPES[tenant]
+        return SimulatedRequest(
+            [text(draw.expovariate(1 / prompt))],
+            max(1, round(draw.expovariate(1 / answer))),
+            tenant=tenant,
+            follows=lambda each: (each.ended, request(tenant)) if each.ended < seconds else None,
+        )
+
+    for tenant in SHAPES:
+        # Each always has something waiting; bulk sends a hundred times as much as others.
+        for _ in range((3000 if tenant == "bulk" else 30) * count):
+            simulation.add(draw.random(), request(tenant))
+    tokens: Counter[str] = Counter()
+    starts: dict[str, list[float]] = {tenant: [] for tenant in SHAPES}
+    for each in simulation.run():
+        if each.ended < seconds:
+            tokens[each.tenant] += len(each.blocks) * BLOCK_TOKENS + each.num_tokens
+            starts[each.tenant].append(each.began)
+    assert jain([tokens[tenant] for tenant in SHAPES]) >= 0.95
+    for began in starts.values():
+        began.sort()
+        gaps = [later - earlier for earlier, later in pairwise(began)]
+        assert max(gaps) < seconds / 4
 
 
 def test_who_asks_one_after_the_other_has_no_more_turns() -> None:
@@ -91,8 +171,9 @@ def test_who_asks_one_after_the_other_has_no_more_turns() -> None:
         queue.enqueue("one")
         state = queue.admission.next(1 << 20)
         assert state is not None
+        queue.admission.started(state)
         started.append(queue.names[state.id])
-    # Each time it is forgotten and comes back it is last.
+    # While it had nothing waiting it saved up nothing.
     assert started == ["flood1", "one1", "flood2", "one2", "flood3", "one3"]
 
 
@@ -142,6 +223,7 @@ def test_the_rate_counts_the_answers_that_ended_and_no_other(
         assert len(started) == 16 + 8
         queue = Queue(queue.admission)
         queue.admission.running = queue.admission.waiting = 0
+        queue.admission._waiting.clear()
         queue.admission._tenants.clear()
 
 
@@ -166,16 +248,20 @@ def test_no_worker_is_as_good_as_a_place() -> None:
     assert queue.starts(NO_PLACE) == ["a1", "a2", "a3"]
 
 
-def test_nothing_is_remembered_of_who_has_nothing_waiting() -> None:
+def test_of_who_has_nothing_open_little_is_remembered() -> None:
     queue = Queue(make())
     queued = [state for n in range(300) for state in queue.enqueue(f"t{n}", 2)]
-    assert len(queue.admission._tenants) == 300
     for state in queued[::2]:
         queue.admission.withdraw(state)
         queue.admission.withdraw(state)
     assert queue.admission.waiting == 300
     queue.starts()
-    assert (len(queue.admission._tenants), queue.admission.waiting) == (0, 0)
+    assert queue.admission.waiting == 0
+    for n in range(20_000):
+        state = queue.request(f"u{n}")
+        queue.admission.started(state)
+        queue.admission.ended(state)
+    assert len(queue.admission._tenants) < 4000
 
 
 def test_a_name_is_kept_short_and_two_long_ones_stay_two() -> None:
@@ -248,3 +334,15 @@ def test_what_runs_is_not_displaced() -> None:
         queue.admission.started(queue.request("flood"))
     with pytest.raises(UnavailableError):
         queue.admission.displaced_by(queue.request("b"))
+
+
+def test_who_fills_the_bytes_gives_way_too() -> None:
+    admission = Admission(limits_of(2, 90, open_bytes=1000))
+    queue = Queue(admission)
+    admission.started(queue.request("flood", size=100))
+    queue.enqueue("flood", 3, size=300)
+    (displaced,) = admission.displaced_by(queue.request("b", size=200))
+    assert queue.names[displaced.id] == "flood4"
+    for state in (queue.request("flood", size=10), queue.request("b", size=600)):
+        with pytest.raises(UnavailableError, match="1000 in all"):
+            admission.displaced_by(state)

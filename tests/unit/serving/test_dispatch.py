@@ -38,8 +38,20 @@ def test_tenants_take_turns() -> None:
         bench.submit(tenant)
     for place in range(10):
         bench.answer(bench.workers.order[place])
-    assert bench.workers.order == [1, 2, 3, 4, 9, 5, 10, 6, 7, 8]
+    # The first has had three answers when the other comes.
+    assert bench.workers.order == [1, 2, 3, 9, 10, 4, 5, 6, 7, 8]
     assert [sink.ends for sink in bench.sinks] == [["answered"]] * 10
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_users_take_turns_where_an_option_says_so(is_told: bool) -> None:
+    bench = Bench(tenant_from_user=is_told)
+    for user in "aaaaaaab":
+        body = b'{"messages": [], "user": "%s"}' % user.encode()
+        bench.service.submit(HttpRequest("/v1/chat/completions", body), Sink())
+    bench.service.on_messages([msg.HttpOutput(1, HttpChunk(b"{}", is_last=True))])
+    bench.settle()
+    assert bench.workers.order[-1] == (8 if is_told else 4)
 
 
 def test_what_is_no_work_for_the_engine_does_not_wait() -> None:
@@ -293,7 +305,7 @@ def test_a_full_queue_is_shared() -> None:
     assert bench.waiting == 8
     bench.answer(1)
     bench.answer(2)
-    assert bench.workers.order == [1, 2, 3, 4, 13]
+    assert bench.workers.order == [1, 2, 3, 13, 4]
 
 
 def test_a_worker_that_does_not_read_does_not_stop_the_senders() -> None:
@@ -413,7 +425,7 @@ def test_each_request_ends_once_and_gives_its_place_back(
     while open_ := bench.open():
         bench.answer(open_[0])
     assert [len(sink.ends) for sink in bench.sinks] == [1] * len(bench.sinks)
-    assert (admission.running, admission.waiting, len(admission._tenants)) == (0, 0, 0)
+    assert (admission.running, admission.waiting, len(admission._waiting)) == (0, 0, 0)
     assert bench.workers.outstanding == [0, 0]
     assert bench.service.snapshot().open == 0
 
