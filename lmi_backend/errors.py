@@ -7,7 +7,9 @@
     ├── RequestError          this request is wrong; the caller must change it
     ├── QuotedError           the same, in a peer's words
     ├── UnavailableError      nothing wrong with the request; try again
-    │   ├── LoadingError      the model is not there yet
+    │   ├── LaterError        it is known when it can
+    │   │   ├── LoadingError  the model is not there yet
+    │   │   └── LateError     the answer would come later than is promised
     │   ├── EngineDeadError   the engine or its worker died under the request
     │   └── StoppingError     the server is going away
     ├── HttpError             an HTTP answer that is an error; its text is the body
@@ -58,6 +60,11 @@ class LmiError(Exception):
 
     code: str = "INTERNAL"
     retryable: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """What metrics, logs and spans call the end of such a request."""
+        return self.code.lower()
 
 
 class ConfigurationError(LmiError):
@@ -174,8 +181,8 @@ class UnavailableError(LmiError):
     retryable = True
 
 
-class LoadingError(UnavailableError):
-    """A model is not loaded yet.
+class LaterError(UnavailableError):
+    """It is known when the server can take it.
 
     Args:
         seconds: after which a client may try again.
@@ -184,6 +191,16 @@ class LoadingError(UnavailableError):
     def __init__(self, message: str, seconds: int) -> None:
         self.seconds = seconds
         super().__init__(message)
+
+
+class LoadingError(LaterError):
+    """A model is not loaded yet."""
+
+
+class LateError(LaterError):
+    """An answer would come later than is promised."""
+
+    outcome = "late"
 
 
 class EngineDeadError(UnavailableError):

@@ -44,6 +44,7 @@ from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, HttpRequest
 from lmi_backend.names import NAME_BYTES, PATH_BYTES, check_headers, check_name
 from lmi_backend.outline import LARGE, UNREADABLE, Outline, at_once, outline
+from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -264,6 +265,10 @@ SESSION_HEADERS: Final = (
     "x-amzn-sagemaker-session-id", "x-amzn-sagemaker-prefix-aware-id", "x-session-id"
 )  # fmt: skip
 """Headers that name what requests have in common; the first one there counts."""
+_NUMBER: Final = re.compile("[0-9]{1,9}", re.ASCII).fullmatch
+TTFT_HEADER: Final = "x-llm-d-slo-ttft-ms"
+TPOT_HEADER: Final = "x-llm-d-slo-tpot-ms"
+"""Milliseconds to the first token and between tokens, as llm-d's router calls them."""
 
 
 def read_body(inputs: Mapping[str, list[Any]], context: Context) -> ParsedRequest:
@@ -311,9 +316,28 @@ def pass_on(data: bytes, headers: dict[str, str]) -> ParsedRequest:
 def _of_sender(headers: dict[str, str], read: Callable[[], ParsedRequest]) -> ParsedRequest:
     try:
         parsed = of_tenant(read(), headers, *TENANT_HEADERS)
+        return replace(parsed, session=session_of(headers), promise=promise_of(headers))
     except RequestError as error:
         raise as_lmi(error) from error
-    return replace(parsed, session=session_of(headers))
+
+
+def promise_of(headers: Mapping[str, str]) -> tuple[int, int]:
+    """Return how soon a request's headers want its first token and its others; 0: any time.
+
+    Raises:
+        RequestError: a header is no number of milliseconds.
+    """
+    if TTFT_HEADER not in headers and TPOT_HEADER not in headers:
+        return 0, 0
+    return _milliseconds(headers, TTFT_HEADER), _milliseconds(headers, TPOT_HEADER)
+
+
+def _milliseconds(headers: Mapping[str, str], name: str) -> int:
+    text = headers.get(name, "0").strip()
+    if _NUMBER(text) is None:
+        problem = f"is {printable(text, 40)}"
+        raise RequestError(problem, field=name, accepted="milliseconds, a whole number")
+    return int(text)
 
 
 def session_of(headers: Mapping[str, str]) -> str:

@@ -329,6 +329,8 @@ class ParsedRequest:
     """Parameters that change nothing, as in LMI; worth a line in the log."""
     tenant: str = ""
     """On whose behalf, as the request says; empty for the tenant all others share."""
+    promise: tuple[int, int] = (0, 0)
+    """See `promise_of` (request.py)."""
     session: str = ""
     """That its client names; requests of one session have much in common."""
 

@@ -22,6 +22,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import Find, Found, Left, Rejoin
 from lmi_backend.ipc.handshake import Refusals
 from lmi_backend.serving.management import FAULT, AdapterManagement
+from lmi_backend.serving.new_requests import Sender
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
@@ -182,10 +183,8 @@ class Endpoint:
 
     def _submit(self, work: msg.Work, order: msg.Submit | msg.SubmitHttp, sink: ClientSink) -> None:
         sink.request_id = order.name
-        self._try(
-            sink,
-            lambda: self._service.submit(work, sink, tenant=order.tenant, session=order.session),
-        )
+        sender = Sender(order.tenant, order.session, order.promise)
+        self._try(sink, lambda: self._service.submit(work, sink, sender))
 
     def _try(self, sink: ClientSink, start: Callable[[], None]) -> None:
         try:

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.parameters import DroppedParameters
-from lmi_backend.clients.request import PARENT, session_of, take_trace, with_trace
+from lmi_backend.clients.request import PARENT, promise_of, session_of, take_trace, with_trace
 from lmi_backend.clients.responses import BackgroundForm
 from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, UPLOAD, AdapterChange
 from lmi_backend.errors import HttpError
@@ -98,8 +98,8 @@ class Answering:
             trace = take_trace(dict(exchange.headers)) if PARENT in exchange.headers else {}
             work = with_trace(asked.work, trace)
             tenant = exchange.tenant or asked.tenant
-            session = session_of(exchange.headers)
-            answer = model.connection.submit(work, tenant, order, exchange.request_id, session)
+            named = session_of(exchange.headers), promise_of(exchange.headers)
+            answer = model.connection.submit(work, tenant, order, exchange.request_id, *named)
         failure = asked.failure or exchange.spec.failure
         if order is None:
             await send_answer(exchange, answer, asked.form, failure)

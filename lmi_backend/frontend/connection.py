@@ -337,6 +337,7 @@ class ModelConnection(asyncio.Protocol):
         buffering: Buffering | None = None,
         name: str = "",
         session: str = "",
+        promise: tuple[int, int] = (0, 0),
     ) -> Answer:
         """Send a request, whose answer may be buffered, and which logs call by its name.
 
@@ -345,18 +346,14 @@ class ModelConnection(asyncio.Protocol):
             HttpError: a value of the request cannot be sent (400).
             RequestError: a prompt has more characters than the model's tokens can have.
         """
+        sent = tenant, buffering, name, session, promise
         if isinstance(work, HttpRequest):
-            return self._start(
-                lambda number: msg.SubmitHttp(number, work, tenant, buffering, name, session),
-                tenant,
-            )
+            return self._start(lambda number: msg.SubmitHttp(number, work, *sent), tenant)
         for request in work:
             if request.sampling.truncate_prompt_tokens is None and isinstance(request.prompt, str):
                 bounds = self.model.max_model_len, self.model.longest_token
                 check_characters(len(request.prompt), *bounds, field="prompt")
-        return self._start(
-            lambda number: msg.Submit(number, work, tenant, buffering, name, session), tenant
-        )
+        return self._start(lambda number: msg.Submit(number, work, *sent), tenant)
 
     def rejoin(self, order: Buffering, work: msg.Work | None = None, tenant: str = "") -> Answer:
         """Request all of an answer that is buffered; raises like `submit`."""

@@ -10,6 +10,7 @@ from lmi_backend.errors import (
     EngineDeadError,
     EngineError,
     HttpError,
+    LateError,
     LmiError,
     MovedError,
     RequestError,
@@ -35,6 +36,8 @@ def failure_of(request_id: int, error: LmiError) -> Failure:
         return Failure(request_id, "request", error.detail, error.field)
     if isinstance(error, HttpError):
         return Failure(request_id, "http", str(error), status=error.status)
+    if isinstance(error, LateError):
+        return Failure(request_id, "late", str(error), status=error.seconds)
     return Failure(request_id, _KINDS.get(type(error), "engine"), str(error))
 
 
@@ -46,4 +49,6 @@ def error_of(failure: Failure) -> LmiError:
         error = HttpError(failure.status, failure.message)
         error.is_models = True
         return error
+    if failure.kind == "late":
+        return LateError(failure.message, failure.status)
     return _ERRORS.get(failure.kind, EngineError)(failure.message)

@@ -23,12 +23,13 @@ from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
 from lmi_backend.tokenization import ID_BYTES
 
-PROTOCOL: Final = 22
+PROTOCOL: Final = 23
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
-    "request", "engine", "dead", "stopping", "unavailable", "cancelled", "moved", "deadline", "http"
-]
+    "request", "engine", "dead", "stopping", "unavailable", "late", "cancelled", "moved",
+    "deadline", "http",
+]  # fmt: skip
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -82,6 +83,8 @@ class Submit(_Message, frozen=True):
     name: str = ""
     session: str = ""
     """That its client names; workers do not look at it either."""
+    promise: tuple[int, int] = (0, 0)
+    """Milliseconds to its first token and between tokens that its client wants; 0: any time."""
 
 
 class SubmitHttp(_Message, frozen=True):
@@ -93,6 +96,7 @@ class SubmitHttp(_Message, frozen=True):
     buffering: Buffering | None = None
     name: str = ""
     session: str = ""
+    promise: tuple[int, int] = (0, 0)
 
 
 class SetAdapter(_Message, frozen=True):
@@ -204,7 +208,7 @@ class Failure(_Message, frozen=True):
     field: str = ""
     """For kind "request": what is wrong, such as "prompt"."""
     status: int = 0
-    """For kind "http": the status; the message is the body."""
+    """For kind "http": the status; the message is the body. For "late": the seconds to wait."""
 
 
 class Heartbeat(_Message, frozen=True):

@@ -1,8 +1,8 @@
 """Decide which request starts next, so that tenants get equal shares where more wait than may run.
 
 An engine serves its queue in the order of arrival, so that queue is kept short: other requests wait
-here, by tenant. The tenant that has got the fewest tokens is next: those of its prompts, and those
-that were generated for it, by its weight (the virtual token counter of Sheng et al., Fairness in
+here, by tenant. The tenant that has got the fewest tokens is next, by its weight. Tokens of prompts
+count, and those that were generated. This is the virtual token counter of Sheng et al. (Fairness in
 Serving Large Language Models, 2024). Guarded by the service's lock.
 """
 
@@ -29,7 +29,9 @@ _TOKEN_BYTES: Final = 4
 """Of a prompt, until the engine says how many tokens it has."""
 _CACHED: Final = 0.1
 """What a token of a prompt counts that the engine had in its cache."""
-_IDLE_TENANTS: Final = 1024
+_NEWEST: Final = 0.05
+"""What the newest value counts in a mean."""
+_INACTIVE_TENANTS: Final = 1024
 """Tenants without requests whose tokens are remembered."""
 DISPLACED: Final = (
     "made way for another tenant's request, which found {bound}; "
@@ -45,6 +47,10 @@ def tenant_key(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def _rank(state: RequestState) -> tuple[int, float, int, RequestState]:
+    return state.priority, state.latest, state.arrival, state
+
+
 class _Tenant:
     """What a tenant has waiting and running, and has got."""
 
@@ -54,12 +60,12 @@ class _Tenant:
         self.weight, self.served = weight, served
         self.width = self.size = 0
         """Answers and bytes of the requests that wait."""
-        self.queue: list[tuple[int, int, RequestState]] = []
-        """By priority, then by arrival."""
+        self.queue: list[tuple[int, float, int, RequestState]] = []
+        """By priority, then by when they must start, then by arrival."""
         self.running: dict[RequestState, None] = {}
 
     @property
-    def is_idle(self) -> bool:
+    def is_inactive(self) -> bool:
         """Whether it has no requests."""
         return not self.queue and not self.running
 
@@ -78,7 +84,7 @@ class Admission:
         weights = limits.requests.tenant_weights
         self._weights = {tenant_key(name): weight for name, weight in weights.items()}
         self._tenants: dict[str, _Tenant] = {}
-        self._most_tenants = 2 * _IDLE_TENANTS
+        self._most_tenants = 2 * _INACTIVE_TENANTS
         self._waiting: dict[str, _Tenant] = {}
         """Those that have requests waiting, in the order in which they came."""
         self._served = 0.0
@@ -90,6 +96,8 @@ class Admission:
         """Answers of the requests that wait here."""
         self._open_bytes = 0
         """Of all requests that run or wait."""
+        self._answer_tokens = 0.0
+        """Of a request, in the mean of the last ones."""
         self._rate = 0.0
         self._num_done, self._since = 0, time.monotonic()
 
@@ -144,7 +152,7 @@ class Admission:
             return []
         displaced: list[RequestState] = []
         missing = excess + wanted
-        for _, _, queued in reversed(most.queue):
+        for *_, queued in reversed(most.queue):
             if missing <= 0:
                 break
             displaced.append(queued)
@@ -162,9 +170,35 @@ class Admission:
     def enqueue(self, state: RequestState) -> None:
         """Let a request wait for its turn."""
         tenant = self._waiting[state.tenant] = self._tenant(state.tenant)
-        bisect.insort(tenant.queue, (state.priority, state.arrival, state))
+        bisect.insort(tenant.queue, _rank(state))
         state.is_queued = True
         self._count_waiting(tenant, state, 1)
+
+    def order(self, new: RequestState) -> list[RequestState]:
+        """Return the requests that wait, and one more, in the order in which they are to start."""
+        order = []
+        own = self._tenants.get(new.tenant) or self._new_tenant(new.tenant)
+        for tenant in {*self._waiting.values(), own}:
+            served = tenant.served if tenant.queue else max(tenant.served, self._served)
+            queue = [*tenant.queue]
+            if tenant is own:
+                bisect.insort(queue, _rank(new))
+            for *_, state in queue:
+                order.append((served, state.arrival, state))
+                served += (state.size / _TOKEN_BYTES + self._answer_tokens) / tenant.weight
+        return [state for *_, state in sorted(order)]
+
+    def has_less(self, state: RequestState, other: RequestState) -> bool:
+        """Tell whether a tenant has less waiting, with a request more, than another with one less.
+
+        Args:
+            state: the one more.
+            other: of the other tenant; the one less.
+        """
+        own = self._tenants.get(state.tenant) or self._new_tenant(state.tenant)
+        most = self._tenants[other.tenant]
+        less = (most.width - other.width) / most.weight
+        return own is not most and (own.width + state.width) / own.weight <= less
 
     def next(self, capacity: int) -> RequestState | None:
         """Return the request that starts now and leaves the queue; None where there is no capacity.
@@ -191,7 +225,7 @@ class Admission:
             return
         state.is_queued = False
         tenant = self._waiting[state.tenant]
-        del tenant.queue[bisect.bisect_left(tenant.queue, (state.priority, state.arrival))]
+        del tenant.queue[bisect.bisect_left(tenant.queue, _rank(state))]
         self._count_waiting(tenant, state, -1)
         if not tenant.queue:
             del self._waiting[state.tenant]
@@ -216,6 +250,7 @@ class Admission:
             self.begun(state, state.num_prompt_tokens, 0)
         self.left(state)
         self._num_done += state.width
+        self._answer_tokens += (state.num_tokens - self._answer_tokens) * _NEWEST
         seconds = time.monotonic() - self._since
         if seconds >= _RATE_SECONDS:
             self._rate = self._num_done / seconds
@@ -245,7 +280,7 @@ class Admission:
         tenant = self._tenants.get(name)
         if tenant is None:
             if len(self._tenants) >= self._most_tenants:
-                self._forget_idle()
+                self._forget_inactive()
             tenant = self._tenants[name] = self._new_tenant(name)
         elif not tenant.queue and tenant.served < self._served:
             tenant.served = self._served
@@ -254,10 +289,10 @@ class Admission:
     def _new_tenant(self, name: str) -> _Tenant:
         return _Tenant(self._weights.get(name, 1), self._served)
 
-    def _forget_idle(self) -> None:
+    def _forget_inactive(self) -> None:
         """Forget the tenants without requests, but for some that have got the most."""
-        idle = [name for name, each in self._tenants.items() if each.is_idle]
-        idle.sort(key=lambda name: self._tenants[name].served)
-        for name in idle[: max(0, len(idle) - _IDLE_TENANTS)]:
+        inactive = [name for name, each in self._tenants.items() if each.is_inactive]
+        inactive.sort(key=lambda name: self._tenants[name].served)
+        for name in inactive[: max(0, len(inactive) - _INACTIVE_TENANTS)]:
             del self._tenants[name]
-        self._most_tenants = 2 * (len(self._tenants) + _IDLE_TENANTS)
+        self._most_tenants = 2 * (len(self._tenants) + _INACTIVE_TENANTS)

@@ -18,6 +18,7 @@ from lmi_backend.resume.resumption import Resumption
 from lmi_backend.serving.admission import Admission
 from lmi_backend.serving.choice import Choice
 from lmi_backend.serving.faults import fault_of
+from lmi_backend.serving.promises import Promises
 from lmi_backend.threads import QueueThreads
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from lmi_backend.resume.progress import Progress
     from lmi_backend.serving.limits import Limits
     from lmi_backend.serving.request_state import RequestState
+    from lmi_backend.serving.stats import RequestStats
     from lmi_backend.serving.workers import SendsFrames, Workers
 
 _log = logging.getLogger(__name__)
@@ -41,6 +43,7 @@ class Dispatch:
 
     Args:
         lock: the service's.
+        stats: the service's.
         fail: fails a request with an error; called with the lock held.
         renew: gives a request another id and packs it again, so that late messages of its old
             worker do not find it; called with the lock held.
@@ -51,12 +54,15 @@ class Dispatch:
         workers: Workers,
         limits: Limits,
         lock: threading.Lock,
+        stats: RequestStats,
         fail: Callable[[RequestState, LmiError], None],
         renew: Callable[[RequestState], None],
     ) -> None:
         self._workers, self._lock, self._fail, self._renew = workers, lock, fail, renew
         self._admission = Admission(limits)
         requests = limits.requests
+        is_used = bool(requests.ttft_ms or requests.tpot_ms)
+        self.promises = Promises(self._admission, stats, is_used=is_used)
         self.choice = Choice(requests.concurrency_threshold, requests.max_running)
         self.resumption: Resumption[RequestState] = Resumption(
             "a worker", requests.migration_timeout, requests.migration_limit
@@ -106,10 +112,13 @@ class Dispatch:
 
     def _displaced(self, state: RequestState) -> dict[RequestState, str]:
         try:
-            return self._admission.displaced_by(state, self._workers.unwanted_capacity())
+            displaced = self._admission.displaced_by(state, self._workers.unwanted_capacity())
+            if state.due != math.inf or state.tpot != math.inf:
+                displaced |= self.promises.check(state, self._workers.capacity())
         except UnavailableError as error:
             self._workers.note_queue(self.num_waiting, str(error))
             raise
+        return displaced
 
     def send(self, state: RequestState, worker: SendsFrames) -> None:
         """Send a request to its worker, or to another if that is gone; called without the lock."""
@@ -192,6 +201,7 @@ class Dispatch:
         if state.worker is not None:
             self._leave(state.worker, state)
             self._admission.left(state)
+            self.promises.left(state)
         state.worker, state.death, state.loss = None, None, error
         if state.span is not None:
             state.span.event("paused", reason=str(error))
@@ -212,6 +222,8 @@ class Dispatch:
         if chunk is not None and state.width == state.n:
             cached = chunk.num_cached_tokens or 0
             self._admission.begun(state, chunk.num_prompt_tokens, cached)
+        if self.promises.is_used:
+            self.promises.begun(state, chunk)
         if self.resumption.release(state):
             self.release()
 
@@ -270,12 +282,17 @@ class Dispatch:
         if state.worker is not None:
             self._leave(state.worker, state)
             self._admission.ended(state)
+            if self.promises.is_used:
+                self.promises.ended(state)
         self.resumption.release(state)
         self.release()
 
     def release(self) -> None:
         """Let requests start that waited, as far as there is capacity."""
         while not self._must_wait() and (state := self._next()) is not None:
+            if problem := self.promises.broken(state):
+                self._fail(state, problem)
+                continue
             try:
                 worker = self._claim(state)
             except UnavailableError as error:
@@ -308,6 +325,8 @@ class Dispatch:
     def _claim(self, state: RequestState) -> SendsFrames:
         """Choose a worker, whose death finds the state from here on."""
         state.worker, worker = self._choose(state)
+        if self.promises.is_used:
+            self.promises.started(state, self._workers.capacity())
         self._admission.started(state)
         if state.span is not None:
             state.span.event("resumed" if state.loss else "started", worker=worker.name)

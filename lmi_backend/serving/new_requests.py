@@ -40,6 +40,11 @@ class Sender(NamedTuple):
     tenant: str = ""
     session: str = ""
     """Requests of one session have much in common."""
+    promise: tuple[int, int] = (0, 0)
+    """Milliseconds to the first token and between tokens; 0: any time."""
+
+
+NOBODY: Final = Sender()
 
 
 def new_request(
@@ -64,7 +69,7 @@ def new_request(
         state.tenant = tenant
         if reads_prompt:
             state.prompt = prompt_of(pieces, len(work.body), sender.session or session)
-        return state, msg.SubmitHttp(request_id, work, tenant, name=name, session=sender.session)
+        return state, msg.SubmitHttp(request_id, work, tenant, None, name, *sender[1:])
     for request in work:
         _check_depth(request.sampling.extra, "the request")
     n, tenant = work[0].n, tenant_key(tenant)
@@ -72,7 +77,7 @@ def new_request(
     state.tenant, state.priority = tenant, work[0].priority
     if reads_prompt:
         state.prompt = _prompt(work, sender.session)
-    return state, msg.Submit(request_id, work, tenant, name=name, session=sender.session)
+    return state, msg.Submit(request_id, work, tenant, None, name, *sender[1:])
 
 
 def _prompt(work: tuple[GenerateRequest, ...], session: str) -> Prompt:

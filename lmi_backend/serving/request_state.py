@@ -13,6 +13,7 @@ from lmi_backend.generation import Delta, joined, reports_error
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lmi_backend.engine_config import RequestLimits
     from lmi_backend.errors import EngineDeadError, LmiError
     from lmi_backend.generation import Chunk
     from lmi_backend.ipc import messages as msg
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from lmi_backend.serving.spans import RequestSpan
 
 
+_START_SECONDS: Final = 60.0
+"""Seconds in which a request is to start to which nothing is promised."""
 _KEPT_APART: Final = 256
 """Chunks of an answer; to join each with those before it copies a long text again and again."""
 
@@ -105,14 +108,17 @@ class RequestState:
         "deadline",
         "death",
         "direct",
+        "due",
         "error",
         "expectation",
         "expires_at",
         "first_at",
+        "forecast",
         "frame",
         "id",
         "is_queued",
         "is_scheduled",
+        "latest",
         "loss",
         "n",
         "num_prompt_tokens",
@@ -128,6 +134,7 @@ class RequestState:
         "size",
         "span",
         "tenant",
+        "tpot",
         "width",
         "worker",
     )
@@ -143,14 +150,13 @@ class RequestState:
         last_chunks: int = 0,
     ) -> None:
         self.id, self.sink, self.deadline = request_id, sink, deadline
-        self.arrival = request_id
-        """Its place among those that wait; `id` changes with the worker."""
+        self.arrival = request_id  # `id` changes with the worker
         self.width, self.n = width, n
         self.direct = sink if isinstance(sink, DirectSink) else None
         self.only: int | None = None
         """The one worker that it is for; None for any."""
         self.worker: int | None = None
-        """Index of the worker that has the request; None while it waits for its turn."""
+        """That has the request; None while it waits for its turn."""
         self.prompt: Prompt | None = None
         """By which a worker is chosen; None where the one with the least to do is."""
         self.expectation: Expectation | None = None
@@ -160,10 +166,9 @@ class RequestState:
         self.frame: Frame = ()
         """What the worker is sent; empty once it was."""
         self.size = 0
-        """Bytes of the request, as it was sent first."""
+        """Bytes of that, as it was sent first."""
         self.prompt_tokens = self.charged = 0.0
-        """Of its prompts, those in a cache for less, once they are known; and all that its tenant
-        was charged for."""
+        """Of its prompts, once they are known; and of all that its tenant was charged for."""
         self.death: EngineDeadError | None = None
         """How its worker died before it was sent."""
         self.progress: Progress | None = None
@@ -173,14 +178,34 @@ class RequestState:
         self.expires_at = math.inf
         """When it has waited for a worker for long enough, while none is ready."""
         self.span: RequestSpan | None = None
-        """None where nothing is traced."""
         self.error: LmiError | None = None
         self.is_scheduled = False
-        # For the stats: seconds of a monotonic clock, and what was sent.
         self.began = self.first_at = self.sent_at = time.monotonic()
         self.num_sent = self.num_tokens = self.num_prompt_tokens = 0
+        self.due, self.tpot, self.latest = math.inf, math.inf, self.began + _START_SECONDS
+        """When its answer must have begun, and the most seconds between its tokens; and by what a
+        tenant's requests are in order."""
+        self.forecast: tuple[float, float] | None = None
+        """Seconds to its first token, as expected when it had to wait, and their spread."""
         self._left = last_chunks or width
         self._pending: dict[int, list[Chunk]] = {}
+
+    def promise(self, ttft: int, tpot: int, limits: RequestLimits, seconds: float) -> None:
+        """Have the answer begin, and its tokens follow, in time.
+
+        Args:
+            ttft: milliseconds to the first token; 0: as the limits say.
+            tpot: milliseconds between tokens; the same.
+            limits: of the model.
+            seconds: that its client waits for all of it.
+        """
+        if first := ttft or limits.ttft_ms:
+            self.due = self.began + first / 1000
+        if seconds < limits.request_timeout:
+            self.due = min(self.due, self.began + seconds)
+        if gap := tpot or limits.tpot_ms:
+            self.tpot = gap / 1000
+        self.latest = min(self.latest, self.due)
 
     @property
     def is_complete(self) -> bool:
@@ -251,7 +276,7 @@ def send(sink: Sink, chunks: list[Chunk], error: LmiError | None, *, is_complete
         sink.send(chunks, is_last=is_complete)
     if error is not None:
         sink.fail(error)
-        return error.code.lower()
+        return error.outcome
     return outcome_of(chunks[-1]) if is_complete else ""
 
 

@@ -36,7 +36,14 @@ from lmi_backend.serving.events import Incoming
 from lmi_backend.serving.every_worker import send_to_all
 from lmi_backend.serving.faults import fault_of
 from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.new_requests import Command, Sender, may_wait, new_command, new_request
+from lmi_backend.serving.new_requests import (
+    NOBODY,
+    Command,
+    Sender,
+    may_wait,
+    new_command,
+    new_request,
+)
 from lmi_backend.serving.request_state import DirectClient, DirectSink, RequestState, Sink
 from lmi_backend.serving.senders import Senders
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
@@ -69,7 +76,8 @@ class Service:
         self._states: dict[int, RequestState] = {}
         self._ids = itertools.count(1)
         self._is_closing = False
-        self._dispatch = Dispatch(workers, limits, self._lock, self._set_error, self._renew)
+        ends = self._set_error, self._renew
+        self._dispatch = Dispatch(workers, limits, self._lock, self._stats, *ends)
         ways = (self._break, self._set_error, self._note_sent)
         self._incoming = Incoming(self._states, self._stats, self._dispatch.acknowledged, *ways)
         ends = (self._end_early, self._dispatch.expire)
@@ -92,9 +100,8 @@ class Service:
         self,
         work: msg.Work,
         sink: Sink,
+        sender: Sender = NOBODY,
         seconds: float = math.inf,
-        tenant: str = "",
-        session: str = "",
     ) -> None:
         """Accept a request; its answer, or its error, goes to the sink from another thread.
 
@@ -103,8 +110,8 @@ class Service:
         it has clearly more to do than another. Never blocks.
 
         Raises:
-            UnavailableError: the queue is full, no worker is ready, or the server is stopping; the
-                sink is not used.
+            UnavailableError: the queue is full, no worker is ready, the answer would be late, or
+                the server is stopping; the sink is not used.
             RequestError: the request exceeds a limit.
         """
         if not isinstance(work, HttpRequest):
@@ -115,7 +122,7 @@ class Service:
             with self._lock:
                 self._dispatch.choice.forget()
             return
-        span = None
+        span, has_end = None, seconds != math.inf
         if self._tracer is not None:
             work, span = self._tracer.begin(work, sink.request_id)
         try:
@@ -124,14 +131,17 @@ class Service:
                 work,
                 sink,
                 self._deadline(seconds),
-                Sender(tenant, session),
+                sender,
                 self._limits.requests,
             )
             state.span = span
+            # Most have none, and each call counts.
+            if sender.promise != NOBODY.promise or self._dispatch.promises.is_used or has_end:
+                state.promise(*sender.promise, self._limits.requests, seconds)
             self._start(state, message)
         except LmiError as error:
             if span is not None:
-                span.end(error.code.lower(), error)
+                span.end(error.outcome, error)
             raise
 
     def adapt(

@@ -183,9 +183,13 @@ class RequestStats:
             self._generation_tokens += num_tokens * count
             self._token.observe((now - sent_at) / num_tokens, num_tokens * count)
 
+    def token_gaps(self) -> tuple[float, int]:
+        """Return the seconds between tokens so far, and how many tokens they were between."""
+        return self._token.total, self._token.count
+
     def refused(self, error: LmiError) -> None:
         """Note a request that never started."""
-        self._count(error.code.lower())
+        self._count(error.outcome)
 
     def _count(self, outcome: str) -> None:
         self._ended[outcome] = self._ended.get(outcome, 0) + 1

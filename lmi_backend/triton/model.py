@@ -19,6 +19,7 @@ from lmi_backend.errors import LmiError, UnavailableError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.machine import machine_problem
 from lmi_backend.names import check_name
+from lmi_backend.serving.new_requests import Sender
 from lmi_backend.triton import logs
 from lmi_backend.triton.autocomplete import complete, variant_of
 from lmi_backend.triton.codec import Codec, error_response
@@ -125,9 +126,8 @@ class TritonPythonModel:
                     sender.send(pb_utils.InferenceResponse(output_tensors=[]), flags=FINAL)
                 case HttpRequest() | tuple() as work:
                     session = parsed.session or _session(request)
-                    self._loaded.service.submit(
-                        with_trace(work, trace), sink, seconds, parsed.tenant, session
-                    )
+                    sender = Sender(parsed.tenant, session, parsed.promise)
+                    self._loaded.service.submit(with_trace(work, trace), sink, sender, seconds)
         except LmiError as error:
             self._loaded.service.refused(error)
             sink.fail(error)

@@ -25,6 +25,7 @@ from lmi_backend.errors import (
 )
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
+from lmi_backend.serving.new_requests import Sender
 from lmi_backend.tokenization import (
     DECODE_PATH,
     ENCODE_PATH,
@@ -340,7 +341,7 @@ def test_each_request_ends_once_whatever_happens_while_it_waits(start: Any) -> N
                 GenerateRequest("a b", Sampling(chance.randrange(1, 9)), n=chance.choice((1, 3))),
             )
             try:
-                echo.service.submit(work, sink, tenant=chance.choice("abc"))
+                echo.service.submit(work, sink, Sender(chance.choice("abc")))
             except LmiError as error:
                 sink.fail(error)
             sinks[chance.randrange(len(sinks))].is_gone |= chance.random() < 0.2

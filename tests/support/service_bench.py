@@ -6,6 +6,7 @@ from lmi_backend.engine_config import RequestLimits
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import Chunk, Delta, GenerateRequest
 from lmi_backend.serving.limits import OPEN_BYTES, Limits
+from lmi_backend.serving.new_requests import Sender
 from lmi_backend.serving.service import Service
 from lmi_backend.serving.spans import RequestTracer
 from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
@@ -72,7 +73,7 @@ class Bench:
     def submit(self, tenant: str = "", width: int = 1, prompt: str = "a") -> Sink:
         sink = Sink(str(len(self.sinks) + 1))
         self.sinks.append(sink)
-        self.service.submit((GenerateRequest(prompt, n=width),), sink, tenant=tenant)
+        self.service.submit((GenerateRequest(prompt, n=width),), sink, Sender(tenant))
         return sink
 
     def send_released(self) -> None:

@@ -7,6 +7,7 @@ token that it reads.
 
 import heapq
 import itertools
+import math
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -14,13 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lmi_backend.engine_config import RequestLimits
+from lmi_backend.errors import LateError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.serving.admission import Admission
 from lmi_backend.serving.choice import Choice
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.prefixes import prompt_of
+from lmi_backend.serving.promises import Promises
 from lmi_backend.serving.request_state import RequestState
+from lmi_backend.serving.stats import RequestStats
 
 BLOCK_TOKENS = 16
 _unique = itertools.count()
@@ -50,6 +54,9 @@ class SimulatedRequest:
     """Tokens of the prompt that are to be read yet."""
     made: int = 0
     """Tokens of its answer that came."""
+    promise: tuple[int, int] = (0, 0)
+    """As clients say it, in milliseconds."""
+    is_refused: bool = False
     state: Any = None
     follows: Callable[["SimulatedRequest"], "tuple[float, SimulatedRequest] | None"] = (
         lambda _request: None
@@ -149,6 +156,7 @@ class Simulation:
     Args:
         threshold: option.concurrency_threshold.
         most: answers that a worker makes at once.
+        refuses: whether requests are refused that will be late.
     """
 
     def __init__(
@@ -158,14 +166,20 @@ class Simulation:
         most: int = 64,
         kv_blocks: int = 1 << 20,
         speed: Speed | None = None,
+        *,
+        refuses: bool = True,
         **limits: Any,
     ) -> None:
         self.workers = [
             SimulatedWorker(index, most, kv_blocks, speed or Speed()) for index in range(count)
         ]
-        requests = RequestLimits(max_running=most, queue_size=1 << 30, **limits)
+        self._limits = requests = RequestLimits(max_running=most, queue_size=1 << 30, **limits)
+        self._capacity = most * count
         self._slots: Any = self.workers
         self.admission = Admission(Limits(most * count, requests))
+        self.stats = RequestStats()
+        self.promises = Promises(self.admission, self.stats, is_used=True, clock=lambda: self.now)
+        self._refuses = refuses
         self.choice, self._reads_prompt = Choice(threshold, most), threshold > 0
         self.now = 0.0
         self.ended: list[SimulatedRequest] = []
@@ -198,18 +212,43 @@ class Simulation:
         if self._reads_prompt:
             pieces = [b"".join(message) for message in request.messages]
             state.prompt = prompt_of(pieces, sum(map(len, pieces)), request.session)
+        state.began = self.now
+        if request.promise != (0, 0):
+            state.promise(*request.promise, self._limits, math.inf)
+            if self._refuses and not self._admits(state):
+                request.is_refused = True
+                self.ended.append(request)
+                return
         self._requests[state] = request
         self.admission.enqueue(state)
         self._release()
 
+    def _admits(self, state: RequestState) -> bool:
+        try:
+            displaced = self.promises.check(state, self._capacity)
+        except LateError:
+            return False
+        for other in displaced:
+            self._refuse(other)
+        return True
+
+    def _refuse(self, state: RequestState) -> None:
+        self.admission.withdraw(state)
+        request = self._requests.pop(state)
+        request.is_refused = True
+        self.ended.append(request)
+
     def _release(self) -> None:
-        capacity = sum(each.most for each in self.workers)
-        while (state := self.admission.next(capacity)) is not None:
+        while (state := self.admission.next(self._capacity)) is not None:
+            if self._refuses and self.promises.broken(state) is not None:
+                self._refuse(state)
+                continue
             worker: Any = self.choice.choose(state, self._slots)
             assert worker is not None
             worker.outstanding += 1
             worker.assigned += 1
             state.worker = worker.index
+            self.promises.started(state, self._capacity)
             self.admission.started(state)
             worker.waiting.append(self._requests[state])
             if not worker.is_busy:
@@ -228,10 +267,14 @@ class Simulation:
             chunk = Delta(num_prompt_tokens=length, num_cached_tokens=each.cached)
             self.choice.begun(each.state, chunk)
             self.admission.begun(each.state, length, each.cached)
+            self.promises.begun(each.state, chunk)
         for each in ended:
             worker.outstanding -= 1
             del self._requests[each.state]
+            if each.made > 1:
+                self.stats.passed({(each.began, each.made - 1): 1}, self.now)
             self.admission.ended(each.state)
+            self.promises.ended(each.state)
             self.ended.append(each)
             if (following := each.follows(each)) is not None:
                 self._push(*following)

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.parameters import CONTROLS, FIELDS, IGNORED, NEUTRAL
-from lmi_backend.clients.request import MANY, read_request, take_trace, wanted, with_trace
+from lmi_backend.clients.request import (
+    MANY,
+    promise_of,
+    read_request,
+    take_trace,
+    wanted,
+    with_trace,
+)
 from lmi_backend.clients.spec import Cancel, ParsedRequest
 from lmi_backend.clients.values import OBJECT, OBJECT_OR_TEXT, TOKEN_WEIGHTS
 from lmi_backend.engine_config import ClientSettings, Context
@@ -660,3 +667,23 @@ def test_another_servers_limit_is_a_limit(name: str) -> None:
     with pytest.raises(RequestError, match="accepted: ") as refusal:
         lmi(**{name: -1})
     assert refusal.value.field == name
+
+
+@pytest.mark.parametrize(
+    ("headers", "promise"),
+    [
+        ({}, (0, 0)),
+        ({"x-llm-d-slo-ttft-ms": "500"}, (500, 0)),
+        ({"x-llm-d-slo-ttft-ms": " 500 ", "x-llm-d-slo-tpot-ms": "40"}, (500, 40)),
+    ],
+)
+def test_headers_say_how_soon_an_answer_is_needed(
+    headers: dict[str, str], promise: tuple[int, int]
+) -> None:
+    assert promise_of(headers) == promise
+
+
+@pytest.mark.parametrize("value", ["", "-5", "1.5", "soon", "9" * 12, "٣"])
+def test_a_promise_that_is_no_number_is_refused(value: str) -> None:
+    with pytest.raises(RequestError, match=r"x-llm-d-slo-tpot-ms .*; accepted: milliseconds"):
+        promise_of({"x-llm-d-slo-tpot-ms": value})

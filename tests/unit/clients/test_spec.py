@@ -125,8 +125,9 @@ def _kinds(kind: type[LmiError] = LmiError) -> Iterator[type[LmiError]]:
 
 
 MADE: dict[str, tuple[Any, ...]] = {
-    "OptionError": ("is wrong",), "RequestError": ("is wrong",), "LoadingError": ("loads", 3),
-    "HttpError": (404, "adapter a is not registered"), "UnknownModelError": ("a",),
+    "OptionError": ("is wrong",), "RequestError": ("is wrong",), "LaterError": ("later", 3),
+    "LoadingError": ("loads", 3), "LateError": ("is late", 3), "UnknownModelError": ("a",),
+    "HttpError": (404, "adapter a is not registered"),
 }  # fmt: skip
 NAMED: dict[str, dict[str, Any]] = {
     "OptionError": {"option": "option.a", "origin": "here"}, "RequestError": {"field": "a"},

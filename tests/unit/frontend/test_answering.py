@@ -12,14 +12,14 @@ from lmi_backend.frontend.answering import Answering
 from lmi_backend.generation import HttpRequest
 
 
-async def test_a_request_goes_with_its_session_and_what_changes_nothing_is_said_once(
+async def test_a_request_goes_with_what_its_headers_name_and_what_changes_nothing_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def send(*_: object) -> None:
         pass
 
     async def read(*_: object) -> tuple[Any, Read]:
-        connection = SimpleNamespace(submit=lambda *given: sessions.append(given[-1]))
+        connection = SimpleNamespace(submit=lambda *given: named.append(given[-2:]))
         model: Any = SimpleNamespace(connection=connection, info=ModelInfo())
         form: Any = None
         return model, Read(HttpRequest("/", b""), form, dropped=("a_name_of_nobody",))
@@ -27,12 +27,16 @@ async def test_a_request_goes_with_its_session_and_what_changes_nothing_is_said_
     async def text(*_: object) -> bytes:
         return b""
 
-    sessions: list[str] = []
+    named: list[tuple[Any, ...]] = []
     monkeypatch.setattr(module, "send_answer", send)
     spec = SimpleNamespace(failure=None)
     exchange: Any = SimpleNamespace(
         text=text,
-        headers={"x-session-id": "one", "x-amzn-sagemaker-prefix-aware-id": "two"},
+        headers={
+            "x-session-id": "one",
+            "x-amzn-sagemaker-prefix-aware-id": "two",
+            "x-llm-d-slo-ttft-ms": "500",
+        },
         parameters={},
         tenant="",
         request_id="",
@@ -47,4 +51,4 @@ async def test_a_request_goes_with_its_session_and_what_changes_nothing_is_said_
     (record,) = caplog.records
     assert "parameter 'a_name_of_nobody' of a body is unknown" in record.getMessage()
     # A header of SageMaker's comes first.
-    assert sessions == ["two"] * 2
+    assert named == [("two", (500, 0))] * 2

@@ -16,6 +16,7 @@ from lmi_backend.ipc.frames import Frame
 from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.resume.progress import Progress
 from lmi_backend.serving.metrics import gauges_and_counters
+from lmi_backend.serving.new_requests import Sender
 from lmi_backend.serving.service import Service
 from tests.support.scripted_workers import ScriptedWorkers
 from tests.support.service_bench import CAPACITY, RUNNING, Bench, Sink, limits_of
@@ -43,15 +44,15 @@ def test_tenants_take_turns() -> None:
     assert [sink.ends for sink in bench.sinks] == [["answered"]] * 10
 
 
-@pytest.mark.parametrize("is_told", [False, True])
-def test_users_take_turns_where_an_option_says_so(is_told: bool) -> None:
-    bench = Bench(tenant_from_user=is_told)
+@pytest.mark.parametrize("is_set", [False, True])
+def test_users_take_turns_where_an_option_says_so(is_set: bool) -> None:
+    bench = Bench(tenant_from_user=is_set)
     for user in "aaaaaaab":
         body = b'{"messages": [], "user": "%s"}' % user.encode()
         bench.service.submit(HttpRequest("/v1/chat/completions", body), Sink())
     bench.service.on_messages([msg.HttpOutput(1, HttpChunk(b"{}", is_last=True))])
     bench.settle()
-    assert bench.workers.order[-1] == (8 if is_told else 4)
+    assert bench.workers.order[-1] == (8 if is_set else 4)
 
 
 def test_what_is_no_work_for_the_engine_does_not_wait() -> None:
@@ -346,7 +347,7 @@ def busy() -> Iterator[Bench]:
 
 def test_the_time_in_the_queue_counts(busy: Bench) -> None:
     sink = Sink()
-    busy.service.submit((GenerateRequest("a"),), sink, 0.0)
+    busy.service.submit((GenerateRequest("a"),), sink, seconds=0.0)
     wait_for(lambda: sink.ends == ["DeadlineError"])
     assert busy.waiting == 0
 
@@ -465,7 +466,7 @@ LONG = "a text that others begin with " * 20
 def sent_to(bench: Bench, prompt: str = LONG, session: str = "") -> int:
     """Send a request, answer it, and return its worker."""
     number = len(bench.workers.order) + 1
-    bench.service.submit((GenerateRequest(prompt),), Sink(), session=session)
+    bench.service.submit((GenerateRequest(prompt),), Sink(), Sender(session=session))
     (index,) = (place for place, each in enumerate(bench.workers.requests) if number in each)
     bench.answer(number)
     return index
