@@ -238,11 +238,11 @@ class BufferedAnswers:
                 "lapsed": self._num_lapsed,
             }
 
-    def sink(self, client: ClientConnection, order: msg.Submit | msg.SubmitHttp) -> ClientSink:
-        """Return the sink of a new request, which logs its chunks where that is ordered."""
-        buffering, own = order.buffering, (client, order.id, order.tenant)
-        if buffering is None:
-            return ClientSink(*own)
+    def sink(
+        self, client: ClientConnection, order: msg.Submit | msg.SubmitHttp, buffering: Buffering
+    ) -> ClientSink:
+        """Return the sink of a new request, which logs its chunks."""
+        own = (client, order.id, order.tenant)
         work = order.requests[0] if isinstance(order, msg.Submit) else order.request
         with self.lock:
             if (before := self._answers.get(buffering.name)) is not None:

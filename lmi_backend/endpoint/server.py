@@ -136,7 +136,7 @@ class Endpoint:
     def _take(self, message: msg.FromClient, client: ClientConnection) -> None:
         match message:
             case msg.SubmitHttp(request=work) | msg.Submit(requests=work):
-                self._submit(work, message, self.buffered.sink(client, message))
+                self._submit(work, message, client)
             case msg.Hello():
                 self._check(message, client)
                 client.keeps_ids = message.keeps_ids
@@ -181,7 +181,13 @@ class Endpoint:
         model = replace(self._model, adapters={each.name: each.digest for each in adapters})
         return msg.Welcome(context, model)
 
-    def _submit(self, work: msg.Work, order: msg.Submit | msg.SubmitHttp, sink: ClientSink) -> None:
+    def _submit(
+        self, work: msg.Work, order: msg.Submit | msg.SubmitHttp, client: ClientConnection
+    ) -> None:
+        if order.buffering is None:
+            sink = ClientSink(client, order.id, order.tenant)
+        else:
+            sink = self.buffered.sink(client, order, order.buffering)
         sink.request_id = order.name
         sender = Sender(order.tenant, order.session, order.promise)
         self._try(sink, lambda: self._service.submit(work, sink, sender))

@@ -91,7 +91,8 @@ class Answering:
         asked: Read,
         order: Buffering | None = None,
     ) -> None:
-        self._dropped.note(asked.dropped)
+        if asked.dropped:
+            self._dropped.note(asked.dropped)
         if isinstance(asked.work, AdapterChange):
             answer = manage(exchange, model, asked.work.body)
         else:

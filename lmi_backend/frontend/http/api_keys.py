@@ -155,16 +155,13 @@ class ApiKeys:
     ) -> None:
         self._file, self._processes, self._place = file, processes, place
         self._single = [ApiKey("default", hash_of(single), is_operator=True)] if single else []
+        self.are_needed: Final = file is not None or bool(single)
+        """Whether a request must have a key."""
         self._keys: list[ApiKey] = []
         self._stamp: Stamp | None = None
         self._looked = -math.inf
         if file is not None:
             self._stamp, self._keys = stamp_of(file), list(self._read(file))
-
-    @property
-    def are_needed(self) -> bool:
-        """Whether a request must have a key."""
-        return self._file is not None or bool(self._single)
 
     def find(self, given: str) -> ApiKey:
         """Return the key that a client gives.
