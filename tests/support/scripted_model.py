@@ -23,6 +23,8 @@ from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 NAME = "echo"
+FRONT_END = "front end"
+"""The name of its thread."""
 OWN = "own"
 """A model with a handler of its user's."""
 _PAUSE_SECONDS = 0.003
@@ -108,7 +110,7 @@ class Scripted:
     @contextlib.contextmanager
     def run(self) -> Iterator["Scripted"]:
         """Serve until the end of a block."""
-        thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        thread = threading.Thread(target=lambda: asyncio.run(self._run()), name=FRONT_END)
         thread.start()
         try:
             self.wait()
