@@ -82,7 +82,7 @@ bench: install-server install-engine ## measure against others and draw it; BENC
 
 check: lint types layers growth ## everything that reads the code without running it
 
-lint: install-server ## style, sizes, stale documents, their language
+lint: install-server ## style, sizes, stale documents, their language, subjects of commits
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/python tools/check_size.py
@@ -93,6 +93,7 @@ lint: install-server ## style, sizes, stale documents, their language
 	@$(BIN)/python tools/make_docs.py --check
 	@$(BIN)/python tools/check_language.py
 	@$(BIN)/python tools/check_peers.py
+	@$(BIN)/python tools/check_subjects.py
 
 types: install-server ## mypy --strict
 	@$(BIN)/mypy
