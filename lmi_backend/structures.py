@@ -65,7 +65,7 @@ def cost_of_pattern(pattern: str, most: Cost) -> Cost:
 
 
 def cost_of_grammar(grammar: str, most: Cost) -> Cost:
-    """Return the same of a grammar, as far as its text tells: a rule may repeat another.
+    """Return the cost of a grammar by its text: a rule may repeat another.
 
     Those in quotes and comments count too: what is quoted differs between kinds of grammars.
     """

@@ -371,7 +371,7 @@ class DroppedParameters:
     def _log_neutral(self, name: str) -> None:
         if name not in self._logged:
             self._logged.add(name)
-            _log.warning("parameter %s of a body changes nothing here (said once)", name)
+            _log.warning("parameter %s of a body changes nothing here (logged once)", name)
 
     def _log_unknown(self, name: str) -> None:
         cut = printable(name, _LONGEST_NAME)
@@ -381,4 +381,4 @@ class DroppedParameters:
             self._unnamed += 1
             return
         self._named.add(cut)
-        _log.warning("parameter '%s' of a body is unknown and changes nothing (said once)", cut)
+        _log.warning("parameter '%s' of a body is unknown and changes nothing (logged once)", cut)

@@ -96,7 +96,7 @@ class Wanted(NamedTuple):
     width: int = 1
     """Answers: `n` to each of its prompts."""
     session: str = ""
-    """That its client names; the requests of one have much in common."""
+    """Name that its client gives; the requests of one have much in common."""
     prompt: Iterator[bytes | msgspec.Raw] = iter(())
     """Pieces of JSON, in the order in which templates write them."""
     user: str = ""

@@ -332,7 +332,7 @@ class ParsedRequest:
     promise: tuple[int, int] = (0, 0)
     """See `promise_of` (request.py)."""
     session: str = ""
-    """That its client names; requests of one session have much in common."""
+    """Name that its client gives; requests of one session have much in common."""
 
 
 def rename_prompt(error: LmiError, field: str) -> LmiError:

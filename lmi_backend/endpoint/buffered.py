@@ -140,7 +140,7 @@ class BufferedSink(ClientSink):
             self.start_window()
 
     def is_cancelled(self) -> bool:
-        """Tell whether nobody wants the answer; a front end that has gone may come back."""
+        """Tell whether nobody wants the answer; a front end that disconnected may come back."""
         return self.is_gone
 
     @property
@@ -327,7 +327,7 @@ class BufferedAnswers:
         return [sink] if is_running and asked.verb != "read" else []
 
     def leave(self, client: ClientConnection) -> None:
-        """Buffer the answers of a front end that has gone for as long as clients may reconnect."""
+        """Buffer the answers of a front end that disconnected, while clients may reconnect."""
         with self.lock:
             own = [
                 sink
@@ -341,7 +341,7 @@ class BufferedAnswers:
             alone = [sink for sink in own if not sink.is_gone]
             self._be_alone(alone)
         if alone:
-            _log.info("%d answers are buffered: their front end has gone", len(alone))
+            _log.info("%d answers are buffered: their front end disconnected", len(alone))
 
     def _be_alone(self, sinks: Iterable[BufferedSink]) -> None:
         for sink in sinks:
@@ -413,7 +413,7 @@ class BufferedAnswers:
         self.drop(sink)
         self._num_lapsed += not sink.is_over
         if sink.is_alone and not sink.is_over:
-            # Who looks in turn whether clients have gone ends it.
+            # Who looks in turn whether clients have left ends it.
             sink.is_gone = True
             sink.end_wait()
 

@@ -42,7 +42,7 @@ class ClientConnection:
         forget: called when the client has left.
         leave: called with the sinks whose client wants no more.
         share: returns how many bytes of all answers may wait for this client.
-        buffer: called when the client has gone, before its requests end; takes over some of them.
+        buffer: called when the client has left, before its requests end; takes over some of them.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class ClientConnection:
                 self._hear(receive(self._socket, decoder))
         except (WorkerError, OSError) as error:
             # Also who only asks whether the stub lives, each second.
-            _log.debug("a client of the endpoint has gone: %s", error)
+            _log.debug("a client of the endpoint disconnected: %s", error)
         finally:
             self.close()
             self._socket.close()
@@ -287,5 +287,5 @@ class ClientSink(DirectSink):
             self.client.put(failure_of(self.number, error))
 
     def is_cancelled(self) -> bool:
-        """Tell whether the client has gone, at no cost."""
+        """Tell whether the client has left, at no cost."""
         return self.is_gone or self.client.is_gone

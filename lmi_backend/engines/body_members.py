@@ -526,7 +526,7 @@ def _check_response(fields: Mapping[str, Any], *, runs_tools: bool) -> None:
             raise RequestError("is run by nobody here", field=f"a tool {kind}", accepted=accepted)
         if kind not in _noted:
             _noted.add(kind)
-            _log.warning("tool %s of a response is left out: nobody runs it (said once)", kind)
+            _log.warning("tool %s of a response is left out: nobody runs it (logged once)", kind)
 
 
 def _check_callers(tools: Any) -> None:

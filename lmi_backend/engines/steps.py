@@ -99,7 +99,9 @@ class AnswerDeltas:
 
     def _take(self, token_id: int, delta: Delta) -> None:
         if self._count < len(self._given) and token_id != self._given[self._count]:
-            raise EngineError("the answer cannot resume: it comes out otherwise on this worker")
+            raise EngineError(
+                "the answer cannot resume: this worker generated other tokens than the client has"
+            )
         self._count += 1
         delta.num_tokens += 1
         least = self._sampling.min_tokens

@@ -92,7 +92,7 @@ class BatchedTransport:
 
     def _flush(self) -> None:
         pieces, self._pieces = self._pieces, []
-        # uvloop raises where the model has gone meanwhile; what was to leave fails with the rest.
+        # uvloop raises where the model is down meanwhile; what was to leave fails with the rest.
         if not pieces or self._transport.is_closing():
             return
         if len(pieces) == 1:
@@ -170,7 +170,7 @@ class ModelRequests:
     """ModelRequests on one connection, whose answers come in the same order.
 
     Args:
-        send: sends a message; it raises UnavailableError where the model has gone.
+        send: sends a message; it raises UnavailableError where the model is down.
     """
 
     def __init__(self, send: Callable[[msg.FromClient], None]) -> None:
@@ -183,7 +183,7 @@ class ModelRequests:
         """Return whether the model accepts requests.
 
         Raises:
-            UnavailableError: the model has gone.
+            UnavailableError: the model is down.
         """
         return await self._ask(msg.AskHealth(), self._health)
 
@@ -244,7 +244,7 @@ class ModelConnection(asyncio.Protocol):
 
     Args:
         on_welcome: called with each `Welcome`, the first and those after a change.
-        on_lost: called once, when the model has gone, with the answers that may resume.
+        on_lost: called once, when the model is down, with the answers that may resume.
         unread: counts what the clients of all models have not read.
         later: an event loop's `call_soon`: requests of one turn leave together.
     """
@@ -342,7 +342,7 @@ class ModelConnection(asyncio.Protocol):
         """Send a request, whose answer may be buffered, and which logs call by its name.
 
         Raises:
-            UnavailableError: the model has gone, or does not read.
+            UnavailableError: the model is down, or does not read.
             HttpError: a value of the request cannot be sent (400).
             RequestError: a prompt has more characters than the model's tokens can have.
         """
@@ -418,7 +418,7 @@ class ModelConnection(asyncio.Protocol):
         return self._start(lambda number: msg.Manage(number, body))
 
     def send(self, message: msg.FromClient) -> None:
-        """Send a message; nothing happens when the model has gone."""
+        """Send a message; nothing happens when the model is down."""
         if self._transport is not None:
             frame = encode_request(message)
             write(self.bulk.way(frame, self._transport), frame)

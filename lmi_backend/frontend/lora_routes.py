@@ -36,7 +36,7 @@ def manage(exchange: Exchange, model: Model, body: dict[str, object]) -> Answer:
 
     Raises:
         HttpError: it is for operators, and this client is none (403).
-        UnavailableError: the model has gone.
+        UnavailableError: the model is down.
     """
     if not exchange.is_operator and body.get("requestType") not in _LOOKS:
         raise _forbidden()

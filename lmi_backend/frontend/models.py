@@ -282,7 +282,7 @@ class Models:
 
     @property
     def awaited(self) -> list[str]:
-        """Names of the models that have gone, and are expected back."""
+        """Names of the models that are down, and are expected back."""
         return self._outages.awaited
 
     @property

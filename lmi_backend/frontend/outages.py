@@ -1,4 +1,4 @@
-"""Requests whose model has gone, until it is back: answers to resume with, and new ones."""
+"""Requests whose model is down, until it is back: answers to resume with, and new ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-AWAY: Final = "it has gone, and is expected back"
+AWAY: Final = "it is down, and is expected back"
 
 
 @dataclass
@@ -129,7 +129,7 @@ class Outages:
 
 
 class _Outage:
-    """A model that has gone, and who waits for it.
+    """A model that is down, and who waits for it.
 
     Args:
         names: of the model in new requests; they do not wait if there are none.

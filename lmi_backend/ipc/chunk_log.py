@@ -23,7 +23,7 @@ _FAST: Final = 1
 _ANSWER_BYTES: Final = 2048
 """Memory of an answer without its chunks, about."""
 _OBJECT_BYTES: Final = 100
-"""The same of a block."""
+"""Memory of a block without its data, about."""
 
 
 class ChunkLog:

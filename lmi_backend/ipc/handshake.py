@@ -225,7 +225,7 @@ class _Peer:
         try:
             messages = self._decoder.feed(data)
         except ConnectionLostError as error:
-            raise WorkerError("it hung up") from error
+            raise WorkerError("it closed the connection") from error
         except WorkerError as error:
             # What it sent stays out of the log.
             raise WorkerError("what it sent is no Hello") from error
@@ -251,16 +251,18 @@ async def join(
             await asyncio.wait_for(_introduce(reader, writer, token, rank), _ANSWER_SECONDS)
         except (OSError, EOFError, asyncio.TimeoutError) as error:
             # Strangers may have crowded it out, or this machine was too slow.
-            _log.info("%s did not let rank %d in: %s", address, rank, error or "it said nothing")
+            _log.info(
+                "rank %d: %s refused the handshake: %s", rank, address, error or "it sent nothing"
+            )
             writer.close()
             await asyncio.sleep(_PAUSE_SECONDS)
         except WorkerError as error:
             writer.close()
-            message = f"who listens at {address} is not the stub of this worker: {error}"
+            message = f"the listener at {address} is not the stub of this worker: {error}"
             raise WorkerError(message) from error
         else:
             return reader, writer
-    raise WorkerError(f"who listens at {address} did not let rank {rank} in, {_TRIES} times")
+    raise WorkerError(f"rank {rank}: {address} refused the handshake {_TRIES} times")
 
 
 async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

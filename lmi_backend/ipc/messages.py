@@ -82,7 +82,7 @@ class Submit(_Message, frozen=True):
     buffering: Buffering | None = None
     name: str = ""
     session: str = ""
-    """That its client names; workers do not look at it either."""
+    """Name that its client gives; workers do not look at it either."""
     promise: tuple[int, int] = (0, 0)
     """Milliseconds to its first token and between tokens that its client wants; 0: any time."""
 

@@ -1,6 +1,6 @@
 """Shared memory of engines, whose processes are killed: what they had in /dev/shm would stay there.
 
-That of ranks has the name of their group; any other is told by who maps it.
+The memory of ranks has the name of their group; any other is found by who maps it.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class OneProcess(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, pid: int) -> OneProcess:
-        """Return the process that has a number now."""
+        """Return the process with this PID."""
         fields = stat_of(pid)
         return cls(pid, int(fields[_START]) if fields else 0)
 
@@ -54,7 +54,7 @@ class OneProcess(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another process has its number."""
+        """Whether another process has its PID."""
         fields = stat_of(self.pid)
         return bool(fields) and int(fields[_START]) != self.started
 

@@ -93,7 +93,7 @@ OPPOSITES: Final = {
     "disableprefixcache": "option.enable_prefix_caching",
     "disablechunkedprefill": "option.enable_chunked_prefill",
 }
-"""The same of parameters that turn an option off."""
+"""Parameters that turn an option off, to its name."""
 _ALONE: Final[dict[str, str]] = {
     "llama.cpp": "n_gpu_layers gpu_layers num_gpu_layers ngl mlock use_mlock mmap use_mmap no_mmap"
     " threads n_threads num_thread num_threads threads_batch flash_attn main_gpu split_mode"

@@ -245,7 +245,7 @@ class Signature:
     ended_models: Mapping[str, str] = field(default_factory=dict)
     """Architecture to the last version that served it."""
     replaced_models: Mapping[str, str] = field(default_factory=dict)
-    """The same of those that are tried by other code since."""
+    """Architecture to the last version that had code of its own for it."""
     models: frozenset[str] = frozenset()
     """Architectures that the library has code for; empty if that is not known."""
     objects: Mapping[str, Mapping[str, Argument]] = field(default_factory=dict)

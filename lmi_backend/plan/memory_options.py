@@ -153,7 +153,7 @@ def is_uncounted(argument: str) -> bool:
 
 
 def is_uncounted_key(key: str) -> bool:
-    """Tell the same of a key of `speculative_config`."""
+    """Tell whether a key of `speculative_config` changes that, and is not counted."""
     return MEANINGS[SPECULATION].get(key) == UNCOUNTED
 
 

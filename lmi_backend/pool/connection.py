@@ -74,7 +74,7 @@ class Connection:
                     return []
             except OSError as error:
                 raise ConnectionLostError(f"the worker's socket failed: {error}") from error
-        raise WorkerError(f"the worker said nothing for {SILENCE_SECONDS} s")
+        raise WorkerError(f"the worker sent nothing for {SILENCE_SECONDS} s")
 
     def close(self) -> None:
         """Close the socket; the worker exits."""

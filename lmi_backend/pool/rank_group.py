@@ -271,7 +271,7 @@ class RankGroup:
             raise WorkerError(f"lost {_names(lost)}")
         silent = [rank for rank, heard in self._heard.items() if now - heard > SILENCE_SECONDS]
         if silent:
-            raise WorkerError(f"{_names(silent)} said nothing for {SILENCE_SECONDS} s")
+            raise WorkerError(f"{_names(silent)} sent nothing for {SILENCE_SECONDS} s")
         return received
 
 

@@ -178,7 +178,7 @@ class Progress:
         return self._begin(b"" if chunk.__class__ is Delta else chunk.data)  # type: ignore[union-attr]
 
     def pass_event(self, data: bytes, ids: bytes) -> bool:
-        """Keep the same of an event, whose ids are handed on by who calls; return as `add` does."""
+        """Add an event, whose ids the caller hands on; return as `add` does."""
         self._ids += ids
         if self._is_body:
             self._note(data)

@@ -310,7 +310,7 @@ class Dispatch:
         )
 
     def _waits_on(self, state: RequestState, error: UnavailableError) -> bool:
-        """Let a request wait on, for no worker is left to have it, or end it; tell which."""
+        """Requeue a request if a worker is expected; return false after failing it."""
         state.expires_at = self.resumption.wait_until(self._workers.ready_in)
         if state.expires_at:
             self._enqueue(state)

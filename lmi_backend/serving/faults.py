@@ -20,8 +20,9 @@ def fault_of(state: RequestState, what: str) -> EngineError:
     Args:
         what: what could not be done.
     """
-    _log.exception("request %d %s: %s", state.id, _name(state), what)
-    return EngineError(f"{what}: an unexpected error, its trace is in the server's log")
+    name = _name(state)
+    _log.exception("request %s: %s", name, what)
+    return EngineError(f"{what}: send it again; the server's log has the trace of request {name}")
 
 
 def _name(state: RequestState) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _MOST_WAITING: Final = 100
-FAULT: Final = "an unexpected error, its trace is in the server's log"
+FAULT: Final = "an unexpected error: send the request again; the server's log has its trace"
 
 
 class AdapterManagement:

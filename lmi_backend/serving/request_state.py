@@ -46,7 +46,7 @@ class Sink(Protocol):
         ...
 
     def is_cancelled(self) -> bool:
-        """Tell whether the client has gone; costs a round trip to the server."""
+        """Tell whether the client has left; costs a round trip to the server."""
         ...
 
 

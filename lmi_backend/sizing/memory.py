@@ -96,7 +96,7 @@ _PLAIN_SHARE: Final = 0.01
 _QUANTISED_SHARE: Final = 0.05
 """Of computed weights: which modules are left out of a quantisation is not always written."""
 _UNKNOWN_SHARE: Final = 0.1
-"""The same of a class that is not known here."""
+"""Share of the weights of a class that is not known here."""
 _LOGGED: Final = int(0.15 * GIB)
 """Where many logs of the same kind of device and release are known."""
 _UNLOGGED: Final = GIB

@@ -63,7 +63,7 @@ DELTA_WIDTHS: Final = 10
 _CHUNK = 64
 """Tokens that a gated delta net computes together."""
 _MAMBA_CHUNK = 128
-"""The same of Mamba-2, in the files of most models."""
+"""Tokens that Mamba-2 computes together, in the files of most models."""
 _SMALL_BUFFERS = 16 * MIB
 """Positions, slots, tables, random numbers: what does not depend on the model."""
 _CUBLAS_WORKSPACE = {HOPPER: 32 * MIB, AMPERE: 8 * MIB}
@@ -267,7 +267,7 @@ _ALL_REDUCE_WORKSPACE = int(1.83 * GIB)
 """FlashInfer's fused all-reduce: more than its buffers, as it brings NVLink's multicast up."""
 _PIPELINE_RUNTIME = int(0.07 * GIB)
 _OLDER_INSTINCT_RUNTIME, _INSTINCT_RUNTIME = int(1.2 * GIB), int(1.4 * GIB)
-"""The same of ROCm on a MI300X: by a log of 0.11 and one of 0.29."""
+"""What ROCm takes on a MI300X: by a log of 0.11 and one of 0.29."""
 INSTINCT_GRAPHS: Final = 3 * GIB
 """What graphs take more on a MI300X: by two logs of one model."""
 _GRAPHS_BASE, _GRAPH, _GRAPH_LAYER = 40 * MIB, 3.3 * MIB, 0.145 * MIB

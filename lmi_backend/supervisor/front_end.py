@@ -81,7 +81,7 @@ class BeatingProcess:
                 self._heard_at = time.monotonic()
                 self.leaves = self.leaves or LEAVES in beats
         is_silent = time.monotonic() - self._heard_at > SILENT_SECONDS
-        return f"said nothing for {SILENT_SECONDS:.0f} s and is stopped" if is_silent else ""
+        return f"sent nothing for {SILENT_SECONDS:.0f} s and is stopped" if is_silent else ""
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal, if it has not exited."""

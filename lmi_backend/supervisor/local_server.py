@@ -109,7 +109,7 @@ def _is_here(host: str) -> bool:
 
 
 def _listeners(port: int) -> list[int | None]:
-    """Return who listens at a port; None for each process that this user may not look at."""
+    """Return the listeners of a port; None for each process that this user may not look at."""
     try:
         connections = psutil.net_connections("tcp")
     except psutil.AccessDenied as error:

@@ -96,7 +96,7 @@ class TritonSink:
         self._send_final(error_response(self._reply.failure(error)))
 
     def is_cancelled(self) -> bool:
-        """Tell whether the client has gone, by the request: its sender takes twice the time."""
+        """Tell whether the client has left, by the request: its sender takes twice the time."""
         with self._asking:
             return not self._is_ended and bool(self._request.is_cancelled())
 

@@ -125,7 +125,7 @@ class Conversation:
                 # No name here: a request that was handled would stay while the next one is awaited.
                 self._hear(self._decoder.feed(await self._reader.read(_READ_BYTES)))
         except (ConnectionLostError, OSError):
-            _log.info("the stub is gone")
+            _log.info("the stub disconnected")
             self._is_lost = True
         except WorkerError:
             _log.exception("the stub cannot be understood; stopping")
@@ -239,7 +239,7 @@ class Conversation:
             if isinstance(error, EngineDeadError):
                 self._die(str(error))
         except Exception as error:  # noqa: BLE001  one request must not end the others
-            _log.exception("request %s failed", request_id)
+            _log.exception("request %s failed", message.name or request_id)
             self._fail(request_id, "engine", f"{type(error).__name__}: {error}")
         finally:
             self._tasks.pop(request_id, None)

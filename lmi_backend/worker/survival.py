@@ -113,9 +113,9 @@ class Survival:
         conversation.close_connection()
         place = Place(loaded.start.return_to)
         if problem := self._problem(place, loaded):
-            _log.info("it does not wait for the next stub: %s", problem)
+            _log.info("the worker does not wait for the next stub: %s", problem)
             return None
-        _log.info("it waits up to %.0f s for the next stub", RETURN_SECONDS)
+        _log.info("the worker waits up to %.0f s for the next stub", RETURN_SECONDS)
         end = time.monotonic() + RETURN_SECONDS
         with self._output.flowing():
             streams = await self._wait(place, loaded, _stopping(), end)
@@ -132,7 +132,7 @@ class Survival:
             if not problem and time.monotonic() > end:
                 problem = "none has come"
             if problem:
-                _log.info("it stops: %s", problem)
+                _log.info("the worker stops: %s", problem)
                 return None
             if place.socket.exists():
                 try:

@@ -44,7 +44,7 @@ members_of: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _FREE: Final = frozenset({"messages", "prompt", "user"})
 """Members that may differ between bodies of one kind."""
 _MOST_KINDS: Final = 256
-"""That are remembered."""
+"""Kinds that are remembered."""
 _MOST_BYTES: Final = 256
 """Of a member, above which its digest stands for it."""
 
@@ -80,7 +80,7 @@ class BodyKind:
         self.layouts: StreamLayouts | None = None
         self.known: Known | None = None
         self.server: Any = None
-        """That of vLLM, which writes the events of errors; only of a kind that is known."""
+        """Server of vLLM, which writes the events of errors; only of a kind that is known."""
 
 
 class Kinds(OrderedDict[Any, BodyKind]):
@@ -149,7 +149,7 @@ class BodyAnswer:
         self.call: Call | None = None
         """Of the engine, by the server; None if there were several."""
         self.server: Any = None
-        """That of vLLM which writes its events, if a stream of our own stands for it."""
+        """Server of vLLM which writes its events, if a stream of our own stands for it."""
         self.num_calls = 0
         self.renderings: list[Rendering] = []
         """Of chats, by the server."""

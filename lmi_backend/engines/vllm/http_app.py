@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Chunks the application may still send when its client has gone.
+# Chunks the application may still send when its client has left.
 _SPARE: Final = 16
-# Time it has to notice that its client has gone.
+# Time it has to notice that its client has left.
 _LEAVE_SECONDS: Final = 1.0
 
 
@@ -69,7 +69,7 @@ async def respond(
     Args:
         begin: called with status and headers alone, before any chunk.
 
-    Cancelling tells the application that its client has gone, and waits until it returns.
+    Cancelling tells the application that its client has left, and waits until it returns.
 
     Raises:
         EngineError: the application returned without a complete answer.
@@ -87,7 +87,7 @@ async def respond(
             # cancelled here would leave that open, and the engine would generate to the end. It
             # shall be cancelled where it waits for the engine.
             if next(spare, None) is None:
-                raise OSError("the client has gone")
+                raise OSError("the client has left")
             return
         if message["type"] == "http.response.start":
             head = HttpChunk(status=message["status"], headers=_headers(message))

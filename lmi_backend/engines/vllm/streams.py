@@ -242,7 +242,7 @@ def _parser_of(server: Any, request: Any, named: dict[str, Any], messages: Any) 
 
 
 class CompletionStreams:
-    """The same of an OpenAIServingCompletion."""
+    """Writes the streams of an OpenAIServingCompletion."""
 
     def completion_stream_generator(
         self,

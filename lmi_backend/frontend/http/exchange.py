@@ -210,7 +210,7 @@ class Exchange:
             leave()
 
     async def unless_gone(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do some work, and leave it when the client has gone.
+        """Do some work, and leave it when the client has left.
 
         Raises:
             ClientGoneError: the client closed its connection.

@@ -336,7 +336,7 @@ class BoundedProtocol(HttpToolsProtocol):
             next(iter(self.idle))._expire()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell each request of the connection that its client has gone."""
+        """Tell each request of the connection that its client has left."""
         self._deadline.stop()
         self.idle.pop(self, None)
         self._waiting = b""

@@ -10,8 +10,8 @@ def test_a_parameter_of_lmi_is_said_once(caplog: pytest.LogCaptureFixture) -> No
     for _ in range(3):
         dropped.note(("beam_width", "typical_p"))
     assert caplog.messages == [
-        "parameter beam_width of a body changes nothing here (said once)",
-        "parameter typical_p of a body changes nothing here (said once)",
+        "parameter beam_width of a body changes nothing here (logged once)",
+        "parameter typical_p of a body changes nothing here (logged once)",
     ]
 
 
@@ -22,7 +22,9 @@ def test_the_first_unknown_names_are_said_and_the_others_counted(
     for _ in range(2):
         dropped.note([f"n{number}" for number in range(8)])
     assert len(caplog.messages) == 8
-    assert "parameter 'n0' of a body is unknown and changes nothing (said once)" in caplog.messages
+    assert (
+        "parameter 'n0' of a body is unknown and changes nothing (logged once)" in caplog.messages
+    )
     caplog.clear()
     for number in range(1000):
         dropped.note([f"m{number}"])

@@ -118,7 +118,7 @@ async def test_what_codex_always_offers_is_left_out_and_said_once(
         for _ in range(2):
             assert await _read(RESPONSES, body) == body
     assert caplog.messages == [
-        "tool web_search of a response is left out: nobody runs it (said once)"
+        "tool web_search of a response is left out: nobody runs it (logged once)"
     ]
 
 

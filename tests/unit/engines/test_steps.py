@@ -134,7 +134,7 @@ def test_an_answer_that_goes_on_has_ids_where_its_client_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "message"), [((5,), "comes out otherwise"), ((7, 0), "has finished")]
+    ("ids", "message"), [((5,), "generated other tokens"), ((7, 0), "has finished")]
 )
 def test_an_answer_that_is_another_now_ends_with_an_error(ids: Any, message: str) -> None:
     answer = _continued([[7], [0], [7]])

@@ -1,4 +1,4 @@
-"""Requests for models that have gone: which wait, for how long, and which are refused at once."""
+"""Requests for models that are down: which wait, for how long, and which are refused at once."""
 
 import asyncio
 import contextlib
@@ -266,7 +266,7 @@ async def test_probes_are_told_of_a_model_that_is_awaited(folder: Path) -> None:
     async with found(folder, endpoint) as models:
         health = HealthChecks(models)
         await dead(models, endpoint)
-        assert await health.problems() == ["m: it has gone, and is expected back"]
+        assert await health.problems() == ["m: it is down, and is expected back"]
         await until(lambda: not models.awaited)
         assert await health.problems() == ["no model is loaded"]
 
@@ -333,7 +333,7 @@ async def test_what_waited_is_counted(folder: Path) -> None:
         await StateCollector(models).show(exchange)  # type: ignore[arg-type]
         assert exchange.answer["models"][-1] == {
             "model": "m",
-            "error": "it has gone, and is expected back",
+            "error": "it is down, and is expected back",
             "front_end": none | {"waiting": 2, "held": 1},
         }
         with pytest.raises(UnavailableError, match="not back"):

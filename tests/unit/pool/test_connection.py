@@ -48,7 +48,7 @@ def test_afterwards_silence_is_a_fault(pair: Pair, monkeypatch: pytest.MonkeyPat
     connection.expect_beats()
     worker.sendall(encode([OUTPUT]))
     assert connection.read() == [OUTPUT]
-    with pytest.raises(WorkerError, match="said nothing for 1 s"):
+    with pytest.raises(WorkerError, match="sent nothing for 1 s"):
         connection.read()
 
 

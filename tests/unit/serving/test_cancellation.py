@@ -14,7 +14,7 @@ from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
 
 
 class Client:
-    """A sink that only says whether its client has gone."""
+    """A sink that only says whether its client has left."""
 
     def __init__(self, *, gone: bool = False, broken: bool = False) -> None:
         self.gone, self.broken, self.asked = gone, broken, 0

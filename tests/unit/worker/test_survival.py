@@ -82,7 +82,7 @@ def test_what_is_written_down_is_for_this_user_alone(place: Place) -> None:
 async def test_its_time_is_bounded(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     await _waits(_loaded(place))
-    assert "it stops: none has come" in caplog.text
+    assert "the worker stops: none has come" in caplog.text
     assert place.read() is None
 
 
@@ -91,7 +91,7 @@ async def test_a_dead_engine_waits_for_nobody(
 ) -> None:
     caplog.set_level("INFO")
     await _waits(_loaded(place, FailingEngine(EngineConfig(model=""))))
-    assert "it stops: its core was killed" in caplog.text
+    assert "the worker stops: its core was killed" in caplog.text
 
 
 async def test_a_worker_that_is_not_written_down_ends_at_once(

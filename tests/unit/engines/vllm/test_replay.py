@@ -121,7 +121,7 @@ async def test_a_chat_that_resumes_is_written_from_its_beginning(params: dict[st
 async def test_a_core_that_comes_out_otherwise_fails_the_request(*, by_own: bool) -> None:
     engine = AsyncLLM(TEXT)
     engine.engine_core.others[2] = 70
-    with pytest.raises(EngineError, match="comes out otherwise"):
+    with pytest.raises(EngineError, match="generated other tokens"):
         await deltas(engine, WAYS[1], continuation(), by_own=by_own)
     assert {*engine.engine_core.aborted} == {"a"}
     assert engine.output_processor.answers == engine.output_processor.replays == {}
@@ -165,7 +165,7 @@ def test_repeated_tokens_are_taken_from_outputs_with_theirs() -> None:
 @pytest.mark.parametrize("ids", [[1, 9], [1]])
 def test_an_end_before_all_is_repeated_is_another_answer(ids: list[int]) -> None:
     output = Output("a", ids, finish_reason=FinishReason.STOP)
-    with pytest.raises(EngineError, match="comes out otherwise"):
+    with pytest.raises(EngineError, match="generated other tokens"):
         Repeated([1, 2, 3]).new_of(output)
     assert "forced_tokens" in dict(fast_paths._off)
 
@@ -174,7 +174,7 @@ def test_a_core_that_does_not_generate_what_is_forced_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fast_paths, "_off", {})
-    with pytest.raises(EngineError, match="comes out otherwise"):
+    with pytest.raises(EngineError, match="generated other tokens"):
         Repeated([1, 2, 3], are_forced=True).new_of(Output("a", [1, 5]))
     assert "[1, 5] instead of [1, 2]" in fast_paths.reason_of("forced_tokens")
 
