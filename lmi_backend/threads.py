@@ -77,17 +77,17 @@ class QueueThreads(Generic[_Item]):
     def __init__(self, take: Callable[[_Item], object], *names: str) -> None:
         self._take = take
         self._items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
-        self._threads = [guarded_thread(name, self.run) for name in names]
+        self.threads = [guarded_thread(name, self.run) for name in names]
         self.put = self._items.put
         """Queues an item behind those before it; never blocks."""
 
     def start(self) -> None:
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def stop(self) -> None:
         """End the threads, once all that was put before is handled."""
-        for _ in self._threads:
+        for _ in self.threads:
             self._items.put(None)
 
     def step(self) -> None:

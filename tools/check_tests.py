@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tomllib
 
@@ -24,6 +25,8 @@ CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counte
 READS = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 LOGS = frozenset({"log", "log_of"})
 WRITES = frozenset({"chmod", "mkdir", "open", "symlink_to", "touch", "write_bytes", "write_text"})
+OWN = frozenset({"self", "cls", "super()"})
+_DEFINED = re.compile(r"(?:def |class |self\.|^)(_[A-Za-z]\w*)\b(?=[:(]|.* = )", re.MULTILINE)
 REWRITES = "UPDATE_GOLDEN"
 """The only variable that unit tests read: it renews the files that they compare with."""
 
@@ -31,6 +34,8 @@ EXCUSED: dict[str, dict[str, str]] = tomllib.loads(
     (ROOT / "tools" / "check_tests.toml").read_text("utf-8")
 )
 """By rule: a file that breaks it, and why."""
+PRIVATE_LEFT: dict[str, Any] = EXCUSED.pop("private_left")
+"""A file to its uses of private names, which never become more."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,40 @@ def logs(test: Test) -> Iterator[tuple[int, str]]:
             yield check.lineno, "asks a log for a line at once: Served.logged waits for it"
 
 
+def private(test: Test) -> Iterator[tuple[int, str]]:
+    """No test uses what a module keeps for itself: a name with an underscore of the package's."""
+    uses = [
+        (node.lineno, alias.name)
+        for node in _all(test.nodes, ast.ImportFrom)
+        for alias in node.names
+    ]
+    uses += [
+        (node.lineno, node.attr)
+        for node in _all(test.nodes, ast.Attribute)
+        if ast.unparse(node.value) not in OWN
+    ]
+    for line, name in sorted(uses):
+        if name in _private_names():
+            yield line, f"uses {name}: test what others see, or make it public"
+
+
+@cache
+def _private_names() -> frozenset[str]:
+    """Return the names with an underscore that modules of the package and tools define."""
+    files = chain.from_iterable((ROOT / part).rglob("*.py") for part in ("lmi_backend", "tools"))
+    texts = (file.read_text("utf-8") for file in files)
+    return frozenset(chain.from_iterable(map(_DEFINED.findall, texts)))
+
+
+def more_private(test: Test) -> Iterator[str]:
+    """Yield the uses of private names in a file that has more than are left."""
+    uses, left = [*private(test)], PRIVATE_LEFT.get(test.path, 0)
+    if len(uses) > left:
+        yield from (f"tests/{test.path}:{line}: {what}" for line, what in uses)
+    elif len(uses) < left:
+        yield f"tools/check_tests.toml: {test.path} has {len(uses)} uses of private names"
+
+
 RULES: dict[str, Callable[[Test], Iterator[tuple[int, str]]]] = {
     rule.__name__: rule for rule in (sleeps, verdicts, places, variables, layout, logs)
 }
@@ -160,7 +199,7 @@ def main(arguments: list[str]) -> int:
     ]
     violations = [line for test in tests for line in check(test)]
     if not arguments:
-        violations += unused(tests)
+        violations += [*unused(tests), *chain.from_iterable(map(more_private, tests))]
     sys.stdout.write("".join(f"{line}\n" for line in violations))
     if not violations:
         sys.stdout.write(f"tests: {len(tests)} files, no clock, no sleep, no folder of others\n")

@@ -27,7 +27,7 @@ from support_page import SUPPORT, support
 
 from lmi_backend.deploy.filling import texts_below
 from lmi_backend.engines.vllm.fast_paths import COSTS
-from lmi_backend.pool.diagnosis import _CAUSES
+from lmi_backend.pool.diagnosis import CAUSES
 
 DOCS = ROOT / "docs"
 DEPLOY = ROOT / "deploy"
@@ -74,7 +74,7 @@ def _fast_paths() -> Iterator[str]:
 
 def _causes() -> Iterator[str]:
     """Yield what `serve` knows of failed starts: a cause, and what to do about it."""
-    advice = (re.sub(r"(\\g<\w+>)+", "…", each) for _, each in _CAUSES)
+    advice = (re.sub(r"(\\g<\w+>)+", "…", each) for _, each in CAUSES)
     yield from table(("cause", "what to do"), (each.partition(": ")[::2] for each in advice))
 
 

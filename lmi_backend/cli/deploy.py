@@ -194,7 +194,7 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
     title, place, words = _place(model, options, arguments.to) if has_folder else ("", "", ())
     remote_model = _remote_model(plan, arguments)
     served = Served(
-        name=_name(model.name),
+        name=manifest_name(model.name),
         title=title or model.name,
         image=arguments.image or _image(options, plan),
         needs=Needs.of(plan, is_downloaded=bool(remote_model)),
@@ -329,7 +329,7 @@ def _variables(
     return written
 
 
-def _name(name: str) -> str:
+def manifest_name(name: str) -> str:
     """Return a model's name as Kubernetes takes it: small letters, digits and dashes."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return plain[:_MOST_NAME].rstrip("-") or "model"

@@ -110,8 +110,8 @@ def _checks(arguments: argparse.Namespace) -> Iterator[CheckResult]:
     yield _server()
     yield _machine(ports_of(arguments))
     hardware = detect_hardware(os.environ)
-    yield _gpus(hardware)
-    yield _shared_memory()
+    yield gpus(hardware)
+    yield shared_memory()
     yield _disk(Path(os.environ.get("HF_HOME") or Path.home()))
     yield from _models(arguments.paths, hardware) if arguments.paths else [_engines()]
 
@@ -151,7 +151,7 @@ def _machine(ports: Ports) -> CheckResult:
     return CheckResult("limits, ports", "ok", found)
 
 
-def _gpus(hardware: Hardware) -> CheckResult:
+def gpus(hardware: Hardware) -> CheckResult:
     if hardware.mask_problem:
         return CheckResult("GPUs", "error", hardware.mask_problem, f"unset {MASK}, or correct it")
     if not hardware.devices:
@@ -173,7 +173,7 @@ def _gpus(hardware: Hardware) -> CheckResult:
     return CheckResult("GPUs", "ok", found)
 
 
-def _shared_memory() -> CheckResult:
+def shared_memory() -> CheckResult:
     if not SHARED_MEMORY.is_dir():
         return CheckResult("shared memory", "error", f"{SHARED_MEMORY} is missing", "mount a tmpfs")
     free = shutil.disk_usage(SHARED_MEMORY).free
@@ -228,7 +228,7 @@ def _engine(name: str, plan: EnginePlan) -> CheckResult:
     implementation = implementations().get(plan.engine)
     if implementation is None or not implementation.library:
         return CheckResult(what, "ok", f"{plan.engine} needs no library")
-    version, problem = _imported(python, implementation.library)
+    version, problem = import_in(python, implementation.library)
     if version:
         age = _age(implementation, version)
         found = f"{implementation.library} {version}, {python}"
@@ -249,7 +249,7 @@ def _engines() -> CheckResult:
             "engines", "error", f"PYTHON_EXECUTABLE={asked} is not an executable file"
         )
     known = {each.library: each for each in implementations().values() if each.library}
-    there = {name: version for name in known if (version := _imported(python, name)[0])}
+    there = {name: version for name in known if (version := import_in(python, name)[0])}
     if not there:
         advice = "install one there, or set PYTHON_EXECUTABLE to an interpreter that has one"
         return CheckResult("engines", "warning", f"none can be imported by {python}", advice)
@@ -266,7 +266,7 @@ def _age(implementation: Implementation, version: str) -> str:
 
 
 @cache  # Seconds for each, and most models share both.
-def _imported(python: str, library: str) -> tuple[str, str]:
+def import_in(python: str, library: str) -> tuple[str, str]:
     """Return the version of a library that an interpreter imports, else what it says instead."""
     try:
         done = subprocess.run(  # noqa: S603  the interpreter that will run the engine

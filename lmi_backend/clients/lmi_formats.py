@@ -362,7 +362,7 @@ class Lines:
                 f'{{{index}"token": {token_json(token, text, requested)}{self._end}}}'
                 for token, text in zip(delta.tokens, texts, strict=False)
             ]
-        return [dump(item) for item in self._objects(delta, texts)]
+        return [dump(item) for item in self.objects(delta, texts)]
 
     def line(self, delta: Delta) -> bytes | None:
         """Return what `write` makes of a token in the middle of an only answer; else None.
@@ -386,7 +386,7 @@ class Lines:
         """Note that a client has got the line of a delta."""
         self._first.add(delta, (delta.text,))
 
-    def _objects(self, delta: Delta, texts: Sequence[str]) -> Iterator[Json]:
+    def objects(self, delta: Delta, texts: Sequence[str]) -> Iterator[Json]:
         tokens = [
             token_object(token, text, self._requested)
             for token, text in zip(delta.tokens, texts, strict=False)

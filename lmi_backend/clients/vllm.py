@@ -29,7 +29,7 @@ from lmi_backend.errors import LmiError, QuotedError, RequestError
 from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpRequest, Token
 from lmi_backend.names import check_name
 
-_PIECE: Final = 1 << 20
+PIECE: Final = 1 << 20
 """Characters of base64."""
 # What vLLM's SamplingParams says when nothing is asked; its Triton backend uses no model defaults.
 _DEFAULTS: Final = {
@@ -149,13 +149,13 @@ def _logprobs(requested: Requested, outputs: frozenset[str]) -> int | None:
 
 def _image(text: str) -> bytes:
     # A piece would take it for its own end.
-    if len(text) > _PIECE and text.find("=", 0, -2) >= 0:
+    if len(text) > PIECE and text.find("=", 0, -2) >= 0:
         raise RequestError("is not base64 (data after its padding)", field="image")
     data = io.BytesIO()
     try:
         # In pieces, between which other threads run.
-        for at in range(0, len(text), _PIECE):
-            data.write(base64.b64decode(text[at : at + _PIECE], validate=True))
+        for at in range(0, len(text), PIECE):
+            data.write(base64.b64decode(text[at : at + PIECE], validate=True))
         return data.getvalue()
     except (binascii.Error, ValueError) as error:
         raise RequestError(f"is not base64 ({error})", field="image", value=text) from error

@@ -82,7 +82,7 @@ class BufferedSink(ClientSink):
         super().__init__(client, request_id, owner)
         # An event that passes without a message of its own would not be logged.
         self.takes_events = False
-        self._answers, self.order, self._where = answers, replace(order, block=b""), where
+        self.answers, self.order, self._where = answers, replace(order, block=b""), where
         self.log = ChunkLog(order.block)
         self.response_id = ""
         """Of a response whose first event has come."""
@@ -100,13 +100,13 @@ class BufferedSink(ClientSink):
 
     def store(self, chunks: list[Chunk], *, is_last: bool) -> None:
         """Take chunks, which leave when the client is flushed."""
-        with self._answers.lock:
+        with self.answers.lock:
             if self.is_over:
                 return
             if not self.may_log(chunks):
-                self._answers.drop(self)
+                self.answers.drop(self)
             if self.order.key is not None and not self.response_id:
-                self._answers.name(self, _response_id(chunks))
+                self.answers.name(self, _response_id(chunks))
             if self.is_alone:
                 self._num_tokens += sum(chunk.num_tokens for chunk in chunks)
             self._take([message_of(self.number, chunk) for chunk in chunks], is_last=is_last)
@@ -116,11 +116,11 @@ class BufferedSink(ClientSink):
 
     def fail(self, error: LmiError) -> None:
         """End the answer with an error, which is a part of it."""
-        with self._answers.lock:
+        with self.answers.lock:
             if self.is_over:
                 return
             if not self.is_wanted:
-                self._answers.drop(self)
+                self.answers.drop(self)
             self._take([failure_of(self.number, error)], is_last=True)
             self.state, client = None, self.client
         client.flush()
@@ -134,7 +134,7 @@ class BufferedSink(ClientSink):
         self.is_over = is_last
         if not (self.is_alone or self.is_gone):
             self.client.store(parts)
-        self._answers.add(self, parts)
+        self.answers.add(self, parts)
         if is_last and self.is_alone:
             self.end_wait()
             self.start_window()
@@ -146,7 +146,7 @@ class BufferedSink(ClientSink):
     @property
     def is_wanted(self) -> bool:
         """Whether a client may return for it: without an event nobody knows its name."""
-        return not self.is_gone and self._answers.has(self) and not self.log.is_empty
+        return not self.is_gone and self.answers.has(self) and not self.log.is_empty
 
     def be_alone(self) -> None:
         """Continue without a client."""
@@ -165,7 +165,7 @@ class BufferedSink(ClientSink):
         """Let the front end whose client has left know that it need not wait for the end."""
         is_awaited, self._is_awaited = self._is_awaited, False
         if is_awaited and not self.client.is_gone:
-            self._answers.send(self.client, Ended(self.number, self._num_tokens))
+            self.answers.send(self.client, Ended(self.number, self._num_tokens))
 
     def move(self, client: ClientConnection, request_id: int) -> None:
         """Send all of it to another request, and to that one what follows."""
@@ -173,12 +173,12 @@ class BufferedSink(ClientSink):
         if not self.is_alone:
             self.client.leave(self.number)
             error = MovedError("another request has the answer")
-            self._answers.send(self.client, failure_of(self.number, error))
+            self.answers.send(self.client, failure_of(self.number, error))
         self.client, self.number, self.is_alone = client, request_id, False
         self.ends_at = math.inf
         client.enter(self, request_id)
         rejoined = Rejoined(request_id, self.log.blocks(), self.order.num_events, self._where)
-        self._answers.send(client, rejoined)
+        self.answers.send(client, rejoined)
 
 
 def _response_id(chunks: Sequence[Chunk]) -> str:
@@ -216,8 +216,8 @@ class BufferedAnswers:
     def __init__(self, stop: Callable[[Iterable[ClientSink]], None]) -> None:
         self.lock = threading.RLock()
         self._stop = stop
-        self._answers: dict[str, BufferedSink] = {}
-        self._responses: dict[tuple[str, str], BufferedSink] = {}
+        self.answers: dict[str, BufferedSink] = {}
+        self.responses: dict[tuple[str, str], BufferedSink] = {}
         """By the key of the client, and the id."""
         self._deleted: dict[tuple[str, str], None] = {}
         """Responses that their clients deleted, the latest last."""
@@ -231,8 +231,8 @@ class BufferedAnswers:
         """Return how many answers are buffered, what they take, and what became of others."""
         with self.lock:
             return {
-                "answers": len(self._answers),
-                "alone": sum(sink.is_alone for sink in self._answers.values()),
+                "answers": len(self.answers),
+                "alone": sum(sink.is_alone for sink in self.answers.values()),
                 "bytes": self._sizes.size,
                 "reconnections": self._num_reconnected,
                 "lapsed": self._num_lapsed,
@@ -245,13 +245,13 @@ class BufferedAnswers:
         own = (client, order.id, order.tenant)
         work = order.requests[0] if isinstance(order, msg.Submit) else order.request
         with self.lock:
-            if (before := self._answers.get(buffering.name)) is not None:
+            if (before := self.answers.get(buffering.name)) is not None:
                 # Its front end has lost its connection, and has it generated again.
                 self._end(before)
             sink = BufferedSink(self, *own, buffering, work.continuation)
             # Of an answer that resumes, all before must be in the request.
             if not self._closed.is_set() and not (work.continuation and not buffering.block):
-                self._answers[buffering.name] = sink
+                self.answers[buffering.name] = sink
                 self._count(sink)
         if client.is_gone:
             # It left before the sink was known.
@@ -276,7 +276,7 @@ class BufferedAnswers:
             self.leave(client)
 
     def _rejoin(self, asked: Rejoin, client: ClientConnection) -> None:
-        sink = self._answers.get(asked.name)
+        sink = self.answers.get(asked.name)
         if sink is None or sink.order.owner != asked.owner:
             error = HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
             self.send(client, failure_of(asked.id, error))
@@ -305,7 +305,7 @@ class BufferedAnswers:
         if name in self._deleted:
             self.send(client, Found("deleted"))
             return []
-        if (sink := self._responses.get(name)) is None or not sink.is_wanted:
+        if (sink := self.responses.get(name)) is None or not sink.is_wanted:
             self.send(client, Found())
             return []
         is_running = not sink.is_over
@@ -331,7 +331,7 @@ class BufferedAnswers:
         with self.lock:
             own = [
                 sink
-                for sink in self._answers.values()
+                for sink in self.answers.values()
                 if sink.client is client and not sink.is_alone
             ]
             for sink in own:
@@ -355,7 +355,7 @@ class BufferedAnswers:
         while not self._closed.wait(_LOOK_SECONDS):
             with self.lock:
                 now = time.monotonic()
-                alone = [sink for sink in self._answers.values() if sink.is_alone]
+                alone = [sink for sink in self.answers.values() if sink.is_alone]
                 for sink in [each for each in alone if each.ends_at <= now]:
                     self._end(sink)
                 self._is_watched = bool(alone)
@@ -367,7 +367,7 @@ class BufferedAnswers:
         """Buffer nothing from now on."""
         self._closed.set()
         with self.lock:
-            for sink in list(self._answers.values()):
+            for sink in list(self.answers.values()):
                 self.drop(sink)
                 sink.is_gone = sink.is_gone or sink.is_alone
 
@@ -375,7 +375,7 @@ class BufferedAnswers:
         """Find an answer by the id of its response too; the caller has the lock."""
         if response_id and self.has(sink) and sink.order.key is not None:
             sink.response_id = response_id
-            self._responses[sink.order.key, response_id] = sink
+            self.responses[sink.order.key, response_id] = sink
 
     def add(self, sink: BufferedSink, parts: Sequence[Logged]) -> None:
         """Log parts of an answer, within the bounds; the caller has the lock."""
@@ -420,11 +420,11 @@ class BufferedAnswers:
     def drop(self, sink: BufferedSink) -> None:
         """Delete what is logged of an answer."""
         if self.has(sink):
-            del self._answers[sink.order.name]
-            self._responses.pop((sink.order.key or "", sink.response_id), None)
+            del self.answers[sink.order.name]
+            self.responses.pop((sink.order.key or "", sink.response_id), None)
             self._sizes.forget(sink)
             sink.log = ChunkLog()
 
     def has(self, sink: BufferedSink) -> bool:
         """Tell whether an answer is logged."""
-        return self._answers.get(sink.order.name) is sink
+        return self.answers.get(sink.order.name) is sink

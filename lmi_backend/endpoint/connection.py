@@ -57,11 +57,11 @@ class ClientConnection:
         self._socket, self._handle, self._forget = connection, handle, forget
         self._leave, self._share, self._buffer = leave, share, buffer
         self._sinks: dict[int, ClientSink] = {}
-        self._backlog = Backlog()
+        self.backlog = Backlog()
         """What is not encoded yet; it is counted while the other end is behind."""
         # A condition's own `with` is Python's, and for each chunk that is much.
         self._lock = threading.RLock()
-        self._has_work = threading.Condition(self._lock)
+        self.has_work = threading.Condition(self._lock)
         self._turn = threading.Lock()
         """Held by the thread that writes; who does not get it leaves its messages to that one."""
         self._rest = b""
@@ -88,19 +88,19 @@ class ClientConnection:
     def store(self, messages: Sequence[msg.ToClient]) -> None:
         """Keep messages until `flush`; end the requests that too much waits of."""
         with self._lock:
-            self._backlog.messages += messages
+            self.backlog.messages += messages
             if self._rest:
                 self._end_unread(messages)
 
     def _end_unread(self, messages: Sequence[msg.ToClient]) -> None:
         """Count messages, end the requests that too much waits of, and forget what does."""
         is_still = time.monotonic() - self._taken_at > STILL_SECONDS
-        ended = self._backlog.count(messages, self._share(), self._owner_of, is_still=is_still)
+        ended = self.backlog.count(messages, self._share(), self._owner_of, is_still=is_still)
         if not ended:
             return
         self._mark(ended)
-        self._backlog.drop(ended)
-        self._backlog.messages += [failure_of(each, EngineError(UNREAD)) for each in ended]
+        self.backlog.drop(ended)
+        self.backlog.messages += [failure_of(each, EngineError(UNREAD)) for each in ended]
 
     def _owner_of(self, request_id: int) -> str:
         sink = self._sinks.get(request_id)
@@ -108,7 +108,7 @@ class ClientConnection:
 
     def flush(self) -> None:
         """Let what was kept leave; never waits for the other end."""
-        while self._backlog.messages and not self._rest and self._turn.acquire(blocking=False):
+        while self.backlog.messages and not self._rest and self._turn.acquire(blocking=False):
             try:
                 self._send()
             finally:
@@ -117,9 +117,9 @@ class ClientConnection:
     def _send(self) -> None:
         with self._lock:
             # Since the caller looked, another may have written, or not all of it.
-            if self._rest or not self._backlog.messages:
+            if self._rest or not self.backlog.messages:
                 return
-            messages, self._backlog.messages = self._backlog.messages, []
+            messages, self.backlog.messages = self.backlog.messages, []
         frame = self._packed(messages)
         sent = 0
         try:
@@ -130,10 +130,10 @@ class ClientConnection:
             self.close()
             return
         if sent < len(frame):
-            with self._has_work:
+            with self.has_work:
                 self._rest, self._taken_at = frame[sent:], time.monotonic()
-                self._end_unread(self._backlog.messages)
-                self._has_work.notify()
+                self._end_unread(self.backlog.messages)
+                self.has_work.notify()
                 is_first, self._has_writer = not self._has_writer, True
             if is_first:
                 self._start_writer()
@@ -166,7 +166,7 @@ class ClientConnection:
     def finish(self, seconds: float) -> None:
         """Wait until all messages are sent, or for some seconds."""
         end = time.monotonic() + seconds
-        while self._backlog.messages or self._rest or self._turn.locked():
+        while self.backlog.messages or self._rest or self._turn.locked():
             if self.is_gone or time.monotonic() > end:
                 return
             time.sleep(_POLL_SECONDS)
@@ -193,9 +193,9 @@ class ClientConnection:
 
     def close(self) -> None:
         """End the connection and all requests that came through it."""
-        with self._has_work:
+        with self.has_work:
             self.is_gone = True
-            self._has_work.notify_all()
+            self.has_work.notify_all()
         self._buffer(self)
         self.abort(list(self._sinks))
         with contextlib.suppress(OSError):
@@ -225,8 +225,8 @@ class ClientConnection:
 
     def _write(self) -> None:
         while True:
-            with self._has_work:
-                self._has_work.wait_for(lambda: self._rest or self.is_gone)
+            with self.has_work:
+                self.has_work.wait_for(lambda: self._rest or self.is_gone)
             if self.is_gone:
                 return
             try:
@@ -238,7 +238,7 @@ class ClientConnection:
                     return
                 raise
             with self._lock:
-                messages = self._backlog.next_frame()
+                messages = self.backlog.next_frame()
                 # Empty, it lets the others write again.
                 self._rest = self._packed(messages) if messages else b""
 

@@ -64,12 +64,12 @@ class Endpoint:
         renewal: Renewal,
     ) -> None:
         self._state, self._renewal = state, renewal
-        self._service, self._lora_manager, self._context = service, lora_manager, context
-        self._model, self._address = model, endpoint_address(model.name)
+        self.service, self.lora_manager, self._context = service, lora_manager, context
+        self._model, self.address = model, endpoint_address(model.name)
         self._socket = socket.socket(socket.AF_UNIX)
         self._inode = 0
         self._is_closed = False
-        self._clients: set[ClientConnection] = set()
+        self.clients: set[ClientConnection] = set()
         self.buffered = BufferedAnswers(service.leave)
         self._refusals = Refusals(model.name)
         lora_manager.on_change = self._send_welcomes
@@ -78,9 +78,9 @@ class Endpoint:
     def open(self) -> None:
         """Start to listen, and wait for the clients that wait: they are ready when the model is."""
         # A server that was killed may have left one under the same process id.
-        self._address.unlink(missing_ok=True)
-        self._socket.bind(str(self._address))
-        self._inode = self._address.stat().st_ino
+        self.address.unlink(missing_ok=True)
+        self._socket.bind(str(self.address))
+        self._inode = self.address.stat().st_ino
         self._socket.listen()
         guarded_thread("lmi-endpoint", self._accept).start()
         self.management.threads.start()
@@ -92,8 +92,8 @@ class Endpoint:
         """Close every connection."""
         # A stub that was unloaded ends late: the next one may listen at this address already.
         with contextlib.suppress(FileNotFoundError):
-            if self._address.stat().st_ino == self._inode:
-                self._address.unlink()
+            if self.address.stat().st_ino == self._inode:
+                self.address.unlink()
         self.management.threads.stop()
         # Wakes accept(), which close() alone does not.
         self._is_closed = True
@@ -102,7 +102,7 @@ class Endpoint:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         end = time.monotonic() + _LAST_SECONDS
-        for client in list(self._clients):
+        for client in list(self.clients):
             client.finish(end - time.monotonic())
             client.close()
 
@@ -112,7 +112,7 @@ class Endpoint:
         self.buffered.close()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        for client in list(self._clients):
+        for client in list(self.clients):
             client.close()
 
     def _handle(self, message: msg.FromClient, client: ClientConnection) -> None:
@@ -142,7 +142,7 @@ class Endpoint:
                 client.keeps_ids = message.keeps_ids
                 client.put(self._welcome())
             case msg.AskHealth():
-                client.put(self._service.health())
+                client.put(self.service.health())
             case msg.AskState(is_brief=True):
                 buffered = {"buffered": self.buffered.counts()}
                 client.put(msg.State(self._state.brief() | buffered))
@@ -152,7 +152,7 @@ class Endpoint:
             case msg.Abort(ids=request_ids):
                 client.abort(request_ids)
             case msg.Drain(seconds=seconds):
-                client.put(msg.Drained(self._service.drain(seconds)))
+                client.put(msg.Drained(self.service.drain(seconds)))
             case msg.RenewWorker(index=index, seconds=seconds):
                 client.put(self._renewal.renew(index, seconds))
             case msg.Manage(id=request_id, body=body):
@@ -172,12 +172,12 @@ class Endpoint:
 
     def _send_welcomes(self) -> None:
         """Tell every client what has changed."""
-        for client in list(self._clients):
+        for client in list(self.clients):
             client.put(self._welcome())
 
     def _welcome(self) -> msg.Welcome:
         context = replace(self._context, adapters=tuple(self._context.adapters))
-        adapters = self._lora_manager.adapters.values()
+        adapters = self.lora_manager.adapters.values()
         model = replace(self._model, adapters={each.name: each.digest for each in adapters})
         return msg.Welcome(context, model)
 
@@ -190,7 +190,7 @@ class Endpoint:
             sink = self.buffered.sink(client, order, order.buffering)
         sink.request_id = order.name
         sender = Sender(order.tenant, order.session, order.promise)
-        self._try(sink, lambda: self._service.submit(work, sink, sender))
+        self._try(sink, lambda: self.service.submit(work, sink, sender))
 
     def _try(self, sink: ClientSink, start: Callable[[], None]) -> None:
         try:
@@ -199,7 +199,7 @@ class Endpoint:
             failure = error if isinstance(error, LmiError) else EngineError(FAULT)
             if failure is not error:
                 _log.exception("request %d of a client cannot be read", sink.number)
-            self._service.refused(failure)
+            self.service.refused(failure)
             sink.fail(failure)
 
     def _accept(self) -> None:
@@ -211,12 +211,12 @@ class Endpoint:
                 if self._is_closed:
                     return
                 raise
-            ways = (self._handle, self._clients.discard, self._service.leave, self._share)
+            ways = (self._handle, self.clients.discard, self.service.leave, self._share)
             client = ClientConnection(connection, *ways, self.buffered.leave)
-            self._clients.add(client)
+            self.clients.add(client)
             client.start()
 
     def _share(self) -> int:
         """Return how many bytes of answers may wait for each client that has requests."""
-        num_busy = sum(client.is_busy for client in list(self._clients))
+        num_busy = sum(client.is_busy for client in list(self.clients))
         return UNREAD_BYTES_IN_ALL // max(num_busy, 1)

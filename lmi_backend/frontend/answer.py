@@ -113,9 +113,9 @@ class Answer:
     """What has come of one request's answer and is not yet taken."""
 
     __slots__ = (
-        "_after", "_blocks", "_chunks", "_connection", "_error", "_has_left", "_is_resumed",
-        "_seen", "_taken_at", "_unread", "_waiting", "are_old", "client", "forward", "is_over",
-        "owner", "progress", "request_id", "unsent",
+        "_after", "_blocks", "_connection", "_error", "_has_left", "_is_resumed", "_seen",
+        "_taken_at", "_unread", "_waiting", "are_old", "client", "forward", "is_over", "owner",
+        "progress", "request_id", "unread_chunks", "unsent",
     )  # fmt: skip
 
     def __init__(
@@ -128,7 +128,7 @@ class Answer:
         self._connection, self.request_id = connection, request_id
         self.progress = progress
         """What lets it resume when the model is gone and back; None if it cannot."""
-        self._chunks: list[Chunk] = []
+        self.unread_chunks: list[Chunk] = []
         self._blocks: list[bytes] = []
         """What came before it was requested again, the latest first; it is read before all else."""
         self._after: Progress | None = None
@@ -204,7 +204,7 @@ class Answer:
                 chunks.append(part.chunk)
         # What came meanwhile follows. The ids of what the first one stands for are known.
         known = [] if self._is_resumed else chunks
-        for chunk in known if self._blocks else (*known, *self._chunks):
+        for chunk in known if self._blocks else (*known, *self.unread_chunks):
             if chunk.is_last:
                 self._after = None
             elif self._after is not None:
@@ -218,7 +218,7 @@ class Answer:
         if size > _NOTED_BYTES and self._stands_still() and size > UNREAD_BYTES:
             self.end_unread()
             return
-        self._chunks.append(chunk)
+        self.unread_chunks.append(chunk)
         self._unread.add(self, chunk.memory)
         self._wake()
 
@@ -237,7 +237,7 @@ class Answer:
         self.abort()
 
     def _drop(self) -> list[Chunk]:
-        chunks, self._chunks = self._chunks, []
+        chunks, self.unread_chunks = self.unread_chunks, []
         self._unread.answers.forget(self)
         self._seen = -1
         return chunks
@@ -254,7 +254,7 @@ class Answer:
         Raises:
             LmiError: the request failed; what came before has been returned.
         """
-        if not (self._blocks or self._chunks or self._error):
+        if not (self._blocks or self.unread_chunks or self._error):
             self._waiting = asyncio.get_running_loop().create_future()
             try:
                 await self._waiting
@@ -266,7 +266,7 @@ class Answer:
         if self._blocks:
             return self._next_block()
         self.are_old = False
-        if not self._chunks and self._error is not None:
+        if not self.unread_chunks and self._error is not None:
             raise self._error
         return self._drop()
 
@@ -310,7 +310,7 @@ class Answer:
         """Let a request that resumes have the model buffer all of the answer, if that can be."""
         if self.client is None or message.buffering is None:
             return message
-        so_far = None if self._chunks else self.client.so_far()
+        so_far = None if self.unread_chunks else self.client.so_far()
         if so_far is None:
             self.client = None
             return replace(message, buffering=None)
@@ -353,7 +353,7 @@ async def send_answer(
 async def _send(
     exchange: Exchange, answer: Answer, form: Form, failure_of: Callable[[LmiError], ErrorResponse]
 ) -> None:
-    forward = _Forward(exchange, form, answer)
+    forward = Forwarding(exchange, form, answer)
     try:
         while not form.is_over:
             chunks = await answer.read()
@@ -385,7 +385,7 @@ async def _fail(
         await exchange.write(data, is_last=is_end)
 
 
-class _Forward:
+class Forwarding:
     """Writes what comes of an answer, and of its middle at once if its client reads."""
 
     __slots__ = ("_answer", "_client", "_exchange", "_form", "_lines", "_notes_all", "_passing")

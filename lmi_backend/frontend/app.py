@@ -59,22 +59,22 @@ class FrontEnd:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._control = ModelControl(settings.triton_url, settings.control_headers)
-        self._starting = Starting(settings.awaited, self._control.index)
+        self.control = ModelControl(settings.triton_url, settings.control_headers)
+        self._starting = Starting(settings.awaited, self.control.index)
         self.models = Models(settings.base, self._starting, settings.awaited)
         self._bodies = Bodies(ALL_BODIES * settings.max_body)
-        self._metrics = Metrics(self.models, settings.metrics_url)
-        self._health = HealthChecks(self.models, settings.required)
+        self.metrics = Metrics(self.models, settings.metrics_url)
+        self.health = HealthChecks(self.models, settings.required)
         limits = settings.max_body, settings.client_seconds
         self._reading = Reading(self.models)
         self._answering = Answering(self._reading, *limits)
-        self._triton = TritonProxy(settings.triton_url, *limits)
+        self.triton = TritonProxy(settings.triton_url, *limits)
         parts = settings.processes, settings.place
         keys = ApiKeys(settings.api_keys, settings.api_key, *parts)
         names = OwnNames(settings.hosts, settings.host)
         is_local = is_loopback(settings.host)
         self._access = Access(keys, settings.origins, names, is_local=is_local)
-        self._routes = Routes(self._make_routes())
+        self.routes = Routes(self.make_routes())
         self._is_leaving = False
         self._probed: dict[str, int] = {}
         """Path of a probe to the status it had last."""
@@ -97,9 +97,9 @@ class FrontEnd:
         looking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await looking
-        await self._triton.close()
-        await self._control.close()
-        await self._metrics.close()
+        await self.triton.close()
+        await self.control.close()
+        await self.metrics.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _http(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -110,7 +110,7 @@ class FrontEnd:
         is_usable = given.isprintable() and len(given) <= _PRINTABLE_ID
         exchange.request_id = given if given and is_usable else secrets.token_hex(16)
         exchange.extra_headers.append((b"x-request-id", exchange.request_id.encode("latin-1")))
-        if self._is_leaving or (self._health.is_stopping and not service.needs_key):
+        if self._is_leaving or (self.health.is_stopping and not service.needs_key):
             exchange.extra_headers.append((b"connection", b"close"))
         try:
             await self._answer(service, exchange)
@@ -132,7 +132,7 @@ class FrontEnd:
 
     def drain(self) -> None:
         """Refuse requests from now on: the server stops. Those that run continue."""
-        self._health.is_stopping = True
+        self.health.is_stopping = True
         self.models.end_outages()
 
     def leave(self) -> None:
@@ -157,7 +157,7 @@ class FrontEnd:
             path = service.resumed
             if path is not None and await self._answering.come_back(path, exchange):
                 return
-            if self._health.is_stopping:
+            if self.health.is_stopping:
                 raise StoppingError(STOPPING)
             await service.answer(exchange)
         finally:
@@ -212,18 +212,18 @@ class FrontEnd:
         )
 
     def _find(self, scope: dict[str, Any]) -> tuple[Responder, dict[str, Any]]:
-        service, found, allowed = self._routes.find(scope)
+        service, found, allowed = self.routes.find(scope)
         if service is not None:
             return service, found
-        near = None if allowed or scope["path"] in UNSERVED_PATHS else self._routes.near(scope)
-        client = near.client if near else self._routes.client_of(scope)
+        near = None if allowed or scope["path"] in UNSERVED_PATHS else self.routes.near(scope)
+        client = near.client if near else self.routes.client_of(scope)
         client = client or client_near(scope["path"])
         # Browsers ask this before they send a key, and show a page no 404 that they did not send.
         if scope["method"] == "OPTIONS" and (allowed or _is_preflight(scope)):
             return Responder(_methods(allowed), client, ANYBODY), {}
         return Responder(_refusal(allowed, near), client), {}
 
-    def _make_routes(self) -> Iterator[tuple[Route, Responder]]:
+    def make_routes(self) -> Iterator[tuple[Route, Responder]]:
         actions = self._actions()
         for client in CLIENTS.values():
             for path in client.paths:
@@ -240,27 +240,27 @@ class FrontEnd:
     def _actions(self) -> dict[str, _Answer]:
         """Return what answers, by the names that the clients' paths have for it."""
         limits = self._settings.max_body, self._settings.client_seconds
-        listing, health = Listing(self.models), self._health
+        listing, health = Listing(self.models), self.health
         return {
             "list models": listing.models,
             "show model": listing.model,
             "info": listing.info,
-            "triton": self._triton,
+            "triton": self.triton,
             "triton ready": self._triton_ready,
             "ping": health.ping,
             "live": health.live,
             "version": health.version,
-            **Management(self.models, self._control, *limits).actions(),
+            **Management(self.models, self.control, *limits).actions(),
         }
 
     async def _triton_ready(self, exchange: Exchange) -> None:
-        if self._health.is_stopping:
+        if self.health.is_stopping:
             raise StoppingError(STOPPING)
-        await self._triton(exchange)
+        await self.triton(exchange)
 
     def _own_paths(self) -> Iterator[tuple[str, _Answer, Who]]:
         """Yield the paths of no client's: those for people and for what watches the server."""
-        yield "/metrics", self._metrics.show, ANYBODY
+        yield "/metrics", self.metrics.show, ANYBODY
         yield "/api/state", StateCollector(self.models).show, OPERATOR
         if self._settings.has_page:
             page = WebPage(self._access)

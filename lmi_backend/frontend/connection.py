@@ -267,7 +267,7 @@ class ModelConnection(asyncio.Protocol):
         """Takes large requests, while it is connected."""
         self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
         self._encoder = CheckedEncoder(msg.FromClient)
-        self._answers: dict[int, Answer] = {}
+        self.answers: dict[int, Answer] = {}
         self._orders: dict[int, msg.Submit | msg.SubmitHttp] = {}
         """What the answers want that are requested again, until these begin."""
         self._left: dict[int, Callable[[int], object]] = {}
@@ -309,7 +309,7 @@ class ModelConnection(asyncio.Protocol):
         error = EngineDeadError(GONE)
         for number in list(self._left):
             self._end(number)
-        answers, self._answers = list(self._answers.values()), {}
+        answers, self.answers = list(self.answers.values()), {}
         left = []
         for answer, refused in zip(answers, self._resumption.refusals(answers, error), strict=True):
             if refused is None:
@@ -328,7 +328,7 @@ class ModelConnection(asyncio.Protocol):
     @property
     def num_open(self) -> int:
         """Requests that are not finished."""
-        return len(self._answers)
+        return len(self.answers)
 
     def submit(
         self,
@@ -407,7 +407,7 @@ class ModelConnection(asyncio.Protocol):
 
     def _move_here(self, answer: Answer) -> None:
         number = next(self._ids)
-        self._answers[number] = answer
+        self.answers[number] = answer
         try:
             answer.move(self, number)
         except Exception as error:  # noqa: BLE001  others move after it
@@ -431,7 +431,7 @@ class ModelConnection(asyncio.Protocol):
         return self._pop(request_id) is not None
 
     def _pop(self, request_id: int) -> Answer | None:
-        answer = self._answers.pop(request_id, None)
+        answer = self.answers.pop(request_id, None)
         self._orders.pop(request_id, None)
         if answer is not None:
             self.acknowledged(answer)
@@ -475,7 +475,7 @@ class ModelConnection(asyncio.Protocol):
         if is_full and sum(map(len, frame)) > FREE_BYTES:
             raise UnavailableError(f"the model does not read: {UNSENT_BYTES >> 20} MiB wait for it")
         answer = Answer(self, number, self._progress(request), tenant)
-        self._answers[number] = answer
+        self.answers[number] = answer
         write(transport, frame)
         return answer
 
@@ -488,7 +488,7 @@ class ModelConnection(asyncio.Protocol):
         now, is_delta = time.monotonic(), isinstance(events, msg.Deltas)
         take = Answer.pass_delta if is_delta else Answer.pass_event
         for number, data, ids in zip(events.ids, events.data, events.token_ids, strict=True):
-            if (answer := self._answers.get(number)) is not None:
+            if (answer := self.answers.get(number)) is not None:
                 try:
                     take(answer, data, ids, now)
                 except Exception as error:  # noqa: BLE001  all answers come on this connection
@@ -503,13 +503,13 @@ class ModelConnection(asyncio.Protocol):
     def _take(self, message: msg.ToClient) -> None:
         match message:
             case msg.HttpOutput() | msg.Output():
-                if (answer := self._answers.get(message.id)) is not None:
+                if (answer := self.answers.get(message.id)) is not None:
                     try:
                         answer.put(message.chunk)
                     except Exception as error:  # noqa: BLE001  all answers come on this connection
                         self._fail(answer, error)
             case Rejoined():
-                if (answer := self._answers.get(message.id)) is not None:
+                if (answer := self.answers.get(message.id)) is not None:
                     order = self._orders.pop(message.id, None)
                     if order is not None and message.where is not None:
                         order = resumed(order, message.where)

@@ -230,7 +230,7 @@ class Models:
         self._base, self._folder = base, endpoint_folder(base)
         self._starting = starting or Starting()
         self._known: dict[Path, tuple[int, ModelConnection]] = {}
-        self._models: dict[Path, Model] = {}
+        self.by_path: dict[Path, Model] = {}
         self._by_name: dict[str, Model] = {}
         self._configured = configured
         self._claims: dict[str, Collection[str]] = {}
@@ -246,14 +246,14 @@ class Models:
         try:
             while True:
                 try:
-                    await self._look()
+                    await self.look_again()
                     self._has_looked = True
                 except Exception:  # noqa: BLE001  without this loop no model is found again
                     _log.exception("looking for models failed")
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
             # None of them goes: this process does.
-            self._models.clear()
+            self.by_path.clear()
             for _, connection in self._known.values():
                 connection.close()
             self.end_outages()
@@ -261,7 +261,7 @@ class Models:
     @property
     def are_complete(self) -> bool:
         """Whether no model is there that is not known: none is loading, and none refuses."""
-        is_known = all(path in self._models for path in self._known)
+        is_known = all(path in self.by_path for path in self._known)
         return self._has_looked and is_known and not self.loading and self.is_open
 
     def end_outages(self) -> None:
@@ -270,15 +270,15 @@ class Models:
 
     def all(self) -> list[Model]:
         """Return all models, by name."""
-        return sorted(self._models.values(), key=lambda model: model.name)
+        return sorted(self.by_path.values(), key=lambda model: model.name)
 
     def find(self, name: str) -> Model | None:
         """Return the model of a name, or of a LoRA adapter's; of no name, the only one there is."""
         if name:
             return self._by_name.get(name)
         others = self._outages.awaited or self.loading or self.failed
-        is_only = len(self._models) == 1 and not others
-        return next(iter(self._models.values())) if is_only else None
+        is_only = len(self.by_path) == 1 and not others
+        return next(iter(self.by_path.values())) if is_only else None
 
     @property
     def awaited(self) -> list[str]:
@@ -313,7 +313,7 @@ class Models:
 
     def outage_counts(self) -> dict[str, dict[str, int]]:
         """Return of each model what became of requests that waited for it, and how many `wait`."""
-        names = {*self.awaited, *(model.name for model in self._models.values())}
+        names = {*self.awaited, *(model.name for model in self.by_path.values())}
         return {name: self._outages.counts(name) for name in sorted(names)}
 
     async def reach(self, exchange: Exchange, name: str) -> Model | None:
@@ -330,7 +330,7 @@ class Models:
         return found
 
     def _waits_for(self, name: str) -> bool:
-        is_there = name in self._by_name if name else bool(self._models)
+        is_there = name in self._by_name if name else bool(self.by_path)
         return not is_there and self._outages.is_awaited(name)
 
     async def of_body(self, exchange: Exchange, name: str) -> Model:
@@ -344,7 +344,7 @@ class Models:
         """
         if (model := await self.reach(exchange, name)) is not None:
             return model
-        if not self._models and not self.loading and name not in self.failed:
+        if not self.by_path and not self.loading and name not in self.failed:
             raise UnavailableError(self.why_none())
         if name or self.loading:
             raise self.unknown(name)
@@ -372,7 +372,7 @@ class Models:
         reasons = (connection.refusal for _, connection in self._known.values())
         return next(filter(None, reasons), "no model is loaded")
 
-    async def _look(self) -> None:
+    async def look_again(self) -> None:
         try:
             changed = self._folder.stat().st_mtime_ns
         except FileNotFoundError:
@@ -402,7 +402,7 @@ class Models:
             return
         loop = asyncio.get_running_loop()
         connection = ModelConnection(
-            lambda welcome: self._enter(path, connection, welcome),
+            lambda welcome: self.enter(path, connection, welcome),
             lambda answers: self._leave(path, connection, answers),
             self._unread,
             loop.call_soon,
@@ -416,10 +416,10 @@ class Models:
         with contextlib.suppress(OSError):
             await loop.create_unix_connection(lambda: connection.bulk, str(path))
 
-    def _enter(self, path: Path, connection: ModelConnection, welcome: msg.Welcome) -> None:
-        if path not in self._models:
+    def enter(self, path: Path, connection: ModelConnection, welcome: msg.Welcome) -> None:
+        if path not in self.by_path:
             _log.info("model %s is ready", welcome.model.name)
-        self._models[path] = Model(connection, welcome)
+        self.by_path[path] = Model(connection, welcome)
         self._starting.found(welcome.model.name)
         self._index()
         self._outages.resume(connection)
@@ -432,9 +432,9 @@ class Models:
             asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._forget, path, connection)
             return
         self._forget(path, connection)
-        model = self._models.get(path)
+        model = self.by_path.get(path)
         if model is not None and model.connection is connection:
-            del self._models[path]
+            del self.by_path[path]
             _log.info("model %s %s", model.name, "has died" if path.exists() else "was unloaded")
             self._index()
         # One that was unloaded has taken its socket away; of one that died it is left.
@@ -446,7 +446,7 @@ class Models:
             self._starting.lost(connection.model.name)
         self._outages.begin(answers, connection.model, names)
         # Where it was loaded anew, the next one may be there before the last one leaves.
-        for model in self._models.values():
+        for model in self.by_path.values():
             if model.name == connection.model.name:
                 self._starting.found(model.name)
                 self._outages.resume(model.connection)

@@ -74,7 +74,7 @@ class Reading:
             INVOKE: self._invoked,
             "adapters": self._adapters,
             "load adapter": self._load_adapter,
-            "unload adapter": self._unload_adapter,
+            "unload adapter": self.unload_adapter,
         }
         """Readers by the actions that the clients' paths name."""
 
@@ -142,7 +142,7 @@ class Reading:
         headers = {n: v for n, v in exchange.headers.items() if n not in _NOT_FOR_MODELS}
         check_headers(headers)
         if len(data) > LARGE:
-            parsed = await _parsed_in_turns(data, headers, context)
+            parsed = await parsed_in_turns(data, headers, context)
         else:
             parsed = read_http_body(_text(data), INVOCATIONS, headers, context)
         asked = _asked(parsed, exchange)
@@ -169,7 +169,7 @@ class Reading:
         asked = load_of(body)
         return await self.models.of_body(exchange, str(body.get("model") or "")), asked
 
-    async def _unload_adapter(self, _: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
+    async def unload_adapter(self, _: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
         body = await read_object(data)
         name, asked = str(body.get("lora_name")), unload_of(body)
         named, owner = str(body.get("model") or ""), self.models.find(name)
@@ -225,7 +225,7 @@ def _asked(parsed: ParsedRequest, exchange: Exchange) -> Read:
     return Read(work, form, parsed.tenant, dropped=parsed.dropped)
 
 
-async def _parsed_in_turns(data: bytes, headers: dict[str, str], context: Context) -> ParsedRequest:
+async def parsed_in_turns(data: bytes, headers: dict[str, str], context: Context) -> ParsedRequest:
     """Return what a large body wants; raises like `read_http_body`."""
     # Users' code reads its bodies itself.
     if context.is_custom and _MANAGEMENT not in data:

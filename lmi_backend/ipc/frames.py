@@ -250,7 +250,7 @@ class Outbox:
         self._lock = threading.Lock()
         self._has_work = threading.Condition(self._lock)
         self._unsent: deque[memoryview] = deque()
-        self._writer: threading.Thread | None = None
+        self.writer: threading.Thread | None = None
         self.unsent_bytes = 0
         """What the other end has not taken yet."""
         self.is_broken = False
@@ -293,9 +293,9 @@ class Outbox:
     def _keep(self, rest: memoryview) -> None:
         self._unsent.append(rest)
         self.unsent_bytes += len(rest)
-        if self._writer is None:
-            self._writer = guarded_thread("lmi-outbox", self._write)
-            self._writer.start()
+        if self.writer is None:
+            self.writer = guarded_thread("lmi-outbox", self._write)
+            self.writer.start()
         self._has_work.notify()
 
     def _break(self) -> None:

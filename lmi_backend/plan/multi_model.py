@@ -98,7 +98,7 @@ class Reservation:
     path: Path | None = None
     marks: tuple[Path, ...] = ()
     """A file for each of its devices."""
-    _files: ExitStack = field(default_factory=ExitStack)
+    files: ExitStack = field(default_factory=ExitStack)
 
     @contextmanager
     def loading(self, on_wait: Callable[[], None]) -> Iterator[None]:
@@ -122,7 +122,7 @@ class Reservation:
         """Give the devices back; may be called twice."""
         if self.path:
             self.path.unlink(missing_ok=True)
-        self._files.close()
+        self.files.close()
 
 
 class Reservations:
@@ -210,7 +210,7 @@ class Reservations:
         devices = (sha256(device.encode()).hexdigest()[:16] for device in allocation.shares)
         marks = tuple(self._folder / f"{device}.loading" for device in devices)
         reservation = Reservation(Path(name), marks)
-        reservation._files.callback(os.close, descriptor)
+        reservation.files.callback(os.close, descriptor)
         os.write(descriptor, json.dumps(record).encode())
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return reservation

@@ -26,7 +26,7 @@ class Connection:
         if sock.family != socket.AF_UNIX:
             # Tokens are small and must not wait for more.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket = sock
+        self.socket = sock
         self._decoder: FrameDecoder[msg.FromWorker] = FrameDecoder(msg.FromWorker, limit=limit)
         self._outbox = Outbox(sock, "the worker", SILENCE_SECONDS)
         self._is_ready = False
@@ -34,7 +34,7 @@ class Connection:
 
     def fileno(self) -> int:
         """Return the socket's number, for poll."""
-        return self._socket.fileno()
+        return self.socket.fileno()
 
     @property
     def is_broken(self) -> bool:
@@ -49,7 +49,7 @@ class Connection:
     def expect_beats(self) -> None:
         """Treat silence as a fault from now on."""
         self._is_ready = True
-        set_timeout(self._socket, socket.SO_RCVTIMEO, _BEAT_SECONDS)
+        set_timeout(self.socket, socket.SO_RCVTIMEO, _BEAT_SECONDS)
 
     def send(self, *frame: bytes) -> None:
         """Send messages that `encode` has packed, in one piece or several; never blocks.
@@ -68,7 +68,7 @@ class Connection:
         # Second by second: when the whole machine stood still, that is one second to both.
         for _ in range(SILENCE_SECONDS):
             try:
-                return receive(self._socket, self._decoder)
+                return receive(self.socket, self._decoder)
             except BlockingIOError:
                 if not self._is_ready:
                     return []
@@ -79,4 +79,4 @@ class Connection:
     def close(self) -> None:
         """Close the socket; the worker exits."""
         self._outbox.close()
-        self._socket.close()
+        self.socket.close()

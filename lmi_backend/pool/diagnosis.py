@@ -12,7 +12,7 @@ _LESS_MEMORY: Final = (
 )
 # The last frame of a traceback that is of a tokenizer, and JSON's below it.
 _IN_TOKENIZER: Final = r'File "[^"\n]*tokeniz[^"\n]*", line .*\n(?:.*\n){0,16}?.*\b'
-_CAUSES: Final = (
+CAUSES: Final = (
     (
         r"No available memory for the cache blocks|larger than the available KV cache memory"
         r"|larger than the maximum number of tokens that can be stored",
@@ -164,7 +164,7 @@ def likely_cause(lines: str, *, memory_kills: int = 0) -> str:
         lines: what the worker last said.
         memory_kills: processes that the kernel has killed meanwhile for want of memory.
     """
-    for pattern, advice in _CAUSES:
+    for pattern, advice in CAUSES:
         if found := re.search(pattern, lines):
             return found.expand(advice)
     if memory_kills:

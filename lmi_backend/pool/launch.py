@@ -66,7 +66,7 @@ class StartingWorker:
         self._memory_kills = memory_kills()
         self.token = self.folder = ""
         """What it and the stub prove to know, and its private folder."""
-        self._connections: dict[int, Connection] = {}
+        self.connections: dict[int, Connection] = {}
         self._proceed: msg.Proceed | None = None
         """What a spare waits for."""
         self.listening = ExitStack()
@@ -90,13 +90,13 @@ class StartingWorker:
     def _send(self, message: msg.ToWorker) -> None:
         """Send a message to every rank."""
         frame = encode([message])
-        for connection in self._connections.values():
+        for connection in self.connections.values():
             connection.send(frame)
 
     def kill(self) -> None:
         """End the process and all that it started."""
         self._process.kill()
-        for connection in self._connections.values():
+        for connection in self.connections.values():
             connection.close()
         self.listening.close()
 
@@ -112,7 +112,7 @@ class StartingWorker:
         """
         self._send(msgspec.structs.replace(self._start, is_spare=True, loads=loads))
         self._proceed = msg.Proceed()
-        self._await(msg.Prepared)
+        self.wait_for_all(msg.Prepared)
         self._end = math.inf
 
     def check_process(self) -> None:
@@ -129,13 +129,13 @@ class StartingWorker:
         try:
             self._end = time.monotonic() + self._seconds
             self._send(self._proceed or self._start)
-            answers = self._await(msg.Ready)
+            answers = self.wait_for_all(msg.Ready)
             self._process.note_shared_memory()
         except BaseException:
             self.kill()
             raise
         self.listening.close()
-        in_order = [self._connections[rank] for rank in range(self._plan.parallel.processes)]
+        in_order = [self.connections[rank] for rank in range(self._plan.parallel.processes)]
         # The user's own code has no other way to learn on every rank what is asked.
         shares_all = self._plan.engine == CUSTOM
         ranks = RankGroup(in_order, self._process.pid, shares_all=shares_all)
@@ -144,7 +144,7 @@ class StartingWorker:
     def accept(self, listener: socket.socket, token: str) -> None:
         """Wait until every rank has connected."""
         self.token = token
-        connections, count = self._connections, self._plan.parallel.processes
+        connections, count = self.connections, self._plan.parallel.processes
         with Handshakes(listener, token, count) as handshakes:
             while len(connections) < count:
                 self._check(handshakes.refusals)
@@ -155,11 +155,11 @@ class StartingWorker:
         if handshakes.refusals:
             _log.warning("while the worker connected, %s", handshakes.refusals)
 
-    def _await(self, kind: type[_Answer]) -> dict[int, _Answer]:
+    def wait_for_all(self, kind: type[_Answer]) -> dict[int, _Answer]:
         """Wait until every rank has sent a message of a kind; return these by rank."""
         heard: dict[int, _Answer] = {}
-        while len(heard) < len(self._connections):
-            for rank, connection in self._connections.items():
+        while len(heard) < len(self.connections):
+            for rank, connection in self.connections.items():
                 if rank not in heard and (message := self._hear(connection, kind)):
                     heard[rank] = message
             self._check()

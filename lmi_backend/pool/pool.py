@@ -58,10 +58,10 @@ class Pool:
         self.on_start: Callable[[Worker], None] = lambda _worker: None
         """Called with a worker that is ready, before it is used."""
         self._lock = threading.Lock()
-        self._slots = slots_of(plan, name)
+        self.slots = slots_of(plan, name)
         self._scaler: Scaler | None = None
-        self._closing = threading.Event()
-        self._spares = Spares.of(plan, self._launch)
+        self.closing = threading.Event()
+        self._spares = Spares.of(plan, self.launch)
         self.start_seconds = 0.0
         """What the longest start of a worker took."""
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
@@ -75,25 +75,25 @@ class Pool:
             ConfigurationError: an engine refuses an option.
             WorkerStartError: a worker did not become ready.
         """
-        always = [slot for slot in self._slots if slot.is_wanted]
+        always = [slot for slot in self.slots if slot.is_wanted]
         at_once = len(always) if self._plan.launch.parallel_loading else 1
         try:
             self._survivors.sort_out([slot.index for slot in always])
             # First what waits to be taken over, and not for ever.
             always.sort(key=lambda slot: not self._survivors.has(slot.index))
             with ThreadPoolExecutor(at_once) as executor:
-                list(executor.map(self._start_slot, always))
+                list(executor.map(self.start_slot, always))
         except BaseException:
             self.close()
             raise
         start = partial(self._run_slot, listener=listener)
         for slot in always:
             start(slot)
-        if len(always) < len(self._slots):
+        if len(always) < len(self.slots):
             scaling = self._plan.scaling
-            self._scaler = Scaler(self._slots, scaling, self._lock, start)
+            self._scaler = Scaler(self.slots, scaling, self._lock, start)
             self._scaler.start()
-        first = self._slots[0].worker
+        first = self.slots[0].worker
         if first is None:
             raise UnavailableError("the pool was closed while it started")
         return first.capabilities
@@ -112,31 +112,31 @@ class Pool:
             UnavailableError: no worker is ready.
         """
         with self._lock:
-            slot = choose([slot for slot in self._slots if slot.takes_requests])
+            slot = choose([slot for slot in self.slots if slot.takes_requests])
             if slot is None or slot.worker is None:
-                raise UnavailableError("; ".join(str(it) for it in self._slots if it.is_wanted))
+                raise UnavailableError("; ".join(str(it) for it in self.slots if it.is_wanted))
             slot.outstanding += width
             slot.assigned += width
             return slot.index, slot.worker
 
     def note_adapter(self, name: str, digest: str) -> None:
         """Note which files of an adapter the workers have now; no digest: they have none."""
-        for worker in [slot.worker for slot in self._slots if slot.worker is not None]:
+        for worker in [slot.worker for slot in self.slots if slot.worker is not None]:
             worker.note_adapter(name, digest)
 
     def end_worker(self, index: int) -> None:
         """End a worker at once; its requests resume in others, and another is started."""
-        if (worker := self._slots[index].worker) is not None:
+        if (worker := self.slots[index].worker) is not None:
             worker.kill()
 
     def capacity(self) -> int:
         """Return how many answers the workers that are ready generate at once."""
-        ready = sum(slot.is_open for slot in self._slots)
+        ready = sum(slot.is_open for slot in self.slots)
         return self._plan.worker_requests * ready
 
     def unwanted_capacity(self) -> int:
         """Return how many more answers there could be at once if every worker ran."""
-        return self._plan.worker_requests * sum(not slot.is_wanted for slot in self._slots)
+        return self._plan.worker_requests * sum(not slot.is_wanted for slot in self.slots)
 
     def note_queue(self, waiting: int, refused: str = "") -> None:
         """Learn how many answers wait, or why a request was refused, and start a worker if need be.
@@ -148,20 +148,20 @@ class Pool:
 
     def ready_in(self) -> float:
         """Return the seconds in which a worker is expected to be ready: 0 where one is."""
-        if any(slot.takes_requests for slot in self._slots):
+        if any(slot.takes_requests for slot in self.slots):
             return 0.0
-        wanted = [slot for slot in self._slots if slot.is_wanted]
-        if self._closing.is_set() or all(slot.state is SlotState.ABANDONED for slot in wanted):
+        wanted = [slot for slot in self.slots if slot.is_wanted]
+        if self.closing.is_set() or all(slot.state is SlotState.ABANDONED for slot in wanted):
             return math.inf
         return self.start_seconds
 
     def slot(self, index: int) -> Slot:
         """Return the place of a worker."""
-        return self._slots[index]
+        return self.slots[index]
 
     def abort(self, index: int, request_ids: list[int]) -> None:
         """Tell a worker that nobody waits for some requests."""
-        worker = self._slots[index].worker
+        worker = self.slots[index].worker
         try:
             if worker is not None and request_ids:
                 worker.send(msg.Abort(request_ids))
@@ -172,17 +172,17 @@ class Pool:
     def done(self, index: int, width: int = 1) -> None:
         """Count a request as finished."""
         with self._lock:
-            slot = self._slots[index]
+            slot = self.slots[index]
             slot.outstanding -= width
             slot.last_used = time.monotonic()
 
     def health(self) -> msg.Health:
         """Tell whether a request would be accepted, and what is wrong with each other worker."""
         with self._lock:
-            return health_of(self._slots)
+            return health_of(self.slots)
 
     def stats(self) -> list[WorkerStats]:
-        return [slot.worker_stats() for slot in self._slots]
+        return [slot.worker_stats() for slot in self.slots]
 
     def end_with_stub(self) -> None:
         """Have no worker outlive this stub: the model is unloaded."""
@@ -190,19 +190,19 @@ class Pool:
 
     def close(self) -> None:
         """Stop every worker and remove all traces; may be called twice."""
-        self._closing.set()
+        self.closing.set()
         self.end_with_stub()
         self._spares.close()
         if self._scaler is not None:
             self._scaler.stop()
         with self._lock:
-            workers = [slot.worker for slot in self._slots if slot.worker is not None]
-            for slot in self._slots:
+            workers = [slot.worker for slot in self.slots if slot.worker is not None]
+            for slot in self.slots:
                 slot.worker, slot.problem = None, "the server is stopping"
         if workers:
             with ThreadPoolExecutor(len(workers)) as executor:
                 list(executor.map(lambda worker: worker.stop(_STOP_SECONDS), workers))
-        for slot in self._slots:
+        for slot in self.slots:
             if slot.reader is not None:
                 slot.reader.join(_STOP_SECONDS)
         self._survivors.close()
@@ -210,10 +210,10 @@ class Pool:
 
     def kill(self) -> None:
         """End every worker at once, but leave those that the next stub may take over."""
-        self._closing.set()
+        self.closing.set()
         with self._lock:
             # One that was filled in before `_closing` was set; later none is.
-            workers = [slot.worker for slot in self._slots if slot.worker is not None]
+            workers = [slot.worker for slot in self.slots if slot.worker is not None]
         ends = self._survivors.run is None
         for worker in workers:
             if ends:
@@ -224,15 +224,15 @@ class Pool:
         if ends:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start_slot(self, slot: Slot) -> None:
+    def start_slot(self, slot: Slot) -> None:
         began = time.monotonic()
         _log.info("worker %s starts: %s", slot.name, self._plan.what)
         files = self._survivors.files()
         launched, worker = self._ready(slot)
         try:
             self.on_start(worker)
-            with self.adapters.opening(worker, self._closing.is_set), self._lock:
-                if is_used := not self._closing.is_set():
+            with self.adapters.opening(worker, self.closing.is_set), self._lock:
+                if is_used := not self.closing.is_set():
                     slot.fill(worker)
         except BaseException:
             worker.kill()
@@ -248,22 +248,22 @@ class Pool:
 
     def _ready(self, slot: Slot) -> tuple[StartingWorker, Worker]:
         """Return a worker for a slot that is ready, and how it was started."""
-        on_line, stops = partial(self._on_line, slot.name), self._closing.is_set
+        on_line, stops = partial(self._on_line, slot.name), self.closing.is_set
         adopted = self._survivors.adopt(slot, on_line, stops)
         slot.is_taken_over = adopted is not None
         if adopted is not None:
             return adopted
-        launched = self._spares.take(slot) or self._launch(slot)
+        launched = self._spares.take(slot) or self.launch(slot)
         return launched, launched.ready()
 
-    def _launch(self, slot: Slot) -> StartingWorker:
+    def launch(self, slot: Slot) -> StartingWorker:
         return launch(
             self._plan,
             slot.index,
             name=slot.name,
             folder=self._folder,
             on_line=partial(self._on_line, slot.name),
-            is_cancelled=self._closing.is_set,
+            is_cancelled=self.closing.is_set,
             return_to=self._survivors.place(slot.index),
         )
 
@@ -274,22 +274,22 @@ class Pool:
 
     def _keep_running(self, slot: Slot, listener: Listener) -> None:
         """Read a worker until it dies, report that, and start another, as long as one is wanted."""
-        while slot.is_wanted and not self._closing.is_set():
+        while slot.is_wanted and not self.closing.is_set():
             worker = slot.worker
             if worker is not None:
                 listener.on_ready()
-                Reader(slot, worker, self._lock, self._closing).run(listener)
-            if slot.is_wanted and not self._closing.is_set() and not self._restart(slot):
+                Reader(slot, worker, self._lock, self.closing).run(listener)
+            if slot.is_wanted and not self.closing.is_set() and not self._restart(slot):
                 listener.on_ready()
                 return
 
     def _restart(self, slot: Slot) -> bool:
         """Start a slot again, with pauses; return False if it failed for good."""
         while slot.failures <= self._plan.launch.restart_limit:
-            if self._closing.wait(slot.pause):
+            if self.closing.wait(slot.pause):
                 return False
             try:
-                self._start_slot(slot)
+                self.start_slot(slot)
             except Exception as error:  # noqa: BLE001  whatever it was, the next try may do
                 slot.failures, slot.last_life = slot.failures + 1, 0.0
                 known = str(error) if isinstance(error, LmiError) else machine_problem(error)

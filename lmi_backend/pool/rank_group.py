@@ -54,7 +54,7 @@ class Worker:
     ) -> None:
         self.name = name
         self.capabilities = ready.capabilities
-        self._process, self._ranks = process, ranks
+        self._process, self.ranks = process, ranks
         self._is_left = False
         self.identity = Identity(adapters=ready.adapters)
         """What its answers depend on."""
@@ -75,12 +75,12 @@ class Worker:
     @property
     def takes_requests(self) -> bool:
         """Whether it can be sent requests: it is there, and reads what it was sent."""
-        return not self._ranks.is_broken and self.unsent_bytes < UNSENT_BYTES
+        return not self.ranks.is_broken and self.unsent_bytes < UNSENT_BYTES
 
     @property
     def unsent_bytes(self) -> int:
         """What it has not taken yet of what it was sent."""
-        return self._ranks.unsent_bytes
+        return self.ranks.unsent_bytes
 
     def send(self, *messages: msg.ToWorker) -> None:
         """Send from any thread; never blocks.
@@ -88,11 +88,11 @@ class Worker:
         Raises:
             ConnectionLostError: the worker is gone.
         """
-        self._ranks.send(encode(messages))
+        self.ranks.send(encode(messages))
 
     def send_frame(self, frame: Frame) -> None:
         """Send a message that `encode_request` has packed; otherwise like `send`."""
-        self._ranks.send(*frame)
+        self.ranks.send(*frame)
 
     def read(self) -> list[msg.FromWorker]:
         """Block for the next messages.
@@ -100,18 +100,18 @@ class Worker:
         Raises:
             WorkerError: the worker is gone, silent, or cannot be understood.
         """
-        messages = self._ranks.read()
+        messages = self.ranks.read()
         return [self._redacted(each) if _may_quote(each) else each for each in messages]
 
     def request_stop(self) -> None:
         """Tell it to stop; what it holds is failed."""
         with contextlib.suppress(ConnectionLostError):
-            self._ranks.send_all(encode([msg.Stop()]))
+            self.ranks.send_all(encode([msg.Stop()]))
 
     def stop(self, seconds: float) -> None:
         """Tell it to stop, and make it after some seconds."""
         try:
-            self._ranks.send_all(encode([msg.Stop()]))
+            self.ranks.send_all(encode([msg.Stop()]))
             self._process.wait(seconds)
         except ConnectionLostError:
             pass
@@ -122,12 +122,12 @@ class Worker:
         """End it and all it started, at once; not if it was left to the next stub."""
         if not self._is_left:
             self._process.kill()
-        self._ranks.close()
+        self.ranks.close()
 
     def leave(self) -> None:
         """Leave it to the next stub."""
         self._is_left = True
-        self._ranks.close()
+        self.ranks.close()
 
     def reap(self, error: WorkerError) -> str:
         """End what is left of a dead worker; return how it died, which began with `error`."""
@@ -173,7 +173,7 @@ class RankGroup:
         self, connections: Sequence[Connection], launcher: int, *, shares_all: bool = False
     ) -> None:
         self._connections = connections
-        self._leader = connections[0]
+        self.leader = connections[0]
         self._shares_all = shares_all
         self._order = threading.Lock()
         self._by_file = {each.fileno(): rank for rank, each in enumerate(connections)}
@@ -181,12 +181,12 @@ class RankGroup:
         self._heard = dict.fromkeys(range(len(connections)), now)
         for connection in connections:
             connection.expect_beats()
-        self._poll, self._followers = select.poll(), select.poll()
+        self.poll, self._followers = select.poll(), select.poll()
         self._launcher = -1
         if len(connections) > 1:
             self._launcher = os.pidfd_open(launcher)
             for file in (*self._by_file, self._launcher):
-                self._poll.register(file, select.POLLIN)
+                self.poll.register(file, select.POLLIN)
             for follower in connections[1:]:
                 self._followers.register(follower, select.POLLIN)
 
@@ -210,12 +210,12 @@ class RankGroup:
         if self._shares_all:
             self.send_all(*frame)
         else:
-            self._leader.send(*frame)
+            self.leader.send(*frame)
 
     def send_all(self, *frame: bytes) -> None:
         """Send a frame to every rank; all get all frames in the same order."""
         with self._order:
-            self._leader.send(*frame)
+            self.leader.send(*frame)
             try:
                 for connection in self._connections[1:]:
                     connection.send(*frame)
@@ -229,9 +229,9 @@ class RankGroup:
             WorkerError: a rank is gone, silent, or cannot be understood.
         """
         if len(self._connections) == 1:
-            return self._leader.read()
+            return self.leader.read()
         while True:
-            ready = [file for file, _ in self._poll.poll(SILENCE_SECONDS * 1000)]
+            ready = [file for file, _ in self.poll.poll(SILENCE_SECONDS * 1000)]
             messages = self._hear(ready)
             if self._launcher in ready:
                 raise WorkerError("its launcher, mpirun, exited")

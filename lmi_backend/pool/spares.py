@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_LEAST_MEMORY: Final = 4 * GIB
+LEAST_MEMORY: Final = 4 * GIB
 """Bytes that are to be available before a spare is made; one of vLLM takes about 1 GiB."""
 _SETTLE_SECONDS: Final = 2.0
 """Before another spare is made: it would take the cores from the requests that resume."""
@@ -71,9 +71,9 @@ class Spares:
         self._number, self._launch, self._config = number, launch, config
         self._loaded_bytes, self._environment = loaded_bytes, environment
         self._lock = threading.Lock()
-        self._spares: dict[int, _Spare | None] = {}
+        self.spares: dict[int, _Spare | None] = {}
         """Of each slot that has one; None while it is made."""
-        self._keepers: list[threading.Thread] = []
+        self.keepers: list[threading.Thread] = []
         self._failures: dict[int, int] = {}
         self._closing = threading.Event()
 
@@ -88,12 +88,12 @@ class Spares:
         if slot.index >= self._number or self._failures.get(slot.index, 0) >= _MOST_FAILURES:
             return
         with self._lock:
-            if slot.index in self._spares or self._closing.is_set():
+            if slot.index in self.spares or self._closing.is_set():
                 return
-            self._spares[slot.index] = None
-            self._keepers = [each for each in self._keepers if each.is_alive()]
+            self.spares[slot.index] = None
+            self.keepers = [each for each in self.keepers if each.is_alive()]
             keeper = guarded_thread(f"lmi-spare-{slot.name}", lambda: self._keep(slot))
-            self._keepers.append(keeper)
+            self.keepers.append(keeper)
             keeper.start()
 
     def take(self, slot: Slot) -> StartingWorker | None:
@@ -103,7 +103,7 @@ class Spares:
         again, because a spare may be the reason.
         """
         with self._lock:
-            if (spare := self._spares.get(slot.index)) is None:
+            if (spare := self.spares.get(slot.index)) is None:
                 return None
             self._remove(slot)
         reason = "its worker died soon after its start, again" if slot.fails_again else ""
@@ -119,11 +119,11 @@ class Spares:
         """End all of them, and make no more."""
         self._closing.set()
         with self._lock:
-            left, self._spares = list(self._spares.values()), {}
+            left, self.spares = list(self.spares.values()), {}
         for spare in left:
             if spare is not None:
                 spare.launch.kill()
-        for keeper in self._keepers:
+        for keeper in self.keepers:
             keeper.join(_END_SECONDS)
 
     def _keep(self, slot: Slot) -> None:
@@ -136,7 +136,7 @@ class Spares:
             self._watch(slot, spare)
         except Exception as error:  # noqa: BLE001  a worker starts without one, too
             with self._lock:
-                is_lost = slot.index in self._spares and self._spares[slot.index] is spare
+                is_lost = slot.index in self.spares and self.spares[slot.index] is spare
                 if is_lost:
                     self._remove(slot)
             if spare is not None and is_lost:
@@ -147,9 +147,9 @@ class Spares:
 
     def _make(self, slot: Slot) -> _Spare:
         available = host_memory().available
-        if available < _LEAST_MEMORY:
+        if available < LEAST_MEMORY:
             raise WorkerStartError(
-                f"{available / GIB:.1f} GiB of memory are available, and {_LEAST_MEMORY / GIB:g} "
+                f"{available / GIB:.1f} GiB of memory are available, and {LEAST_MEMORY / GIB:g} "
                 "are wanted (option.spare_workers)"
             )
         began = time.monotonic()
@@ -157,7 +157,7 @@ class Spares:
         spare = _Spare(launched, files)
         # What failed once may have failed because of it.
         loaded = self._loaded_bytes * self._number
-        has_room = bool(loaded) and available - loaded >= _LEAST_MEMORY
+        has_room = bool(loaded) and available - loaded >= LEAST_MEMORY
         # A model that is nowhere here may change while nobody sees it.
         is_seen = bool(files) or not self._config.model
         loads = has_room and is_seen and not self._failures.get(slot.index)
@@ -178,10 +178,10 @@ class Spares:
         with self._lock:
             if self._closing.is_set():
                 raise WorkerStartError("the server is stopping")
-            self._spares[slot.index], slot.has_spare = spare, True
+            self.spares[slot.index], slot.has_spare = spare, True
 
     def _remove(self, slot: Slot) -> None:
-        del self._spares[slot.index]
+        del self.spares[slot.index]
         slot.has_spare = False
 
     def _watch(self, slot: Slot, spare: _Spare) -> None:
@@ -190,5 +190,5 @@ class Spares:
         Raises:
             WorkerStartError: its process has exited.
         """
-        while not self._closing.wait(_WATCH_SECONDS) and self._spares.get(slot.index) is spare:
+        while not self._closing.wait(_WATCH_SECONDS) and self.spares.get(slot.index) is spare:
             spare.launch.check_process()

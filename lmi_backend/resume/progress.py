@@ -85,7 +85,6 @@ class Progress:
         "_hands_on",
         "_head",
         "_identity",
-        "_ids",
         "_is_body",
         "_is_complete",
         "_message",
@@ -94,6 +93,7 @@ class Progress:
         "_packed",
         "_width",
         "has_begun",
+        "ids",
         "is_acknowledged",
         "strikes",
         "times",
@@ -107,7 +107,7 @@ class Progress:
         self.has_begun = continuation is not None
         """Whether anything of its answer came."""
         where = continuation or Continuation(b"")
-        self._ids = bytearray(where.ids)
+        self.ids = bytearray(where.ids)
         self._is_complete = True
         """Whether the ids of all its tokens came."""
         self._num_lines, self._head = where.num_lines, where.head
@@ -128,7 +128,7 @@ class Progress:
     @property
     def size(self) -> int:
         """Bytes that are kept of the answer."""
-        return len(self._ids)
+        return len(self.ids)
 
     @property
     def can_continue(self) -> bool:
@@ -138,7 +138,7 @@ class Progress:
         if self._names is not None:
             # Its first events come before the first token.
             return self._is_complete and self._names.are_few
-        return self._is_complete and bool(self._ids) and self._num_answers() == 1
+        return self._is_complete and bool(self.ids) and self._num_answers() == 1
 
     @property
     def model(self) -> str | None:
@@ -164,7 +164,7 @@ class Progress:
         Returns whether it is the first from this worker.
         """
         if ids := chunk.ids:
-            self._ids += ids
+            self.ids += ids
             if not self._hands_on:
                 chunk.ids = b""
         elif chunk.num_tokens:
@@ -179,7 +179,7 @@ class Progress:
 
     def pass_event(self, data: bytes, ids: bytes) -> bool:
         """Add an event, whose ids the caller hands on; return as `add` does."""
-        self._ids += ids
+        self.ids += ids
         if self._is_body:
             self._note(data)
         else:
@@ -219,7 +219,7 @@ class Progress:
         total = self._cumulative_logprob
         if self._packed:
             total = delta_of(self._packed, b"").cumulative_logprob
-        return Continuation(bytes(self._ids), self._num_lines, self._head, total, names)
+        return Continuation(bytes(self.ids), self._num_lines, self._head, total, names)
 
 
 def resumed(

@@ -62,7 +62,7 @@ class LoraManager:
         runs_code: bool = False,
     ) -> None:
         self.adapters = adapters
-        self._roots = tuple(Path(root).resolve() for root in roots)
+        self.roots = tuple(Path(root).resolve() for root in roots)
         self._is_enabled, self._runs_code = is_enabled, runs_code
         self.on_set: Callable[[str, str], None] = lambda _name, _digest: None
         """Called with an adapter's name and digest before requests may use it; empty: it is gone.
@@ -219,13 +219,13 @@ class LoraManager:
         if "://" in str(src) and not src.startswith("file://"):
             raise HttpError(400, f"src {shown}: accepted: a folder of this machine")
         try:
-            folder = (self._roots[0] / path).resolve()
+            folder = (self.roots[0] / path).resolve()
         except (OSError, RuntimeError, ValueError) as error:
             raise HttpError(
                 400, f"src {shown}: accepted: a folder; {printable(str(error))}"
             ) from error
-        if not any(folder.is_relative_to(root) for root in self._roots):
-            roots = ", ".join(map(str, self._roots))
+        if not any(folder.is_relative_to(root) for root in self.roots):
+            roots = ", ".join(map(str, self.roots))
             raise HttpError(
                 400, f"src {shown}: accepted: a folder in {roots} (option.adapter_roots)"
             )

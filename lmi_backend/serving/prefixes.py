@@ -24,7 +24,7 @@ _FIRST_BLOCKS: Final = 256
 _FINE: Final = 2048
 _BRACE: Final = ord("{")
 """With which messages begin. They are the same or not, so they are not cut so finely."""
-_MOST: Final = 1024
+MOST_WORKERS: Final = 1024
 """Beginnings of one prompt."""
 _ENTRIES: Final = 1 << 15
 """Beginnings of a worker whose engine does not say how much it keeps: about 6 MB here."""
@@ -61,7 +61,7 @@ def prompt_of(pieces: Iterable[bytes | Raw], size: int, session: str = "", salt:
             checksum, end = crc32(block, checksum), end + len(block)
             if end >= _SHORTEST:
                 keys.append(end << 32 | checksum)
-        if len(keys) >= _MOST:
+        if len(keys) >= MOST_WORKERS:
             break
     return Prompt(size, keys, hash(session) if session else 0)
 
@@ -69,7 +69,7 @@ def prompt_of(pieces: Iterable[bytes | Raw], size: int, session: str = "", salt:
 def _blocks(view: memoryview, end: int) -> Iterator[memoryview]:
     """Yield the blocks of a text, which begins where others end."""
     at, first = 0, _BLOCK if view[0] == _BRACE else _FIRST_BLOCKS
-    while at < min(len(view), _MOST * _BLOCK):
+    while at < min(len(view), MOST_WORKERS * _BLOCK):
         block = view[at : at + (first if end + at < _FINE else _BLOCK)]
         at += len(block)
         yield block

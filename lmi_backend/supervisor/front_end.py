@@ -142,7 +142,9 @@ class FrontEnds:
 
     def __init__(self, settings: Settings, log: int = STANDARD_ERROR) -> None:
         every = [replace(settings, place=place) for place in range(settings.processes)]
-        self._kept = [_Kept(partial(BeatingProcess, each, log), _Door(each)) for each in every]
+        self._kept = [
+            RestartedProcess(partial(BeatingProcess, each, log), _Door(each)) for each in every
+        ]
 
     def keep(
         self,
@@ -227,7 +229,7 @@ class _Door:
             self._socket = None
 
 
-class _Kept:
+class RestartedProcess:
     """One of them, and those before it that finish their requests."""
 
     def __init__(self, start: Callable[[int], BeatingProcess], door: _Door) -> None:

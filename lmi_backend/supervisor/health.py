@@ -56,7 +56,7 @@ class HealthMonitor(threading.Thread):
         self._names = set(names)
         self._stopped = threading.Event()
         self._misses: dict[str, int] = {}
-        self._stubs: dict[str, psutil.Process] = {}
+        self.stubs: dict[str, psutil.Process] = {}
         self._given_up: dict[str, str] = {}
         self._looks = 0
         self._fault = ""
@@ -89,7 +89,7 @@ class HealthMonitor(threading.Thread):
         """Wait until the next look; tell whether none is wanted."""
         is_soon = any(name in self._misses for name in self._names)
         end = time.monotonic() + (_SOON_SECONDS if is_soon else _LOOK_SECONDS)
-        alive = list(filter(lives, self._stubs.values()))
+        alive = list(filter(lives, self.stubs.values()))
         while all(map(lives, alive)) and time.monotonic() < end:
             if self._stopped.wait(_SOON_SECONDS):
                 return True
@@ -132,7 +132,7 @@ class HealthMonitor(threading.Thread):
             if self._count(str(endpoint), is_well=health is not None, most=_LOOKS):
                 # Nor could it drain.
                 with contextlib.suppress(psutil.Error, KeyError):
-                    self._stubs[owner].kill()
+                    self.stubs[owner].kill()
                 return f"the stub of {owner} does not answer"
         return ""
 
@@ -159,9 +159,9 @@ class HealthMonitor(threading.Thread):
 
     def _has_stub(self, name: str) -> bool:
         """Tell whether a model's stub lives; all processes are looked through only if not."""
-        if not lives(self._stubs.get(name)):
-            self._stubs = stubs_of(self._server)
-        return lives(self._stubs.get(name))
+        if not lives(self.stubs.get(name)):
+            self.stubs = stubs_of(self._server)
+        return lives(self.stubs.get(name))
 
     def _count(self, what: str, *, is_well: bool, most: int) -> bool:
         """Count how often something was not well; return whether that is enough."""

@@ -77,13 +77,13 @@ class MetricsPublisher:
     ) -> None:
         self._model, self._version, self._snapshot = model, version, snapshot
         self._is_vllm_too = is_vllm_too
-        self._families: dict[str, tuple[Any, bool]] = {}
-        self._published: dict[tuple[str, Labels], _Published] = {}
+        self.families: dict[str, tuple[Any, bool]] = {}
+        self.published: dict[tuple[str, Labels], _Published] = {}
         self._last: dict[bool, StatsSnapshot] = {}
         """What was published last: with histograms and vLLM's names, and without."""
         self._stopped = threading.Event()
         self._is_abandoned = False
-        self._thread = guarded_thread("lmi-metrics", self._run)
+        self.thread = guarded_thread("lmi-metrics", self._run)
 
     def start(self) -> None:
         """Create the metrics and start; says so and does nothing where the server has none."""
@@ -91,11 +91,11 @@ class MetricsPublisher:
             for family, (kind, text) in FAMILIES.items():
                 theirs = vllm_series_names(family) if self._is_vllm_too else []
                 for name in (*series_names(family), *theirs):
-                    self._families[name] = _family(name, text, is_gauge=kind == GAUGE)
+                    self.families[name] = _family(name, text, is_gauge=kind == GAUGE)
         except pb_utils.TritonModelException as error:
             _log.info("no metrics: %s", error)
             return
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """Publish what has changed since the last round, and stop the thread.
@@ -106,8 +106,8 @@ class MetricsPublisher:
         release up to 26.07.
         """
         self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(1.0)
+        if self.thread.is_alive():
+            self.thread.join(1.0)
 
     def abandon(self) -> None:
         """Publish nothing more, to a server that is no longer there."""
@@ -126,17 +126,17 @@ class MetricsPublisher:
 
     def _try_publishing(self, *, is_all: bool) -> None:
         try:
-            self._publish_changes(is_all=is_all)
+            self.publish_changes(is_all=is_all)
         except Exception:  # noqa: BLE001  the next round may do
             _log.exception("%s: its metrics cannot be published", self._model)
 
-    def _publish_changes(self, *, is_all: bool) -> None:
+    def publish_changes(self, *, is_all: bool) -> None:
         now = self._snapshot()
         if any(now != self._last.get(kind) for kind in (is_all, False)):
-            self._publish(self._series(now, is_all=is_all))
+            self.publish(self.series_of(now, is_all=is_all))
             self._last |= dict.fromkeys((is_all, False), now)
 
-    def _series(self, now: StatsSnapshot, *, is_all: bool) -> Series:
+    def series_of(self, now: StatsSnapshot, *, is_all: bool) -> Series:
         series = gauges_and_counters(self._model, now)
         if is_all:
             series |= histograms(self._model, now)
@@ -144,29 +144,29 @@ class MetricsPublisher:
             series |= as_vllm(series, self._version)
         return series
 
-    def _publish(self, series: Series) -> None:
+    def publish(self, series: Series) -> None:
         for name in WITH_STATE:
             self._end_series(name, series)
         for (name, labels), value in series.items():
             if self._is_abandoned:
                 return
-            published = self._published.get((name, labels))
+            published = self.published.get((name, labels))
             if published is None:
-                if name not in self._families:
-                    self._families[name] = _family(name, FAMILIES[name][1], is_gauge=True)
-                family, is_gauge = self._families[name]
+                if name not in self.families:
+                    self.families[name] = _family(name, FAMILIES[name][1], is_gauge=True)
+                family, is_gauge = self.families[name]
                 metric = family.Metric(labels=dict(labels))
-                published = self._published[name, labels] = _Published(metric, is_gauge)
+                published = self.published[name, labels] = _Published(metric, is_gauge)
             published.publish(value)
 
     def _end_series(self, name: str, series: Series) -> None:
         """Remove a family after one of its series has stopped: Triton removes no single series."""
-        published = [key for key in self._published if key[0] == name]
+        published = [key for key in self.published if key[0] == name]
         if all(key in series for key in published):
             return
         for key in published:
-            del self._published[key]
-        self._families.pop(name, None)
+            del self.published[key]
+        self.families.pop(name, None)
 
 
 def _family(name: str, text: str, *, is_gauge: bool) -> tuple[Any, bool]:

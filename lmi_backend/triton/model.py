@@ -55,8 +55,8 @@ class TritonPythonModel:
         self._dropped = DroppedParameters()
         try:
             self._variant = variant_of(json.loads(args["model_config"]))
-            self._codec = Codec(self._variant)
-            self._loaded = load_model(args, on_line=logs.log_worker_line, on_secrets=logs.keep_out)
+            self.codec = Codec(self._variant)
+            self.loaded = load_model(args, on_line=logs.log_worker_line, on_secrets=logs.keep_out)
         except LmiError as error:
             raise pb_utils.TritonModelException(logs.redacted(str(error))) from None
         except Exception as error:  # noqa: BLE001  Triton would show its text to clients as it is
@@ -66,13 +66,13 @@ class TritonPythonModel:
             text = f"the model could not be loaded: {problem}"
             raise pb_utils.TritonModelException(logs.redacted(text)) from None
         warn_of_exposures(args["model_name"])
-        self._metrics = MetricsPublisher(
+        self.publisher = MetricsPublisher(
             args["model_name"],
             args["model_version"],
-            self._loaded.service.snapshot,
+            self.loaded.service.snapshot,
             is_vllm_too=reports_vllm_metrics(args),
         )
-        self._metrics.start()
+        self.publisher.start()
         OrphanGuard(self._kill).start()
 
     def execute(self, requests: list[Any]) -> None:
@@ -87,20 +87,20 @@ class TritonPythonModel:
         try:
             # Triton sends it back with each response.
             check_name("id", request.request_id())
-            rows = self._codec.read_inputs(request)
+            rows = self.codec.read_inputs(request)
             parameters = read_json("parameters", request.parameters() or "{}")
             trace = take_trace(parameters) or _own_trace(request)
             parsed = read_request(
                 rows,
                 parameters,
-                self._loaded.context(),
+                self.loaded.context(),
                 is_trtllm=self._variant.is_trtllm,
                 step=self._variant.step,
             )
-            parsed.reply.outputs |= self._codec.requested_outputs(request)
+            parsed.reply.outputs |= self.codec.requested_outputs(request)
             self._start(request, sender, parsed, trace, _seconds(request, parameters))
         except LmiError as error:
-            self._loaded.service.refused(error)
+            self.loaded.service.refused(error)
             _refuse(sender, error)
         except Exception:  # noqa: BLE001  without a final response its client would hang for ever
             _log.exception("a request could not be read")
@@ -115,21 +115,21 @@ class TritonPythonModel:
         seconds: float,
     ) -> None:
         sink = TritonSink(
-            request, parsed.reply, self._codec, is_decoupled=self._variant.is_decoupled
+            request, parsed.reply, self.codec, is_decoupled=self._variant.is_decoupled
         )
         try:
             match parsed.work:
                 case AdapterChange(body):
-                    self._loaded.change_adapter(body, sink)
+                    self.loaded.change_adapter(body, sink)
                 case Cancel():
-                    self._loaded.service.cancel(stop_id(request.request_id()))
+                    self.loaded.service.cancel(stop_id(request.request_id()))
                     sender.send(pb_utils.InferenceResponse(output_tensors=[]), flags=FINAL)
                 case HttpRequest() | tuple() as work:
-                    session = parsed.session or _session(request)
-                    sender = Sender(parsed.tenant, session, parsed.promise)
-                    self._loaded.service.submit(with_trace(work, trace), sink, sender, seconds)
+                    session = parsed.session or session_of_sequence(request)
+                    client = Sender(parsed.tenant, session, parsed.promise)
+                    self.loaded.service.submit(with_trace(work, trace), sink, client, seconds)
         except LmiError as error:
-            self._loaded.service.refused(error)
+            self.loaded.service.refused(error)
             sink.fail(error)
         self._dropped.note(parsed.dropped)
 
@@ -139,16 +139,16 @@ class TritonPythonModel:
         Triton calls it from 26.03 on. From 26.04 on one model that is not ready makes the whole
         server not ready (core#473). A probe would then stop its other models for each restart.
         """
-        return not self._loaded.service.health().is_given_up
+        return not self.loaded.service.health().is_given_up
 
     def finalize(self) -> None:
         """Stop the workers. Triton calls it after the last answer; nothing may be sent."""
         logs.detach()
         try:
             # Requests of the endpoint, of which Triton knows nothing, end in here and count.
-            self._loaded.close()
+            self.loaded.close()
         finally:
-            self._metrics.stop()
+            self.publisher.stop()
             if _is_later():
                 # Registered last, it is called first: a stub of 26.04 or later crashes when it ends
                 # its interpreter (python_backend#433), and nothing is left to end. Without its
@@ -158,8 +158,8 @@ class TritonPythonModel:
     def _kill(self) -> None:
         """End the workers of a server that has died."""
         # A metric that it can no longer take would keep the interpreter for ever.
-        self._metrics.abandon()
-        self._loaded.kill()
+        self.publisher.abandon()
+        self.loaded.kill()
 
 
 def _is_later() -> bool:
@@ -176,7 +176,7 @@ def _own_trace(request: Any) -> dict[str, str]:
     return take_trace(read_json("trace", context)) if context else {}
 
 
-def _session(request: Any) -> str:
+def session_of_sequence(request: Any) -> str:
     """Return the sequence that a client of Triton names, which has requests in common."""
     # A stub of 2023 does not tell it; 0 is none.
     tell = getattr(request, "correlation_id", None)

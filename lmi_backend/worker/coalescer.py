@@ -203,9 +203,9 @@ class Coalescer:
 
     def _tick_soon(self) -> None:
         self._is_ticking = True
-        asyncio.get_running_loop().call_at(self._ticked_at + self._interval, self._tick)
+        asyncio.get_running_loop().call_at(self._ticked_at + self._interval, self.tick)
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
         self._ticked_at = asyncio.get_running_loop().time()
         due, self._due = self._due, {}
         try:

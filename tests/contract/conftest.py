@@ -196,7 +196,7 @@ def _with_spare(starting: AbstractContextManager[Harness]) -> Iterator[Harness]:
     So it is on a GPU, and where a second model does not fit; the chaos suite has one that loads.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spares, "host_memory", lambda: HostMemory(0, spares._LEAST_MEMORY))
+        patch.setattr(spares, "host_memory", lambda: HostMemory(0, spares.LEAST_MEMORY))
         with starting as engine:
             yield engine
 

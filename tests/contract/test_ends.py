@@ -36,7 +36,7 @@ class Moment:
     """Ends a service as soon as a method has done its work for the first time."""
 
     def __init__(self, engine: Harness, end: str) -> None:
-        self._pool = engine.service._workers
+        self._pool = engine.pool
         self._thread = threading.Thread(target=getattr(engine.service, end))
         self._once = threading.Lock()
 
@@ -44,7 +44,7 @@ class Moment:
         """End the service in a thread of its own; return when that has begun."""
         if self._once.acquire(blocking=False):
             self._thread.start()
-            wait_for(self._pool._closing.is_set)  # type: ignore[attr-defined]
+            wait_for(self._pool.closing.is_set)  # type: ignore[attr-defined]
 
     def wait(self) -> None:
         """Wait until it has come, and the service has ended."""
@@ -110,7 +110,7 @@ def test_as_soon_as_the_load_starts_or_stops_a_worker(
     with start(ELASTIC) as engine:
         moment = Moment(engine, end)
         _at(monkeypatch, Slot, name, moment)
-        engine.service._workers.note_queue(1000)
+        engine.pool.note_queue(1000)
         moment.wait()
         wait_for(lambda: not started_here())
 
@@ -124,7 +124,7 @@ def test_as_soon_as_it_is_ready_and_cannot_be_told_from_others(
 ) -> None:
     """A worker that nobody uses is ended before another try."""
     with start(ECHO | {"option.spare_workers": 0}) as engine:
-        pool: Any = engine.service._workers
+        pool: Any = engine.pool
         moment = Moment(engine, end)
 
         def fail(*_: object) -> None:

@@ -384,8 +384,8 @@ def test_requests_go_to_the_worker_with_least_to_do(start: Any) -> None:
 
 def test_a_broken_socket_sends_the_request_to_another_worker(start: Any) -> None:
     with start({"option.rolling_batch": "echo", "minWorkers": 2}) as echo:
-        ranks = echo.service._workers._slots[0].worker._ranks
-        ranks._leader._socket.shutdown(socket.SHUT_WR)
+        ranks = echo.pool.slots[0].worker.ranks
+        ranks.leader.socket.shutdown(socket.SHUT_WR)
         assert [echo.ask("a b", max_tokens=2).text for _ in range(4)] == ["a b"] * 4
         wait_for(lambda: echo.service.snapshot().workers[0].deaths == 1)
 
@@ -479,8 +479,8 @@ def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
         "option.migration_timeout": 0,
     }
     with start(properties) as echo:
-        pool, faults = echo.service._workers, [TypeError("a bug"), TypeError("another")]
-        hear, start_slot = echo.service.on_messages, pool._start_slot
+        pool, faults = echo.pool, [TypeError("a bug"), TypeError("another")]
+        hear, start_slot = echo.service.on_messages, pool.start_slot
 
         def failing_hear(messages: list[Any]) -> None:
             if faults and any(isinstance(each, msg.Output) for each in messages):
@@ -493,7 +493,7 @@ def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
             start_slot(slot)
 
         monkeypatch.setattr(echo.service, "on_messages", failing_hear)
-        monkeypatch.setattr(pool, "_start_slot", failing_start)
+        monkeypatch.setattr(pool, "start_slot", failing_start)
         error = echo.ask("a b").error
         assert isinstance(error, EngineDeadError)
         assert "TypeError in the stub" in str(error)

@@ -98,7 +98,7 @@ def several(echo: Harness, tokens: int) -> RecordingSink:
 
 def test_a_worker_is_started_anew_while_its_requests_go_on(start: Start) -> None:
     with start(ECHO) as echo:
-        renewal = Renewal(echo.service, echo.service._workers, 60)  # type: ignore[arg-type]
+        renewal = Renewal(echo.service, echo.pool, 60)  # type: ignore[arg-type]
         (before,) = echo.workers
         plain = [echo.start(PROMPT, max_tokens=TOKENS).wait_first() for _ in range(STREAMS)]
         chats = [echo.submit(chat(TOKENS, stream=True)).wait_first() for _ in range(STREAMS)]

@@ -36,7 +36,7 @@ from tests.support.harness import started
 with started(json.loads(sys.argv[1]), Path(sys.argv[2])) as engine:
     endless = engine.start("a b c", max_tokens=4000, ignore_eos=True).wait_first()
     if sys.argv[3:] == ["unloads"]:
-        engine.service._workers.end_with_stub()
+        engine.pool.end_with_stub()
     print("serves", flush=True)
     endless.wait()
 """
@@ -101,7 +101,7 @@ def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubs]:
 
 
 def pid_of(engine: Harness) -> int:
-    (slot,) = engine.service._workers._slots  # type: ignore[attr-defined]
+    (slot,) = engine.pool.slots  # type: ignore[attr-defined]
     assert slot.worker is not None
     return int(slot.worker.pid)
 
@@ -121,7 +121,7 @@ def test_the_next_stub_takes_over_what_a_dead_one_has_left(stubs: Stubs) -> None
         assert before is not None
         assert after is not None
         assert after.start_seconds >= before.start_seconds > 0
-        assert after.start_seconds == engine.service._workers.start_seconds  # type: ignore[attr-defined]
+        assert after.start_seconds == engine.pool.start_seconds  # type: ignore[attr-defined]
         # What the dead one had asked for has ended.
         wait_for(lambda: engine.running() == 0)
         # What it prints is read again.

@@ -38,7 +38,7 @@ class ScriptedWorkers(IdleWorkers):
 
     def _answer(self, order: Order, endpoint: Endpoint) -> None:
         for message in self._model.script(order):
-            endpoint._service.on_messages([message])
+            endpoint.service.on_messages([message])
             time.sleep(_PAUSE_SECONDS)
 
 
@@ -56,7 +56,7 @@ class BufferingModel:
         """Begin to listen, as a process of its own."""
         context = Context(has_lora=True)
         self.endpoint = open_endpoint(NAME, ScriptedWorkers(self), context, **self.info)
-        service = self.endpoint._service
+        service = self.endpoint.service
         for each in (service._cancellation, service._senders.ready):
             each.start()
 
@@ -71,13 +71,13 @@ class BufferingModel:
         self._stop()
 
     def _stop(self) -> None:
-        service = self.endpoint._service
+        service = self.endpoint.service
         service._cancellation.stop()
         service._senders.ready.stop()
 
     def say(self, number: int, *chunks: Any) -> None:
         """Let chunks come of a request."""
-        self.endpoint._service.on_messages([msg.HttpOutput(number, chunk) for chunk in chunks])
+        self.endpoint.service.on_messages([msg.HttpOutput(number, chunk) for chunk in chunks])
 
     def counts(self) -> dict[str, int]:
         """Return what it counts of its buffered answers."""
@@ -85,7 +85,7 @@ class BufferingModel:
 
     def open_requests(self) -> int:
         """Return how many requests run."""
-        return self.endpoint._service.snapshot().open
+        return self.endpoint.service.snapshot().open
 
 
 class Front(Scripted):

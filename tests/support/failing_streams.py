@@ -259,7 +259,7 @@ def answers_an_error(order: Order) -> list[msg.ToClient | None]:
 
 def paths_of(server: Scripted) -> Iterator[tuple[str, str, set[str]]]:
     """Yield each path with a request's path, and its methods; probes and the page need no key."""
-    for row, service in server.front_end._make_routes():
+    for row, service in server.front_end.make_routes():
         if service.needs_key:
             shown = re.sub(r"\{rest:path\}", "models/echo/generate", row.path)
             shown = re.sub(r"\{\w+(:path)?\}", NAME, shown)

@@ -72,11 +72,12 @@ class Harness:
     def __init__(
         self,
         service: Service,
+        pool: Pool,
         plan: EnginePlan,
         output: list[str],
         others: set[psutil.Process],
     ) -> None:
-        self.service = service
+        self.service, self.pool = service, pool
         self.plan = plan
         self.output = output
         """What the workers wrote."""
@@ -147,7 +148,7 @@ def started(properties: dict[str, Any], folder: Path) -> Iterator[Harness]:
     service.start()
     spending.started[spending.ENGINES] += plan.engine != "echo"
     try:
-        yield (harness := Harness(service, plan, output, others))
+        yield (harness := Harness(service, pool, plan, output, others))
         _check_doors(harness)
     finally:
         service.close()

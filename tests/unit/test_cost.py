@@ -119,7 +119,7 @@ async def test_what_a_token_costs_the_worker(
             for number, chunk in enumerate(chunks):
                 coalescer.add(number, chunk)
             if together > 1 and step % together == 0:
-                coalescer._tick()
+                coalescer.tick()
             outgoing.flush()
         await asyncio.sleep(0)
     assert len(frames) <= frames_a_step * STEPS + 1
@@ -134,11 +134,11 @@ async def test_streams_without_new_tokens_cost_the_tick_of_others_nothing() -> N
         coalescer.open(number)
         coalescer.add(number, _delta(0))
     coalescer.add(0, _delta(1))
-    coalescer._tick()
+    coalescer.tick()
     calls = Calls()
     coalescer.add(0, _delta(2))
     with calls.counted():
-        coalescer._tick()
+        coalescer.tick()
     assert calls.count < STREAMS
 
 

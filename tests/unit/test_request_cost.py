@@ -69,7 +69,7 @@ def test_what_a_chat_costs_besides_the_middle_of_its_stream(tmp_path: Path) -> N
 async def _counts(application: FrontEnd) -> list[int]:
     """Return the calls of some chats, one after the other."""
     connection = ModelConnection(
-        lambda welcome: application.models._enter(Path("m"), connection, welcome),
+        lambda welcome: application.models.enter(Path("m"), connection, welcome),
         lambda left: None,
         later=asyncio.get_running_loop().call_soon,
     )

@@ -75,7 +75,7 @@ def test_one_item_of_a_queue_does_not_keep_the_next(caplog: pytest.LogCaptureFix
     wait_for(lambda: sorted(taken) == [2, 5])
     wait_for(lambda: "ZeroDivisionError" in caplog.text)
     threads.stop()
-    for thread in threads._threads:
+    for thread in threads.threads:
         thread.join(HANG_SECONDS)
         assert not thread.is_alive()
 

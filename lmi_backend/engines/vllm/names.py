@@ -126,11 +126,11 @@ def __getattr__(key: str) -> Any:
     """Import a name of the table; it is a member of this module from then on."""
     if key not in NAMES:
         raise AttributeError(key)
-    globals()[key] = value = _find(key)
+    globals()[key] = value = find(key)
     return value
 
 
-def _find(key: str) -> Any:
+def find(key: str) -> Any:
     entry, failed = NAMES[key], None
     for place in entry.places:
         module, _, name = place.partition(":")

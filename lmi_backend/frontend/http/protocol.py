@@ -324,7 +324,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._parts = 0  # of a body, in the last piece
         self._has_turn = False
         """Whether the rest of what waits is parsed in the loop's next turn."""
-        self._waiting = b""
+        self.num_waiting = b""
         """Bytes that wait for the response to an earlier request, or for the next turn."""
         self._clients: deque[Client] = deque()
         """Of requests without a whole response: the one that is answered, and what follows it."""
@@ -339,7 +339,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Tell each request of the connection that its client has left."""
         self._deadline.stop()
         self.idle.pop(self, None)
-        self._waiting = b""
+        self.num_waiting = b""
         super().connection_lost(exc)
         # uvicorn tells the newest request only.
         while self._clients:
@@ -347,14 +347,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; what follows a whole request waits until that is answered."""
-        self._waiting = self._waiting + data if self._waiting else data
+        self.num_waiting = self.num_waiting + data if self.num_waiting else data
         if self._has_turn:
-            self._hold(self._waiting)
+            self._hold(self.num_waiting)
         else:
             self._feed()
 
     def _feed(self) -> None:
-        data, self._waiting, at = self._waiting, b"", 0
+        data, self.num_waiting, at = self.num_waiting, b"", 0
         self._parts = 0
         while at < len(data) and not self._must_wait:
             piece = data[at : at + max(_PIECE, self._body_left)]
@@ -413,7 +413,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _hold(self, data: bytes) -> None:
         """Let what was pipelined wait. Reading continues: it tells when the client leaves."""
-        self._waiting = data
+        self.num_waiting = data
         was_full, self.flow.is_full = self.flow.is_full, len(data) > WAITING_BYTES
         if self.flow.is_full:
             self.flow.pause_reading()
@@ -505,7 +505,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle.response_complete:
             self.idle[self] = None
             self._deadline.begin(self.head_seconds if self._is_in_head else self.idle_seconds)
-        if self._waiting:
+        if self.num_waiting:
             self.loop.call_soon(self._feed)
 
     def _expire(self) -> None:

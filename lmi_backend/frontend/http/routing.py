@@ -58,13 +58,13 @@ class Routes:
     """
 
     def __init__(self, rows: Iterable[tuple[Route, Responder]]) -> None:
-        self._exact: dict[str, list[tuple[Route, Responder]]] = {}
-        self._others: list[tuple[Route, Responder]] = []
+        self.exact: dict[str, list[tuple[Route, Responder]]] = {}
+        self.others: list[tuple[Route, Responder]] = []
         self._methods: set[str] = set()
         for row in rows:
             path = row[0].path
             self._methods |= row[0].methods or set()
-            (self._others if "{" in path else self._exact.setdefault(path, [])).append(row)
+            (self.others if "{" in path else self.exact.setdefault(path, [])).append(row)
 
     def find(
         self, scope: MutableMapping[str, Any]
@@ -89,12 +89,12 @@ class Routes:
         self, scope: MutableMapping[str, Any]
     ) -> tuple[Responder | None, dict[str, Any], set[str]]:
         allowed: set[str] = set()
-        for row, service in self._exact.get(scope["path"], ()):
+        for row, service in self.exact.get(scope["path"], ()):
             methods = row.methods or set()
             if scope["method"] in methods:
                 return service, {}, set()
             allowed |= methods
-        for row, service in self._others:
+        for row, service in self.others:
             match, found = row.matches(scope)
             if match is Match.FULL:
                 return service, dict(found), set()
@@ -122,7 +122,7 @@ class Routes:
         return None
 
     def _rows(self, scope: MutableMapping[str, Any]) -> Iterable[tuple[Route, Responder]]:
-        return (*self._exact.get(scope["path"], ()), *self._others)
+        return (*self.exact.get(scope["path"], ()), *self.others)
 
 
 def _advice(path: str, wrong: str, *, is_short: bool) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli import main
-from lmi_backend.cli.deploy import _name
+from lmi_backend.cli.deploy import manifest_name
 from lmi_backend.cli.planning import UNREAD
 from tests.support.places import ROOT
 from tests.support.published_logs import known_configs
@@ -48,7 +48,7 @@ def test_the_files_are_named_and_written_once(
     [("Llama_3.1-8B", "llama-3-1-8b"), ("é", "model"), ("-a-", "a"), ("x" * 90, "x" * 40)],
 )
 def test_a_name_is_made_one_of_kubernetes(name: str, taken: str) -> None:
-    assert _name(name) == taken
+    assert manifest_name(name) == taken
 
 
 @pytest.mark.parametrize(

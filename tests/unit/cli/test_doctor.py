@@ -19,7 +19,7 @@ from tests.support.installed_engine import interpreter
 
 @pytest.fixture(autouse=True)
 def _nothing_imported() -> None:
-    doctor._imported.cache_clear()
+    doctor.import_in.cache_clear()
 
 
 def _ports(count: int = 3) -> list[int]:
@@ -127,8 +127,8 @@ def test_each_error_comes_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setenv("PATH", str(tmp_path))
     for result, word in (
-        (doctor._shared_memory(), "tmpfs"),
-        (doctor._gpus(detect_hardware(os.environ)), "driver"),
+        (doctor.shared_memory(), "tmpfs"),
+        (doctor.gpus(detect_hardware(os.environ)), "driver"),
     ):
         assert result.status != "ok"
         assert word in result.advice

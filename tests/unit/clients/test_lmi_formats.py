@@ -184,7 +184,7 @@ def test_an_object_of_the_middle_is_what_json_makes_of_it(
     delta = Delta("".join(token.text for token in tokens), 3, tokens=tokens)
     texts = token_texts(delta)
     written = lines.write([delta])
-    assert written == "".join(f"{dump(item)}\n" for item in lines._objects(delta, texts))
+    assert written == "".join(f"{dump(item)}\n" for item in lines.objects(delta, texts))
     members = [[*json.loads(line)] for line in written.splitlines()]
     index = ["index"] * (dialect == "async" or len(prompts) > 1)
     ends = ["generated_text", "details"] * (dialect == "async")

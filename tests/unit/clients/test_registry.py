@@ -125,7 +125,7 @@ def test_an_unknown_path_is_refused_in_the_form_of_the_paths_above(path: str, cl
 
 
 def test_the_front_end_serves_every_path_and_says_whose_it_is(tmp_path: Path) -> None:
-    rows = list(FrontEnd(Settings(base=tmp_path))._make_routes())
+    rows = list(FrontEnd(Settings(base=tmp_path)).make_routes())
     served = {(row.path, frozenset(row.methods or ())): service for row, service in rows}
     for client in CLIENTS.values():
         for path in client.paths:

@@ -47,7 +47,7 @@ def check(text: str) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a piece have few characters."""
-    monkeypatch.setattr(vllm, "_PIECE", PIECE)
+    monkeypatch.setattr(vllm, "PIECE", PIECE)
 
 
 @pytest.mark.usefixtures("small")
@@ -81,6 +81,6 @@ def test_any_text_is_read_or_refused_as_it_would_be_whole(text: str) -> None:
 
 
 def test_a_piece_has_no_part_of_a_group() -> None:
-    assert vllm._PIECE % 4 == 0
-    data = bytes(range(256)) * (vllm._PIECE // 256)
+    assert vllm.PIECE % 4 == 0
+    data = bytes(range(256)) * (vllm.PIECE // 256)
     assert image(base64.b64encode(data).decode()) == data

@@ -51,7 +51,7 @@ class FrontEnd:
         self._socket = socket.socket(socket.AF_UNIX)
         self.opened.append(self)
         self._socket.settimeout(HANG_SECONDS)
-        self._socket.connect(str(endpoint._address))
+        self._socket.connect(str(endpoint.address))
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 24)
         self._messages: list[Any] = []
         self.send(msg.Hello(msg.PROTOCOL, 1, keeps_ids=True))
@@ -68,7 +68,7 @@ class FrontEnd:
     def die(self) -> None:
         """Close the connection, as the kernel does for a process that is killed."""
         self.close()
-        wait_for(lambda: not self._endpoint._clients)
+        wait_for(lambda: not self._endpoint.clients)
 
     def close(self) -> None:
         self._socket.close()
@@ -92,15 +92,15 @@ class FrontEnd:
 @pytest.fixture
 def endpoint(folder: Path) -> Iterator[Endpoint]:
     endpoint = open_endpoint("m", IdleWorkers())
-    endpoint._service._cancellation.start()
-    endpoint._service._senders.ready.start()
+    endpoint.service._cancellation.start()
+    endpoint.service._senders.ready.start()
     yield endpoint
     for front in FrontEnd.opened:
         front.close()
     FrontEnd.opened.clear()
     endpoint.close()
-    endpoint._service._cancellation.stop()
-    endpoint._service._senders.ready.stop()
+    endpoint.service._cancellation.stop()
+    endpoint.service._senders.ready.stop()
 
 
 @pytest.fixture
@@ -112,10 +112,10 @@ def _begin(
     endpoint: Endpoint, front: FrontEnd, order: Buffering | None = ORDER, number: int = 7
 ) -> int:
     """Begin a chat; return the service's number of it."""
-    known = set(endpoint._service._states)
+    known = set(endpoint.service._states)
     front.send(msg.SubmitHttp(number, CHAT, "", order))
-    wait_for(lambda: len(endpoint._service._states) > len(known))
-    (request,) = set(endpoint._service._states) - known
+    wait_for(lambda: len(endpoint.service._states) > len(known))
+    (request,) = set(endpoint.service._states) - known
     return request
 
 
@@ -125,7 +125,7 @@ def _chunk(number: int, *, is_last: bool = False) -> HttpChunk:
 
 
 def _say(endpoint: Endpoint, request: int, *chunks: HttpChunk) -> None:
-    endpoint._service.on_messages([msg.HttpOutput(request, chunk) for chunk in chunks])
+    endpoint.service.on_messages([msg.HttpOutput(request, chunk) for chunk in chunks])
 
 
 def _chunks(rejoined: Rejoined) -> list[Any]:
@@ -133,7 +133,7 @@ def _chunks(rejoined: Rejoined) -> list[Any]:
 
 
 def _open(endpoint: Endpoint) -> int:
-    return endpoint._service.snapshot().open
+    return endpoint.service.snapshot().open
 
 
 def test_an_answer_goes_on_without_its_front_end(endpoint: Endpoint, front: FrontEnd) -> None:
@@ -143,7 +143,7 @@ def test_an_answer_goes_on_without_its_front_end(endpoint: Endpoint, front: Fron
     front.die()
     # Events would travel in columns; these are kept all the same.
     columns = msg.Events([request] * 2, [b"data: 3\n\n", b"data: 4\n\n"], [pack([3]), pack([4])])
-    endpoint._service.on_messages([columns])
+    endpoint.service.on_messages([columns])
     assert endpoint.buffered.counts()["alone"] == 1
     back = FrontEnd(endpoint)
     messages = back.rejoin()
@@ -176,7 +176,7 @@ def test_an_answer_that_is_over_does_not_hold_its_request(
 ) -> None:
     """A prompt of a million tokens may have an answer of one."""
     request = _begin(endpoint, front)
-    frame = endpoint._service._states[request].frame
+    frame = endpoint.service._states[request].frame
     _say(endpoint, request, _chunk(0), _chunk(1, is_last=True))
     wait_for(
         lambda: (
@@ -274,10 +274,10 @@ def test_the_rest_of_an_answer_that_another_stub_began_is_not_buffered(
 def test_an_error_is_a_part_of_the_answer(endpoint: Endpoint, front: FrontEnd) -> None:
     front.send(msg.Submit(7, (GenerateRequest("a"),), "", ORDER))
     wait_for(lambda: _open(endpoint) == 1)
-    (request,) = endpoint._service._states
-    endpoint._service.on_messages([msg.Output(request, Delta("a", 1))])
+    (request,) = endpoint.service._states
+    endpoint.service.on_messages([msg.Output(request, Delta("a", 1))])
     front.die()
-    endpoint._service.on_death(0, EngineDeadError("it died"))
+    endpoint.service.on_death(0, EngineDeadError("it died"))
     wait_for(lambda: _open(endpoint) == 0)
     back = FrontEnd(endpoint)
     (block,) = back.rejoin().blocks
@@ -329,7 +329,7 @@ def test_what_is_buffered_is_bounded(
         _say(endpoint, other, part)
         assert endpoint.buffered.counts()["bytes"] < 110_000
     # Nobody can return for it: it is not generated further.
-    wait_for(lambda: other not in endpoint._service._states)
+    wait_for(lambda: other not in endpoint.service._states)
     back = FrontEnd(endpoint)
     assert back.rejoin(name="other").status == 404
 
@@ -351,7 +351,7 @@ def test_a_key_of_many_answers_costs_no_other_key_its_own(
         order = replace(ORDER, name=f"name {number}")
         front.send(msg.SubmitHttp(number, CHAT, tenant, order))
         wait_for(lambda: _open(endpoint) == 1)
-        (request,) = endpoint._service._states
+        (request,) = endpoint.service._states
         _say(endpoint, request, _chunk(0), part, _chunk(1, is_last=True))
         wait_for(lambda: _open(endpoint) == 0)
     back = FrontEnd(endpoint)
@@ -395,7 +395,7 @@ def test_a_response_is_found_by_its_id_and_key(endpoint: Endpoint, front: FrontE
     # What is over is not cancelled; without a client that stays it is deleted.
     assert other.find(verb="cancel").state == "over"
     assert other.find() == Found()
-    assert endpoint.buffered._responses == {}
+    assert endpoint.buffered.responses == {}
 
 
 def test_what_a_client_cancels_is_buffered_as_it_is(endpoint: Endpoint, front: FrontEnd) -> None:
@@ -437,7 +437,7 @@ def test_an_odd_beginning_has_no_id(endpoint: Endpoint, front: FrontEnd, data: b
     request = _begin(endpoint, front, RESPONSE)
     _say(endpoint, request, HttpChunk(data, headers=EVENTS))
     front.hear()
-    assert endpoint.buffered._responses == {}
+    assert endpoint.buffered.responses == {}
 
 
 def test_the_time_of_a_lasting_one_begins_at_its_end(endpoint: Endpoint, front: FrontEnd) -> None:
@@ -447,7 +447,7 @@ def test_the_time_of_a_lasting_one_begins_at_its_end(endpoint: Endpoint, front: 
     _say(endpoint, other, _chunk(0))
     front.die()
     wait_for(lambda: endpoint.buffered.counts()["answers"] == 1)
-    assert list(endpoint.buffered._answers) == ["lasting"]
+    assert list(endpoint.buffered.answers) == ["lasting"]
     wait_for(lambda: _open(endpoint) == 1)
     _say(endpoint, lasting, _chunk(1, is_last=True))
     wait_for(lambda: endpoint.buffered.counts()["answers"] == 0)
@@ -467,7 +467,7 @@ def test_the_rest_of_an_answer_is_buffered_with_what_came_before(
     front.die()
     wait_for(lambda: endpoint.buffered.counts()["alone"] == 1)
     back = FrontEnd(endpoint)
-    (request,) = endpoint._service._states
+    (request,) = endpoint.service._states
     _say(endpoint, request, _chunk(1))
     rejoined = back.rejoin()
     assert (rejoined.num_events, rejoined.where) == (3, where)

@@ -33,7 +33,7 @@ def test_a_fault_costs_the_requests_that_are_open_and_no_more(
         hear(messages)
 
     monkeypatch.setattr(alias.service, "on_messages", failing_hear)
-    service = endpoint._service
+    service = endpoint.service
     wait_for(lambda: service.snapshot().open == 1)
     service.on_messages([msg.Output(1, Delta("lost", 1))])
     wait_for(lambda: first.ends)

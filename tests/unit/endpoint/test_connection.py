@@ -74,7 +74,7 @@ def test_a_client_that_reads_costs_no_other_thread(
 ) -> None:
     client, theirs = pair
     decoder: FrameDecoder[Any] = FrameDecoder(msg.HttpOutput, limit=1 << 30)
-    with client._has_work:
+    with client.has_work:
         # The writing thread could not do it.
         client.put(msg.HttpOutput(0, HttpChunk(b"at once")))
         (message,) = receive(theirs, decoder)
@@ -121,7 +121,7 @@ def test_what_is_not_read_is_bounded(pair: Pair, monkeypatch: pytest.MonkeyPatch
     for _ in range(300):
         sinks[0].send([HttpChunk(b"x" * 200_000)], is_last=False)
         sinks[1].send([HttpChunk(b"y" * 20_000)], is_last=False)
-        assert client._backlog.memory < 3 * UNREAD_BYTES
+        assert client.backlog.memory < 3 * UNREAD_BYTES
     assert sinks[0].is_cancelled()
     assert not sinks[1].is_cancelled()
     client.put(msg.HttpOutput(2, HttpChunk(b"last")))

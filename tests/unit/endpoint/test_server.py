@@ -28,13 +28,13 @@ class Client:
         self.endpoint = endpoint
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(HANG_SECONDS)
-        self._socket.connect(str(endpoint._address))
+        self._socket.connect(str(endpoint.address))
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 24)
         self._messages: list[Any] = []
         self.send(msg.Hello(msg.PROTOCOL, 1))
         assert isinstance(self.hear(), msg.Welcome)
         self.send(msg.Submit(STREAM, (GenerateRequest("a"),)))
-        wait_for(lambda: endpoint._service.snapshot().open == 1)
+        wait_for(lambda: endpoint.service.snapshot().open == 1)
 
     def send(self, message: Any) -> None:
         self._socket.sendall(encode([message]))
@@ -46,8 +46,8 @@ class Client:
 
     def goes_on(self) -> bool:
         """Tell whether the open stream does."""
-        number, *_ = self.endpoint._service._states
-        self.endpoint._service.on_messages([msg.Output(number, Delta("more", 1))])
+        number, *_ = self.endpoint.service._states
+        self.endpoint.service.on_messages([msg.Output(number, Delta("more", 1))])
         return bool(self.hear() == msg.Output(STREAM, Delta("more", 1)))
 
     def close(self) -> None:
@@ -70,14 +70,14 @@ def _bug(*_: Any, **__: Any) -> Any:
 @pytest.mark.parametrize(
     ("place", "message", "answer"),
     [
-        ("_service.submit", msg.Submit(8, (GenerateRequest("b"),)), msg.Failure),
-        ("_service.submit", msg.SubmitHttp(8, HttpRequest("/v1/models", b"")), msg.Failure),
-        ("_lora_manager.handle", msg.Manage(8, {}), msg.Failure),
+        ("service.submit", msg.Submit(8, (GenerateRequest("b"),)), msg.Failure),
+        ("service.submit", msg.SubmitHttp(8, HttpRequest("/v1/models", b"")), msg.Failure),
+        ("lora_manager.handle", msg.Manage(8, {}), msg.Failure),
         ("management.take", msg.Manage(8, {}), msg.Failure),
-        ("_service.health", msg.AskHealth(), msg.Health),
+        ("service.health", msg.AskHealth(), msg.Health),
         ("_state.values", msg.AskState(), msg.State),
         ("_state.brief", msg.AskState(is_brief=True), msg.State),
-        ("_service.drain", msg.Drain(1.0), msg.Drained),
+        ("service.drain", msg.Drain(1.0), msg.Drained),
         ("_renewal.renew", msg.RenewWorker(0, 1.0), msg.Renewed),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -106,7 +106,7 @@ def test_what_cannot_be_handled_is_answered_and_the_next_is_read(
 @pytest.mark.parametrize("src", ["x\0y", "/\0"])
 def test_an_adapters_folder_that_is_no_path_is_refused_by_name(client: Client, src: str) -> None:
     register = {"requestType": "REGISTER_ADAPTER", "name": "a", "src": src}
-    client.endpoint._lora_manager._roots = (Path("/"),)
+    client.endpoint.lora_manager.roots = (Path("/"),)
     client.send(msg.Manage(8, register))
     message = client.hear()
     assert (message.id, message.kind, message.status) == (8, "http", 400)
@@ -118,7 +118,7 @@ def test_what_cannot_be_packed_ends_the_request_that_it_is_of(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.send(msg.Submit(8, (GenerateRequest("b"),)))
-    service = client.endpoint._service
+    service = client.endpoint.service
     wait_for(lambda: service.snapshot().open == 2)
     first, second = service._states
     outputs: list[msg.FromWorker] = [
@@ -134,7 +134,7 @@ def test_what_cannot_be_packed_ends_the_request_that_it_is_of(
 
 
 def test_what_an_abort_names_ends_at_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    service = client.endpoint._service
+    service = client.endpoint.service
     # Whoever looks at all requests now and then is not needed.
     service._cancellation.stop()
     aborted: list[int] = []
@@ -177,7 +177,7 @@ def test_connections_are_taken_again_when_there_are_descriptors(
     for _ in range(3):
         with socket.socket(socket.AF_UNIX) as another:
             another.settimeout(HANG_SECONDS)
-            another.connect(str(client.endpoint._address))
+            another.connect(str(client.endpoint.address))
             another.sendall(encode([msg.AskHealth()]))
             assert another.recv(1000)
     assert "Too many open files" in caplog.text
@@ -187,11 +187,11 @@ def test_a_file_system_that_hangs_holds_up_nobody_else(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_there = threading.Event()
-    lora_manager = client.endpoint._lora_manager
+    lora_manager = client.endpoint.lora_manager
     monkeypatch.setattr(
         lora_manager, "_folder", lambda _: is_there.wait(HANG_SECONDS) and Path("/adapter")
     )
-    number = next(iter(client.endpoint._service._states))
+    number = next(iter(client.endpoint.service._states))
     for request_id in range(100, 202):
         name = f"a{request_id}"
         register = {"requestType": "REGISTER_ADAPTER", "name": name, "src": name}
@@ -201,7 +201,7 @@ def test_a_file_system_that_hangs_holds_up_nobody_else(
     client.send(msg.AskHealth())
     while isinstance(client.hear(), msg.Failure):
         pass
-    assert client.endpoint._service._states[number].error is None
+    assert client.endpoint.service._states[number].error is None
     # Nor those whose answers tell of an adapter.
     assert lora_manager.adapters.turn.acquire(timeout=HANG_SECONDS)
     lora_manager.adapters.turn.release()
@@ -217,8 +217,8 @@ def test_a_failed_request_is_logged_by_the_id_that_its_front_end_logs(
         works: Any = HttpRequest("/v1/completions", b"{}"), (GenerateRequest("b"),)
         kind = msg.SubmitHttp if is_body else msg.Submit
         client.send(kind(number, works[not is_body], name=f"client-{number}"))
-    wait_for(lambda: client.endpoint._service.snapshot().open == 5)
-    service = client.endpoint._service
+    wait_for(lambda: client.endpoint.service.snapshot().open == 5)
+    service = client.endpoint.service
     states = {state.sink.request_id: each for each, state in service._states.items()}
     service.on_messages([msg.Failure(states["client-12"], "engine", "out of luck")])
     sender = service._senders.ready

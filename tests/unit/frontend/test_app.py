@@ -63,7 +63,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
 def test_the_second_request_of_a_minute_is_refused(
     limited: Scripted, monkeypatch: pytest.MonkeyPatch, method: str, path: str, *, is_stopping: bool
 ) -> None:
-    monkeypatch.setattr(limited.front_end._health, "is_stopping", is_stopping)
+    monkeypatch.setattr(limited.front_end.health, "is_stopping", is_stopping)
     for name, headers in HEADERS.items():
         key = {"authorization": f"Bearer {_secret(method, path, name, int(is_stopping))}"}
         for query in QUERIES:

@@ -289,7 +289,7 @@ def test_it_is_buffered_for_its_window_after_its_end_and_the_last_request(folder
     with buffering_model(resume_window=1) as model, Front(folder).run() as front:
         model.script = lambda order: [msg.HttpOutput(order.id, BEGINNING)]
         front.ask("POST", PATH, json.dumps(BODY).encode())
-        (sink,) = model.endpoint.buffered._answers.values()
+        (sink,) = model.endpoint.buffered.answers.values()
         wait_for(lambda: sink.is_alone)
         assert sink.ends_at == float("inf")
         model.say(model.orders[0].id, *REST)
@@ -345,13 +345,13 @@ def test_a_model_that_a_new_front_end_does_not_know_yet_is_asked_too(
     class Other(SimpleNamespace):
         info = property(lambda self: info())
 
-    path, own = models._models.popitem()
-    models._models[Path("x")] = Other(name="x", connection=None)  # type: ignore[assignment]
+    path, own = models.by_path.popitem()
+    models.by_path[Path("x")] = Other(name="x", connection=None)  # type: ignore[assignment]
     with ThreadPoolExecutor(1) as thread:
         state = thread.submit(_get, second)
         wait_for(lambda: looked)
-        del models._models[Path("x")]
-        models._models[path] = own
+        del models.by_path[Path("x")]
+        models.by_path[path] = own
         assert state.result().status == 200
 
 

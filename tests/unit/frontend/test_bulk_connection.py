@@ -71,7 +71,7 @@ def test_what_is_large_takes_the_second_and_its_answer_comes_there() -> None:
     assert [each.id for each in model.usual.sent[1:]] == [small.request_id]
     for socket, answer in ((model.bulk, large), (model.usual, small)):
         socket.say(msg.HttpOutput(answer.request_id, HttpChunk(b"a", is_last=True)))
-        assert answer._chunks
+        assert answer.unread_chunks
 
 
 def test_an_abort_finds_the_request_on_either() -> None:

@@ -152,7 +152,7 @@ async def test_an_adapter_that_is_not_there_is_no_unknown_model(
     names: tuple[str, ...], body: dict[str, str], model: str
 ) -> None:
     """Its model says that the adapter is unknown, and none does if it could be any."""
-    read = Reading(Models(*names))._unload_adapter  # type: ignore[arg-type]
+    read = Reading(Models(*names)).unload_adapter  # type: ignore[arg-type]
     data = json.dumps(body).encode()
     if model:
         assert (await read(None, None, data))[0] == model  # type: ignore[arg-type, comparison-overlap]

@@ -11,7 +11,7 @@ from lmi_backend.clients.openai import HttpForm
 from lmi_backend.clients.registry import CLIENTS
 from lmi_backend.clients.responses import BackgroundForm
 from lmi_backend.errors import EngineDeadError, EngineError
-from lmi_backend.frontend.answer import _Forward
+from lmi_backend.frontend.answer import Forwarding
 from lmi_backend.generation import Delta, HttpChunk, Token
 from lmi_backend.tokenization import pack
 from tests.unit.frontend.test_resumable_form import forms as streams_of_tokens
@@ -55,7 +55,7 @@ def _ended(form: HttpForm, events: list[bytes], *, passes: bool) -> tuple[object
     client = SimpleNamespace(pass_on=pass_on, unsent=int)
     exchange: Any = SimpleNamespace(direct=client, has_passed=lambda *_: None)
     answer: Any = SimpleNamespace()
-    forward = _Forward(exchange, form, answer)
+    forward = Forwarding(exchange, form, answer)
     written.append(form.write([HttpChunk(FIRST, status=200, headers=HEADERS)]))
     for data in events:
         if passes:

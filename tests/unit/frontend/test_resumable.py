@@ -403,12 +403,12 @@ def test_a_client_may_come_back_while_the_server_drains(
 ) -> None:
     model.script = _script()
     first = _leave(front)
-    front.front_end._health.is_stopping = True
+    front.front_end.health.is_stopping = True
     try:
         assert front.ask("POST", CHATS, _body()).status == 503
         assert b"w4" in front.ask("POST", CHATS, _body(), **{LAST_ID: first}).data
     finally:
-        front.front_end._health.is_stopping = False
+        front.front_end.health.is_stopping = False
 
 
 def test_a_client_that_returns_for_good_leaves_nothing(front: Front, model: BufferingModel) -> None:
@@ -440,7 +440,7 @@ HANDED_ON = [path for path in STREAMS if path != "/v1/responses"]
 def _has_come(front: Front) -> bool:
     """Tell whether a front end has the first words of an only stream."""
     found = front.front_end.models.all()
-    answers = [each for model in found for each in model.connection._answers.values()]
+    answers = [each for model in found for each in model.connection.answers.values()]
     sizes = [each.progress.size for each in answers if each.progress is not None]
     return sizes == [DIES * 4]
 

@@ -23,9 +23,9 @@ def pair() -> Iterator[Pair]:
     with ours, theirs:
         yield outbox, theirs
         outbox.close()
-        if outbox._writer is not None:
-            outbox._writer.join(HANG_SECONDS)
-            assert not outbox._writer.is_alive()
+        if outbox.writer is not None:
+            outbox.writer.join(HANG_SECONDS)
+            assert not outbox.writer.is_alive()
 
 
 def _read(theirs: socket.socket, size: int) -> bytes:
@@ -39,7 +39,7 @@ def test_what_the_socket_takes_leaves_without_a_thread(pair: Pair) -> None:
     outbox, theirs = pair
     outbox.send(b"now")
     assert _read(theirs, 3) == b"now"
-    assert outbox._writer is None
+    assert outbox.writer is None
 
 
 def test_who_sends_does_not_wait_for_one_that_does_not_read(pair: Pair) -> None:

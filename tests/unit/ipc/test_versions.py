@@ -76,8 +76,8 @@ async def test_a_front_end_of_another_release_is_told_and_tells(
         (problem,) = await HealthChecks(models).problems()
         assert problem == models.why_none()
         # It looks again and again, and does not ask again.
-        looks = AsyncMock(side_effect=models._look)
-        monkeypatch.setattr(models, "_look", looks)
+        looks = AsyncMock(side_effect=models.look_again)
+        monkeypatch.setattr(models, "look_again", looks)
         await until(lambda: looks.await_count == 3)
         assert models.all() == []
     finally:

@@ -248,7 +248,7 @@ def test_what_a_stub_starts_does_not_hold_for_it(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         # As if the stub had been killed: only its descriptor is closed.
         assert held
-        held._files.close()
+        held.files.close()
         assert reservations.held() == ()
         child.kill()
 

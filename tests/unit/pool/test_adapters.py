@@ -97,7 +97,7 @@ class Served:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, roots: Path, count: int = 2) -> None:
         self.on_step: Callable[[str], None] = lambda _name: None
         self.started: list[Worker] = []
-        monkeypatch.setattr(module, "launch", self._launch)
+        monkeypatch.setattr(module, "launch", self.launch)
         monkeypatch.setattr(module, "Survivors", SimpleNamespace(of=lambda *_: self.survivors))
         self.survivors = Survivors()
         text = f"option.spare_workers=0\nminWorkers={count}"
@@ -111,7 +111,7 @@ class Served:
     def step(self, name: str) -> None:
         self.on_step(name)
 
-    def _launch(self, *_: Any, name: str, **__: Any) -> Worker:
+    def launch(self, *_: Any, name: str, **__: Any) -> Worker:
         self.step("it is launched")
         self.started.append(Worker(name, self.step))
         return self.started[-1]
@@ -123,7 +123,7 @@ class Served:
 
     @property
     def open(self) -> list[Worker]:
-        slots = self.pool._slots
+        slots = self.pool.slots
         return [slot.worker for slot in slots if slot.is_open]  # type: ignore[misc]
 
     def check(self) -> None:
@@ -241,7 +241,7 @@ def test_an_adapter_that_cannot_be_pinned_does_not_keep_a_worker_from_starting(
             self.refuses = "pinned" if order.pin else ""
             super()._take(order)
 
-    monkeypatch_launch = served._launch
+    monkeypatch_launch = served.launch
 
     def launch(*given: Any, **named: Any) -> Worker:
         worker = monkeypatch_launch(*given, **named)

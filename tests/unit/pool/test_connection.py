@@ -65,7 +65,7 @@ def test_a_worker_that_is_gone_is_said_by_reading_and_by_sending(pair: Pair) -> 
 
 def test_a_worker_that_does_not_read_is_cut_off(pair: Pair) -> None:
     connection, worker = pair
-    set_timeout(connection._socket, socket.SO_SNDTIMEO, 0.05)
+    set_timeout(connection.socket, socket.SO_SNDTIMEO, 0.05)
     connection.send(b"x" * 10_000_000)
     wait_for(lambda: connection.is_broken)
     with pytest.raises(NotSentError, match="the worker cannot be reached"):

@@ -160,7 +160,7 @@ def test_nothing_is_made_up() -> None:
 def test_the_options_named_exist() -> None:
     named = {
         word.strip(",.:()").partition("=")[0]
-        for _, advice in causes._CAUSES
+        for _, advice in causes.CAUSES
         for word in advice.split()
         if word.startswith("option.")
     }

@@ -25,5 +25,5 @@ def test_each_rank_is_heard_until_it_has_answered_once() -> None:
     first, second = (msg.Ready(Capabilities(name, "1", 9)) for name in ("a", "b"))
     # Rank 0 has no third answer: whoever reads it again fails.
     connections: Any = {0: rank([first]), 1: rank([], [second])}
-    worker._connections = connections
-    assert worker._await(msg.Ready) == {0: first, 1: second}
+    worker.connections = connections
+    assert worker.wait_for_all(msg.Ready) == {0: first, 1: second}

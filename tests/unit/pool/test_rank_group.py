@@ -63,7 +63,7 @@ def test_several_that_are_lost_at_once_are_all_named(stack: ExitStack) -> None:
 def test_the_rank_is_named_though_rank_0_missed_it_first(stack: ExitStack) -> None:
     group = Group(stack)
     group.ends[0].sendall(DEATH)
-    group.ranks._poll.poll(1000)
+    group.ranks.poll.poll(1000)
     group.ends[2].close()
     with pytest.raises(WorkerError, match=r"lost rank 2$"):
         group.ranks.read()

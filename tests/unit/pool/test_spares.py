@@ -165,7 +165,7 @@ def test_one_that_is_used_is_watched_no_more(
     wait_for(lambda: slot.has_spare)
     assert made.take(slot) is launched[0]  # type: ignore[comparison-overlap]
     launched[0].has_exited = True
-    wait_for(lambda: not any(each.is_alive() for each in made._keepers))
+    wait_for(lambda: not any(each.is_alive() for each in made.keepers))
     assert not launched[0].is_killed.is_set()
 
 
@@ -173,7 +173,7 @@ def test_after_two_that_failed_none_is_made(make: Make, launched: list[Prepared]
     made, slot = make("out of luck")
     for count in (1, 2, 2):
         made.replenish(slot)
-        wait_for(lambda: slot.index not in made._spares)
+        wait_for(lambda: slot.index not in made.spares)
         assert len(launched) == count
         assert all(each.is_killed.is_set() for each in launched)
 
@@ -184,7 +184,7 @@ def test_none_is_made_where_memory_is_short(
     monkeypatch.setattr(spares, "host_memory", lambda: HostMemory(4 << 30, 1 << 30))
     made, slot = make()
     made.replenish(slot)
-    wait_for(lambda: slot.index not in made._spares)
+    wait_for(lambda: slot.index not in made.spares)
     assert not launched
 
 
@@ -212,7 +212,7 @@ def test_after_one_that_failed_the_next_does_not_load_the_model(
     made, slot = make("no memory", loaded_bytes=1)
     for loads in (True, False):
         made.replenish(slot)
-        wait_for(lambda: slot.index not in made._spares)
+        wait_for(lambda: slot.index not in made.spares)
         assert launched[-1].loads is loads
 
 

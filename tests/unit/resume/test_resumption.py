@@ -222,7 +222,7 @@ def test_what_is_kept_is_bounded_and_costs_less_than_a_token() -> None:
             progress.add(Delta("a", 500, ids=pack(range(500))))
     # Four bytes a token, and what a bytearray has in reserve.
     assert sum(each.size for each in kept) == 1000 * 4000 * 4
-    assert sum(sys.getsizeof(each._ids) for each in kept) < 1000 * 4000 * 4 * 1.2
+    assert sum(sys.getsizeof(each.ids) for each in kept) < 1000 * 4000 * 4 * 1.2
 
 
 def test_how_long_a_request_may_wait_follows_from_what_a_start_takes() -> None:

@@ -220,7 +220,7 @@ def test_a_request_that_cannot_be_brought_to_a_worker_ends_alone(
     bench.workers.claim = claim_once  # type: ignore[method-assign, assignment]
     bench.answer(1)
     assert bench.sinks[RUNNING].ends == ["EngineError"]
-    assert "request 4 '4': the request cannot be brought to a worker" in caplog.text
+    assert "request '4': the request cannot be brought to a worker" in caplog.text
     assert "TypeError: a bug" in caplog.text
     while open_ := bench.open():
         bench.answer(open_[0])

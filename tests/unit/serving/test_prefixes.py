@@ -33,7 +33,7 @@ def test_a_long_message_and_a_text_have_beginnings_inside() -> None:
     assert [bytes_of(key) for key in chat(100, 2500, 50).keys] == [100, 1124, 2148, 2600, 2650]
     text = prompt_of([b"a" * 3500], 3500)
     assert [bytes_of(key) for key in text.keys] == [*range(256, 2049, 256), 3072, 3500]
-    assert len(prompt_of([b"a" * (8 << 20)], 8 << 20).keys) < 1.1 * prefixes._MOST
+    assert len(prompt_of([b"a" * (8 << 20)], 8 << 20).keys) < 1.1 * prefixes.MOST_WORKERS
 
 
 def test_it_is_known_as_far_as_another_began_so() -> None:

@@ -55,7 +55,7 @@ def test_a_stub_that_ends_is_noticed_before_the_next_look(
         stubs = {"model": psutil.Process(stub.pid)}
         monkeypatch.setattr(health, "stubs_of", lambda _: stubs)
         monitor = HealthMonitor(server, 1 << 30, ["model"], tmp_path)  # type: ignore[arg-type]
-        monitor._stubs = stubs
+        monitor.stubs = stubs
         waits = threading.Event()
 
         def lives(process: psutil.Process | None) -> bool:

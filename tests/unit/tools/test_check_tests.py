@@ -74,6 +74,16 @@ def test_a_reason_that_no_file_needs_is_named(monkeypatch: pytest.MonkeyPatch) -
     assert line == "tests/chaos/test_b.py:1: does not break sleeps: remove it from check_tests.toml"
 
 
+def test_private_names_of_the_package_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "import x\nx._snapshot\nself._snapshot\nx._no_name_of_ours\nx.snapshot\n"
+    monkeypatch.setattr(check_tests, "_private_names", lambda: {"_snapshot", "_now"})
+    test = check_tests.Test("unit/test_a.py", ast.parse(text + "from y import _now\n"))
+    assert [line for line, _ in check_tests.private(test)] == [2, 6]
+    for left, problems in ((1, 2), (2, 0), (3, 1)):
+        monkeypatch.setattr(check_tests, "PRIVATE_LEFT", {test.path: left})
+        assert len([*check_tests.more_private(test)]) == problems
+
+
 def _broken(rule: str, path: str, text: str) -> list[str]:
     test = check_tests.Test(path, ast.parse(text))
     return [what for _, what in check_tests.RULES[rule](test)]

@@ -37,13 +37,13 @@ def test_a_server_that_has_died_is_told_nothing_more(metrics: ModuleType) -> Non
     """It would never take it, and the interpreter would be held for ever."""
     publisher = _publisher(metrics)
     publisher.start()
-    wait_for(lambda: publisher._published)
+    wait_for(lambda: publisher.published)
     publisher.abandon()
-    publisher._thread.join(HANG_SECONDS)
-    assert not publisher._thread.is_alive()
-    before = {key: each.value for key, each in publisher._published.items()}
-    publisher._publish(dict.fromkeys(before, 12345.0))
-    assert {key: each.value for key, each in publisher._published.items()} == before
+    publisher.thread.join(HANG_SECONDS)
+    assert not publisher.thread.is_alive()
+    before = {key: each.value for key, each in publisher.published.items()}
+    publisher.publish(dict.fromkeys(before, 12345.0))
+    assert {key: each.value for key, each in publisher.published.items()} == before
 
 
 @pytest.mark.parametrize("is_given_up", [False, True])
@@ -58,10 +58,10 @@ def test_what_came_after_the_last_round_is_published_at_the_end(
     if is_given_up:
         publisher.abandon()
     publisher.stop()
-    publisher._thread.join(HANG_SECONDS)
+    publisher.thread.join(HANG_SECONDS)
     values = [
         each.value
-        for (name, _), each in publisher._published.items()
+        for (name, _), each in publisher.published.items()
         if name == "lmi_requests_total"
     ]
     assert sum(values) == (0 if is_given_up else 1)
@@ -72,11 +72,11 @@ def test_a_last_round_that_fails_ends_the_thread(
 ) -> None:
     monkeypatch.setattr(metrics, "_SECONDS", 600.0)
     publisher = _publisher(metrics)
-    monkeypatch.setattr(publisher, "_publish", lambda series: 1 / 0)
+    monkeypatch.setattr(publisher, "publish", lambda series: 1 / 0)
     publisher.start()
     publisher.stop()
-    publisher._thread.join(HANG_SECONDS)
-    assert not publisher._thread.is_alive()
+    publisher.thread.join(HANG_SECONDS)
+    assert not publisher.thread.is_alive()
 
 
 def test_nothing_is_made_of_stats_that_have_not_changed(
@@ -85,16 +85,18 @@ def test_nothing_is_made_of_stats_that_have_not_changed(
     stats = RequestStats("echo")
     publisher = metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(0, []))
     made: list[bool] = []
-    series = publisher._series
+    made_of = publisher.series_of
     monkeypatch.setattr(
-        publisher, "_series", lambda now, is_all: made.append(is_all) or series(now, is_all=is_all)
+        publisher,
+        "series_of",
+        lambda now, is_all: made.append(is_all) or made_of(now, is_all=is_all),
     )
-    monkeypatch.setattr(publisher, "_publish", lambda series: None)
+    monkeypatch.setattr(publisher, "publish", lambda series: None)
 
     def look(*kinds: bool) -> list[bool]:
         made.clear()
         for is_all in kinds:
-            publisher._publish_changes(is_all=is_all)
+            publisher.publish_changes(is_all=is_all)
         return made.copy()
 
     assert look(True, False, True) == [True]
@@ -112,12 +114,12 @@ def test_a_value_that_is_what_it_was_is_published_again(
     published: list[float] = []
     monkeypatch.setattr(
         publisher,
-        "_publish",
+        "publish",
         lambda series: published.append(series["lmi_requests_open", (("model", "echo"),)]),
     )
     for is_all, count in ((True, 0), (False, 7), (True, 0), (False, 0)):
         num_open[0] = count
-        publisher._publish_changes(is_all=is_all)
+        publisher.publish_changes(is_all=is_all)
     assert published == [0, 7, 0]
 
 
@@ -129,22 +131,22 @@ def test_a_series_ends_with_its_state(metrics: ModuleType, monkeypatch: pytest.M
         return stats.snapshot(0, [WorkerStats(engine, 0, 0, is_ready=True)])
 
     publisher = metrics.MetricsPublisher("m", "1", snapshot)
-    monkeypatch.setattr(publisher._thread, "start", lambda: None)
+    monkeypatch.setattr(publisher.thread, "start", lambda: None)
     publisher.start()
 
     def shown() -> dict[tuple[str, str], float]:
-        publisher._publish_changes(is_all=False)
-        series = publisher._families[FAST_PATH][0].series
+        publisher.publish_changes(is_all=False)
+        series = publisher.families[FAST_PATH][0].series
         return {(each["name"], each["state"]): metric.number for each, metric in series}
 
     assert shown() == {("waits", "private"): 1, ("media", "private"): 1}
-    ready = publisher._families["lmi_worker_ready"]
+    ready = publisher.families["lmi_worker_ready"]
     paths[1] = ("media", "it is gone", "no URLs")
     assert shown() == {("waits", "private"): 1, ("media", "public"): 0}
     # A worker that has died has none.
     paths.clear()
-    publisher._publish_changes(is_all=False)
-    assert FAST_PATH not in publisher._families
+    publisher.publish_changes(is_all=False)
+    assert FAST_PATH not in publisher.families
     paths.append(("waits", "", ""))
     assert shown() == {("waits", "private"): 1}
-    assert publisher._families["lmi_worker_ready"] is ready
+    assert publisher.families["lmi_worker_ready"] is ready

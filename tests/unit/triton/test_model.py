@@ -67,8 +67,8 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         if name.startswith(OURS) or name == "triton_python_backend_utils"
     }
     made = importlib.import_module(OURS + "model").TritonPythonModel()
-    made._codec = SimpleNamespace(read_inputs=lambda request: request.inputs())
-    made._loaded = SimpleNamespace(service=SimpleNamespace(refused=lambda _: None))
+    made.codec = SimpleNamespace(read_inputs=lambda request: request.inputs())
+    made.loaded = SimpleNamespace(service=SimpleNamespace(refused=lambda _: None))
     yield made
     for name in list(sys.modules):
         if name.startswith(OURS) or name == "triton_python_backend_utils":
@@ -102,8 +102,8 @@ def test_parameters_that_cannot_be_read_are_its_clients_fault(model: Any, parame
 def test_requests_that_end_at_the_unload_are_published(model: Any) -> None:
     """Triton knows nothing of those that came through the endpoint: they end as it closes."""
     order: list[str] = []
-    model._loaded = SimpleNamespace(close=lambda: order.append("ended"))
-    model._metrics = SimpleNamespace(stop=lambda: order.append("published"))
+    model.loaded = SimpleNamespace(close=lambda: order.append("ended"))
+    model.publisher = SimpleNamespace(stop=lambda: order.append("published"))
     model.finalize()
     assert order == ["ended", "published"]
 
@@ -111,6 +111,6 @@ def test_requests_that_end_at_the_unload_are_published(model: Any) -> None:
 @pytest.mark.parametrize(("number", "session"), [(0, ""), ("", ""), (42, "42"), ("a", "a")])
 def test_the_sequence_of_a_request_is_its_session(model: Any, number: object, session: str) -> None:
     module = sys.modules[OURS + "model"]
-    assert module._session(SimpleNamespace(correlation_id=lambda: number)) == session
+    assert module.session_of_sequence(SimpleNamespace(correlation_id=lambda: number)) == session
     # A stub of 2023 does not tell it.
-    assert module._session(SimpleNamespace()) == ""
+    assert module.session_of_sequence(SimpleNamespace()) == ""

@@ -28,9 +28,9 @@ def test_the_newest_place_that_has_a_name_is_taken(loaded: Callable[..., ModuleT
     older, newest = "vllm.entrypoints.openai.cli_args", "vllm.entrypoints.launchers.cli_args"
     loaded("vllm.entrypoints"), loaded("vllm.entrypoints.openai")
     loaded(older, make_arg_parser="older")
-    assert names._find("make_arg_parser") == "older"
+    assert names.find("make_arg_parser") == "older"
     loaded("vllm.entrypoints.launchers"), loaded(newest, make_arg_parser="newest")
-    assert names._find("make_arg_parser") == "newest"
+    assert names.find("make_arg_parser") == "newest"
 
 
 def test_a_class_that_has_moved_is_found_where_it_is_defined(
@@ -43,9 +43,9 @@ def test_a_class_that_has_moved_is_found_where_it_is_defined(
     with pytest.raises(
         names.MissingNameError, match="vLLM's EngineCoreOutputs cannot be imported: "
     ):
-        names._find("EngineCoreOutputs")
+        names.find("EngineCoreOutputs")
     loaded("vllm.moved", EngineCoreOutputs=EngineCoreOutputs)
-    assert names._find("EngineCoreOutputs") is EngineCoreOutputs
+    assert names.find("EngineCoreOutputs") is EngineCoreOutputs
 
 
 def test_what_another_thing_stands_in_for_is_not_looked_for(
@@ -57,4 +57,4 @@ def test_what_another_thing_stands_in_for_is_not_looked_for(
         __module__ = "vllm.v1.sample.logits_processor"
 
     loaded(LogitsProcessor.__module__, LogitsProcessor=LogitsProcessor)
-    assert names._find("LogitsProcessor") is None
+    assert names.find("LogitsProcessor") is None

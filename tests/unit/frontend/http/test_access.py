@@ -34,7 +34,7 @@ def local(folder: Path, **settings: object) -> FrontEnd:
 
 def paths(front_end: FrontEnd) -> list[tuple[str, str]]:
     """All paths, with a method of each."""
-    rows = [row for row, _ in front_end._make_routes()]
+    rows = [row for row, _ in front_end.make_routes()]
     return [(method, row.path) for row in rows for method in (row.methods or ())]
 
 
@@ -65,7 +65,7 @@ async def test_a_name_of_somebody_else_is_answered_to_probes_only(
     for method, path in paths(front_end) + some if host == FOREIGN[0] else some:
         answer = await ask(front_end, path, {"host": host}, method)
         assert (answer.status == 403) is (path not in PROBES), (method, path)
-    await front_end._triton.close()
+    await front_end.triton.close()
     body = (await ask(front_end, "/v1/models", {"host": host})).body.decode()
     assert f"{host} is not a name of this server" in body
     assert "--allowed-hosts" in body
@@ -113,7 +113,7 @@ async def test_no_probe_of_any_client_needs_a_key(tmp_path: Path) -> None:
     for path in probes:
         is_ready = path == "/live"
         assert ((await ask(front_end, path)).status == 200) is is_ready, path
-    await front_end._triton.close()
+    await front_end.triton.close()
 
 
 async def test_where_keys_are_needed_a_name_is_enough_for_nothing(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ async def test_head_is_answered_as_get_is(tmp_path: Path) -> None:
         answers = [await ask(front_end, path, None, each) for each in ("HEAD", "GET")]
         assert answers[0].status == answers[1].status, path
         assert answers[0].headers.keys() == answers[1].headers.keys(), path
-    for each in (front_end._triton, front_end._control, front_end._metrics):
+    for each in (front_end.triton, front_end.control, front_end.metrics):
         await each.close()
 
 

@@ -179,7 +179,7 @@ async def test_what_waits_is_bounded_however_much_is_sent(
             await connection[1].drain()
     for each in range(number):
         assert (await _answer(connection))[1] == str(each).encode()
-        seen = max(seen, len(protocol._waiting))
+        seen = max(seen, len(protocol.num_waiting))
     # And what one read brings.
     assert 0 < seen <= WAITING_BYTES + (256 << 10)
 

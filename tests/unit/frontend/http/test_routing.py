@@ -47,13 +47,13 @@ def test_a_path_without_names_is_found_before_those_with() -> None:
 def test_every_row_of_the_front_end_is_found_as_in_their_order(tmp_path: Path, method: str) -> None:
     """To look some of them up first changes no answer."""
     front_end = FrontEnd(Settings(base=tmp_path))
-    rows = list(front_end._make_routes())
+    rows = list(front_end.make_routes())
     for row, _ in rows:
         path = row.path.replace("{model:path}", "m").replace("{rest:path}", "r")
         path = "/".join("x" if part.startswith("{") else part for part in path.split("/"))
         scope = _scope(method, path)
         first = next((r.path for r, _ in rows if r.matches(scope)[0].value == 2), None)
-        exact, others = front_end._routes._exact, front_end._routes._others
+        exact, others = front_end.routes.exact, front_end.routes.others
         tried = [*exact.get(path, ()), *others]
         assert next((r.path for r, _ in tried if r.matches(scope)[0].value == 2), None) == first
 
