@@ -63,15 +63,15 @@ class Backlog:
             owner_of: returns on whose behalf a request is.
             is_still: whether the client has taken nothing for a while.
         """
-        found: set[int] = set()
+        answers: set[int] = set()
         for message in messages:
             for request_id, size in _sizes(message):
                 if is_still and self._sizes.of(request_id) > UNREAD_BYTES:
-                    found.add(request_id)
+                    answers.add(request_id)
                 self._sizes.add(request_id, size, owner_of(request_id))
         if self._sizes.size > most:
-            found.update(self._sizes.excess(most * _LEFT_SHARE))
-        return found
+            answers.update(self._sizes.excess(most * _LEFT_SHARE))
+        return answers
 
     def drop(self, requests: AbstractSet[int]) -> None:
         """Forget the chunks of some requests."""
@@ -122,17 +122,17 @@ def _without(messages: Sequence[msg.ToClient], requests: AbstractSet[int]) -> li
     """Return messages, but for the chunks of some requests."""
     if not requests:
         return list(messages)
-    kept: list[msg.ToClient] = []
+    others: list[msg.ToClient] = []
     for message in messages:
         if isinstance(message, msg.Events):
             for row in (each for each in chunks_of(message) if each[0] not in requests):
-                append_event(kept, *row)
+                append_event(others, *row)
         elif (
             not isinstance(message, msg.Output | msg.HttpOutput | Rejoined)
             or message.id not in requests
         ):
-            kept.append(message)
-    return kept
+            others.append(message)
+    return others
 
 
 def _sizes(message: msg.ToClient) -> Iterator[tuple[int, int]]:

@@ -245,9 +245,9 @@ class BufferedAnswers:
         own = (client, order.id, order.tenant)
         work = order.requests[0] if isinstance(order, msg.Submit) else order.request
         with self.lock:
-            if (before := self.answers.get(buffering.name)) is not None:
+            if (earlier := self.answers.get(buffering.name)) is not None:
                 # Its front end has lost its connection, and has it generated again.
-                self._end(before)
+                self._end(earlier)
             sink = BufferedSink(self, *own, buffering, work.continuation)
             # Of an answer that resumes, all before must be in the request.
             if not self._closed.is_set() and not (work.continuation and not buffering.block):
@@ -275,14 +275,14 @@ class BufferedAnswers:
             # It left before it had the answer.
             self.leave(client)
 
-    def _rejoin(self, asked: Rejoin, client: ClientConnection) -> None:
-        sink = self.answers.get(asked.name)
-        if sink is None or sink.order.owner != asked.owner:
+    def _rejoin(self, order: Rejoin, client: ClientConnection) -> None:
+        sink = self.answers.get(order.name)
+        if sink is None or sink.order.owner != order.owner:
             error = HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
-            self.send(client, failure_of(asked.id, error))
+            self.send(client, failure_of(order.id, error))
         else:
             self._num_reconnected += 1
-            sink.move(client, asked.id)
+            sink.move(client, order.id)
             self._count(sink)
 
     def _left(self, message: Left, client: ClientConnection) -> list[ClientSink]:
@@ -299,9 +299,9 @@ class BufferedAnswers:
         self.send(client, Ended(message.id))
         return [sink]
 
-    def _find(self, asked: Find, client: ClientConnection) -> list[ClientSink]:
+    def _find(self, order: Find, client: ClientConnection) -> list[ClientSink]:
         """Answer, and return the sinks whose requests are to be stopped."""
-        name = asked.key, asked.name
+        name = order.key, order.name
         if name in self._deleted:
             self.send(client, Found("deleted"))
             return []
@@ -309,22 +309,24 @@ class BufferedAnswers:
             self.send(client, Found())
             return []
         is_running = not sink.is_over
-        if asked.verb == "cancel" and is_running and sink.order.is_lasting:
+        if order.verb == "cancel" and is_running and sink.order.is_lasting:
             sink.cancel()
             self._behind.add(sink.client)
-        is_cancelled = sink.is_cancelled_by_client or (asked.verb == "cancel" and is_running)
+        is_cancelled = sink.is_cancelled_by_client or (order.verb == "cancel" and is_running)
         blocks = sink.log.blocks() if sink.is_over else sink.log.blocks()[:1]
-        found = Found("running" if is_running else "over", sink.order, blocks[:1] + blocks[1:][-1:])
-        self.send(client, replace(found, state="cancelled") if is_cancelled else found)
-        if asked.verb == "delete" or (asked.verb == "cancel" and not sink.order.is_lasting):
+        answer = Found(
+            "running" if is_running else "over", sink.order, blocks[:1] + blocks[1:][-1:]
+        )
+        self.send(client, replace(answer, state="cancelled") if is_cancelled else answer)
+        if order.verb == "delete" or (order.verb == "cancel" and not sink.order.is_lasting):
             self._end(sink)
         elif sink.is_alone:
             sink.start_window()
-        if asked.verb == "delete":
+        if order.verb == "delete":
             self._deleted[name] = None
             if len(self._deleted) > MOST_DELETED:
                 del self._deleted[next(iter(self._deleted))]
-        return [sink] if is_running and asked.verb != "read" else []
+        return [sink] if is_running and order.verb != "read" else []
 
     def leave(self, client: ClientConnection) -> None:
         """Buffer the answers of a front end that disconnected, while clients may reconnect."""

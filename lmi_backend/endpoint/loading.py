@@ -92,8 +92,8 @@ class LoadingFile:
 
     def hear(self, line: str) -> None:
         """Take a line of a worker, which may say how much is loaded."""
-        if found := _SHARDS.search(line):
-            self._loaded = min(100, int(found[1]))
+        if match := _SHARDS.search(line):
+            self._loaded = min(100, int(match[1]))
 
     def close(self) -> None:
         """Remove the file: the model is there, or has failed."""
@@ -129,17 +129,17 @@ class LoadingFile:
 
 def read_loading(base: Path) -> dict[str, Loading]:
     """Return the models that load now, by name; of files that cannot be read, none."""
-    found = {}
+    models = {}
     for path in endpoint_folder(base).glob(f"*{_SUFFIX}"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             if loading := _read(path):
-                found[loading.model] = loading
-    return found
+                models[loading.model] = loading
+    return models
 
 
 def _read(path: Path) -> Loading | None:
-    known = path.lstat()
-    if known.st_uid != os.getuid() or known.st_size > _LARGEST:
+    status = path.lstat()
+    if status.st_uid != os.getuid() or status.st_size > _LARGEST:
         return None
     values: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return Loading(**values) if time.time() - values.pop("at") < _STALE_SECONDS else None

@@ -110,8 +110,8 @@ class StateView:
 
     def _problem(self, text: str) -> dict[str, str]:
         """Return a problem by its name, and by the one that it has in 0.2.0."""
-        shown = self.redact(text)
-        return {"problem": shown, "trouble": shown}
+        line = self.redact(text)
+        return {"problem": line, "trouble": line}
 
 
 def _stats(now: StatsSnapshot) -> dict[str, Any]:

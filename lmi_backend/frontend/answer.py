@@ -203,8 +203,8 @@ class Answer:
             else:
                 chunks.append(part.chunk)
         # What came meanwhile follows. The ids of what the first one stands for are known.
-        known = [] if self._is_resumed else chunks
-        for chunk in known if self._blocks else (*known, *self.unread_chunks):
+        numbered = [] if self._is_resumed else chunks
+        for chunk in numbered if self._blocks else (*numbered, *self.unread_chunks):
             if chunk.is_last:
                 self._after = None
             elif self._after is not None:
@@ -392,7 +392,7 @@ class Forwarding:
 
     def __init__(self, exchange: Exchange, form: Form, answer: Answer) -> None:
         self._exchange, self._form, self._answer = exchange, form, answer
-        self._client = exchange.direct
+        self._client = exchange.writer
         answer.unsent = self._client.unsent
         passing = form if isinstance(form, HttpForm) and form.passes_events else None
         self._passing = passing

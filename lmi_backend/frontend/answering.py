@@ -59,9 +59,9 @@ class Answering:
             raise HttpError(HTTPStatus.NOT_FOUND, NO_RESPONSE)
         read = exchange.body if path.action == UPLOAD else exchange.text
         data = await read(self._limit, self._seconds)
-        model, asked = await self._reading.actions[path.action](path, exchange, data)
-        order = await self._streams.order(exchange, model.info, asked, data)
-        await self._send(exchange, model, asked, order)
+        model, request = await self._reading.actions[path.action](path, exchange, data)
+        order = await self._streams.order(exchange, model.info, request, data)
+        await self._send(exchange, model, request, order)
 
     def is_back(self, exchange: Exchange) -> bool:
         """Tell whether a request begins no answer: it is about one of its client's."""
@@ -74,38 +74,38 @@ class Answering:
         """
         if not self.is_back(exchange):
             return False
-        found = None
-        if is_by_id(exchange) and (found := await self._responses.find(exchange)) is None:
+        response = None
+        if is_by_id(exchange) and (response := await self._responses.find(exchange)) is None:
             return False
         data = await exchange.text(self._limit, self._seconds)
-        if found is None:
+        if response is None:
             await self._streams.come_back(path, exchange, data)
         else:
-            await self._responses.answer(exchange, *found)
+            await self._responses.answer(exchange, *response)
         return True
 
     async def _send(
         self,
         exchange: Exchange,
         model: Model,
-        asked: Read,
+        request: Read,
         order: Buffering | None = None,
     ) -> None:
-        if asked.dropped:
-            self._dropped.note(asked.dropped)
-        if isinstance(asked.work, AdapterChange):
-            answer = manage(exchange, model, asked.work.body)
+        if request.dropped:
+            self._dropped.note(request.dropped)
+        if isinstance(request.work, AdapterChange):
+            answer = manage(exchange, model, request.work.body)
         else:
             trace = take_trace(dict(exchange.headers)) if PARENT in exchange.headers else {}
-            work = with_trace(asked.work, trace)
-            tenant = exchange.tenant or asked.tenant
+            work = with_trace(request.work, trace)
+            tenant = exchange.tenant or request.tenant
             named = session_of(exchange.headers), promise_of(exchange.headers)
             answer = model.connection.submit(work, tenant, order, exchange.request_id, *named)
-        failure = asked.failure or exchange.spec.failure
+        failure = request.failure or exchange.spec.failure
         if order is None:
-            await send_answer(exchange, answer, asked.form, failure)
+            await send_answer(exchange, answer, request.form, failure)
             return
-        form, begins = ResumableForm(asked.form, order.name), None
-        if isinstance(asked.form, BackgroundForm) and not asked.form.is_stream:
+        form, begins = ResumableForm(request.form, order.name), None
+        if isinstance(request.form, BackgroundForm) and not request.form.is_stream:
             begins = BeginningForm(form)
         await self._streams.send(exchange, answer, form, failure, wrapped=begins)

@@ -20,7 +20,7 @@ from lmi_backend.front_end_settings import OWN_AGENT
 from lmi_backend.frontend.answer import CLIENT_LEFT
 from lmi_backend.frontend.answering import Answering
 from lmi_backend.frontend.http.access import Access, OwnNames, is_loopback
-from lmi_backend.frontend.http.api_keys import ApiKeys, ElsewhereError
+from lmi_backend.frontend.http.api_keys import ApiKeys, OtherProcessError
 from lmi_backend.frontend.http.bodies import ALL_BODIES, Bodies, ClientGoneError
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.log import as_field
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 _Answer = Callable[["Exchange"], Awaitable[None]]
 _PRINTABLE_ID: Final = 128
-_SHOWN_PATH: Final = 200
+_PATH_LETTERS: Final = 200
 _LOOKS: Final = ("GET", "HEAD", "OPTIONS")
 """Methods that change nothing."""
 
@@ -103,8 +103,8 @@ class FrontEnd:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _http(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        service, found = self._find(scope)
-        exchange = Exchange(scope | found if found else scope, receive, send, self._bodies)
+        service, matched = self._find(scope)
+        exchange = Exchange(scope | matched if matched else scope, receive, send, self._bodies)
         exchange.spec = service.client
         given = exchange.headers.get("x-request-id", "")
         is_usable = given.isprintable() and len(given) <= _PRINTABLE_ID
@@ -119,7 +119,7 @@ class FrontEnd:
         except LmiError as error:
             await self._fail(exchange, error)
         except Exception:  # noqa: BLE001  one request must not end the others
-            path, name = exchange.raw_path[:_SHOWN_PATH], as_field(exchange.request_id)
+            path, name = exchange.raw_path[:_PATH_LETTERS], as_field(exchange.request_id)
             _log.exception("%s %s failed id=%s", exchange.method, path, name)
             failed = HttpError(
                 HTTPStatus.INTERNAL_SERVER_ERROR, "the request failed; the log says why"
@@ -148,7 +148,7 @@ class FrontEnd:
         exchange.is_operator = self._access.is_operator(key)
         if key is not None:
             exchange.tenant = key.name
-            exchange.direct.belong_to(key.name)
+            exchange.writer.belong_to(key.name)
             exchange.key_digest = key.digest
             exchange.has_token_limit = key.has_token_limit
             key.enter(is_back=service.resumed is not None and self._answering.is_back(exchange))
@@ -166,7 +166,7 @@ class FrontEnd:
 
     async def _fail(self, exchange: Exchange, error: LmiError) -> None:
         exchange.error = type(error).__name__
-        if isinstance(error, ElsewhereError):
+        if isinstance(error, OtherProcessError):
             exchange.extra_headers.append((b"connection", b"close"))
         # An answer that has begun is left without its end: its client must not take it for whole.
         if not exchange.has_begun:
@@ -181,9 +181,9 @@ class FrontEnd:
         if service.who == PROBE:
             if exchange.headers.get("user-agent") == OWN_AGENT:
                 return logging.NOTSET
-            before = self._probed.get(exchange.path, HTTPStatus.OK)
+            latest = self._probed.get(exchange.path, HTTPStatus.OK)
             self._probed[exchange.path] = exchange.status
-            return logging.INFO if exchange.status != before else logging.NOTSET
+            return logging.INFO if exchange.status != latest else logging.NOTSET
         has_failed = bool(exchange.error) or exchange.status >= HTTPStatus.BAD_REQUEST
         # The rest of a stream is fetched by GET, and has tokens.
         if has_failed or exchange.num_tokens or exchange.method not in _LOOKS:
@@ -198,7 +198,7 @@ class FrontEnd:
             "%s %s status=%d outcome=%s error=%s"
             " ms=%.1f prompt_tokens=%d tokens=%d id=%s key=%s model=%s client=%s",
             exchange.method,
-            exchange.raw_path[:_SHOWN_PATH],
+            exchange.raw_path[:_PATH_LETTERS],
             exchange.status,
             exchange.outcome,
             exchange.error or "-",
@@ -212,9 +212,9 @@ class FrontEnd:
         )
 
     def _find(self, scope: dict[str, Any]) -> tuple[Responder, dict[str, Any]]:
-        service, found, allowed = self.routes.find(scope)
+        service, matched, allowed = self.routes.find(scope)
         if service is not None:
-            return service, found
+            return service, matched
         near = None if allowed or scope["path"] in UNSERVED_PATHS else self.routes.near(scope)
         client = near.client if near else self.routes.client_of(scope)
         client = client or client_near(scope["path"])
@@ -281,15 +281,15 @@ def _is_preflight(scope: Mapping[str, Any]) -> bool:
 
 def _refusal(allowed: set[str], near: Near | None) -> _Answer:
     async def refuse(exchange: Exchange) -> None:
-        shown = f"{exchange.path[:_SHOWN_PATH]!r} is not served"
+        text = f"{exchange.path[:_PATH_LETTERS]!r} is not served"
         if exchange.headers.get("upgrade", "").lower() == "websocket":
-            raise HttpError(HTTPStatus.NOT_FOUND, f"{shown} as a WebSocket: no path is")
+            raise HttpError(HTTPStatus.NOT_FOUND, f"{text} as a WebSocket: no path is")
         if reason := UNSERVED_PATHS.get(exchange.path):
-            raise HttpError(HTTPStatus.NOT_FOUND, f"{shown}: {reason}")
+            raise HttpError(HTTPStatus.NOT_FOUND, f"{text}: {reason}")
         if near:
-            shown += f"; {near.advice}"
+            text += f"; {near.advice}"
         if not allowed:
-            raise HttpError(HTTPStatus.NOT_FOUND, shown)
+            raise HttpError(HTTPStatus.NOT_FOUND, text)
         exchange.extra_headers.append((b"allow", ", ".join(sorted(allowed)).encode()))
         raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, f"{exchange.method} is not served here")
 

@@ -177,7 +177,7 @@ class ModelRequests:
         self._send = send
         self._health: list[asyncio.Future[msg.Health]] = []
         self._states: list[asyncio.Future[msg.State]] = []
-        self._found: list[asyncio.Future[Found]] = []
+        self._searches: list[asyncio.Future[Found]] = []
 
     async def health(self) -> msg.Health:
         """Return whether the model accepts requests.
@@ -195,9 +195,9 @@ class ModelRequests:
         """Return what changes with each request; raises like `health`."""
         return await self._state(msg.AskState(is_brief=True))
 
-    async def find(self, asked: Find) -> Found:
+    async def find(self, search: Find) -> Found:
         """Return what is buffered of a response, if it is; raises like `health`."""
-        return await self._ask(asked, self._found)
+        return await self._ask(search, self._searches)
 
     def take(self, message: msg.ToClient) -> None:
         """Hand an answer to the first caller that waits for one of its kind, if it still waits."""
@@ -206,11 +206,11 @@ class ModelRequests:
         elif isinstance(message, msg.State):
             _answer(self._states, message)
         elif isinstance(message, Found):
-            _answer(self._found, message)
+            _answer(self._searches, message)
 
     def fail(self, error: Exception) -> None:
-        asked: list[asyncio.Future[Any]] = [*self._health, *self._states, *self._found]
-        for waiting in asked:
+        futures: list[asyncio.Future[Any]] = [*self._health, *self._states, *self._searches]
+        for waiting in futures:
             if not waiting.done():
                 waiting.set_exception(error)
 
@@ -220,15 +220,15 @@ class ModelRequests:
             raise UnavailableError("the model cannot say how it is; its log has the reason")
         return values
 
-    async def _ask(self, message: msg.FromClient, asked: list[asyncio.Future[_Reply]]) -> _Reply:
+    async def _ask(self, message: msg.FromClient, futures: list[asyncio.Future[_Reply]]) -> _Reply:
         self._send(message)
         waiting: asyncio.Future[_Reply] = asyncio.get_running_loop().create_future()
-        asked.append(waiting)
+        futures.append(waiting)
         return await waiting
 
 
-def _answer(asked: list[asyncio.Future[_Reply]], reply: _Reply) -> None:
-    if asked and not (waiting := asked.pop(0)).done():
+def _answer(futures: list[asyncio.Future[_Reply]], reply: _Reply) -> None:
+    if futures and not (waiting := futures.pop(0)).done():
         waiting.set_result(reply)
 
 

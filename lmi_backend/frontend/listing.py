@@ -44,7 +44,7 @@ class Listing:
         """Say which model is served, as the server of Text Generation Inference does."""
         info = (await self._models.of_body(exchange, "")).info
         body = {
-            "model_id": shown_root(info),
+            "model_id": root_of(info),
             "model_dtype": None,
             "max_input_tokens": info.max_model_len - 1,
             "max_total_tokens": info.max_model_len,
@@ -63,7 +63,7 @@ def _cards(model: Model) -> list[dict[str, Any]]:
         {
             "id": name,
             **common,
-            "root": shown_root(info),
+            "root": root_of(info),
             "parent": None,
             "max_model_len": info.max_model_len,
         }
@@ -76,6 +76,6 @@ def _cards(model: Model) -> list[dict[str, Any]]:
     return cards
 
 
-def shown_root(info: ModelInfo) -> str:
+def root_of(info: ModelInfo) -> str:
     """Return what a client may know of the origin of a model: its id, not a folder here."""
     return info.name if os.path.isabs(info.root) else info.root

@@ -43,7 +43,7 @@ def manage(exchange: Exchange, model: Model, body: dict[str, object]) -> Answer:
     return model.connection.manage(body)
 
 
-def asked_of(exchange: Exchange, body: dict[str, Any]) -> Read:
+def change_of(exchange: Exchange, body: dict[str, Any]) -> Read:
     """Return what a body of LMI's management API wants."""
     form, write = HttpForm() if exchange.is_operator else _WithoutFolders(), exchange.spec.failure
     return Read(AdapterChange(body), form, failure=lambda error: write(as_management(error)))
@@ -62,8 +62,8 @@ def load_of(body: dict[str, Any]) -> Read:
     if replaces and not str(folder).startswith("/"):
         text = f"lora_path {printable(repr(folder))}: accepted with {INPLACE}: an absolute path"
         raise HttpError(HTTPStatus.BAD_REQUEST, text)
-    asked = {"requestType": "REGISTER_ADAPTER", "name": name, "src": folder}
-    change = AdapterChange(asked if replaces is None else asked | {INPLACE: replaces})
+    order = {"requestType": "REGISTER_ADAPTER", "name": name, "src": folder}
+    change = AdapterChange(order if replaces is None else order | {INPLACE: replaces})
     return Read(change, _DoneForm(f"LoRA adapter '{name}' added"), failure=_vllm_failure)
 
 

@@ -95,7 +95,7 @@ def serve(settings: Settings, heartbeat: int = -1, listener: socket.socket | Non
         front_end,
         loop="uvloop",
         http=bounded_protocol(
-            head_seconds=settings.client_seconds, idle_seconds=settings.keep_alive_seconds
+            head_seconds=settings.client_seconds, quiet_seconds=settings.keep_alive_seconds
         ),
         ws="none",
         lifespan="on",

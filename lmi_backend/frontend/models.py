@@ -122,9 +122,9 @@ class Starting:
         index: Callable[[], Awaitable[Mapping[str, RepositoryModel]]] | None = None,
     ) -> None:
         self._names, self._index = set(names), index
-        self.is_known = bool(names)
+        self.reloads = bool(names)
         """Whether a `serve` loads models again that failed."""
-        self.is_open = index is None or not self.is_known
+        self.is_open = index is None or not self.reloads
         """Whether Triton's own ports are open, as far as that is known."""
         self._has_lost = asyncio.Event()
         self.failed: dict[str, str] = {}
@@ -135,14 +135,14 @@ class Starting:
         """Names of the models that are not there yet."""
         return sorted(self._names)
 
-    def found(self, name: str) -> None:
+    def note_ready(self, name: str) -> None:
         """Note that a model is there."""
         self._names.discard(name)
         self.failed.pop(name, None)
 
     def lost(self, name: str) -> None:
         """Note that a model has died: the next start of its server loads it again."""
-        if self.is_known:
+        if self.reloads:
             self._names.add(name)
             self.is_open = self._index is None
             self._has_lost.set()
@@ -150,7 +150,7 @@ class Starting:
     @property
     def _looks(self) -> bool:
         """Whether Triton has something to tell."""
-        is_settled = self.is_known and self.is_open and not (self._names or self.failed)
+        is_settled = self.reloads and self.is_open and not (self._names or self.failed)
         return self._index is not None and not is_settled
 
     async def run(self) -> None:
@@ -160,7 +160,7 @@ class Starting:
                 await self.look()
             except Exception:  # noqa: BLE001  without this loop a model that failed is awaited for ever
                 _log.exception("looking at the models that are loaded failed")
-            await asyncio.sleep(_LOOK_SECONDS if self.is_known else _OTHERS_SECONDS)
+            await asyncio.sleep(_LOOK_SECONDS if self.reloads else _OTHERS_SECONDS)
             if not self._looks:
                 self._has_lost.clear()
                 await self._has_lost.wait()
@@ -178,10 +178,10 @@ class Starting:
             _log.warning("which models are still loaded is not known: %s", error)
             self._names.clear()
             self.is_open = True
-            if not self.is_known:
+            if not self.reloads:
                 self._index = None
             return
-        if self.is_known:
+        if self.reloads:
             self._follow(index)
         else:
             self.failed = {name: _reason(name, each) for name, each in _failed(index)}
@@ -229,7 +229,7 @@ class Models:
     ) -> None:
         self._base, self._folder = base, endpoint_folder(base)
         self._starting = starting or Starting()
-        self._known: dict[Path, tuple[int, ModelConnection]] = {}
+        self._connections: dict[Path, tuple[int, ModelConnection]] = {}
         self.by_path: dict[Path, Model] = {}
         self._by_name: dict[str, Model] = {}
         self._configured = configured
@@ -254,15 +254,15 @@ class Models:
         finally:
             # None of them goes: this process does.
             self.by_path.clear()
-            for _, connection in self._known.values():
+            for _, connection in self._connections.values():
                 connection.close()
             self.end_outages()
 
     @property
     def are_complete(self) -> bool:
         """Whether no model is there that is not known: none is loading, and none refuses."""
-        is_known = all(path in self.by_path for path in self._known)
-        return self._has_looked and is_known and not self.loading and self.is_open
+        are_ready = all(path in self.by_path for path in self._connections)
+        return self._has_looked and are_ready and not self.loading and self.is_open
 
     def end_outages(self) -> None:
         """Fail the requests that wait for a model to come back: none does."""
@@ -304,7 +304,7 @@ class Models:
     @property
     def are_tried_again(self) -> bool:
         """Whether a `serve` loads what has failed again."""
-        return self._starting.is_known
+        return self._starting.reloads
 
     @property
     def is_open(self) -> bool:
@@ -325,9 +325,9 @@ class Models:
         """
         while self._waits_for(name):
             await exchange.unless_gone(self._outages.wait(name))
-        found = self.find(name)
-        exchange.model = found.name if found else ""
-        return found
+        reached = self.find(name)
+        exchange.model = reached.name if reached else ""
+        return reached
 
     def _waits_for(self, name: str) -> bool:
         is_there = name in self._by_name if name else bool(self.by_path)
@@ -360,16 +360,18 @@ class Models:
 
     def _not_yet(self, name: str) -> LmiError:
         loads = self.progress()
-        known = [loads[each] for each in ([name] if name in loads else loads) if loads[each].brief]
-        if not known:
+        reports = [
+            loads[each] for each in ([name] if name in loads else loads) if loads[each].brief
+        ]
+        if not reports:
             return UnavailableError(f"models are being loaded: {listed(self.loading)}")
-        text = "; ".join(f"{printable(each.model)} is loading: {each.brief}" for each in known)
-        return LoadingError(text, min(each.retry_seconds for each in known))
+        text = "; ".join(f"{printable(each.model)} is loading: {each.brief}" for each in reports)
+        return LoadingError(text, min(each.retry_seconds for each in reports))
 
     def why_none(self) -> str:
         if self.loading:
             return str(self.unknown(""))
-        reasons = (connection.refusal for _, connection in self._known.values())
+        reasons = (connection.refusal for _, connection in self._connections.values())
         return next(filter(None, reasons), "no model is loaded")
 
     async def look_again(self) -> None:
@@ -388,7 +390,7 @@ class Models:
             return
         for path in self._sockets():
             await self._connect(path)
-        self._knows_all = all(path in self._known for path in self._sockets())
+        self._knows_all = all(path in self._connections for path in self._sockets())
 
     def _sockets(self) -> Iterator[Path]:
         return self._folder.glob("*.sock")
@@ -398,7 +400,7 @@ class Models:
             inode = path.stat().st_ino  # noqa: ASYNC240  microseconds
         except FileNotFoundError:
             return
-        if path in self._known and self._known[path][0] == inode:
+        if path in self._connections and self._connections[path][0] == inode:
             return
         loop = asyncio.get_running_loop()
         connection = ModelConnection(
@@ -412,7 +414,7 @@ class Models:
         except OSError as error:
             _log.debug("%s: %s", path, error)
             return
-        self._known[path] = inode, connection
+        self._connections[path] = inode, connection
         with contextlib.suppress(OSError):
             await loop.create_unix_connection(lambda: connection.bulk, str(path))
 
@@ -420,7 +422,7 @@ class Models:
         if path not in self.by_path:
             _log.info("model %s is ready", welcome.model.name)
         self.by_path[path] = Model(connection, welcome)
-        self._starting.found(welcome.model.name)
+        self._starting.note_ready(welcome.model.name)
         self._index()
         self._outages.resume(connection)
 
@@ -448,12 +450,12 @@ class Models:
         # Where it was loaded anew, the next one may be there before the last one leaves.
         for model in self.by_path.values():
             if model.name == connection.model.name:
-                self._starting.found(model.name)
+                self._starting.note_ready(model.name)
                 self._outages.resume(model.connection)
 
     def _forget(self, path: Path, connection: ModelConnection) -> None:
-        if (known := self._known.get(path)) and known[1] is connection:
-            del self._known[path]
+        if (entry := self._connections.get(path)) and entry[1] is connection:
+            del self._connections[path]
             self._knows_all = False
 
     def _index(self) -> None:

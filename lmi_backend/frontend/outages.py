@@ -92,15 +92,15 @@ class Outages:
             self._counts[outage.model.name].held += 1
             await outage.wait()
 
-    def resume(self, found: ModelConnection) -> None:
+    def resume(self, connection: ModelConnection) -> None:
         """Let the requests of a model that is back resume, and new ones begin."""
-        for outage in self._take(found.model.name):
-            moved = sum(_goes_on(each, found) for each in outage.open_answers)
-            self._counts[found.model.name].moved += moved
+        for outage in self._take(connection.model.name):
+            moved = sum(_goes_on(each, connection) for each in outage.open_answers)
+            self._counts[connection.model.name].moved += moved
             if moved or outage.num_new:
                 _log.info(
                     "answers that resume now with model %s: %d; requests that begin: %d",
-                    found.model.name, moved, outage.num_new,
+                    connection.model.name, moved, outage.num_new,
                 )  # fmt: skip
             outage.end()
 
@@ -179,13 +179,13 @@ class _Outage:
             _fail(self.answers, error)
 
 
-def _goes_on(answer: Answer, found: ModelConnection) -> bool:
+def _goes_on(answer: Answer, connection: ModelConnection) -> bool:
     """Let an answer resume with a model that is back, or fail it; return whether it resumes."""
-    problem = answer.progress.meet(found.model) if answer.progress is not None else ""
+    problem = answer.progress.meet(connection.model) if answer.progress is not None else ""
     if problem:
         answer.fail(EngineDeadError(f"{GONE}, and it cannot resume with what is back: {problem}"))
     else:
-        found.resume(answer)
+        connection.resume(answer)
     return not problem
 
 

@@ -35,7 +35,7 @@ from lmi_backend.clients.spec import (
 )
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.http.bodies import aside, model_in_upload, model_of, read_object
-from lmi_backend.frontend.lora_routes import asked_of, load_of, unload_of
+from lmi_backend.frontend.lora_routes import change_of, load_of, unload_of
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
 from lmi_backend.outline import LARGE
@@ -102,8 +102,8 @@ class Reading:
         else:
             model = await self.models.of_body(exchange, name)
         if adapter or is_unnamed:
-            asked = {"model": adapter or model.name}
-            data = msgspec.json.encode(await read_object(data) | asked)
+            named = {"model": adapter or model.name}
+            data = msgspec.json.encode(await read_object(data) | named)
         form = exchange.spec.form()
         if path.template == responses.PATH and responses.MARK in data:
             body = await read_object(data)
@@ -145,8 +145,8 @@ class Reading:
             parsed = await parsed_in_turns(data, headers, context)
         else:
             parsed = read_http_body(_text(data), INVOCATIONS, headers, context)
-        asked = _asked(parsed, exchange)
-        return model, asked._replace(form=path.wrap(asked.form)) if path.wrap else asked
+        read = _read_of(parsed, exchange)
+        return model, read._replace(form=path.wrap(read.form)) if path.wrap else read
 
     async def _adapters(self, _path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
         """Read LMI's and SageMaker's management of LoRA adapters."""
@@ -161,22 +161,22 @@ class Reading:
         kind = words[exchange.method]
         request_type = f"{kind}_ADAPTER" + ("S" if kind == "LIST" else "")
         model = await self._named(exchange, exchange.parameters.get("model", ""))
-        return model, asked_of(exchange, body | {"requestType": request_type})
+        return model, change_of(exchange, body | {"requestType": request_type})
 
     async def _load_adapter(self, _p: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
         """Read a request to load a LoRA adapter, as vLLM's server does."""
         body = await read_object(data)
-        asked = load_of(body)
-        return await self.models.of_body(exchange, str(body.get("model") or "")), asked
+        change = load_of(body)
+        return await self.models.of_body(exchange, str(body.get("model") or "")), change
 
     async def unload_adapter(self, _: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
         body = await read_object(data)
-        name, asked = str(body.get("lora_name")), unload_of(body)
+        name, change = str(body.get("lora_name")), unload_of(body)
         named, owner = str(body.get("model") or ""), self.models.find(name)
         if owner is None and not named and len(self.models.all()) > 1:
             text = f"no model has an adapter called {printable(repr(name))}"
             raise HttpError(HTTPStatus.NOT_FOUND, text)
-        return owner or await self.models.of_body(exchange, named), asked
+        return owner or await self.models.of_body(exchange, named), change
 
     async def _invoked_model(self, exchange: Exchange, data: bytes) -> tuple[Model, str]:
         """Return the model, and its name in a path or a header."""
@@ -188,8 +188,8 @@ class Reading:
             if (model := await self.models.reach(exchange, name)) is not None:
                 return model, name
         # A name in the body is read with the rest of it.
-        asked = await _model_named_in(data) or endpoint
-        return await self.models.of_body(exchange, asked), ""
+        wanted = await _model_named_in(data) or endpoint
+        return await self.models.of_body(exchange, wanted), ""
 
     async def _named(self, exchange: Exchange, name: str) -> Model:
         if (model := await self.models.reach(exchange, name)) is None:
@@ -199,19 +199,19 @@ class Reading:
 
 def _engine_headers(exchange: Exchange) -> dict[str, str]:
     given = exchange.headers
-    kept = {name: given[name] for name in _ENGINE_HEADERS if name in given}
+    headers = {name: given[name] for name in _ENGINE_HEADERS if name in given}
     if exchange.request_id:
-        kept["x-request-id"] = exchange.request_id
+        headers["x-request-id"] = exchange.request_id
     if "content-type" in given:
-        kept["content-type"] = given["content-type"]
-    check_headers(kept)
-    return kept
+        headers["content-type"] = given["content-type"]
+    check_headers(headers)
+    return headers
 
 
-def _asked(parsed: ParsedRequest, exchange: Exchange) -> Read:
+def _read_of(parsed: ParsedRequest, exchange: Exchange) -> Read:
     work = parsed.work
     if isinstance(work, AdapterChange):
-        return asked_of(exchange, dict(work.body))
+        return change_of(exchange, dict(work.body))
     if not isinstance(work, HttpRequest | tuple):
         raise HttpError(HTTPStatus.NOT_FOUND, "there is nothing to cancel")
     form = form_of(work, parsed.reply)

@@ -189,15 +189,15 @@ class ResumableStreams:
         self._reading = reading
 
     async def order(
-        self, exchange: Exchange, model: ModelInfo, asked: Read, data: bytes
+        self, exchange: Exchange, model: ModelInfo, read: Read, data: bytes
     ) -> Buffering | None:
         """Return how the answer to a request is to be buffered; None if it is not.
 
         Raises:
             RequestError: the body chooses the id of a response which is buffered.
         """
-        is_lasting = isinstance(asked.form, BackgroundForm)
-        if not is_lasting and not _is_resumable(exchange, model, asked):
+        is_lasting = isinstance(read.form, BackgroundForm)
+        if not is_lasting and not _is_resumable(exchange, model, read):
             return None
         is_response = exchange.path == PATH
         if is_response and _OWN_ID in data and (await read_object(data)).get("request_id"):
@@ -244,14 +244,14 @@ class ResumableStreams:
         """
         if (match := _ID.fullmatch(exchange.headers[LAST_ID].strip())) is None:
             raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
-        model, asked = await self._read(path, exchange, data)
-        if isinstance(asked.work, AdapterChange):
+        model, read = await self._read(path, exchange, data)
+        if isinstance(read.work, AdapterChange):
             raise HttpError(HTTPStatus.NOT_FOUND, NOT_BUFFERED)
         owner = await _owner_of(exchange, data)
         order = Buffering(match[1], owner, model.info.resume_window)
-        answer = model.connection.rejoin(order, asked.work, exchange.tenant or asked.tenant)
-        form = ResumableForm(asked.form, match[1], int(match[2]))
-        failure = asked.failure or exchange.spec.failure
+        answer = model.connection.rejoin(order, read.work, exchange.tenant or read.tenant)
+        form = ResumableForm(read.form, match[1], int(match[2]))
+        failure = read.failure or exchange.spec.failure
         await self.send(exchange, answer, form, failure, is_back=True)
 
     async def _read(self, path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
@@ -270,15 +270,15 @@ class ResumableStreams:
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _is_resumable(exchange: Exchange, model: ModelInfo, asked: Read) -> bool:
+def _is_resumable(exchange: Exchange, model: ModelInfo, read: Read) -> bool:
     """Tell whether the answer to a request gets ids, if it is a stream of events."""
     wanted = exchange.headers.get(WANTED)
     is_wanted = model.is_resumable if wanted is None else wanted.strip().lower() in ("1", "true")
-    if not is_wanted or not model.resume_window or isinstance(asked.work, AdapterChange):
+    if not is_wanted or not model.resume_window or isinstance(read.work, AdapterChange):
         return False
     # Users' code may have ids of its own. Some formats know later that they are no events.
-    may_be_events = asked.form.headers.get("content-type", EVENTS).startswith(EVENTS)
-    return may_be_events and not isinstance(asked.form, HandlerForm)
+    may_be_events = read.form.headers.get("content-type", EVENTS).startswith(EVENTS)
+    return may_be_events and not isinstance(read.form, HandlerForm)
 
 
 def _is_comment(event: bytes) -> bool:
@@ -292,10 +292,10 @@ async def _owner_of(exchange: Exchange, data: bytes) -> str:
 
 
 def _digest(*parts: bytes) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        found.update(part)
-    return found.hexdigest()
+        digest.update(part)
+    return digest.hexdigest()
 
 
 NO_RESPONSE: Final = "no response of this id is buffered for this key (option.resume_window)"
@@ -356,7 +356,7 @@ class Responses:
     def __init__(self, models: Models, streams: ResumableStreams) -> None:
         self._models, self._streams = models, streams
 
-    async def answer(self, exchange: Exchange, model: Model, found: Found) -> None:
+    async def answer(self, exchange: Exchange, model: Model, stored: Found) -> None:
         """Answer a request about a response that `find` has found.
 
         Raises:
@@ -364,7 +364,7 @@ class Responses:
             HttpError: what follows is not buffered (404).
         """
         query = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
-        state, order, blocks = msgspec.structs.astuple(found)
+        state, order, blocks = msgspec.structs.astuple(stored)
         exchange.model = model.name
         if exchange.method == "GET" and query.get("stream", "").lower() in _TRUE:
             inner = BackgroundForm(is_stream=True) if order.is_lasting else exchange.spec.form()
@@ -387,7 +387,7 @@ class Responses:
             HttpError: the client has deleted it (404).
             ClientGoneError: the client left meanwhile.
         """
-        asked = Find(exchange.key_digest, exchange.parameters["id"], _VERBS[exchange.method])
+        search = Find(exchange.key_digest, exchange.parameters["id"], _VERBS[exchange.method])
         end = time.monotonic() + _WAIT_SECONDS
         seen: list[ModelConnection] = []
         while True:
@@ -396,15 +396,15 @@ class Responses:
                     continue
                 seen.append(model.connection)
                 try:
-                    found = await model.connection.requests.find(asked)
+                    stored = await model.connection.requests.find(search)
                 except UnavailableError:
                     continue
                 if exchange.has_left:
                     raise ClientGoneError
-                if found.state == "deleted":
+                if stored.state == "deleted":
                     raise HttpError(HTTPStatus.NOT_FOUND, NO_RESPONSE)
-                if found.state:
-                    return model, found
+                if stored.state:
+                    return model, stored
             if (self._models.are_complete and self._models.all()) or time.monotonic() > end:
                 return None
             await asyncio.sleep(_LOOK_SECONDS)

@@ -46,7 +46,7 @@ _ENCODINGS: Final = ("gzip", "deflate")
 _NEVER: Final = re.compile(r"q=0(\.0*)?")
 _PASSED_BACK: Final = ("content-type", "content-encoding", "content-length", _JSON_LENGTH)
 # A tritonserver that ends waits for connections that are open, for 5 s.
-_KEPT_SECONDS: Final = 1.0
+_CACHE_SECONDS: Final = 1.0
 _SILENT: Final = "Triton's HTTP port does not answer"
 _ENDED: Final = "tritonserver exited before the answer was complete"
 _ERROR_EVENT: Final = b'data: {"error":'
@@ -172,7 +172,7 @@ class TritonProxy:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_CACHE_SECONDS)
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 timeout=timeout,

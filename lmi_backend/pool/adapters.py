@@ -54,7 +54,7 @@ class AdapterSet(Mapping[str, Adapter]):
 
     def __init__(self, adapters: Iterable[Adapter] = ()) -> None:
         # Never changed in place: other threads read it.
-        self._known = {each.name: each for each in adapters}
+        self._by_name = {each.name: each for each in adapters}
         self.turn = threading.Lock()
         self.version = 0
         """Number of changes."""
@@ -65,30 +65,30 @@ class AdapterSet(Mapping[str, Adapter]):
         return cls(Adapter.of(*each) for each in folders.items())
 
     def __getitem__(self, name: str) -> Adapter:
-        return self._known[name]
+        return self._by_name[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
+        return iter(self._by_name)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._by_name)
 
     def put(self, adapter: Adapter) -> None:
         """Add an adapter, or replace the one of its name; the caller holds `turn`."""
-        self._known = {**self._known, adapter.name: adapter}
+        self._by_name = {**self._by_name, adapter.name: adapter}
         self.version += 1
 
     def drop(self, name: str) -> None:
         """Remove an adapter; the caller holds `turn`."""
-        self._known = {key: each for key, each in self._known.items() if key != name}
+        self._by_name = {key: each for key, each in self._by_name.items() if key != name}
         self.version += 1
 
     def note_files(self, digest_of: Callable[[str], str]) -> None:
         """Take the files as they are now: a worker that starts loads these."""
-        for each in self._known.values():
+        for each in self._by_name.values():
             digest = digest_of(each.src)
             with self.turn:
-                if self._known.get(each.name) is each and digest != each.digest:
+                if self._by_name.get(each.name) is each and digest != each.digest:
                     self.put(replace(each, digest=digest))
 
     @contextmanager
@@ -107,7 +107,7 @@ class AdapterSet(Mapping[str, Adapter]):
             yield
 
     def _bring(self, worker: Worker, is_cancelled: Callable[[], bool]) -> None:
-        has, wanted = worker.identity.adapters, self._known
+        has, wanted = worker.identity.adapters, self._by_name
         late = [each for each in wanted.values() if has.get(each.name) != each.digest]
         # What is not pinned is loaded with its first request, which fails alone if it cannot be.
         orders = [order_of(each) for each in late]

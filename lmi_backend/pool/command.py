@@ -93,10 +93,10 @@ def link_package(folder: Path) -> None:
 
 
 def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in environment.items() if not is_job_variable(name)}
+    own = {name: value for name, value in environment.items() if not is_job_variable(name)}
     for name in (LIBRARY_PATH_VARIABLE, *KEY_VARIABLES):
-        kept.pop(name, None)
-    return kept
+        own.pop(name, None)
+    return own
 
 
 def _own_environment(

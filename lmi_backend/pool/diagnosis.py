@@ -153,8 +153,8 @@ _EXCEPTION: Final = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception): .+)$
 def with_root_cause(text: str, lines: str) -> str:
     """Return an engine's error with what it refers to in the engine's lines."""
     start, above, _ = text.partition(_ABOVE)
-    found = [each[1] for each in _EXCEPTION.finditer(lines) if _ABOVE not in each[1]]
-    return f"{start}Root cause: {found[-1]}" if above and found else text
+    exceptions = [each[1] for each in _EXCEPTION.finditer(lines) if _ABOVE not in each[1]]
+    return f"{start}Root cause: {exceptions[-1]}" if above and exceptions else text
 
 
 def likely_cause(lines: str, *, memory_kills: int = 0) -> str:
@@ -165,8 +165,8 @@ def likely_cause(lines: str, *, memory_kills: int = 0) -> str:
         memory_kills: processes that the kernel has killed meanwhile for want of memory.
     """
     for pattern, advice in CAUSES:
-        if found := re.search(pattern, lines):
-            return found.expand(advice)
+        if match := re.search(pattern, lines):
+            return match.expand(advice)
     if memory_kills:
         return f"the kernel killed a process because the host's memory is full: {_LESS_MEMORY}"
     return ""

@@ -23,7 +23,7 @@ from lmi_backend.options.spec import CUSTOM
 from lmi_backend.plan.hardware import memory_kills
 from lmi_backend.pool.connection import POLL_SECONDS, Connection
 from lmi_backend.pool.diagnosis import likely_cause, with_root_cause
-from lmi_backend.pool.load_failure import LAST_LINES, LIKELY, kept
+from lmi_backend.pool.load_failure import LAST_LINES, LIKELY, saved
 from lmi_backend.pool.process import describe_exit
 from lmi_backend.pool.rank_group import RankGroup, Worker
 from lmi_backend.printable import with_options
@@ -177,10 +177,10 @@ class StartingWorker:
                 case msg.StartFailed(message=text, option=option) if option:
                     raise OptionError(self._process.redact(text), option=option, origin="engine")
                 case msg.StartFailed(message=text):
-                    lines = self._process.kept_lines()
+                    lines = self._process.all_lines()
                     advice = self._advice(f"{text}\n{lines}")
                     text = with_options(self._process.redact(with_root_cause(text, lines)))
-                    raise ConfigurationError(text + advice + kept(self._name, lines))
+                    raise ConfigurationError(text + advice + saved(self._name, lines))
                 case _ if isinstance(message, kind):
                     return message
                 case _:
@@ -202,8 +202,8 @@ class StartingWorker:
         if refusals:
             problem += f"; {refusals}"
         lines = self._process.last_lines()
-        all_lines = self._process.kept_lines()
-        problem += self._advice(all_lines) + kept(self._name, all_lines)
+        all_lines = self._process.all_lines()
+        problem += self._advice(all_lines) + saved(self._name, all_lines)
         raise WorkerStartError(f"{problem}{LAST_LINES}{lines}")
 
     def _advice(self, words: str) -> str:

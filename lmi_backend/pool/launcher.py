@@ -57,7 +57,7 @@ def launch(  # noqa: PLR0913  settings by name
         number = next(_numbers)
         socket_file = folder / f"{index}-{number}.sock"
         listener, address = stack.enter_context(listen(plan, socket_file))
-        port = stack.enter_context(_kept_port(is_needed=plan.parallel.processes > 1))
+        port = stack.enter_context(_reserved_port(is_needed=plan.parallel.processes > 1))
         context = LaunchContext(index, folder, address, token, port, number)
         command = worker_command(plan, context, os.environ)
         secure_caches(command.environment, _default_caches(plan, command.environment))
@@ -99,7 +99,7 @@ def listen(plan: EnginePlan, path: Path) -> Iterator[tuple[socket.socket, str]]:
 
 
 @contextmanager
-def _kept_port(*, is_needed: bool) -> Iterator[int]:
+def _reserved_port(*, is_needed: bool) -> Iterator[int]:
     """Give a port at which the ranks find each other, 0 for one rank alone.
 
     Seconds pass until rank 0 listens there. Meanwhile no connection gets a port that is bound. As

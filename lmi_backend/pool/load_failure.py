@@ -17,7 +17,7 @@ LIKELY: Final = "; likely cause: "
 """Stands between what happened and what to do about it."""
 LAST_LINES: Final = ". Its last lines:\n"
 """Stands before what the worker said."""
-_KEPT: Final = "; its last lines are in "
+_SAVED: Final = "; its last lines are in "
 """Stands before the name of the file that has them."""
 # Triton's and its Python backend's own words before ours, and where in our code they were raised.
 _HEAD: Final = re.compile(
@@ -44,7 +44,7 @@ def first_line(text: str) -> str:
     return text.partition(LAST_LINES)[0].partition("\n")[0]
 
 
-def kept(worker: str, lines: str) -> str:
+def saved(worker: str, lines: str) -> str:
     """Write a worker's last lines into a file; return the text that names it, or an empty one.
 
     The file replaces that of the worker's last failure, so that a server which tries for ever
@@ -57,7 +57,7 @@ def kept(worker: str, lines: str) -> str:
     with contextlib.suppress(OSError, ConfigurationError):
         folder = private_folder(Path(tempfile.gettempdir()) / f"lmi-failed-starts-{os.getuid()}")
         (folder / name).write_text(f"{lines}\n", "utf-8")
-        return f"{_KEPT}{folder / name}"
+        return f"{_SAVED}{folder / name}"
     return ""
 
 
@@ -77,7 +77,7 @@ class LoadFailure(NamedTuple):
         """Return what Triton's index gives as the reason."""
         text = _HEAD.sub("", reason.strip()).partition(_PLACE)[0]
         message, _, lines = text.partition(LAST_LINES)
-        message, _, file = message.partition(_KEPT)
+        message, _, file = message.partition(_SAVED)
         cause, _, advice = message.partition(LIKELY)
         if not advice and not lines and (own := _OWN_ADVICE.search(message)):
             cause, advice = message[: own.start()], message[own.end() :]
@@ -91,8 +91,8 @@ class LoadFailure(NamedTuple):
     @property
     def brief(self) -> str:
         """Cause and advice in one line, for clients too, which cannot read the file."""
-        is_known = self.advice not in (_NO_ADVICE, f"read {self.file}")
-        return f"{self.cause}; {self.advice}" if is_known else self.cause
+        has_advice = self.advice not in (_NO_ADVICE, f"read {self.file}")
+        return f"{self.cause}; {self.advice}" if has_advice else self.cause
 
     def __str__(self) -> str:
         """Return a line for each: model, cause, advice, and the file."""

@@ -20,17 +20,17 @@ def files_of(config: EngineConfig, environment: Mapping[str, str]) -> Files:
     settings: dict[str, Any] = {**config.front_end, **config.passthrough, **config.arguments}
     revision = str(settings.get("revision") or "")
     of_tokenizer = str(settings.get("tokenizer_revision") or revision)
-    found: list[Path] = []
+    paths: list[Path] = []
     for name, its_revision in (
         (config.model, revision),
         (str(settings.get("tokenizer") or ""), of_tokenizer),
     ):
         if folder := folder_of(name, its_revision, environment):
             with contextlib.suppress(OSError):
-                found += sorted(folder.iterdir())
-    found.append(Path(str(settings.get("chat_template") or "")))
+                paths += sorted(folder.iterdir())
+    paths.append(Path(str(settings.get("chat_template") or "")))
     files: list[tuple[str, int, int]] = []
-    for each in found:
+    for each in paths:
         # A template may be no file.
         with contextlib.suppress(OSError, ValueError):
             if each.is_file():

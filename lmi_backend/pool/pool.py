@@ -292,9 +292,9 @@ class Pool:
                 self.start_slot(slot)
             except Exception as error:  # noqa: BLE001  whatever it was, the next try may do
                 slot.failures, slot.last_life = slot.failures + 1, 0.0
-                known = str(error) if isinstance(error, LmiError) else machine_problem(error)
-                slot.problem = f"it could not be restarted: {first_line(known or repr(error))}"
-                _log.error("worker %s: %s", slot.name, slot.problem, exc_info=not known)
+                problem = str(error) if isinstance(error, LmiError) else machine_problem(error)
+                slot.problem = f"it could not be restarted: {first_line(problem or repr(error))}"
+                _log.error("worker %s: %s", slot.name, slot.problem, exc_info=not problem)
             else:
                 return True
         slot.abandon()

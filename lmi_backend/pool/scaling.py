@@ -48,10 +48,10 @@ def slot_to_end(slots: Sequence[Slot], scaling: Scaling, now: float) -> Slot | N
     num_ready = sum(slot.worker is not None for slot in slots)
     if scaling.min_workers is None or num_ready <= scaling.min_workers:
         return None
-    idle = [
-        slot for slot in slots if slot.is_extra and slot.idle_seconds(now) >= scaling.max_idle_time
+    unused = [
+        slot for slot in slots if slot.is_extra and slot.quiet_seconds(now) >= scaling.max_idle_time
     ]
-    return max(idle, key=lambda slot: slot.wanted_since, default=None)
+    return max(unused, key=lambda slot: slot.wanted_since, default=None)
 
 
 class Scaler:

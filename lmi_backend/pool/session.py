@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SHOWN_LINES = 30
+_QUOTED_LINES = 30
 # Two tracebacks of an engine: the cause is in the first.
-_KEPT_LINES = 400
+_LAST_LINES = 400
 # Engines quote their requests; a line of a megabyte takes Triton's log longer than many tokens.
 _LINE_LENGTH = 8192
 _READ_BYTES = 1 << 16
@@ -61,7 +61,7 @@ class WorkerSession:
         self.shared: set[Path] = set()
         """What its engine has in shared memory, as far as that was seen."""
         self._output, self._on_line = output, on_line
-        self._tail: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._tail: deque[str] = deque(maxlen=_LAST_LINES)
         self._group = command.environment.get(GROUP_VARIABLE, "")
         self._pump = guarded_thread("lmi-output", self._copy_output)
         self._pump.start()
@@ -94,9 +94,9 @@ class WorkerSession:
 
     def last_lines(self) -> str:
         """Return the end of what it printed, for people."""
-        return "\n".join(self.kept_lines().splitlines()[-_SHOWN_LINES:])
+        return "\n".join(self.all_lines().splitlines()[-_QUOTED_LINES:])
 
-    def kept_lines(self) -> str:
+    def all_lines(self) -> str:
         """Return what is kept of what it printed, in which a cause may be found."""
         # After its death the rest is in the pipe; a grandchild may hold the pipe open for longer.
         self._pump.join(timeout=0.5)

@@ -148,7 +148,7 @@ class Slot:
         self.state = SlotState.ABANDONED
         self.problem = f"it failed {self.failures} times and is not restarted (retry_threshold)"
 
-    def idle_seconds(self, now: float) -> float:
+    def quiet_seconds(self, now: float) -> float:
         """Return for how long its worker has had no request; 0 where it has one, or is not ready.
 
         Args:

@@ -58,7 +58,7 @@ class Survivors:
     """What the longest start took of those that a dead stub has left, and that fit."""
     _is_over: bool = False
     """Whether all workers are to end with this stub."""
-    _found: dict[int, SurvivorRecord] = field(default_factory=dict)
+    _records: dict[int, SurvivorRecord] = field(default_factory=dict)
     """Those that a dead stub has left, and that fit."""
     _folders: set[str] = field(default_factory=set)
     """Private folders of those that this stub has taken over, or has tried to."""
@@ -86,14 +86,14 @@ class Survivors:
                 _log.info("worker %s/%d is not adopted: %s", self.model, place.index, problem)
                 end(place, record)
             else:
-                self._found[place.index] = record
+                self._records[place.index] = record
                 self.start_seconds = max(self.start_seconds, record.start_seconds)
-        for each in folders - {record.folder for record in self._found.values()}:
+        for each in folders - {record.folder for record in self._records.values()}:
             shutil.rmtree(each, ignore_errors=True)
 
     def has(self, index: int) -> bool:
         """Tell whether a dead stub has left the worker of a number."""
-        return index in self._found
+        return index in self._records
 
     def _misfit(
         self, index: int, record: SurvivorRecord, files: Files, wanted: Collection[int]
@@ -118,7 +118,7 @@ class Survivors:
 
         It is dead then.
         """
-        record = self._found.pop(slot.index, None)
+        record = self._records.pop(slot.index, None)
         if record is None or self.run is None:
             return None
         place = Place.of(self.run, self.model, slot.index)
@@ -199,9 +199,9 @@ class Survivors:
 
     def close(self) -> None:
         """Kill what was not taken over, and remove what was taken over with the others."""
-        for index, record in self._found.items():
+        for index, record in self._records.items():
             end(Place.of(self.run or Path(), self.model, index), record)
-        self._found.clear()
+        self._records.clear()
         for each in self._folders:
             shutil.rmtree(each, ignore_errors=True)
 

@@ -100,7 +100,7 @@ class Scripted:
         """The front end's, while it runs."""
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
-        protocol = bounded_protocol(head_seconds=30, idle_seconds=30)
+        protocol = bounded_protocol(head_seconds=30, quiet_seconds=30)
         config = uvicorn.Config(
             self.front_end, http=protocol, ws="none", lifespan="on", log_config=None,
             access_log=False,

@@ -76,7 +76,7 @@ async def _counts(application: FrontEnd) -> list[int]:
     connection.connection_made(Transport())  # type: ignore[arg-type]
     model = ModelInfo(name="m", return_seconds=60.0, migration_limit=3)
     connection.data_received(encode([msg.Welcome(Context(), model)]))
-    kind = bounded_protocol(head_seconds=60, idle_seconds=65)
+    kind = bounded_protocol(head_seconds=60, quiet_seconds=65)
     config = uvicorn.Config(
         application, http=kind, lifespan="off", log_config=None, proxy_headers=False
     )

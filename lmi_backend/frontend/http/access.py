@@ -191,8 +191,8 @@ class Access:
 
 def _allowed_headers(exchange: Exchange) -> bytes:
     """Return the headers that an allowed page may send: all it names. Libraries have their own."""
-    asked: str = exchange.headers.get("access-control-request-headers", "")
-    return (asked if _NAMES.fullmatch(asked) else _HEADERS).encode()
+    wanted: str = exchange.headers.get("access-control-request-headers", "")
+    return (wanted if _NAMES.fullmatch(wanted) else _HEADERS).encode()
 
 
 def _foreign(host: str | None) -> HttpError:

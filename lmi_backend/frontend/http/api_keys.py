@@ -55,7 +55,7 @@ class RateLimitError(HttpError):
         super().__init__(HTTPStatus.TOO_MANY_REQUESTS, text)
 
 
-class ElsewhereError(RateLimitError):
+class OtherProcessError(RateLimitError):
     """Other processes of the front end hold all of a key's limit: a new connection may help."""
 
 
@@ -121,7 +121,7 @@ class ApiKey:
             none := next((name for name, most in self.limits.items() if not most), None)
         ) is not None:
             text = f"other processes of the front end hold all of this key's {none}: connect again"
-            raise ElsewhereError(text, 1)
+            raise OtherProcessError(text, 1)
         most = self.limits.get(_LIMITS[0], math.inf)
         if self.running >= most * (1 + is_back):
             raise RateLimitError(f"{most} requests of this key run already", 1)
@@ -170,16 +170,16 @@ class ApiKeys:
             HttpError: there is none such (401).
         """
         self._renew()
-        digest, found = hash_of(given), None
+        digest, match = hash_of(given), None
         # All of them, so that the time does not tell which.
         for key in (*self._single, *self._keys):
             if hmac.compare_digest(digest, key.digest):
-                found = key
+                match = key
         if not given:
             raise HttpError(HTTPStatus.UNAUTHORIZED, "a key is needed: Authorization: Bearer …")
-        if found is None:
+        if match is None:
             raise HttpError(HTTPStatus.UNAUTHORIZED, "this key is not known to the server")
-        return found
+        return match
 
     def _renew(self) -> None:
         now = time.monotonic()
@@ -191,7 +191,7 @@ class ApiKeys:
             return
         # What cannot be read is looked at again when it changes.
         self._stamp = stamp
-        before = {(key.name, key.digest, tuple(key.limits.items())): key for key in self._keys}
+        earlier = {(key.name, key.digest, tuple(key.limits.items())): key for key in self._keys}
         try:
             renewed = list(self._read(self._file))
         except Exception as error:  # noqa: BLE001  a request must not fail by a file of ours
@@ -199,7 +199,7 @@ class ApiKeys:
             return
         # A key that is unchanged keeps what it has used.
         self._keys = [
-            before.get((key.name, key.digest, tuple(key.limits.items())), key) for key in renewed
+            earlier.get((key.name, key.digest, tuple(key.limits.items())), key) for key in renewed
         ]
         _log.info("%d keys are read from %s", len(self._keys), self._file)
 

@@ -525,10 +525,10 @@ def model_in_upload(data: bytes, content_type: str) -> str:
     Raises:
         HttpError: it is of another type (400), or its fields are too long (413).
     """
-    if (found := _BOUNDARY.match(content_type)) is None:
+    if (match := _BOUNDARY.match(content_type)) is None:
         text = f"content-type {content_type[:_MOST]!r}; accepted: {_KIND} with a boundary"
         raise HttpError(HTTPStatus.BAD_REQUEST, text)
-    mark = b"--" + found[1].encode("latin-1", "replace")
+    mark = b"--" + match[1].encode("latin-1", "replace")
     name, size, begin = b"", 0, data.find(mark)
     while begin >= 0:
         begin += len(mark)

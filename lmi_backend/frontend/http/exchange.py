@@ -199,7 +199,7 @@ class Exchange:
         self._body_size = 0
 
     @property
-    def direct(self) -> Client:
+    def writer(self) -> Client:
         """What writes at once the parts that follow the response's beginning."""
         return self._client
 

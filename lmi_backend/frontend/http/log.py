@@ -65,7 +65,7 @@ class LineFormatter(logging.Formatter):
         return "\n".join(f"  {printable(line, _TRACE_LINE)}" for line in lines)
 
 
-class GatheredHandler(logging.Handler):
+class BatchingHandler(logging.Handler):
     """Never waits for who reads the log; lines that do not fit are lost.
 
     A line is written within `_GATHER_SECONDS`. One write for each would cost a quarter of a short
@@ -126,7 +126,7 @@ def log_to_stderr(*, is_verbose: bool = False) -> None:
     # What no line says is not found out for each: docs.python.org/3/howto/logging.html#optimization
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = GatheredHandler(sys.stderr)
+    handler = BatchingHandler(sys.stderr)
     handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     if is_verbose:

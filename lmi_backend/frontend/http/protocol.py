@@ -276,14 +276,14 @@ _TOO_LONG: Final = (
 )
 
 
-def bounded_protocol(*, head_seconds: float, idle_seconds: float) -> type[BoundedProtocol]:
+def bounded_protocol(*, head_seconds: float, quiet_seconds: float) -> type[BoundedProtocol]:
     """Return the protocol of the connections of one server.
 
     Args:
         head_seconds: time that a new connection may take to begin, and each request's headers.
-        idle_seconds: time between two requests.
+        quiet_seconds: time between two requests.
     """
-    settings = {"head_seconds": head_seconds, "idle_seconds": idle_seconds, "idle": {}}
+    settings = {"head_seconds": head_seconds, "quiet_seconds": quiet_seconds, "quiet": {}}
     return type("Protocol", (BoundedProtocol,), settings)
 
 
@@ -306,10 +306,10 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     head_seconds: float
-    idle_seconds: float
+    quiet_seconds: float
     owner = ""
     """On whose behalf the last response is, as `Exchange.tenant`."""
-    idle: dict[BoundedProtocol, None]
+    quiet: dict[BoundedProtocol, None]
     """All that have no request, in the order in which that began."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -328,17 +328,17 @@ class BoundedProtocol(HttpToolsProtocol):
         """Bytes that wait for the response to an earlier request, or for the next turn."""
         self._clients: deque[Client] = deque()
         """Of requests without a whole response: the one that is answered, and what follows it."""
-        self.idle[self] = None
+        self.quiet[self] = None
         self._deadline = Deadline(self.loop, self._expire)
         """Of the next request, or of its head."""
         self._deadline.begin(self.head_seconds)
         if len(self.connections) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] * _SHARE:
-            next(iter(self.idle))._expire()
+            next(iter(self.quiet))._expire()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell each request of the connection that its client has left."""
         self._deadline.stop()
-        self.idle.pop(self, None)
+        self.quiet.pop(self, None)
         self.num_waiting = b""
         super().connection_lost(exc)
         # uvicorn tells the newest request only.
@@ -459,7 +459,7 @@ class BoundedProtocol(HttpToolsProtocol):
         # HTTP/1.0 has no responses before the response.
         self.expect_100_continue &= version != "1.0"
         self._is_in_head = False
-        self.idle.pop(self, None)
+        self.quiet.pop(self, None)
         self._deadline.end()
         super().on_headers_complete()
         # Trailers, which are no headers, go where nobody reads them.
@@ -503,8 +503,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.cycle.response_complete:
-            self.idle[self] = None
-            self._deadline.begin(self.head_seconds if self._is_in_head else self.idle_seconds)
+            self.quiet[self] = None
+            self._deadline.begin(self.head_seconds if self._is_in_head else self.quiet_seconds)
         if self.num_waiting:
             self.loop.call_soon(self._feed)
 
@@ -512,5 +512,5 @@ class BoundedProtocol(HttpToolsProtocol):
         # A head that comes slowly behind a request does not end the response to that.
         if self._clients:
             return
-        self.idle.pop(self, None)
+        self.quiet.pop(self, None)
         self.transport.close()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SERVER: Final = SERVER.decode()
 _VERSION: Final = "/v1"
-_SHOWN: Final = 200
+_PATH_LETTERS: Final = 200
 _MOST_PARTS: Final = 8
 """Of a path, at whose beginning a base URL may be wrong."""
 
@@ -79,10 +79,10 @@ class Routes:
         if path == _SERVER:
             return None, {}, self._methods
         if path.endswith("/") and (short := path.rstrip("/")):
-            found = self._find({**scope, "path": short})
-            if found[0] or found[2]:
+            responder = self._find({**scope, "path": short})
+            if responder[0] or responder[2]:
                 scope["path"] = short
-                return found
+                return responder
         return self._find(scope)
 
     def _find(
@@ -95,9 +95,9 @@ class Routes:
                 return service, {}, set()
             allowed |= methods
         for row, service in self.others:
-            match, found = row.matches(scope)
+            match, parameters = row.matches(scope)
             if match is Match.FULL:
-                return service, dict(found), set()
+                return service, dict(parameters), set()
             if match is Match.PARTIAL:
                 allowed |= row.methods or set()
         return None, {}, allowed
@@ -126,10 +126,12 @@ class Routes:
 
 
 def _advice(path: str, wrong: str, *, is_short: bool) -> str:
-    shown, remedy = repr(wrong[:_SHOWN]), f"add {_VERSION} to"
+    prefix, remedy = repr(wrong[:_PATH_LETTERS]), f"add {_VERSION} to"
     if wrong:
-        remedy = f"write {_VERSION} in place of {shown} in" if is_short else f"remove {shown} from"
-    return f"did you mean {path[:_SHOWN]!r}? Then {remedy} the client's base URL"
+        remedy = (
+            f"write {_VERSION} in place of {prefix} in" if is_short else f"remove {prefix} from"
+        )
+    return f"did you mean {path[:_PATH_LETTERS]!r}? Then {remedy} the client's base URL"
 
 
 async def _unused(_: Any) -> None:

@@ -76,8 +76,8 @@ class HealthChecks:
         if not models:
             return missing or [self._models.why_none()]
         texts = await asyncio.gather(*(_problem(model) for model in models))
-        found = missing + [text for text in texts if text]
-        return found or ([] if self._models.is_open else [CLOSED])
+        reasons = missing + [text for text in texts if text]
+        return reasons or ([] if self._models.is_open else [CLOSED])
 
 
 def _loading(name: str, progress: Mapping[str, Loading]) -> str:

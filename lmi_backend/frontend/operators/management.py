@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 _JSON: Final = {"content-type": "application/json"}
 _LOOK_SECONDS: Final = 0.05
-_FOUND_LOOKS: Final = 40
+_LOOKS_FOR_MODEL: Final = 40
 """In which the endpoint of a model that is ready is found."""
 _UNLOAD_SECONDS: Final = 60.0
 _STATE_SECONDS: Final = 2.0
@@ -65,9 +65,9 @@ class Management:
 
     async def list(self, exchange: Exchange) -> None:
         """Answer with the models that are loaded, are being loaded, or have failed."""
-        asked = _known(dict(parse_qsl(exchange.query)), ("limit", "next_page_token"))
-        first = _number(asked, "next_page_token", 0)
-        end = first + max(1, _number(asked, "limit", _PAGE))
+        parameters = _parameters(dict(parse_qsl(exchange.query)), ("limit", "next_page_token"))
+        first = _number(parameters, "next_page_token", 0)
+        end = first + max(1, _number(parameters, "limit", _PAGE))
         index = await self._control.index()
         rows = [
             {"modelName": name, "modelUrl": name, "status": model.status}
@@ -103,11 +103,11 @@ class Management:
 
     async def register(self, exchange: Exchange) -> None:
         """Load a model of the repository."""
-        asked = dict(parse_qsl(exchange.query))
+        parameters = dict(parse_qsl(exchange.query))
         if data := await exchange.text(self._limit, self._seconds):
-            asked |= await read_object(data)
-        name = _name_of(_known(asked, _REGISTER))
-        is_synchronous = _flag(asked, "synchronous")
+            parameters |= await read_object(data)
+        name = _name_of(_parameters(parameters, _REGISTER))
+        is_synchronous = _flag(parameters, "synchronous")
         index = await self._control.index()
         if name not in index:
             accepted = f"the models of the server's repository: {listed(index)}"
@@ -149,7 +149,7 @@ class Management:
             _log.error("model %s is not loaded: %s", name, error)
             raise
         # An alias model has none, nor has one of another backend.
-        for _ in range(_FOUND_LOOKS):
+        for _ in range(_LOOKS_FOR_MODEL):
             if self._models.find(name) is not None:
                 return
             await asyncio.sleep(_LOOK_SECONDS)
@@ -186,8 +186,8 @@ def _bounds(state: Mapping[str, Any]) -> tuple[int, int]:
     return state["plan"]["min_workers"] or most, most
 
 
-def _name_of(asked: Mapping[str, str]) -> str:
-    name, url = asked.get("model_name") or "", asked.get("url") or ""
+def _name_of(parameters: Mapping[str, str]) -> str:
+    name, url = parameters.get("model_name") or "", parameters.get("url") or ""
     if not (name or url):
         raise HttpError(
             HTTPStatus.BAD_REQUEST, "model_name is missing; accepted: a model of the repository"
@@ -201,8 +201,8 @@ def _name_of(asked: Mapping[str, str]) -> str:
     return name or url
 
 
-def _known(asked: dict[str, Any], accepted: tuple[str, ...]) -> dict[str, str]:
-    for name, value in asked.items():
+def _parameters(parameters: dict[str, Any], accepted: tuple[str, ...]) -> dict[str, str]:
+    for name, value in parameters.items():
         if name not in accepted:
             text = f"{printable(name)} is not taken; accepted: {listed(accepted)}"
             raise HttpError(
@@ -210,11 +210,11 @@ def _known(asked: dict[str, Any], accepted: tuple[str, ...]) -> dict[str, str]:
             )
         if not (isinstance(value, str) or (name == "synchronous" and isinstance(value, bool))):
             raise HttpError(HTTPStatus.BAD_REQUEST, f"{name} is not a text")
-    return asked
+    return parameters
 
 
-def _number(asked: Mapping[str, str], name: str, default: int) -> int:
-    text = asked.get(name, "")
+def _number(parameters: Mapping[str, str], name: str, default: int) -> int:
+    text = parameters.get(name, "")
     if not text:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
@@ -224,8 +224,8 @@ def _number(asked: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _flag(asked: Mapping[str, Any], name: str) -> bool:
-    text = str(asked.get(name, "true")).lower()
+def _flag(parameters: Mapping[str, Any], name: str) -> bool:
+    text = str(parameters.get(name, "true")).lower()
     if text not in ("true", "false"):
         raise HttpError(HTTPStatus.BAD_REQUEST, f"{name}={printable(text)}; accepted: true, false")
     return text == "true"

@@ -83,7 +83,7 @@ _TRITON_SECONDS: Final = 1.0
 """Between two looks at Triton's metrics; the stubs publish theirs once a second."""
 _MODEL_SECONDS: Final = 0.09
 """Between two questions to the models, which cost more than the rest of an answer."""
-_IDLE_SECONDS: Final = 0.5
+_QUIET_SECONDS: Final = 0.5
 """The same if nothing ran or waited then, and no request came through this process since. Requests
 on Triton's own ports, or through another process of the front end, show this late."""
 _ASK_SECONDS: Final = 1.0
@@ -136,8 +136,8 @@ class Metrics:
     def __init__(self, models: Models, url: str) -> None:
         self._models, self._url = models, url
         self._triton, self._triton_at = "", -_TRITON_SECONDS
-        self._fleet, self._fleet_at = "", -_IDLE_SECONDS
-        self._is_idle = False
+        self._fleet, self._fleet_at = "", -_QUIET_SECONDS
+        self._is_quiet = False
         self._renewing = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
 
@@ -158,8 +158,8 @@ class Metrics:
         age = now - self._fleet_at
         if age < _MODEL_SECONDS:
             return False
-        asked = any(model.connection.num_open for model in self._models.all())
-        return age >= _IDLE_SECONDS or asked or not self._is_idle
+        is_busy = any(model.connection.num_open for model in self._models.all())
+        return age >= _QUIET_SECONDS or is_busy or not self._is_quiet
 
     async def close(self) -> None:
         """Close the connection to Triton."""
@@ -181,7 +181,7 @@ class Metrics:
         states = await asyncio.gather(*map(_state, self._models.all()))
         held = self._models.outage_counts()
         is_waiting = any(counts["waiting"] for counts in held.values())
-        self._is_idle = not is_waiting and not any(map(_is_busy, states))
+        self._is_quiet = not is_waiting and not any(map(_is_busy, states))
         buffered = {each["model"]: each["buffered"] for each in states if each}
         lines = (*_lines(states), *_held(held, buffered))
         return "".join(f"{line}\n" for line in lines)
@@ -203,11 +203,11 @@ def _is_busy(state: dict[str, Any]) -> bool:
 
 def _lines(states: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of some models' states (`endpoint/state.py`)."""
-    known = [state for state in states if state]
-    workers = [worker["stats"] for state in known for worker in state["workers"]]
-    waiting = sum(state["stats"]["waiting"] for state in known)
+    reported = [state for state in states if state]
+    workers = [worker["stats"] for state in reported for worker in state["workers"]]
+    waiting = sum(state["stats"]["waiting"] for state in reported)
     # By which vLLM's own boards ask; several models share the series.
-    name = {"model_name": known[0]["model"]} if len(known) == 1 else {}
+    name = {"model_name": reported[0]["model"]} if len(reported) == 1 else {}
     yield from _family(
         _RUNNING,
         "Requests that engines generate for",
@@ -227,7 +227,7 @@ def _lines(states: Iterable[dict[str, Any]]) -> Iterator[str]:
         name,
     )
     yield from _cache(workers)
-    yield from _adapters(workers, max((state["now"] for state in known), default=0.0))
+    yield from _adapters(workers, max((state["now"] for state in reported), default=0.0))
 
 
 def _held(

@@ -38,7 +38,7 @@ class StateCollector:
 
         `?log_after.MODEL=N` adds the lines of that model's log whose numbers are above N.
         """
-        asked = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
+        parameters = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
         models, held = self._models.all(), self._models.outage_counts()
         away = [{"model": name, "error": AWAY} for name in self._models.awaited]
         failed = [{"model": name, "error": reason} for name, reason in self._models.failed.items()]
@@ -49,14 +49,14 @@ class StateCollector:
         ]
         # Last: one that goes meanwhile has one row, not two.
         states = await asyncio.gather(
-            *(_state(model, _number(asked.get(f"log_after.{model.name}"))) for model in models)
+            *(_state(model, _number(parameters.get(f"log_after.{model.name}"))) for model in models)
         )
         rows = (*states, *away, *failed, *loads)
         for model, state in zip(models, states, strict=True):
             if names := state.get("served_names"):
                 state["served_names"] = [each for each in names if self._models.find(each) is model]
-        shown = [{**each, "front_end": held.get(each["model"], {})} for each in rows]
-        body = {"version": __version__, "models": shown}
+        counted = [{**each, "front_end": held.get(each["model"], {})} for each in rows]
+        body = {"version": __version__, "models": counted}
         await exchange.respond(200, msgspec.json.encode(body), _HEADERS)
 
 

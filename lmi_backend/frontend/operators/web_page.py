@@ -70,8 +70,8 @@ class WebPage:
         if file is None:
             raise HttpError(HTTPStatus.NOT_FOUND, f"{exchange.path[:200]!r} is not served")
         headers = _HEADERS | {"etag": file.tag}
-        known = exchange.headers.get("if-none-match", "")
-        if file.tag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        tags = exchange.headers.get("if-none-match", "")
+        if file.tag in (tag.strip().removeprefix("W/") for tag in tags.split(",")):
             await exchange.start(HTTPStatus.NOT_MODIFIED, headers)
             await exchange.write(b"", is_last=True)
             return

@@ -3,7 +3,7 @@
 import pytest
 
 from lmi_backend.engine_config import ModelInfo
-from lmi_backend.frontend.listing import shown_root
+from lmi_backend.frontend.listing import root_of
 
 
 @pytest.mark.parametrize(
@@ -11,4 +11,4 @@ from lmi_backend.frontend.listing import shown_root
     [("/opt/ml/model", "m"), ("org/name", "org/name"), ("gpt2", "gpt2"), ("", "")],
 )
 def test_a_client_sees_no_folder_of_the_server(root: str, shown: str) -> None:
-    assert shown_root(ModelInfo(name="m", root=root)) == shown
+    assert root_of(ModelInfo(name="m", root=root)) == shown

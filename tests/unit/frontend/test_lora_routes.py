@@ -10,7 +10,7 @@ import lmi_backend.frontend
 from lmi_backend.clients.lmi_reading import lmi_failure
 from lmi_backend.clients.spec import AdapterChange, ErrorResponse
 from lmi_backend.errors import HttpError, LmiError
-from lmi_backend.frontend.lora_routes import asked_of, check_bodies, load_of, manage, unload_of
+from lmi_backend.frontend.lora_routes import change_of, check_bodies, load_of, manage, unload_of
 from lmi_backend.frontend.reading import Reading
 from lmi_backend.generation import HttpChunk
 
@@ -33,7 +33,7 @@ class Asked:
         manage(self, self, order)  # type: ignore[arg-type]
 
     def shown(self, answer: dict[str, Any]) -> Any:
-        form = asked_of(self, {}).form  # type: ignore[arg-type]
+        form = change_of(self, {}).form  # type: ignore[arg-type]
         data = json.dumps(answer).encode()
         parts = [HttpChunk(data[:20]), HttpChunk(data[20:], is_last=True)]
         return json.loads(b"".join(form.write([part]) for part in parts))

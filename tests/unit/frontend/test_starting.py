@@ -38,7 +38,7 @@ async def awaited(index: Index, *then: Callable[[Starting], None]) -> list[str]:
 async def test_a_model_is_awaited_until_it_is_there() -> None:
     index = Index(a="READY", b="LOADING")
     assert await awaited(index) == ["a", "b"]
-    assert await awaited(index, lambda each: each.found("a")) == ["b"]
+    assert await awaited(index, lambda each: each.note_ready("a")) == ["b"]
     index.error = UnavailableError("Triton's port is opened when all are loaded")
     assert await awaited(index) == ["a", "b"]
 
@@ -53,7 +53,7 @@ async def test_one_that_failed_is_told_with_its_reason_until_it_is_there() -> No
     index = Index(a="READY", b="UNAVAILABLE")
     index.reason = "Internal: TritonModelException: no such folder\n\nAt:\n  a"
     starting = Starting(NAMES, index)
-    starting.found("a")
+    starting.note_ready("a")
     await starting.look()
     assert (starting.names, starting.failed) == ([], {"b": "no such folder"})
     # It is tried again: meanwhile it is as it was.
@@ -70,7 +70,7 @@ async def test_nobody_is_asked_once_all_are_there_and_triton_listens() -> None:
     index = Index(a="READY", b="READY")
     starting = Starting(NAMES, index)
     for name in NAMES:
-        starting.found(name)
+        starting.note_ready(name)
     index.error = UnavailableError("Triton's port is opened when all are loaded")
     await starting.look()
     assert (starting.names, starting.is_open) == ([], False)
@@ -84,7 +84,7 @@ async def test_nobody_is_asked_once_all_are_there_and_triton_listens() -> None:
     starting.lost("b")
     await starting.look()
     assert not starting.is_open
-    starting.found("b")
+    starting.note_ready("b")
     await starting.look()
     assert starting.is_open
 
@@ -112,7 +112,7 @@ async def test_where_triton_does_not_tell_none_is_awaited() -> None:
 
 async def test_one_that_died_is_awaited_again_where_a_supervisor_says_what_it_loads() -> None:
     index = Index(a="READY", b="READY")
-    found = [lambda each, name=name: each.found(name) for name in NAMES]
+    found = [lambda each, name=name: each.note_ready(name) for name in NAMES]
     assert await awaited(index, *found, lambda each: each.lost("b")) == ["b"]
     alone = Starting()
     alone.lost("b")

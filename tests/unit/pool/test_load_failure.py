@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.pool.load_failure import LAST_LINES, LIKELY, LoadFailure, kept
+from lmi_backend.pool.load_failure import LAST_LINES, LIKELY, LoadFailure, saved
 
 PLACE = "\n\nAt:\n  /a/triton/model.py(58): initialize\n"
 HEAD = "Internal: TritonModelException: "
@@ -49,7 +49,7 @@ def test_the_last_lines_of_a_failed_start_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    words = kept("a/b/0", "line\nOSError: gone")
+    words = saved("a/b/0", "line\nOSError: gone")
     failure = LoadFailure.of("b", f"{HEAD}vLLM refuses to start: x{LIKELY}do y{words}{PLACE}")
     assert (failure.cause, failure.advice) == ("vLLM refuses to start: x", "do y")
     assert Path(failure.file).read_text() == "line\nOSError: gone\n"
@@ -59,4 +59,4 @@ def test_the_last_lines_of_a_failed_start_are_kept(
     assert unknown.advice == f"read {failure.file}"
     assert unknown.brief == "it failed: KeyError: 1"
     tmp_path.joinpath(f"lmi-failed-starts-{os.getuid()}").chmod(0o777)
-    assert kept("b/0", "line") == kept("b/0", "") == ""
+    assert saved("b/0", "line") == saved("b/0", "") == ""

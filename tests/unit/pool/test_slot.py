@@ -127,10 +127,10 @@ def test_a_message_of_death_closes_it_and_another_does_not() -> None:
 
 
 def test_seconds_without_a_request_are_counted_from_its_last_one() -> None:
-    assert ready(ready_since=NOW - 9, last_used=NOW - 5).idle_seconds(NOW) == 5
-    assert ready(ready_since=NOW - 5, last_used=NOW - 9).idle_seconds(NOW) == 5
-    assert ready(ready_since=NOW - 9, outstanding=1).idle_seconds(NOW) == 0
-    assert slot(ready_since=NOW - 9).idle_seconds(NOW) == 0
+    assert ready(ready_since=NOW - 9, last_used=NOW - 5).quiet_seconds(NOW) == 5
+    assert ready(ready_since=NOW - 5, last_used=NOW - 9).quiet_seconds(NOW) == 5
+    assert ready(ready_since=NOW - 9, outstanding=1).quiet_seconds(NOW) == 0
+    assert slot(ready_since=NOW - 9).quiet_seconds(NOW) == 0
 
 
 def test_it_says_whether_its_worker_reads() -> None:

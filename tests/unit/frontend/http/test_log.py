@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lmi_backend.frontend.http.log import GatheredHandler, LineFormatter, as_field
+from lmi_backend.frontend.http.log import BatchingHandler, LineFormatter, as_field
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def logger() -> Iterator[logging.Logger]:
 
 def test_each_line_is_written_once_and_in_order(logger: logging.Logger) -> None:
     written = io.StringIO()
-    handler = GatheredHandler(written)
+    handler = BatchingHandler(written)
     logger.addHandler(handler)
 
     def say(who: str) -> None:
@@ -47,7 +47,7 @@ def test_a_reader_that_stands_still_holds_nobody_up(logger: logging.Logger) -> N
     with open(out, encoding="utf-8") as reader:
         late = threading.Thread(target=lambda: lines.extend(reader))
         with open(into, "w", encoding="utf-8") as full:
-            handler = GatheredHandler(full)
+            handler = BatchingHandler(full)
             logger.addHandler(handler)
             # More than a pipe holds, and more lines than are kept.
             for _ in range(30_000):
@@ -65,7 +65,7 @@ def test_whatever_is_logged_is_one_line_and_a_trace_begins_with_blanks(
     logger: logging.Logger,
 ) -> None:
     written = io.StringIO()
-    handler = GatheredHandler(written)
+    handler = BatchingHandler(written)
     handler.setFormatter(LineFormatter("%(levelname)s %(message)s"))
     logger.addHandler(handler)
 

@@ -77,7 +77,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 async def connection(application: Application) -> AsyncIterator[Connection]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        protocol = bounded_protocol(head_seconds=HEAD_SECONDS, idle_seconds=5 * HEAD_SECONDS)
+        protocol = bounded_protocol(head_seconds=HEAD_SECONDS, quiet_seconds=5 * HEAD_SECONDS)
         config = uvicorn.Config(
             application, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False
         )
