@@ -54,9 +54,9 @@ def append_event(messages: list[Any], request_id: int, event: Chunk) -> None:
             event.ids = ids
     last = messages[-1] if messages else None
     if last.__class__ is not kind:
-        before = messages[-2] if messages[1:] and isinstance(last, Events) else None
-        if before.__class__ is kind:
-            last = before
+        previous = messages[-2] if messages[1:] and isinstance(last, Events) else None
+        if previous.__class__ is kind:
+            last = previous
         else:
             last = kind([], [], [])
             messages.append(last)

@@ -29,9 +29,9 @@ class ContinuedSink:
     def __init__(self, sink: ChunkSink, continuation: Continuation) -> None:
         self._sink, self.defer, self.drain = sink, sink.defer, sink.drain
         self._left = continuation.num_lines
-        found = _HEAD.search(continuation.head)
-        self._before, self._own = found[0] if found else b"", b""
-        self._names_before, self._names = EventNames(continuation.names), EventNames()
+        match = _HEAD.search(continuation.head)
+        self._prefix, self._own = match[0] if match else b"", b""
+        self._prefix_names, self._names = EventNames(continuation.names), EventNames()
 
     def take(self, chunk: HttpChunk) -> None:
         """Take a chunk.
@@ -50,23 +50,23 @@ class ContinuedSink:
             if not chunk.data and not chunk.is_last:
                 return
         if self._own:
-            chunk.data = chunk.data.replace(self._own, self._before)
-        chunk.data = self._names.put_back(self._names_before, chunk.data)
+            chunk.data = chunk.data.replace(self._own, self._prefix)
+        chunk.data = self._names.put_back(self._prefix_names, chunk.data)
         self._sink.take(chunk)
 
     def _drop(self, chunk: HttpChunk) -> None:
         """Take the lines from a chunk that the client has."""
-        if self._before and not self._own and (found := _HEAD.search(chunk.data)):
-            self._own = found[0]
+        if self._prefix and not self._own and (match := _HEAD.search(chunk.data)):
+            self._own = match[0]
         *lines, chunk.data = chunk.data.split(_END, self._left)
-        if self._names_before.text:
+        if self._prefix_names.text:
             self._names.add(b"".join(line + _END for line in lines))
         self._left -= len(lines)
         chunk.num_tokens = 0
 
     def _is_another(self, *, is_last: bool) -> bool:
         """Tell whether what was dropped cannot have been what the client has."""
-        return is_last if self._left else not self._names.covers(self._names_before)
+        return is_last if self._left else not self._names.covers(self._prefix_names)
 
 
 def _refusal(why: bytes) -> EngineError:

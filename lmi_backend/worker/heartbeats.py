@@ -114,13 +114,13 @@ class Heartbeats:
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self.has_work.wait(), msg.HEARTBEAT_SECONDS)
 
-    def _stats(self, before: EngineStats) -> EngineStats:
+    def _stats(self, latest: EngineStats) -> EngineStats:
         """Return the engine's stats, or those before where it cannot tell."""
         try:
             return self.rank.stats()
         except Exception as error:  # noqa: BLE001  without heartbeats all requests would end
             self._complain("the engine's stats cannot be had", error)
-            return before
+            return latest
 
     async def _check(self, stats: EngineStats) -> None:
         """Stop the worker if its engine is dead or hangs."""

@@ -121,14 +121,14 @@ class OpenAiEngine(Engine):
         if request.continuation is not None:
             # One, which is a stream.
             requests = [replace(each, continuation=request.continuation) for each in requests]
-        shown = [await self._shown(each) for each in requests] if body.echo else []
+        prompts = [await self._prompt_text(each) for each in requests] if body.echo else []
         writer = (ChatWriter if is_chat else CompletionWriter)(
             body.model or DEFAULT_MODEL_NAME,
-            echo=[text for text in shown for _ in range(body.n)],
+            echo=[text for text in prompts for _ in range(body.n)],
             wants_logprobs=body.logprobs is not None,
         )
         write = _stream if body.stream else _whole
-        async with aclosing(_shown_of(stream(self._inner, requests), body)) as deltas:
+        async with aclosing(_with_prompt(stream(self._inner, requests), body)) as deltas:
             async for chunk in write(deltas, body, writer, len(requests) * body.n):
                 yield chunk
 
@@ -152,20 +152,20 @@ class OpenAiEngine(Engine):
                 prompt_logprobs=body.logprobs if body.echo else None,
             )
 
-    async def _shown(self, request: GenerateRequest) -> str:
+    async def _prompt_text(self, request: GenerateRequest) -> str:
         """Return the text of a prompt that is shown before its answer."""
         if isinstance(request.prompt, str):
             return request.prompt
-        asked = msgspec.json.encode(TokenIds(list(request.prompt)))
-        answer = await self._inner.answer_tokens(HttpRequest(DECODE_PATH, asked))
+        body = msgspec.json.encode(TokenIds(list(request.prompt)))
+        answer = await self._inner.answer_tokens(HttpRequest(DECODE_PATH, body))
         # Ids that no token has are refused where they are generated from, by their own name.
         return msgspec.json.decode(answer.data, type=str) if answer.status < HTTP_ERROR else ""
 
     def _models(self) -> bytes:
         names = [*self._names, *self._adapters]
-        shown = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
+        card = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
         return msgspec.json.encode(
-            {"object": "list", "data": [{"id": name} | shown for name in names]}
+            {"object": "list", "data": [{"id": name} | card for name in names]}
         )
 
 
@@ -179,7 +179,9 @@ async def _read(body: bytes, outlined: Outline) -> dict[str, Any]:
     return value
 
 
-async def _shown_of(deltas: AsyncGenerator[Delta, None], body: Body) -> AsyncGenerator[Delta, None]:
+async def _with_prompt(
+    deltas: AsyncGenerator[Delta, None], body: Body
+) -> AsyncGenerator[Delta, None]:
     """Yield deltas; without their tokens where the prompt is all that is wanted."""
     async with aclosing(deltas):
         async for delta in deltas:

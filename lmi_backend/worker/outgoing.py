@@ -18,7 +18,7 @@ from lmi_backend.printable import printable
 
 _log = logging.getLogger(__name__)
 
-_SHOWN: Final = 2000
+_MOST_LETTERS: Final = 2000
 MOST_UNSENT: Final = 256 << 20
 """Bytes that wait for the stub to read them, above which no more output is added.
 
@@ -128,7 +128,7 @@ class Outgoing:
                 # Its text may quote what is no text, or much of it.
                 self._write(encode([msg.Failure(message.id, "engine", str(error))]))
             case msg.StartFailed():
-                _log.error("%s", printable(message.message, _SHOWN))
+                _log.error("%s", printable(message.message, _MOST_LETTERS))
                 self._write(encode([msg.StartFailed(f"its reason is in the log: {error}")]))
             case msg.Heartbeat():
                 _log.error("the engine's stats cannot be sent: %s", error)

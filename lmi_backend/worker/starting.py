@@ -112,7 +112,7 @@ class StartedEngine:
 
     async def set_adapter(self, engine: Engine, order: msg.SetAdapter) -> None:
         """Load an adapter, or forget it. After an error all is as before."""
-        before = self.adapters.get(order.name)
+        earlier = self.adapters.get(order.name)
         # What is broken off may have been done, or not.
         self.adapters[order.name] = _UNKNOWN
         try:
@@ -120,10 +120,10 @@ class StartedEngine:
                 await engine.load_adapter(
                     order.name, order.folder, preload=order.preload, pin=order.pin
                 )
-            elif before is not None:
+            elif earlier is not None:
                 await engine.unload_adapter(order.name)
         except Exception:
-            self._note(order.name, before)
+            self._note(order.name, earlier)
             raise
         self._note(order.name, order.digest if order.folder else None)
 

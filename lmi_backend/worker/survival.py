@@ -49,7 +49,7 @@ class OwnOutput:
                 self._end = os.open(f"/proc/self/fd/{number}", flags)
 
     @property
-    def is_kept(self) -> bool:
+    def is_writable(self) -> bool:
         """Whether what is printed fails for nobody once there is no other reader."""
         return self._end >= 0
 
@@ -161,7 +161,7 @@ class Survival:
         """
         if loaded and loaded.is_taken_over and time.monotonic() - self._since < _SHORT_LIFE:
             return "the last one died soon after it had taken this worker over"
-        if not self._output.is_kept:
+        if not self._output.is_writable:
             return "its output is no pipe"
         if not _is_written(place):
             return "this worker is not written down"

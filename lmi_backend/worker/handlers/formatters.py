@@ -91,7 +91,7 @@ def _error(text: str) -> HttpError:
     return HttpError(LMI_ERROR, json.dumps({"error": text, "code": LMI_ERROR}))
 
 
-def read_body(formatter: Function, body: Any, call: Any, **known: Any) -> dict[str, Any]:
+def read_body(formatter: Function, body: Any, call: Any, **named: Any) -> dict[str, Any]:
     """Let a formatter read a body, and return the body to continue with.
 
     Args:
@@ -104,7 +104,7 @@ def read_body(formatter: Function, body: Any, call: Any, **known: Any) -> dict[s
     """
     is_older = _annotation(formatter).endswith("Input")
     try:
-        read = formatter(call if is_older else body, **_named(formatter, known))
+        read = formatter(call if is_older else body, **_named(formatter, named))
     except Exception as error:
         raise _failed(_INPUT_WORDS, error) from error
     if isinstance(read, dict):
@@ -193,9 +193,9 @@ def _annotation(formatter: Function) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
 
 
-def _named(function: Function, known: Mapping[str, Any]) -> dict[str, Any]:
+def _named(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that a function takes."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return dict(known)
-    return {p.name: known[p.name] for p in parameters if p.name in known}
+        return dict(given)
+    return {p.name: given[p.name] for p in parameters if p.name in given}

@@ -11,7 +11,15 @@ from lmi_backend.engine_config import ClientSettings, Context, EngineConfig, Mod
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.buffered import Buffering, Ended, Find, Found, Left, Rejoin, Rejoined
+from lmi_backend.ipc.buffered import (
+    Buffering,
+    Ended,
+    Find,
+    Found,
+    Left,
+    Rejoin,
+    Rejoined,
+)
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.frames import CheckedEncoder, FrameDecoder, encode, encode_request, receive
 from lmi_backend.structures import StructureBounds

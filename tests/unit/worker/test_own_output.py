@@ -32,4 +32,4 @@ def _print(writer: int) -> None:
 
 def test_what_is_no_pipe_cannot_be_kept() -> None:
     with open(os.devnull, "wb") as file:
-        assert not OwnOutput(file.fileno()).is_kept
+        assert not OwnOutput(file.fileno()).is_writable

@@ -37,8 +37,8 @@ class Input:
         if key in self.properties:
             return self.properties[key]
         lower = key.lower()
-        found = (value for name, value in self.properties.items() if name.lower() == lower)
-        return next(found, default)
+        values = (value for name, value in self.properties.items() if name.lower() == lower)
+        return next(values, default)
 
     def get_content(self) -> Any:
         """Return the contents by key; `data` is the body."""
