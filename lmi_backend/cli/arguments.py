@@ -59,9 +59,9 @@ class Parser(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         is_strict = self._takes_flags != "any"
         own, flags = split(args, self._option_string_actions, is_strict=is_strict)
-        found, left = super().parse_known_args(own, namespace)
-        found.flags = flags
-        return found, left
+        namespace_read, left = super().parse_known_args(own, namespace)
+        namespace_read.flags = flags
+        return namespace_read, left
 
     def error(self, message: str) -> NoReturn:
         """Write a usage error, with the nearest name that is accepted."""
@@ -84,11 +84,11 @@ def _meant(message: str, parser: argparse.ArgumentParser) -> str:
     if is_choice:
         words = [each.strip(" '") for each in accepted.rstrip(")").split(",")]
         near = difflib.get_close_matches(word, words, 1)
-    elif found := re.search(r"unrecognized arguments: (--[\w-]+)", message):
+    elif match := re.search(r"unrecognized arguments: (--[\w-]+)", message):
         options = list(_options(parser))
-        if found[1] in options:
+        if match[1] in options:
             return "; other commands have it: see --help of this one"
-        near = difflib.get_close_matches(found[1], options, 1)
+        near = difflib.get_close_matches(match[1], options, 1)
     else:
         near = []
     return f"; did you mean {near[0]}?" if near else ""

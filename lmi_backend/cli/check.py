@@ -179,8 +179,8 @@ def _classify(options: LmiOptions) -> _Settings:
         judged = classify_unknown(options, find_interpreter(options, os.environ))
         statuses = {id(options.passthrough[name]): status for name, status in judged.items()}
     return [
-        (found.setting, statuses.get(id(found.setting), found.status))
-        for found in options.classifications
+        (classification.setting, statuses.get(id(classification.setting), classification.status))
+        for classification in options.classifications
     ]
 
 

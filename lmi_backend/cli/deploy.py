@@ -314,15 +314,15 @@ def _variables(
 ) -> dict[str, str]:
     """Return the variables to write; say which are not."""
     is_here = arguments.to == "systemd"
-    found = variables_of(options, os.environ, place=place, name=title)
+    assigned = variables_of(options, os.environ, place=place, name=title)
     written = {LOAD_MODELS: f"{title}={STORE}"} if place == STORE else {}
-    written |= found.written
+    written |= assigned.written
     if is_here:
         written |= interpreter_of(options, plan.launch.python)
         if not machine_of(arguments).for_another_machine and os.environ.get(MASK):
             written |= {MASK: os.environ[MASK]}
-    left = sorted({*found.left} - {*written})
-    for name in found.secret:
+    left = sorted({*assigned.left} - {*written})
+    for name in assigned.secret:
         say(f"{title}: {name} may be secret and is not written; {_SECRETS[arguments.to]}")
     if left:
         say(f"{title}: not written, set where the server runs: {', '.join(left)}")

@@ -84,8 +84,8 @@ class CheckResult:
 def _doctor(arguments: argparse.Namespace) -> int:
     redact = Redactor(os.environ)
     results = []
-    for found in _checks(arguments):
-        results.append(result := CheckResult(**redact.each(asdict(found))))
+    for outcome in _checks(arguments):
+        results.append(result := CheckResult(**redact.each(asdict(outcome))))
         if not arguments.json:
             _show(result)
     if arguments.json:
@@ -123,11 +123,11 @@ def _server() -> CheckResult:
             server = usable_server(Path(folder))
         except ConfigurationError as error:
             return CheckResult("tritonserver", "error", str(error))
-        found = f"{server.binary}: {describe(installed_version(server.binary))}"
-        return _started(server, found)
+        version = f"{server.binary}: {describe(installed_version(server.binary))}"
+        return _started(server, version)
 
 
-def _started(server: TritonServer, found: str) -> CheckResult:
+def _started(server: TritonServer, installed: str) -> CheckResult:
     parts = (server.backends / "python" / name for name in (STUB, "libtriton_python.so"))
     if missing := [str(path) for path in parts if not path.is_file()]:
         advice = "install the Python backend: its image names end in -py3 or -vllm-python-py3"
@@ -135,8 +135,8 @@ def _started(server: TritonServer, found: str) -> CheckResult:
     # It has no --version; its help needs all its libraries.
     if not server.takes("--model-repository"):
         advice = f"run `{server.binary} --help`: it names the libraries that are missing"
-        return CheckResult("tritonserver", "error", f"{found}; it does not start", advice)
-    return CheckResult("tritonserver", "ok", found)
+        return CheckResult("tritonserver", "error", f"{installed}; it does not start", advice)
+    return CheckResult("tritonserver", "ok", installed)
 
 
 def _machine(ports: Ports) -> CheckResult:
@@ -147,8 +147,8 @@ def _machine(ports: Ports) -> CheckResult:
         ports.check({})
     except ConfigurationError as error:
         return CheckResult("limits, ports", "error", str(error))
-    found = f"{ports.http}, {ports.grpc} and {ports.metrics} are free"
-    return CheckResult("limits, ports", "ok", found)
+    text = f"{ports.http}, {ports.grpc} and {ports.metrics} are free"
+    return CheckResult("limits, ports", "ok", text)
 
 
 def gpus(hardware: Hardware) -> CheckResult:
@@ -156,41 +156,41 @@ def gpus(hardware: Hardware) -> CheckResult:
         return CheckResult("GPUs", "error", hardware.mask_problem, f"unset {MASK}, or correct it")
     if not hardware.devices:
         memory = hardware.host_memory / GIB
-        found = f"none; models run on {os.cpu_count()} cores with {memory:.0f} GiB of memory free"
-        return CheckResult("GPUs", "ok", found)
-    found = f"{len(hardware.devices)} ({', '.join(hardware.devices)})"
+        text = f"none; models run on {os.cpu_count()} cores with {memory:.0f} GiB of memory free"
+        return CheckResult("GPUs", "ok", text)
+    text = f"{len(hardware.devices)} ({', '.join(hardware.devices)})"
     if not hardware.device_memory:
         advice = (
             "neither nvidia-smi nor libnvidia-ml.so.1 tells their memory: install the driver, or "
             "give the container its GPUs with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         )
-        return CheckResult("GPUs", "error", found, advice)
+        return CheckResult("GPUs", "error", text, advice)
     first = hardware.gpus[0]
     whose = ", which is the host's" if any(gpu.is_unified for gpu in hardware.gpus) else ""
-    found += f" of at least {hardware.device_memory / GIB:.0f} GiB{whose}; {first.product}"
-    found += f", driver {first.driver or 'unknown'}"
-    found += f", joined by {hardware.interconnect}" if hardware.interconnect else ""
-    return CheckResult("GPUs", "ok", found)
+    text += f" of at least {hardware.device_memory / GIB:.0f} GiB{whose}; {first.product}"
+    text += f", driver {first.driver or 'unknown'}"
+    text += f", joined by {hardware.interconnect}" if hardware.interconnect else ""
+    return CheckResult("GPUs", "ok", text)
 
 
 def shared_memory() -> CheckResult:
     if not SHARED_MEMORY.is_dir():
         return CheckResult("shared memory", "error", f"{SHARED_MEMORY} is missing", "mount a tmpfs")
     free = shutil.disk_usage(SHARED_MEMORY).free
-    found = f"{free / GIB:.1f} GiB free in {SHARED_MEMORY}"
+    text = f"{free / GIB:.1f} GiB free in {SHARED_MEMORY}"
     if free >= _LITTLE_SHARED:
-        return CheckResult("shared memory", "ok", found)
+        return CheckResult("shared memory", "ok", text)
     advice = "start the container with --shm-size=2g or --ipc=host, or stubs and ranks fail"
-    return CheckResult("shared memory", "warning", found, advice)
+    return CheckResult("shared memory", "warning", text, advice)
 
 
 def _disk(folder: Path) -> CheckResult:
     there = next(each for each in (folder, *folder.parents) if each.is_dir())
     free = shutil.disk_usage(there).free
-    found = f"{free / GIB:.0f} GiB free at {there}, where models from the hub go"
+    text = f"{free / GIB:.0f} GiB free at {there}, where models from the hub go"
     if free >= _LITTLE_DISK:
-        return CheckResult("disk", "ok", found)
-    return CheckResult("disk", "warning", found, "make room, or set HF_HOME to a larger disk")
+        return CheckResult("disk", "ok", text)
+    return CheckResult("disk", "warning", text, "make room, or set HF_HOME to a larger disk")
 
 
 def _models(paths: Sequence[str], hardware: Hardware) -> Iterator[CheckResult]:
@@ -210,17 +210,17 @@ def _models(paths: Sequence[str], hardware: Hardware) -> Iterator[CheckResult]:
 
 
 def _plan(name: str, plan: EnginePlan) -> CheckResult:
-    found = f"{plan.what}, {plan.num_workers} worker(s) on {devices_of(plan)}"
+    text = f"{plan.what}, {plan.num_workers} worker(s) on {devices_of(plan)}"
     if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
-        return CheckResult(name, "error", f"{found}: no mpirun", "install Open MPI")
+        return CheckResult(name, "error", f"{text}: no mpirun", "install Open MPI")
     folder = Path(plan.config.model)
     inside = folder.glob("*") if folder.is_absolute() else ()
     closed = [path for path in inside if not os.access(path, os.R_OK)]
     if closed or (folder.is_absolute() and not folder.is_dir()):
-        shown = ", ".join(map(str, closed[:3])) or folder
-        return CheckResult(name, "error", f"{shown} cannot be read", "as the server's user: chmod")
+        names = ", ".join(map(str, closed[:3])) or folder
+        return CheckResult(name, "error", f"{names} cannot be read", "as the server's user: chmod")
     notes = "; ".join(plan.notes)
-    return CheckResult(name, "warning" if notes else "ok", found, notes)
+    return CheckResult(name, "warning" if notes else "ok", text, notes)
 
 
 def _engine(name: str, plan: EnginePlan) -> CheckResult:
@@ -231,30 +231,30 @@ def _engine(name: str, plan: EnginePlan) -> CheckResult:
     version, problem = import_in(python, implementation.library)
     if version:
         age = _age(implementation, version)
-        found = f"{implementation.library} {version}, {python}"
-        return CheckResult(what, "warning" if age else "ok", found, age)
+        text = f"{implementation.library} {version}, {python}"
+        return CheckResult(what, "warning" if age else "ok", text, age)
     advice = (
         f"install it there, or name another interpreter with option.pythonExecutable ({problem})"
     )
-    found = f"{python} cannot import {implementation.library}"
-    return CheckResult(what, "error", found, advice)
+    text = f"{python} cannot import {implementation.library}"
+    return CheckResult(what, "error", text, advice)
 
 
 def _engines() -> CheckResult:
     """Look which engines an interpreter has, where no model is named."""
-    asked = os.environ.get("PYTHON_EXECUTABLE")
-    python = shutil.which(asked) if asked else sys.executable
+    wanted = os.environ.get("PYTHON_EXECUTABLE")
+    python = shutil.which(wanted) if wanted else sys.executable
     if python is None:
         return CheckResult(
-            "engines", "error", f"PYTHON_EXECUTABLE={asked} is not an executable file"
+            "engines", "error", f"PYTHON_EXECUTABLE={wanted} is not an executable file"
         )
-    known = {each.library: each for each in implementations().values() if each.library}
-    there = {name: version for name in known if (version := import_in(python, name)[0])}
+    by_library = {each.library: each for each in implementations().values() if each.library}
+    there = {name: version for name in by_library if (version := import_in(python, name)[0])}
     if not there:
         advice = "install one there, or set PYTHON_EXECUTABLE to an interpreter that has one"
         return CheckResult("engines", "warning", f"none can be imported by {python}", advice)
     versions = ", ".join(f"{name} {version}" for name, version in there.items())
-    ages = "; ".join(filter(None, (_age(known[name], there[name]) for name in there)))
+    ages = "; ".join(filter(None, (_age(by_library[name], there[name]) for name in there)))
     return CheckResult("engines", "warning" if ages else "ok", f"{versions}; {python}", ages)
 
 

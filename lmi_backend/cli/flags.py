@@ -82,19 +82,25 @@ def _stem(flag: str) -> str:
 
 @functools.cache
 def _signatures() -> list[Signature]:
-    found = (recorded_signature(name) for name in implementations())
-    return [each for each in found if each]
+    recorded = (recorded_signature(name) for name in implementations())
+    return [each for each in recorded if each]
 
 
 @functools.cache
 def _keys() -> Mapping[str, str]:
     """Return the key of each name that an option or an engine's argument has."""
     names = {key: key for key in KEYS if not key.startswith(PREFIX)}
-    for known in _signatures():
-        listener = SERVER_FLAGS if known.listener else ()
-        for each in (*known.arguments, *known.server, *known.listener, *known.opposites, *listener):
+    for signature in _signatures():
+        listener = SERVER_FLAGS if signature.listener else ()
+        for each in (
+            *signature.arguments,
+            *signature.server,
+            *signature.listener,
+            *signature.opposites,
+            *listener,
+        ):
             names[each] = PREFIX + each
-        names |= {spelling: PREFIX + spelling for spelling in known.spellings}
+        names |= {spelling: PREFIX + spelling for spelling in signature.spellings}
     return names | {key.removeprefix(PREFIX): key for key in KEYS if key.startswith(PREFIX)}
 
 
@@ -104,27 +110,27 @@ def _kind(key: str) -> str:
     if key in KEYS:
         return KEYS[key][0].kind.name
     name = key.removeprefix(PREFIX)
-    for known in _signatures():
-        if found := known.arguments.get(name) or known.server.get(name):
-            return found.type
-        if name in known.opposites:
+    for signature in _signatures():
+        if argument := signature.arguments.get(name) or signature.server.get(name):
+            return argument.type
+        if name in signature.opposites:
             return "bool"
     return ""
 
 
 def _value(key: str, rest: list[str], *, is_strict: bool) -> str | None:
     """Take a flag's value from what follows it; None if it is missing."""
-    kind, found = _kind(key), list[str]()
+    kind, values = _kind(key), list[str]()
     is_truth = kind.startswith("bool") and "str" not in kind
     while rest and (not rest[0].startswith("-") or _NUMBER.match(rest[0])):
         if is_truth and rest[0].lower() not in _TRUTHS:
             break
-        found.append(rest.pop(0))
+        values.append(rest.pop(0))
         if not kind.startswith(_LISTS):
             break
-    if not found:
+    if not values:
         return "true" if is_truth or not is_strict else None
-    return found[0] if len(found) == 1 else json.dumps(found)
+    return values[0] if len(values) == 1 else json.dumps(values)
 
 
 def _refuse(flag: str, own: Collection[str]) -> NoReturn:
@@ -136,7 +142,7 @@ def _refuse(flag: str, own: Collection[str]) -> NoReturn:
     hint = closest(PREFIX + _stem(flag), (*KEYS, *_keys().values()))
     if not hint and (near := difflib.get_close_matches(flag, own, 1)):
         hint = f"; did you mean {near[0]}?"
-    hint = _KEY_IN_HINT.sub(lambda found: f"--{found[1].replace('_', '-')}", hint)
+    hint = _KEY_IN_HINT.sub(lambda match: f"--{match[1].replace('_', '-')}", hint)
     raise ConfigurationError(
         f"{printable(flag)}: is neither an option of this command nor of a model{hint or _MORE}"
     )

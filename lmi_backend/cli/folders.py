@@ -235,10 +235,10 @@ def _folders(path: Path) -> list[Path]:
     """Return the model at a path, or the models of the store there."""
     if not os.path.isdir(path) or _is_model(path):
         return [model_folder(path)]
-    found = list(store_folders(path))
-    if not (inside := [folder for folder in found if _is_model(folder)]):
+    folders = list(store_folders(path))
+    if not (inside := [folder for folder in folders if _is_model(folder)]):
         return [model_folder(path)]
-    for folder in found:
+    for folder in folders:
         if not os.access(folder, os.R_OK | os.X_OK):
             say(f"{folder}: cannot be read, and is left out", "WARNING")
     return inside

@@ -150,8 +150,8 @@ def _serve_many(settings: Settings) -> int:
 
     stop = StopSignals()
     with stop.listening():
-        kept = FrontEnds(settings)
-        kept.keep(stop.wait, _DRAIN_SECONDS, lambda: stop.is_urgent)
+        front_ends = FrontEnds(settings)
+        front_ends.keep(stop.wait, _DRAIN_SECONDS, lambda: stop.is_urgent)
     return 0
 
 

@@ -85,13 +85,13 @@ def _migrate(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _variables(variables: Mapping[str, str]) -> Iterator[None]:
     """Have the variables of the container in the block: all that reads options looks for them."""
-    before = dict(os.environ)
+    environment = dict(os.environ)
     os.environ.update(variables)
     try:
         yield
     finally:
         os.environ.clear()
-        os.environ.update(before)
+        os.environ.update(environment)
 
 
 def _write_all(model: LmiFolder, source: PresentServer, arguments: argparse.Namespace) -> int:
@@ -217,11 +217,11 @@ def _run(module: ModuleType, words: Sequence[str], arguments: argparse.Namespace
 
 def _left(source: PresentServer, examined: Examined) -> list[dict[str, str]]:
     """Return a row for each variable that sets no option."""
-    shown = {setting.name for setting, _ in examined.settings}
+    names = {setting.name for setting, _ in examined.settings}
     return [
         row_of(WrittenSetting(name, value, ORIGIN), Status("ignored", why_left(name, value)))
         for name, value in source.environment.items()
-        if name not in shown
+        if name not in names
     ]
 
 

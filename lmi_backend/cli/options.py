@@ -83,8 +83,8 @@ class OptionRow:
 def _options(arguments: argparse.Namespace) -> int:
     rows: list[OptionRow] = []
     for word in _searched([*arguments.words, *(each.flag for each in arguments.flags)]):
-        found = _found_here_or_elsewhere(word, arguments.engine, machine_of(arguments).release)
-        rows += [row for row in found if row not in rows]
+        matches = _rows_for(word, arguments.engine, machine_of(arguments).release)
+        rows += [row for row in matches if row not in rows]
     if not rows:
         return 1
     if arguments.json:
@@ -101,18 +101,18 @@ def _searched(words: Sequence[str]) -> list[str]:
     return flags or [" ".join(words)]
 
 
-def _found_here_or_elsewhere(word: str, engine: str, release: str) -> list[OptionRow]:
+def _rows_for(word: str, engine: str, release: str) -> list[OptionRow]:
     """Return what search terms find under an engine, or say what they find elsewhere."""
-    rows = _found(word, engine, release)
+    rows = _rows_of(word, engine, release)
     if not rows:
-        other, rows = _found_elsewhere(word, engine, release)
+        other, rows = _rows_of_others(word, engine, release)
         say(f"no option or variable under {engine} has {printable(word)} in a name")
         if rows:
             say(f"under {other}, with --engine {other}:")
     return rows
 
 
-def _found(word: str, engine: str, release: str) -> list[OptionRow]:
+def _rows_of(word: str, engine: str, release: str) -> list[OptionRow]:
     """Return what search terms find under an engine."""
     if owner := _engine_called(word):
         own = {option.name for option in OPTIONS if option.scope == owner}
@@ -128,14 +128,14 @@ def _found(word: str, engine: str, release: str) -> list[OptionRow]:
 
 def _plain(word: str) -> str:
     """Return the name in a flag, in a variable of AWS's images, or in a key."""
-    found = _OTHERS.match(word)
-    return word[found.end() if found else 0 :].replace("-", "_")
+    match = _OTHERS.match(word)
+    return word[match.end() if match else 0 :].replace("-", "_")
 
 
-def _found_elsewhere(word: str, engine: str, release: str) -> tuple[str, list[OptionRow]]:
+def _rows_of_others(word: str, engine: str, release: str) -> tuple[str, list[OptionRow]]:
     """Return the first other engine under which search terms find something, and what."""
     for other in ENGINES:
-        if other != engine and (rows := _found(word, other, release)):
+        if other != engine and (rows := _rows_of(word, other, release)):
             return other, rows
     return "", []
 
@@ -181,16 +181,16 @@ def table(engine: str, release: str = "") -> Iterator[OptionRow]:
 def _arguments(engine: str, release: str) -> Iterator[OptionRow]:
     """Yield what is an option under the engine's own name alone."""
     implementation = implementation_of(engine)
-    known = recorded_signature(implementation)
+    recorded = recorded_signature(implementation)
     if release:
-        known = supposed_signature(implementation, release)
-    if known is None:
+        recorded = supposed_signature(implementation, release)
+    if recorded is None:
         return
     listed = {key for key in KEYS if find_option(key, engine)}
-    for name, argument in {**known.server, **known.arguments}.items():
+    for name, argument in {**recorded.server, **recorded.arguments}.items():
         if PREFIX + name not in listed:
-            of_server = "" if name in known.arguments else ", of its HTTP server"
-            status = status_of(PREFIX + name, engine, known)
+            of_server = "" if name in recorded.arguments else ", of its HTTP server"
+            status = status_of(PREFIX + name, engine, recorded)
             yield OptionRow(
                 name=PREFIX + name,
                 environment=(f"OPTION_{name.upper()}",),

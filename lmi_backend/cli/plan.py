@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lmi_backend.sizing.memory import MemoryEstimate
 
 _BAR_WIDTH = 48
-_SHOWN = 400
+_MOST_LETTERS = 400
 _LINE = 3000
 _NO_MEMORY = (
     "the memory of a GPU is not known, so neither is whether the model fits: --gpu-memory SIZE "
@@ -127,7 +127,7 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
     parallel, limits, config = plan.parallel, plan.limits, plan.config
     nodes = f", each over {parallel.nodes} nodes" if parallel.nodes > 1 else ""
     yield f"engine      {plan.engine}, {parallel.mode} mode"
-    yield f"model       {printable(config.model, _SHOWN) or '-'}"
+    yield f"model       {printable(config.model, _MOST_LETTERS) or '-'}"
     yield f"workers     {plan.num_workers} on {devices_of(plan)}{nodes}"
     yield (
         f"parallel    tensor {parallel.tensor_parallel_degree}, pipeline "
@@ -150,7 +150,7 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
         yield f"launcher    {launcher}, {parallel.processes} ranks a worker{where}"
     yield f"interpreter {plan.launch.python}"
     for name, value in {**config.arguments, **config.passthrough}.items():
-        yield f"argument    {name}={printable(str(value), _SHOWN)}"
+        yield f"argument    {name}={printable(str(value), _MOST_LETTERS)}"
     for note in plan.notes:
         yield f"note        {note}"
     for reason in plan.reasons:

@@ -176,17 +176,17 @@ def _of(arguments: argparse.Namespace, corpus: Corpus) -> Replay:
 @contextmanager
 def _interruptible(replay: Replay) -> Iterator[None]:
     """Have the first Ctrl-C start no further request; what was seen is reported."""
-    before = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
 
     def stop(*_: object) -> None:
         replay.stop.set()
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)
 
     signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)
 
 
 def _progress(total: int) -> Callable[[int], None]:

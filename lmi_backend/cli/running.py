@@ -85,11 +85,11 @@ def _failed(server: LocalServer, arguments: argparse.Namespace) -> dict[str, str
     """
     if arguments.live:
         return {}
-    asked = arguments.model
+    wanted = arguments.model
     return {
         name: f"it could not be loaded: {reason}"
         for name, reason in server.failed().items()
-        if name == asked or not (asked or server.is_kept)
+        if name == wanted or not (wanted or server.is_supervised)
     }
 
 
@@ -158,18 +158,18 @@ def _drain(arguments: argparse.Namespace) -> int:
 def _renew(server: LocalServer, arguments: argparse.Namespace) -> int:
     """Restart workers, one after the other."""
     name = arguments.model
-    found = [each for each in server.endpoints if name is None or is_endpoint_of(each, name)]
-    if len(found) != 1:
-        asked = f"no model {name}" if name else f"{len(found)} models"
-        raise UnavailableError(f"{arguments.url}: has {asked}; accepted: --model, one of its own")
-    count = count_workers(found[0], _ANSWER_SECONDS)
+    endpoints = [each for each in server.endpoints if name is None or is_endpoint_of(each, name)]
+    if len(endpoints) != 1:
+        problem = f"no model {name}" if name else f"{len(endpoints)} models"
+        raise UnavailableError(f"{arguments.url}: has {problem}; accepted: --model, one of its own")
+    count = count_workers(endpoints[0], _ANSWER_SECONDS)
     if arguments.worker != "all" and not arguments.worker.isdecimal():
         raise RequestError(
             "is not a number", field="--worker", value=arguments.worker, accepted="a number, or all"
         )
     for index in range(count) if arguments.worker == "all" else (int(arguments.worker),):
         began = time.monotonic()
-        cut = renew_worker(found[0], index, arguments.timeout, _LOAD_SECONDS)
+        cut = renew_worker(endpoints[0], index, arguments.timeout, _LOAD_SECONDS)
         more = f"; {cut} requests took too long and got an error" if cut else ""
         say(f"worker {index} is new after {time.monotonic() - began:.1f} s{more}")
     return 0

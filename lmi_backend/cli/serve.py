@@ -195,8 +195,8 @@ def _serve(arguments: argparse.Namespace) -> int:
 def drain_seconds(arguments: argparse.Namespace, plans: Mapping[str, EnginePlan]) -> float:
     """Return the time that running requests have to finish when the server stops."""
     given: float | None = arguments.drain_timeout
-    asked = max((plan.limits.drain_seconds for plan in plans.values()), default=0)
-    return asked if given is None else given
+    longest = max((plan.limits.drain_seconds for plan in plans.values()), default=0)
+    return longest if given is None else given
 
 
 class _Log(NamedTuple):
@@ -210,14 +210,14 @@ class _Log(NamedTuple):
 def _logging(arguments: argparse.Namespace) -> Iterator[_Log]:
     """Give where programs log, and write our own lines in the same format."""
     file: Path | None = arguments.log_file
-    shown = LogFormat(arguments.log_format, shows_all=arguments.verbose or file is not None)
+    log_format = LogFormat(arguments.log_format, shows_all=arguments.verbose or file is not None)
     with contextlib.ExitStack() as stack:
         target: int | LogFile = STANDARD_ERROR
         if file is not None:
             target = stack.enter_context(contextlib.closing(LogFile(file)))
-        stack.enter_context(speaking(shown.own))
-        descriptor = stack.enter_context(relaying(target, change=shown))
-        yield _Log(descriptor, shown)
+        stack.enter_context(speaking(log_format.own))
+        descriptor = stack.enter_context(relaying(target, change=log_format))
+        yield _Log(descriptor, log_format)
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -257,8 +257,8 @@ def gpus_of(instance: str) -> Gpus | None:
 def what_it_has(instance: str) -> str:
     """Return what is to be said of an instance type whose GPUs `gpus_of` does not know."""
     family, _ = _parts(instance)
-    known = OTHERS.get(family, "its GPUs are not known")
-    return f"{instance}: {known}; choose where it runs with --gpu and --gpus"
+    text = OTHERS.get(family, "its GPUs are not known")
+    return f"{instance}: {text}; choose where it runs with --gpu and --gpus"
 
 
 def _parts(instance: str) -> tuple[str, str]:

@@ -67,8 +67,8 @@ def framed(answer: RecordedAnswer) -> Framed:
     kind = "events" if media == EVENTS else "lines" if media in LINES else ""
     if not kind and media in ("", "application/octet-stream"):
         kind = _looks_like(body)
-    found = _split(kind, text)
-    return found if _is_utf_8(body) else found._replace(marks=found.marks | {"no UTF-8"})
+    parts = _split(kind, text)
+    return parts if _is_utf_8(body) else parts._replace(marks=parts.marks | {"no UTF-8"})
 
 
 def _is_utf_8(body: bytes) -> bool:
@@ -258,8 +258,8 @@ def _children(node: Node) -> Iterator[Node]:
     elif isinstance(node.value, list):
         for number, value in enumerate(node.value):
             own = value.get("index") if isinstance(value, dict) else None
-            shown = own if isinstance(own, int) else number
-            yield Node(f"{node.place}[]", f"{node.exact}[{shown}]", node.name, value)
+            figure = own if isinstance(own, int) else number
+            yield Node(f"{node.place}[]", f"{node.exact}[{figure}]", node.name, value)
 
 
 def kind_of(value: Any) -> str:
@@ -308,7 +308,7 @@ def is_greedy(request: Request) -> bool:
     return has_default and _SAMPLES.isdisjoint(given)
 
 
-def shown(value: Any, most: int = 80) -> str:
+def quoted(value: Any, most: int = 80) -> str:
     """Return a value for people, cut."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= most else f"{text[: most - 1]}…"

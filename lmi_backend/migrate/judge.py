@@ -16,7 +16,7 @@ from lmi_backend.migrate.framing import (
     framed,
     is_greedy,
     nodes,
-    shown,
+    quoted,
 )
 from lmi_backend.migrate.kinds import Difference
 from lmi_backend.migrate.structure import (
@@ -39,7 +39,7 @@ _READ: Final = ("x-*", "retry-after", "www-authenticate", "allow", "location", "
 """Headers that clients read, besides the content type."""
 _OF_PROXIES: Final = ("x-envoy-*", "x-amzn-trace-id", "x-amz-cf-*", "x-cache*", "x-forwarded-*")
 _BLANKS: Final = "\r\n\t "
-_KEPT_ALIVE: Final = "ping"
+_PING: Final = "ping"
 """Anthropic's event that only keeps a connection open."""
 
 
@@ -54,8 +54,8 @@ class Judge(NamedTuple):
         self, request: Request, was: RecordedAnswer, now: RecordedAnswer
     ) -> list[Difference]:
         """Return in what an answer differs from another one, each kind and place once."""
-        found = {each.key: each for each in self._all(request, was, now)}
-        return [each for each in found.values() if not self._is_ignored(each)]
+        by_key = {each.key: each for each in self._all(request, was, now)}
+        return [each for each in by_key.values() if not self._is_ignored(each)]
 
     def _is_ignored(self, difference: Difference) -> bool:
         name = f"{difference.kind}:{difference.place}"
@@ -90,7 +90,7 @@ class Judge(NamedTuple):
         is_wanted = is_greedy(request)
         if old.kind == "text":
             if is_wanted and was.body.strip() != now.body.strip():
-                texts = (shown(body.decode("utf-8", "replace")) for body in (was.body, now.body))
+                texts = (quoted(body.decode("utf-8", "replace")) for body in (was.body, now.body))
                 yield Difference(kinds.GREEDY, "", *texts)
             return
         is_same = are_equal(texts_of(old.events), texts_of(new.events))
@@ -145,7 +145,7 @@ def _fits(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _without_pings(body: Framed) -> Framed:
-    return body._replace(events=[each for each in body.events if _name(each) != _KEPT_ALIVE])
+    return body._replace(events=[each for each in body.events if _name(each) != _PING])
 
 
 def _marks(old: Framed, new: Framed) -> Iterator[Difference]:
@@ -211,15 +211,15 @@ def _steps(event: Event) -> list[str]:
         return [name]
     if event.value is UNREAD:
         return [_NO_JSON]
-    found: set[str] = set()
+    keys: set[str] = set()
     for node in nodes(event.value):
         is_given = node.value not in (None, "", [], {})
         if is_given and node.is_text:
-            found.add("text")
+            keys.add("text")
         elif is_given and node.name in FINISHES | {"usage", "error", "tool_calls", "details"}:
-            found.add("finish reason" if node.name in FINISHES else node.name)
+            keys.add("finish reason" if node.name in FINISHES else node.name)
     # An event with an empty text only, as a last one may be, is no step.
-    return [each for each in _STEPS if each in found]
+    return [each for each in _STEPS if each in keys]
 
 
 _STEPS: Final = ("text", "tool_calls", "finish reason", "details", "usage", "error")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-_KEPT: Final = ("mapped", "passed")
+_CARRIED: Final = ("mapped", "passed")
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ def page_of(migration: Migration) -> str:
 
 
 def _lines(migration: Migration) -> Iterator[str]:
-    kept = [each for each in migration.settings if each["status"] in _KEPT]
-    other = [each for each in migration.settings if each["status"] not in _KEPT]
+    carried = [each for each in migration.settings if each["status"] in _CARRIED]
+    other = [each for each in migration.settings if each["status"] not in _CARRIED]
     yield f"# Migration of {_cell(migration.name)}\n"
     yield f"{_cell(migration.what)}. Planned for {migration.machine}.\n"
     yield "## What stays\n"
     yield "- Clients keep their bodies and paths: `/invocations`, `/endpoints/NAME/invocations`."
     yield ""
-    yield from _table(kept)
+    yield from _table(carried)
     yield "\n## What changes\n"
     yield from _items(migration.changes)
     yield "- Clients use the new address, with an API key instead of a signature of AWS."

@@ -59,8 +59,8 @@ def read_corpus(
         is_remote = name.startswith("s3://")
         root = fetch_s3(name, environment, say=say) if is_remote else Path(name)
         for path in _files(root):
-            shown = f"{name.rstrip('/')}/{path.relative_to(root)}" if is_remote else str(path)
-            _read_file(path, shown, corpus)
+            name_there = f"{name.rstrip('/')}/{path.relative_to(root)}" if is_remote else str(path)
+            _read_file(path, name_there, corpus)
     if not corpus.exchanges:
         problems = corpus.problems
         seen = f"; the first of {len(problems)} problems: {problems[0]}" if problems else ""
@@ -106,18 +106,18 @@ def _entries(path: Path) -> list[tuple[_Read, Any]] | None:
 
 def _values(text: str) -> list[Any]:
     """Return the JSON values of a text; nothing if it is none, or if each has a line."""
-    found: list[Any] = []
+    parsed: list[Any] = []
     decoder, at = json.JSONDecoder(), 0
     has_lines = True
     try:
         while (at := _past_blanks(text, at)) < len(text):
             value, end = decoder.raw_decode(text, at)
             has_lines = has_lines and "\n" not in text[at:end]
-            found.append(value)
+            parsed.append(value)
             at = end
     except (ValueError, RecursionError):
         return []
-    return [] if has_lines and len(found) > 1 else found
+    return [] if has_lines and len(parsed) > 1 else parsed
 
 
 def _past_blanks(text: str, at: int) -> int:
@@ -154,11 +154,11 @@ def _json(line: bytes) -> Any:
 
 def _add(corpus: Corpus, place: str, read: _Read, record: Any) -> None:
     try:
-        found = read(record, place)
+        records = read(record, place)
     except BadRecordError as error:
         corpus.problems.append(BadRecord(place, str(error)))
         return
-    if found is None:
+    if records is None:
         corpus.skipped += 1
     else:
-        corpus.exchanges.append(found)
+        corpus.exchanges.append(records)

@@ -50,14 +50,14 @@ class Request:
     @property
     def template(self) -> str:
         """The path with names in braces, if it is a known one."""
-        known = path_at(self.path)
-        return known.template if known else self.bare_path
+        served = path_at(self.path)
+        return served.template if served else self.bare_path
 
     @property
     def client(self) -> str:
         """The title of the client that has this path."""
-        known = path_at(self.path)
-        specs = (spec for spec in CLIENTS.values() if known in spec.paths)
+        served = path_at(self.path)
+        specs = (spec for spec in CLIENTS.values() if served in spec.paths)
         return next((spec.title for spec in specs), UNKNOWN)
 
 
@@ -117,7 +117,7 @@ class BadRecordError(ValueError):
 def path_of(value: Any) -> str:
     """Return the path, with its query, of an address or a path."""
     if not isinstance(value, str):
-        raise BadRecordError(f"path is {kind_shown(value)}; accepted: a path such as {INVOCATIONS}")
+        raise BadRecordError(f"path is {kind_text(value)}; accepted: a path such as {INVOCATIONS}")
     try:
         parts = urlsplit(value)
     except ValueError as error:
@@ -138,12 +138,12 @@ def headers_of(value: Any, name: str) -> dict[str, str]:
     elif value is None or isinstance(value, list):
         pairs = (_pair(each, name) for each in value or ())
     else:
-        raise BadRecordError(f"{name} is {kind_shown(value)}; accepted: an object")
-    found: dict[str, str] = {}
+        raise BadRecordError(f"{name} is {kind_text(value)}; accepted: an object")
+    named: dict[str, str] = {}
     for key, text in pairs:
         lower, value_of = str(key).lower(), _checked(text, f"{name}.{key}")
-        found[lower] = f"{found[lower]}, {value_of}" if lower in found else value_of
-    return found
+        named[lower] = f"{named[lower]}, {value_of}" if lower in named else value_of
+    return named
 
 
 def _pair(member: Any, name: str) -> tuple[str, Any]:
@@ -165,8 +165,8 @@ def _checked(value: Any, name: str) -> str:
 
 def without_encoding(headers: dict[str, str], kind: str) -> dict[str, str]:
     """Return the headers of a body that the record has decoded."""
-    kept = {name: value for name, value in headers.items() if name != "content-encoding"}
-    return kept | ({"content-type": kind} if kind and "content-type" not in kept else {})
+    others = {name: value for name, value in headers.items() if name != "content-encoding"}
+    return others | ({"content-type": kind} if kind and "content-type" not in others else {})
 
 
 def plain(body: bytes, headers: dict[str, str]) -> tuple[bytes, dict[str, str]]:
@@ -175,9 +175,9 @@ def plain(body: bytes, headers: dict[str, str]) -> tuple[bytes, dict[str, str]]:
     if coding in ("", "identity") or not body:
         return body, headers
     if coding not in ("gzip", "x-gzip", "deflate"):
-        known = "gzip, deflate; record with clients that accept these alone"
+        encodings = "gzip, deflate; record with clients that accept these alone"
         raise BadRecordError(
-            f"answer is compressed with {printable(coding, 20)}; accepted: {known}"
+            f"answer is compressed with {printable(coding, 20)}; accepted: {encodings}"
         )
     # 32 more: the header tells gzip from zlib.
     reader = zlib.decompressobj(zlib.MAX_WBITS | 32)
@@ -221,11 +221,11 @@ def typed(record: Mapping[str, Any], name: str, kind: type, default: Any) -> Any
         return default
     if not isinstance(value, kind):
         accepted = _KINDS.get(kind, kind.__name__)
-        raise BadRecordError(f"{name} is {kind_shown(value)}; accepted: {accepted}")
+        raise BadRecordError(f"{name} is {kind_text(value)}; accepted: {accepted}")
     return value
 
 
-def kind_shown(value: Any) -> str:
+def kind_text(value: Any) -> str:
     """Return the type of a value, for people."""
     if value is None:
         return "missing"
@@ -249,24 +249,24 @@ def read_har_entry(entry: Any, place: str, folder: Path) -> RecordedExchange | N
         BadRecordError: it is none.
     """
     if not isinstance(entry, dict):
-        raise BadRecordError(f"is {kind_shown(entry)}; accepted: an object")
-    asked = typed(entry, "request", dict, {})
-    path, method = path_of(asked.get("url")), typed(asked, "method", str, "GET").upper()
-    known = path_at(path)
-    if method == "OPTIONS" or (known is None and method != "POST"):
+        raise BadRecordError(f"is {kind_text(entry)}; accepted: an object")
+    sent = typed(entry, "request", dict, {})
+    path, method = path_of(sent.get("url")), typed(sent, "method", str, "GET").upper()
+    path_there = path_at(path)
+    if method == "OPTIONS" or (path_there is None and method != "POST"):
         return None
-    if known is not None and method not in known.methods.split():
+    if path_there is not None and method not in path_there.methods.split():
         return None
-    posted = typed(asked, "postData", dict, {})
+    posted = typed(sent, "postData", dict, {})
     body = _content(posted, "request.postData", folder)
     if body is None:
-        if (number_of(asked, "bodySize") or 0) > 0:
+        if (number_of(sent, "bodySize") or 0) > 0:
             raise BadRecordError("the file lacks the body of the request: export it with content")
         body = b""
-    headers = without_encoding(headers_of(asked.get("headers"), "request.headers"), "")
+    headers = without_encoding(headers_of(sent.get("headers"), "request.headers"), "")
     if kind := posted.get("mimeType"):
         headers.setdefault("content-type", str(kind))
-    request = Request(path, body, method, sent_headers(_as_a_page_there(headers, asked["url"])))
+    request = Request(path, body, method, sent_headers(_as_a_page_there(headers, sent["url"])))
     at = instant_of(entry.get("startedDateTime"))
     return RecordedExchange(request, _har_answer(entry, folder), place, at)
 
@@ -319,8 +319,8 @@ def _file_content(folder: Path, file: str, name: str) -> bytes:
     try:
         return read_bounded(folder / file)
     except OSError as error:
-        shown = printable(file, 60)
-        raise BadRecordError(f"{name}._file {shown}: {error.strerror or error}") from error
+        file_name = printable(file, 60)
+        raise BadRecordError(f"{name}._file {file_name}: {error.strerror or error}") from error
 
 
 def _repaired(data: bytes, media_type: str) -> bytes:
@@ -367,7 +367,7 @@ def read_record(record: Any, place: str) -> RecordedExchange:
         BadRecordError: it is none.
     """
     if not isinstance(record, dict):
-        raise BadRecordError(f"is {kind_shown(record)}; accepted: an object")
+        raise BadRecordError(f"is {kind_text(record)}; accepted: an object")
     if "captureData" in record:
         return _captured(record, place)
     if "path" in record:
@@ -400,7 +400,7 @@ def _answer(answer: Any) -> RecordedAnswer | None:
     status = answer.get("status")
     if status is not None and (isinstance(status, bool) or not isinstance(status, int)):
         raise BadRecordError(
-            f"answer.status is {kind_shown(status)}; accepted: a number such as 200"
+            f"answer.status is {kind_text(status)}; accepted: a number such as 200"
         )
     headers = headers_of(answer.get("headers"), "answer.headers")
     arrivals: tuple[float, ...] = ()
@@ -418,17 +418,17 @@ def _answer(answer: Any) -> RecordedAnswer | None:
 
 def _events(events: Any) -> list[tuple[float, bytes]]:
     if not isinstance(events, list):
-        raise BadRecordError(f"answer.events is {kind_shown(events)}; accepted: a list")
-    found = []
+        raise BadRecordError(f"answer.events is {kind_text(events)}; accepted: a list")
+    records = []
     for event in events:
         match event:
             case [int() | float() as seconds, str() as text]:
-                found.append((float(seconds), text.encode()))
+                records.append((float(seconds), text.encode()))
             case [int() | float() as seconds, {"base64": str() as text}]:
-                found.append((float(seconds), decoded(text, "answer.events")))
+                records.append((float(seconds), decoded(text, "answer.events")))
             case _:
                 raise BadRecordError("answer.events has a wrong one; accepted: [SECONDS, TEXT]")
-    return found
+    return records
 
 
 def _captured(record: Mapping[str, Any], place: str) -> RecordedExchange:
@@ -488,15 +488,15 @@ def read_tap(record: Mapping[str, Any], place: str) -> RecordedExchange:
     if STREAMED in record:
         raise BadRecordError("is a segment of a streamed trace; accepted: buffered traces")
     trace = typed(record, BUFFERED, dict, {})
-    asked = typed(trace, "request", dict, {})
-    headers = headers_of(asked.get("headers"), "request.headers")
-    body = _tap_body(asked, "request")
+    traced = typed(trace, "request", dict, {})
+    headers = headers_of(traced.get("headers"), "request.headers")
+    body = _tap_body(traced, "request")
     request = Request(
         path_of(headers.get(":path")), body, headers.get(":method", "POST"), sent_headers(headers)
     )
     given = typed(trace, "response", dict, {})
     # Only with `record_headers_received_time`.
-    at = instant_of(asked.get("headers_received_time"))
+    at = instant_of(traced.get("headers_received_time"))
     return RecordedExchange(request, _tap_answer(given) if given else None, place, at)
 
 
@@ -505,9 +505,9 @@ def _tap_answer(given: Mapping[str, Any]) -> RecordedAnswer:
     status = headers.get(":status", "")
     if not status.isdecimal():
         raise BadRecordError("the response has no :status")
-    body, kept = plain(_tap_body(given, "response"), headers)
-    shown = {name: value for name, value in kept.items() if not name.startswith(":")}
-    return RecordedAnswer(int(status), shown, body)
+    body, others = plain(_tap_body(given, "response"), headers)
+    named = {name: value for name, value in others.items() if not name.startswith(":")}
+    return RecordedAnswer(int(status), named, body)
 
 
 def _tap_body(message: Mapping[str, Any], name: str) -> bytes:

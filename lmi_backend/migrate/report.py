@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmi_backend.migrate.framing import UNREAD, parsed, shape_of
 from lmi_backend.migrate.kinds import QUOTING, Difference, advice_of
-from lmi_backend.migrate.running import MEASURES, SHARES, known, quantile
+from lmi_backend.migrate.running import MEASURES, SHARES, measured, quantile
 from lmi_backend.migrate.shrinking import Example, example_of, fields_of
 from lmi_backend.printable import printable
 
@@ -74,7 +74,7 @@ class Report:
         """Return the known times of each measure, before and now, the least first."""
         sides = {name: [getattr(each, name) for each in self.outcomes] for name in ("was", "now")}
         return {
-            measure: {name: known(times, measure) for name, times in sides.items()}
+            measure: {name: measured(times, measure) for name, times in sides.items()}
             for measure in MEASURES
         }
 
@@ -105,7 +105,7 @@ class Report:
 
     def _group(self, group: Group) -> dict[str, Any]:
         was, now = self.sides(group.difference)
-        found: dict[str, Any] = {
+        figures: dict[str, Any] = {
             "kind": group.difference.kind,
             "place": group.difference.place,
             "client": group.client,
@@ -117,10 +117,10 @@ class Report:
             "advice": group.advice,
         }
         if (example := group.example) is not None:
-            found["request"] = self.request_text(example.request)
-            found["fields"] = fields_of(example.request)
-            found["is_repeated"] = example.is_repeated
-        return found
+            figures["request"] = self.request_text(example.request)
+            figures["fields"] = fields_of(example.request)
+            figures["is_repeated"] = example.is_repeated
+        return figures
 
     def request_text(self, request: Request) -> str:
         """Return a request for people, on one line."""
@@ -165,12 +165,12 @@ def report_of(
 
 
 def _groups(outcomes: Sequence[Outcome]) -> Iterator[Group]:
-    found: dict[tuple[str, ...], list[tuple[Outcome, Difference]]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[tuple[Outcome, Difference]]] = defaultdict(list)
     for outcome in outcomes:
         for each in outcome.differences:
             key = (outcome.path, *each.key)
-            found[key].append((outcome, each))
-    for members in sorted(found.values(), key=len, reverse=True):
+            groups[key].append((outcome, each))
+    for members in sorted(groups.values(), key=len, reverse=True):
         outcome, difference = members[0]
         places = tuple(each.place for each, _ in members)
         yield Group(outcome.path, outcome.client, difference, places)

@@ -154,7 +154,7 @@ def times_of(answer: RecordedAnswer | None) -> Times:
     return Times(came[0] if came else None, between, answer.seconds)
 
 
-def known(times: Iterable[Times], measure: str) -> list[float]:
+def measured(times: Iterable[Times], measure: str) -> list[float]:
     """Return what is known of a measure, the least first."""
     values = (getattr(each, measure) for each in times)
     return sorted(value for value in values if value is not None)
@@ -211,28 +211,28 @@ class Replay:
         The new server is sent the request of a diverged greedy text once more, and says how likely
         both continuations were.
         """
-        found = self.judge.differences(request, was, now)
-        if not any(each.kind == kinds.GREEDY for each in found):
-            return found
+        changes = self.judge.differences(request, was, now)
+        if not any(each.kind == kinds.GREEDY for each in changes):
+            return changes
         probe = with_probabilities(request)
         if probe is None:
-            return found
-        known = self.judge.differences(request, was, self.new.send(probe))
-        ties = {each.place: each for each in known if each.kind == kinds.NEAR_TIE}
-        likely = {each.place: each for each in known if each.kind == kinds.GREEDY} | ties
+            return changes
+        repeated = self.judge.differences(request, was, self.new.send(probe))
+        ties = {each.place: each for each in repeated if each.kind == kinds.NEAR_TIE}
+        likely = {each.place: each for each in repeated if each.kind == kinds.GREEDY} | ties
         return [
-            likely.get(each.place, each) if each.kind == kinds.GREEDY else each for each in found
+            likely.get(each.place, each) if each.kind == kinds.GREEDY else each for each in changes
         ]
 
     def one(self, exchange: RecordedExchange) -> Outcome:
         was, now = self.measure(exchange), self.new.send(exchange.request)
         request = exchange.request
-        found = self.differences(request, was, now) if was else []
+        differences = self.differences(request, was, now) if was else []
         return Outcome(
             exchange.place,
             request.client,
             request.template,
-            found,
+            differences,
             times_of(was),
             times_of(now),
             is_judged=was is not None,
@@ -288,7 +288,7 @@ class OutcomeFile:
     """
 
     def __init__(self, path: Path | None, about: Mapping[str, Any]) -> None:
-        self.known: dict[str, Outcome] = {}
+        self.outcomes: dict[str, Outcome] = {}
         """By the place of the exchange."""
         self._path = path
         text = json.dumps(about, sort_keys=True)
@@ -312,12 +312,12 @@ class OutcomeFile:
             # The last line may have been cut.
             with contextlib.suppress(ValueError, *UNREADABLE):
                 outcome = msgspec.convert(json.loads(line), Outcome)
-                self.known[outcome.place] = outcome
+                self.outcomes[outcome.place] = outcome
         if lines and not lines[-1].endswith("\n"):
             self._write("\n")
 
     def add(self, outcome: Outcome) -> None:
-        self.known[outcome.place] = outcome
+        self.outcomes[outcome.place] = outcome
         self._write(json.dumps(asdict(outcome)) + "\n")
 
     def _write(self, text: str) -> None:
@@ -337,9 +337,9 @@ def replay_all(
     Args:
         tell: called with the number of the known outcomes after each one.
     """
-    left = [each for each in exchanges if each.place not in state.known]
-    tell(len(state.known))
+    left = [each for each in exchanges if each.place not in state.outcomes]
+    tell(len(state.outcomes))
     for outcome in replay.run(left):
         state.add(outcome)
-        tell(len(state.known))
-    return [state.known[each.place] for each in exchanges if each.place in state.known]
+        tell(len(state.outcomes))
+    return [state.outcomes[each.place] for each in exchanges if each.place in state.outcomes]

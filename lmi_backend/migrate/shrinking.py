@@ -38,24 +38,24 @@ class Example:
     """Whether the difference was there again when the request was sent once more."""
 
 
-def example_of(replay: Replay, exchange: RecordedExchange, shown: Difference) -> Example:
+def example_of(replay: Replay, exchange: RecordedExchange, target: Difference) -> Example:
     """Return the smallest request found that shows a difference.
 
     Without the old server the recorded answer stays the measure: then a smaller request must show
     this difference and no other one that the whole request does not show.
     """
     recorded = exchange.answer
-    first = _found(replay, exchange.request, recorded)
-    if shown.key not in first:
+    first = _with_same_difference(replay, exchange.request, recorded)
+    if target.key not in first:
         return Example(exchange.request, is_repeated=False)
-    known = frozenset(first)
+    wanted = frozenset(first)
     left = MOST_TRIES
 
     def shows(request: Request) -> bool:
         nonlocal left
         left -= 1
-        found = _found(replay, request, recorded)
-        return shown.key in found and (replay.old is not None or found <= known)
+        smaller = _with_same_difference(replay, request, recorded)
+        return target.key in smaller and (replay.old is not None or smaller <= wanted)
 
     request, is_smaller = exchange.request, True
     while is_smaller and left > 0 and not _is_small(request) and not replay.stop.is_set():
@@ -73,14 +73,14 @@ def _is_small(request: Request) -> bool:
     return fields_of(request) <= FEW_FIELDS and len(request.body) <= _SMALL
 
 
-def _found(
+def _with_same_difference(
     replay: Replay, request: Request, recorded: RecordedAnswer | None
 ) -> frozenset[tuple[str, str]]:
     was = replay.old.send(request) if replay.old else recorded
     if was is None:
         return frozenset()
-    found = replay.differences(request, was, replay.new.send(request))
-    return frozenset(each.key for each in found)
+    differences = replay.differences(request, was, replay.new.send(request))
+    return frozenset(each.key for each in differences)
 
 
 def _smaller(request: Request) -> Iterator[Request]:

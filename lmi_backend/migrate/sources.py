@@ -77,7 +77,7 @@ _RELEASE: Final = re.compile(r"v?(\d{1,4}\.\d{1,4}\.\d{1,4})")
 _LMI_RELEASE: Final = re.compile(r"-lmi(\d{1,4})\b")
 _PEERS: Final = Path(__file__).with_name("peers.json")
 """What was read of other programs, with its source and its day."""
-_SHOWN: Final = 5
+_MOST_NAMED: Final = 5
 """Names of variants, files and scalings that are listed."""
 
 
@@ -146,7 +146,7 @@ def _read_model(path: Path, read: Mapping[str, Any], source: PresentServer) -> N
         source.decisions.append(f"there are {len(held)} containers; the first one was read")
         source.decisions += [
             f"not carried over: container {number}, `{_text(each, 'Image')}`{_names(each)}"
-            for number, each in enumerate(held[1 : _SHOWN + 1], 2)
+            for number, each in enumerate(held[1 : _MOST_NAMED + 1], 2)
         ]
 
 
@@ -179,9 +179,9 @@ def _read_image(image: str, source: PresentServer) -> None:
 
 def _vllm_in(image: str) -> str:
     """Return the release of vLLM that an image has; empty if it is not known."""
-    if found := _LMI_RELEASE.search(image):
-        known: dict[str, str] = json.loads(_PEERS.read_text(encoding="utf-8"))["lmi"]
-        return known.get(found[1], "")
+    if match := _LMI_RELEASE.search(image):
+        releases: dict[str, str] = json.loads(_PEERS.read_text(encoding="utf-8"))["lmi"]
+        return releases.get(match[1], "")
     _, _, tag = image.rpartition(_VLLM_IMAGE)
     release = _RELEASE.match(tag) if tag != image else None
     return release[1] if release else ""
@@ -214,7 +214,7 @@ def _read_data(container: Mapping[str, Any], source: PresentServer) -> None:
             )
     if isinstance(archive, str) and archive:
         source.archive = printable(archive, 200)
-    for each in _objects(container, "AdditionalModelDataSources")[:_SHOWN]:
+    for each in _objects(container, "AdditionalModelDataSources")[:_MOST_NAMED]:
         more = _object(each, "S3DataSource")
         _note("files", more, source)
         source.decisions.append(
@@ -232,7 +232,7 @@ def _read_endpoint(read: Mapping[str, Any], source: PresentServer) -> None:
         _read_variant(variants[0], source)
     if len(variants) > 1:
         source.decisions.append(f"there are {len(variants)} variants; the first one was read")
-        source.decisions += [_of_variant(each) for each in variants[:_SHOWN]]
+        source.decisions += [_of_variant(each) for each in variants[:_MOST_NAMED]]
     _read_capture(_object(read, "DataCaptureConfig"), source)
 
 
@@ -303,7 +303,7 @@ def _read_component(path: Path, read: Mapping[str, Any], source: PresentServer) 
         source.decisions.append(f"there are {len(held)} specifications; the first one was read")
         source.decisions += [
             f"not carried over: specification {number}{_names(_object(each, 'Container'))}"
-            for number, each in enumerate(held[1 : _SHOWN + 1], 2)
+            for number, each in enumerate(held[1 : _MOST_NAMED + 1], 2)
         ]
     copies = _object(read, "RuntimeConfig")
     _note("copies", copies, source)
@@ -334,14 +334,14 @@ def _read_specification(path: Path, read: Mapping[str, Any], source: PresentServ
 def _read_scaling(read: Mapping[str, Any], source: PresentServer) -> None:
     """Read what Application Auto Scaling has for a variant or a component."""
     _note("scaling", read, source)
-    for each in _objects(read, "ScalableTargets")[:_SHOWN]:
+    for each in _objects(read, "ScalableTargets")[:_MOST_NAMED]:
         least, most = (
             printable(str(each.get(name)), 20) for name in ("MinCapacity", "MaxCapacity")
         )
         source.decisions.append(
             f"`{_text(each, 'ResourceId')}` scales from {least} to {most}: `deploy --with keda`"
         )
-    for each in _objects(read, "ScalingPolicies")[:_SHOWN]:
+    for each in _objects(read, "ScalingPolicies")[:_MOST_NAMED]:
         config = _object(each, "TargetTrackingScalingPolicyConfiguration")
         metric = _object(config, "PredefinedMetricSpecification") or _object(
             config, "CustomizedMetricSpecification"
@@ -453,9 +453,9 @@ def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, pat
     """Write a file of an archive; refuse one that could be written, or lead, elsewhere."""
     name = PurePosixPath(member.name)
     if name.is_absolute() or ".." in name.parts or not (member.isdir() or member.isreg()):
-        shown = printable(member.name, 100)
+        text = printable(member.name, 100)
         problem = "is a link, a device, or outside of the archive's folder"
-        raise ConfigurationError(f"{path}: {shown}: {problem}; unpack it, and name the folder")
+        raise ConfigurationError(f"{path}: {text}: {problem}; unpack it, and name the folder")
     target = folder / name
     if member.isdir():
         target.mkdir(parents=True, exist_ok=True)
@@ -467,7 +467,7 @@ def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, pat
 
 def _variables(path: Path) -> dict[str, str]:
     """Return the variables of a file with NAME=VALUE lines, as Docker's --env-file reads it."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     text = read_bounded(path, MIB).decode("utf-8", "replace")
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip().removeprefix("export ")
@@ -477,8 +477,8 @@ def _variables(path: Path) -> dict[str, str]:
         if not is_pair or not NAME.fullmatch(name.strip()):
             # A value may be a secret, so the line is not quoted.
             raise ConfigurationError(f"{path}:{number}: is not a variable; accepted: NAME=VALUE")
-        found[name.strip()] = _unquoted(value.strip())
-    return found
+        settings[name.strip()] = _unquoted(value.strip())
+    return settings
 
 
 def _unquoted(value: str) -> str:
@@ -516,13 +516,13 @@ def read_version(version: Path, work: Path, source: PresentServer) -> Path:
     folder = work / _WORK / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILE_NAME).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    shown = printable(name, 100)
+    text = printable(name, 100)
     source.changes.append(
-        f"{shown}: the arguments in {_ARGUMENTS} are options in {FILE_NAME}; Triton's vLLM backend "
+        f"{text}: the arguments in {_ARGUMENTS} are options in {FILE_NAME}; Triton's vLLM backend "
         "is replaced by that of lmi-backend"
     )
     source.decisions.append(
-        f"{shown}: {CONFIG} is written again: compare its instance groups and its parameters"
+        f"{text}: {CONFIG} is written again: compare its instance groups and its parameters"
     )
     return folder
 

@@ -19,7 +19,7 @@ from lmi_backend.migrate.framing import (
     is_same_vocabulary,
     kind_of,
     nodes,
-    shown,
+    quoted,
 )
 from lmi_backend.migrate.kinds import Difference
 
@@ -43,7 +43,7 @@ class _Seen:
         return sum(self.kinds.values())
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         return " or ".join(sorted(self.kinds))
 
 
@@ -147,7 +147,7 @@ def _share(place: str, places: _Places) -> str:
 def _absent(place: str, one: _Seen | None, other: _Seen | None) -> Difference:
     there = one or other
     assert there is not None  # noqa: S101  one of both has it
-    was, now = (each.shown if each else _ABSENT for each in (one, other))
+    was, now = (each.text if each else _ABSENT for each in (one, other))
     is_null = set(there.kinds) == {"null"}
     kind = kinds.NULL if is_null else kinds.MISSING if one else kinds.ADDED
     return Difference(kind, place, was, now)
@@ -162,9 +162,9 @@ def _types(place: str, one: _Seen, other: _Seen, rules: Rules) -> Iterator[Diffe
         return
     if old - _NUMBERS == new - _NUMBERS and old & _NUMBERS and new & _NUMBERS:
         if not old & new:
-            yield Difference(kinds.NUMBER_FORM, place, one.shown, other.shown)
+            yield Difference(kinds.NUMBER_FORM, place, one.text, other.text)
         return
-    yield Difference(kinds.TYPE, place, one.shown, other.shown)
+    yield Difference(kinds.TYPE, place, one.text, other.text)
 
 
 def _emptiness(place: str, one: _Seen, other: _Seen, rules: Rules) -> Iterator[Difference]:
@@ -274,4 +274,4 @@ def _floats(
 
 
 def _list(values: list[Any]) -> str:
-    return shown(values[0]) if len(values) == 1 else shown(values)
+    return quoted(values[0]) if len(values) == 1 else quoted(values)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.migrate import kinds
-from lmi_backend.migrate.framing import ARGUMENTS, UNREAD, as_float, kind_of, nodes, parsed, shown
+from lmi_backend.migrate.framing import ARGUMENTS, UNREAD, as_float, kind_of, nodes, parsed, quoted
 from lmi_backend.migrate.kinds import Difference
 from lmi_backend.migrate.records import INVOCATIONS
 
@@ -41,13 +41,13 @@ class _Token(NamedTuple):
 
 def texts_of(events: Iterable[Event]) -> dict[str, Text]:
     """Return the texts of an answer by their exact places; parts of a stream are joined."""
-    found: dict[str, Text] = {}
+    by_place: dict[str, Text] = {}
     for event in events:
         for node in nodes(event.value) if event.value is not UNREAD else ():
             if node.is_text:
-                before = found[node.exact].text if node.exact in found else ""
-                found[node.exact] = Text(node.place, node.name, before + node.value)
-    return found
+                earlier = by_place[node.exact].text if node.exact in by_place else ""
+                by_place[node.exact] = Text(node.place, node.name, earlier + node.value)
+    return by_place
 
 
 def are_equal(was: Mapping[str, Text], now: Mapping[str, Text]) -> bool:
@@ -66,15 +66,15 @@ def compare_texts(was: list[Event], now: list[Event], *, is_greedy: bool) -> Ite
     lost, gained = (sorted(one.keys() - other.keys()) for one, other in ((old, new), (new, old)))
     if is_greedy and lost and gained:
         one, other = old[lost[0]], new[gained[0]]
-        yield Difference(kinds.GREEDY, one.place, shown(one.text), f"{other.place} instead")
+        yield Difference(kinds.GREEDY, one.place, quoted(one.text), f"{other.place} instead")
     for exact, text in old.items():
-        found = new.get(exact)
-        if found is None or found.text == text.text:
+        same = new.get(exact)
+        if same is None or same.text == text.text:
             continue
         if text.name in ARGUMENTS:
-            yield from _arguments(text, found, is_greedy=is_greedy)
+            yield from _arguments(text, same, is_greedy=is_greedy)
         elif is_greedy:
-            yield _divergence(text, found, list(_tokens(was)), list(_tokens(now)))
+            yield _divergence(text, same, list(_tokens(was)), list(_tokens(now)))
 
 
 def _arguments(was: Text, now: Text, *, is_greedy: bool) -> Iterator[Difference]:
@@ -82,11 +82,11 @@ def _arguments(was: Text, now: Text, *, is_greedy: bool) -> Iterator[Difference]
     if old is UNREAD:
         return
     if new is UNREAD:
-        yield Difference(kinds.TOOL, was.place, "JSON", f"no JSON: {shown(now.text)}")
+        yield Difference(kinds.TOOL, was.place, "JSON", f"no JSON: {quoted(now.text)}")
     elif kind_of(old) != kind_of(new):
         yield Difference(kinds.TYPE, was.place, kind_of(old), kind_of(new))
     elif is_greedy and old != new:
-        yield Difference(kinds.TOOL, was.place, shown(old), shown(new))
+        yield Difference(kinds.TOOL, was.place, quoted(old), quoted(new))
 
 
 def _divergence(was: Text, now: Text, old: list[_Token], new: list[_Token]) -> Difference:
@@ -95,14 +95,14 @@ def _divergence(was: Text, now: Text, old: list[_Token], new: list[_Token]) -> D
     at = next((place for place, (one, other) in pairs if one != other), shorter)
     start = max(0, at - _AROUND)
     place = f"from character {at}: "
-    before, after = (shown(text[start : at + _AROUND]) for text in (was.text, now.text))
+    earlier, after = (quoted(text[start : at + _AROUND]) for text in (was.text, now.text))
     likely = _paired(old, new) or _alternative(was.text, now.text, at, new)
     if likely is None:
-        return Difference(kinds.GREEDY, was.place, place + before, place + after)
+        return Difference(kinds.GREEDY, was.place, place + earlier, place + after)
     kind = kinds.NEAR_TIE if abs(likely[0] - likely[1]) < _NEAR else kinds.GREEDY
     likelihoods = [f" (log probability {each:.3f})" for each in likely]
     return Difference(
-        kind, was.place, place + before + likelihoods[0], place + after + likelihoods[1]
+        kind, was.place, place + earlier + likelihoods[0], place + after + likelihoods[1]
     )
 
 
@@ -111,8 +111,8 @@ def _paired(old: list[_Token], new: list[_Token]) -> tuple[float, float] | None:
     pairs = ((a, b) for a, b in zip(old, new, strict=False) if a.text != b.text)
     for one, other in pairs:
         rival = one.others.get(other.text)
-        is_known = rival is not None and isinstance(rival, (int, float))
-        return one.log_probability, as_float(rival or 0) if is_known else other.log_probability
+        has_rival = rival is not None and isinstance(rival, (int, float))
+        return one.log_probability, as_float(rival or 0) if has_rival else other.log_probability
     return None
 
 
@@ -130,9 +130,9 @@ def _alternative(was: str, now: str, at: int, new: list[_Token]) -> tuple[float,
             rest = was[start:]
             others = [each for each in token.others if each and rest.startswith(each)]
             chosen = max(others, key=len, default=None)
-            known = token.others[chosen] if chosen is not None else None
-            is_number = isinstance(known, (int, float))
-            return (as_float(known), token.log_probability) if is_number and known else None
+            logprob = token.others[chosen] if chosen is not None else None
+            is_number = isinstance(logprob, (int, float))
+            return (as_float(logprob), token.log_probability) if is_number and logprob else None
         start = end
     return None
 
@@ -217,12 +217,12 @@ def compare_constants(
 
 
 def _values(events: Iterable[Event]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = defaultdict(list)
+    lists: dict[str, list[Any]] = defaultdict(list)
     for event in events:
         for node in nodes(event.value) if event.value is not UNREAD else ():
             if isinstance(node.value, (str, int, float)) and not isinstance(node.value, bool):
-                found[node.place].append(node.value)
-    return found
+                lists[node.place].append(node.value)
+    return lists
 
 
 def _is_far(was: list[Any], now: list[Any]) -> bool:

@@ -142,7 +142,7 @@ class FrontEnds:
 
     def __init__(self, settings: Settings, log: int = STANDARD_ERROR) -> None:
         every = [replace(settings, place=place) for place in range(settings.processes)]
-        self._kept = [
+        self._processes = [
             RestartedProcess(partial(BeatingProcess, each, log), _Door(each)) for each in every
         ]
 
@@ -160,21 +160,21 @@ class FrontEnds:
             is_urgent: whether they are not to have them.
         """
         while not wait_for_end(_LOOK_SECONDS):
-            for each in self._kept:
+            for each in self._processes:
                 each.look()
-        for each in self._kept:
+        for each in self._processes:
             each.end()
         end = time.monotonic() + stop_seconds
         while time.monotonic() < end and not is_urgent():
-            if not any(each.is_running for each in self._kept):
+            if not any(each.is_running for each in self._processes):
                 break
             time.sleep(_LOOK_SECONDS / 4)
-        for each in self._kept:
+        for each in self._processes:
             each.stop()
 
     def drain(self) -> None:
         """Have new requests refused, on connections that are then closed."""
-        for each in self._kept:
+        for each in self._processes:
             each.send(DRAIN)
 
 
@@ -187,12 +187,12 @@ def front_ends(
     At the end they have some seconds to let requests end, unless it `is_urgent`.
     """
     ended = threading.Event()
-    kept = FrontEnds(settings, log)
-    keep = partial(kept.keep, ended.wait, _STOP_SECONDS, is_urgent)
+    processes = FrontEnds(settings, log)
+    keep = partial(processes.keep, ended.wait, _STOP_SECONDS, is_urgent)
     keeper = guarded_thread("lmi-front-end", keep)
     keeper.start()
     try:
-        yield kept
+        yield processes
     finally:
         ended.set()
         keeper.join()

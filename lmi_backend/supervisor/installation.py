@@ -38,10 +38,10 @@ _NO_SHELL: Final = (2, 60, 0)
 
 IN_WHEELS: Final = MappingProxyType({"nvidia-pytriton==0.7.0": "2.51.0"})
 """Version of the server inside a wheel, by the wheel's requirement."""
-KNOWN_UNTIL: Final = "2026-09-08"
+READ_UNTIL: Final = "2026-09-08"
 """Day of the newest of NVIDIA's bulletins that was read."""
 OLDEST_FOR_FLEETS: Final = "26.07"
-"""The first release to which none of the bulletins until `KNOWN_UNTIL` applies."""
+"""The first release to which none of the bulletins until `READ_UNTIL` applies."""
 _SAFE: Final = (2, 71, 0)
 """Its version."""
 BULLETINS: Final = "https://www.nvidia.com/security/"
@@ -73,7 +73,7 @@ def describe(version: str) -> str:
         return (
             f"{name} has published vulnerabilities ({BULLETINS}); use {OLDEST_FOR_FLEETS} or later"
         )
-    return f"{name}: no vulnerability published until {KNOWN_UNTIL} is open"
+    return f"{name}: no vulnerability published until {READ_UNTIL} is open"
 
 
 def installed_version(binary: Path) -> str:
@@ -153,15 +153,15 @@ class TritonServer:
 
         The stub takes its packages from the first python3 on PATH, so ours goes first.
         """
-        before = inherited.get("LD_LIBRARY_PATH", "")
-        libraries = [*map(str, self.libraries), before]
+        inherited_path = inherited.get("LD_LIBRARY_PATH", "")
+        libraries = [*map(str, self.libraries), inherited_path]
         # The last is where a shell is found without a PATH.
         programs = [str(Path(sys.executable).parent), inherited.get("PATH", ""), os.defpath]
         return {
             **inherited,
             "PATH": os.pathsep.join(filter(None, programs)),
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
-            LIBRARY_PATH_VARIABLE: before,
+            LIBRARY_PATH_VARIABLE: inherited_path,
         }
 
     def takes(self, flag: str) -> bool:
@@ -203,9 +203,12 @@ def usable_server(folder: Path, repository: Path | None = None) -> TritonServer:
             raise ConfigurationError(f"--model-repository {repository}: {problem}")
         if problem := shell_problem(server.backends):
             raise ConfigurationError(f"{server.backends}: {problem}")
-        if shutil.which(_SHELL, path=(found := server.environment(os.environ)["PATH"])) is None:
+        if (
+            shutil.which(_SHELL, path=(search_path := server.environment(os.environ)["PATH"]))
+            is None
+        ):
             raise ConfigurationError(
-                f"{_SHELL}: not in {found}; Triton before 25.08 starts models through it; "
+                f"{_SHELL}: not in {search_path}; Triton before 25.08 starts models through it; "
                 f"accepted: a PATH with {_SHELL}, or a later Triton"
             )
     if problem := numpy_problem(version, importlib.metadata.version("numpy")):
@@ -222,9 +225,9 @@ def find_server(folder: Path) -> TritonServer:
     Raises:
         ConfigurationError: there is none.
     """
-    found = shutil.which("tritonserver")
-    if found is not None or _CONTAINER.is_file():
-        binary = Path(found).resolve() if found is not None else _CONTAINER
+    command = shutil.which("tritonserver")
+    if command is not None or _CONTAINER.is_file():
+        binary = Path(command).resolve() if command is not None else _CONTAINER
         return TritonServer(binary, binary.parent.parent / "backends")
     return _from_wheel(folder)
 

@@ -29,7 +29,7 @@ class LocalServer:
 
     client: TritonHttp
     endpoints: list[Path]
-    is_kept: bool = False
+    is_supervised: bool = False
     """Whether a `serve` keeps it up, and loads again what could not be loaded."""
 
     @classmethod
@@ -58,8 +58,8 @@ class LocalServer:
         run = environment.get(RUN_DIR_VARIABLE)
         base = Path(run or environment.get("TMPDIR") or tempfile.gettempdir())
         endpoints = find_endpoints(pid, base)
-        is_kept = bool(run) and is_served(base)
-        return cls(TritonHttp(url, timeout=5.0, headers=headers), endpoints, is_kept)
+        restarts = bool(run) and is_served(base)
+        return cls(TritonHttp(url, timeout=5.0, headers=headers), endpoints, restarts)
 
     def models(self) -> Iterator[tuple[str, str, Path | None]]:
         """Yield name, state and endpoint of each LMI model; an alias model has no endpoint.
@@ -101,11 +101,11 @@ class LocalServer:
 
 def _is_here(host: str) -> bool:
     try:
-        asked = {found[4][0] for found in socket.getaddrinfo(host, None)}
+        addresses = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
     except OSError:
         return False
     own = {each.address for interface in psutil.net_if_addrs().values() for each in interface}
-    return bool(asked & own)
+    return bool(addresses & own)
 
 
 def _listeners(port: int) -> list[int | None]:

@@ -103,8 +103,8 @@ class LogFormat:
         self._style, self._shows_all = style, shows_all
         self.models: Collection[str] = ()
         """Names by which the models' lines are known."""
-        self._before = Line(_now(), "INFO", TRITON, "", "")
-        self._is_shown = shows_all
+        self._latest = Line(_now(), "INFO", TRITON, "", "")
+        self._is_printed = shows_all
 
     def own(self, level: str, text: str) -> str:
         """Return a line of `serve` itself."""
@@ -114,7 +114,7 @@ class LogFormat:
         """Return whole lines of programs as they are to be shown."""
         lines = (self._line(raw) for raw in data.decode("utf-8", "replace").splitlines())
         return "".join(
-            line.written(self._style) for line in lines if self._is_shown and line.text
+            line.written(self._style) for line in lines if self._is_printed and line.text
         ).encode()
 
     def _line(self, raw: str) -> Line:
@@ -131,17 +131,17 @@ class LogFormat:
         elif head["file"]:
             part = TRITON
         else:
-            level, found = head["level"] or level, _SERVED_MODEL.search(text)
-            model = found[1] if found else ""
+            level, match = head["level"] or level, _SERVED_MODEL.search(text)
+            model = match[1] if match else ""
         if head is None and not model:
-            return self._before._replace(time=_now(), text=raw.rstrip())
-        self._before = line = Line(_now(), level, part, model, text)
-        self._is_shown = self._shows_all or line.is_for_screens
+            return self._latest._replace(time=_now(), text=raw.rstrip())
+        self._latest = line = Line(_now(), level, part, model, text)
+        self._is_printed = self._shows_all or line.is_for_screens
         return line
 
     def _model_of(self, text: str) -> str:
-        found = _NAME.match(text)
-        return found[1] if found and found[1] in self.models else ""
+        match = _NAME.match(text)
+        return match[1] if match and match[1] in self.models else ""
 
 
 def _unquoted(text: str) -> str:
@@ -159,7 +159,7 @@ def _now() -> datetime:
 
 
 STANDARD_ERROR: Final = 2
-KEPT_BYTES: Final = 4 << 20
+BUFFER_BYTES: Final = 4 << 20
 """Of lines that wait for their reader; then the oldest are dropped."""
 _READ_BYTES: Final = 1 << 16
 # What is written to a pipe in one piece, so that no line of ours comes between.
@@ -232,7 +232,7 @@ class LogFile:
 
 @contextlib.contextmanager
 def relaying(
-    target: int | LogFile, kept: int = KEPT_BYTES, change: Callable[[bytes], bytes] = bytes
+    target: int | LogFile, most: int = BUFFER_BYTES, change: Callable[[bytes], bytes] = bytes
 ) -> Iterator[int]:
     """Give a descriptor for writing, whose lines are copied to `target` until the block is left.
 
@@ -244,7 +244,7 @@ def relaying(
         change: returns what is to be written of some lines.
     """
     source, descriptor = os.pipe()
-    relay = _Relay(source, target, kept, change)
+    relay = _Relay(source, target, most, change)
     try:
         yield descriptor
     finally:
@@ -254,14 +254,14 @@ def relaying(
 
 class _Relay:
     def __init__(
-        self, source: int, target: int | LogFile, kept: int, change: Callable[[bytes], bytes]
+        self, source: int, target: int | LogFile, most: int, change: Callable[[bytes], bytes]
     ) -> None:
-        self._source, self._most = source, kept
+        self._source, self._most = source, most
         self._file = None if isinstance(target, int) else target
         self._target = target if isinstance(target, int) else target.descriptor
         self._look_seconds = None if self._file is None else _LOOK_SECONDS
         self._change = change
-        self._kept: deque[bytes] = deque()
+        self._buffer: deque[bytes] = deque()
         self._size = self._dropped = 0
         self._rest = b""
         """The beginning of a line whose end has not come."""
@@ -298,10 +298,10 @@ class _Relay:
         if not (data := self._change(data)):
             return
         with self._changed:
-            self._kept.append(data)
+            self._buffer.append(data)
             self._size += len(data)
             while self._size > self._most:
-                oldest = self._kept.popleft()
+                oldest = self._buffer.popleft()
                 self._size -= len(oldest)
                 self._dropped += oldest.count(b"\n")
             self._changed.notify()
@@ -318,10 +318,10 @@ class _Relay:
     def _take(self) -> bytes | None:
         """Wait for lines, and return them; none after a moment without, None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._kept or self._is_over, self._look_seconds)
-            if not self._kept:
+            self._changed.wait_for(lambda: self._buffer or self._is_over, self._look_seconds)
+            if not self._buffer:
                 return None if self._is_over else b""
-            data, dropped = self._kept.popleft(), self._dropped
+            data, dropped = self._buffer.popleft(), self._dropped
             self._size -= len(data)
             self._dropped = 0
         if not dropped:

@@ -111,8 +111,8 @@ def _is_about_port(error: Exception) -> bool:
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
     """Return family and address of a host; of a name the first that it has."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, address = found[0]
+    entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = entries[0]
     return family, (address[0], port, *address[2:])
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from io import FileIO
 
-SHOWN: Final = "***"
+REDACTED: Final = "***"
 """What replaces a key in the command line."""
 
 _TRACE_ME: Final = 0
@@ -37,7 +37,7 @@ def start_privately(
     argv: Sequence[str],
     private: Mapping[str, str],
     environment: Mapping[str, str],
-    before: Callable[[], None],
+    prepare: Callable[[], None],
     **options: Any,
 ) -> subprocess.Popen[bytes]:
     """Start a program.
@@ -56,7 +56,7 @@ def start_privately(
         process = subprocess.Popen(  # noqa: S603  the caller's own arguments
             argv,
             env=dict(environment),
-            preexec_fn=partial(_prepare, before),  # noqa: PLW1509  a few calls of the C library
+            preexec_fn=partial(_prepare, prepare),  # noqa: PLW1509  a few calls of the C library
             **options,
         )
     except subprocess.SubprocessError as error:
@@ -75,8 +75,8 @@ def start_privately(
     return process
 
 
-def _prepare(before: Callable[[], None]) -> None:
-    before()
+def _prepare(prepare: Callable[[], None]) -> None:
+    prepare()
     if _libc.ptrace(_TRACE_ME, 0, None, None):
         raise OSError(ctypes.get_errno(), "ptrace")
 

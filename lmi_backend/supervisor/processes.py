@@ -40,9 +40,11 @@ def stubs_of(server: int) -> dict[str, psutil.Process]:
         children = psutil.Process(server).children()
     except psutil.Error:
         return {}
-    found = ((child, argv_of(child)) for child in children)
+    arguments = ((child, argv_of(child)) for child in children)
     return {
-        argv[1].split("/")[-3]: child for child, argv in found if argv and argv[0].endswith(STUB)
+        argv[1].split("/")[-3]: child
+        for child, argv in arguments
+        if argv and argv[0].endswith(STUB)
     }
 
 
@@ -104,14 +106,14 @@ def _is_ours(process: psutil.Process) -> bool:
 
 def with_children(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
     """Return processes and all below them, each once."""
-    found = {}
+    family = {}
     for process in processes:
-        found[process.pid] = process
+        family[process.pid] = process
         try:
-            found |= {child.pid: child for child in process.children(recursive=True)}
+            family |= {child.pid: child for child in process.children(recursive=True)}
         except psutil.Error:
             continue
-    return list(found.values())
+    return list(family.values())
 
 
 def argv_of(process: psutil.Process) -> list[str]:
@@ -160,9 +162,9 @@ class Traces:
 
 def kill(processes: Iterable[psutil.Process]) -> None:
     """Kill processes and wait for their end, until they are no zombies either."""
-    found = list(processes)
-    send_kill(found)
-    psutil.wait_procs(found, timeout=_KILL_SECONDS)
+    left = list(processes)
+    send_kill(left)
+    psutil.wait_procs(left, timeout=_KILL_SECONDS)
 
 
 def send_kill(processes: Iterable[psutil.Process]) -> None:

@@ -39,14 +39,14 @@ class RunFolder:
 
     def __init__(self) -> None:
         self.path = _make()
-        self._kept: dict[Path, tuple[int, bytes]] = {}
+        self._contents: dict[Path, tuple[int, bytes]] = {}
         self._lock = _locked(self.path)
         _remove_abandoned(self.path.parent)
 
     def keep(self) -> None:
         """Remember all files that are in it now: some megabytes."""
         files = (path for path in self.path.rglob("*") if path.is_file())
-        self._kept = {path: (path.stat().st_mode, path.read_bytes()) for path in files}
+        self._contents = {path: (path.stat().st_mode, path.read_bytes()) for path in files}
 
     def restore(self) -> bool:
         """Write what was removed of it since; return whether something was.
@@ -55,7 +55,7 @@ class RunFolder:
             ConfigurationError: somebody else has made a folder of its name.
             OSError: it cannot be written.
         """
-        missing = [path for path in self._kept if not path.is_file()]
+        missing = [path for path in self._contents if not path.is_file()]
         if not missing and self.path.is_dir():
             return False
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class RunFolder:
         self._lock = _locked(self.path)
         for path in missing:
             path.parent.mkdir(parents=True, exist_ok=True)
-            mode, data = self._kept[path]
+            mode, data = self._contents[path]
             draft = path.with_name(f"{path.name}.new")
             draft.write_bytes(data)
             draft.chmod(mode)
@@ -80,25 +80,25 @@ def check_folder() -> None:
 
 def shell_problem(path: Path) -> str:
     """Return what in a path a Triton before 25.08 cannot hand to its shell; empty if nothing is."""
-    if not (found := sorted(set(_STRANGE.findall(str(path))))):
+    if not (strange := sorted(set(_STRANGE.findall(str(path))))):
         return ""
-    shown = " ".join(ascii(char) for char in found)
+    listed = " ".join(ascii(char) for char in strange)
     accepted = "ASCII letters, digits and / . _ + = : , @ % ^ -"
-    return f"has {shown}, and this Triton starts models through a shell; accepted: {accepted}"
+    return f"has {listed}, and this Triton starts models through a shell; accepted: {accepted}"
 
 
 def _make() -> Path:
     """Make the folder where temporary files are, or in /tmp where that one is of no use."""
     try:
-        asked = tempfile.gettempdir()
+        wanted = tempfile.gettempdir()
     except OSError as error:
         raise ConfigurationError(f"no folder for temporary files: {error}; set TMPDIR") from error
-    shown = printable(asked, 300)
-    problems = [f"TMPDIR {shown}: {NOEXEC}"] if is_noexec(asked) else []
-    for base in sorted(dict.fromkeys((asked, *_INSTEAD)), key=is_noexec):
+    name = printable(wanted, 300)
+    problems = [f"TMPDIR {name}: {NOEXEC}"] if is_noexec(wanted) else []
+    for base in sorted(dict.fromkeys((wanted, *_INSTEAD)), key=is_noexec):
         problem = shell_problem(Path(base)) or _length_problem(Path(base))
         if not problem and (made := _made_in(base)):
-            if problems and base != asked:
+            if problems and base != wanted:
                 say(f"{problems[0]}; {base} is used instead", "WARNING")
             return made
         problems.append(f"TMPDIR {printable(base, 300)}: {problem or 'cannot be written'}")

@@ -25,7 +25,7 @@ from lmi_backend.repository.restricted_apis import CLIENT_MEMORY, KEY_VARIABLES
 from lmi_backend.supervisor.enforced_umask import enforce_umask
 from lmi_backend.supervisor.health import HealthMonitor
 from lmi_backend.supervisor.log_relay import STANDARD_ERROR, log_options
-from lmi_backend.supervisor.private_arguments import SHOWN, start_privately
+from lmi_backend.supervisor.private_arguments import REDACTED, start_privately
 from lmi_backend.supervisor.processes import (
     end_with,
     has_dead_stub,
@@ -328,7 +328,7 @@ class RunningServer:
 def _start(setup: ServerSetup) -> subprocess.Popen[bytes]:
     """Start the server, with its key where only its own user can read it; in the main thread."""
     real = setup.argv(setup.restriction)
-    shown = setup.argv(replace(setup.restriction, key=SHOWN))
+    argv = setup.argv(replace(setup.restriction, key=REDACTED))
     environment = setup.installation.environment(os.environ) | {
         RUN_DIR_VARIABLE: str(setup.traces.run),
         **dict(zip(KEY_VARIABLES, setup.restriction.arguments(), strict=False)),
@@ -336,12 +336,12 @@ def _start(setup: ServerSetup) -> subprocess.Popen[bytes]:
     options = log_options(setup.log)
     # As long as the server or a stub lives, nobody else may remove their memory.
     options["pass_fds"] = (setup.traces.names.lock,)
-    keys = (argument for argument in shown if argument not in real)
+    keys = (argument for argument in argv if argument not in real)
     # None, where every API is open.
     private = dict(zip(KEY_VARIABLES, keys, strict=False))
     prepare = partial(_prepare, os.getpid())
     try:
-        return start_privately(shown, private, environment, prepare, **options)
+        return start_privately(argv, private, environment, prepare, **options)
     except OSError as error:
         text = "all users of this machine may read the key of Triton's restricted APIs"
         say(f"{text}: it is in the server's command line ({error})", "WARNING")

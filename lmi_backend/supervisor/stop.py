@@ -68,14 +68,14 @@ class StopSignals:
 
         SIGHUP stays ignored where it was.
         """
-        before = {number: signal.signal(number, self._handle) for number in stop_signals()}
-        pipe_before = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+        handlers = {number: signal.signal(number, self._handle) for number in stop_signals()}
+        earlier_pipe = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
-            signal.set_wakeup_fd(pipe_before)
+            signal.set_wakeup_fd(earlier_pipe)
 
     def _handle(self, number: int, _: Any) -> None:
         if self._interrupts and number in self._numbers:
@@ -93,8 +93,8 @@ def stop_signals() -> list[signal.Signals]:
     A shell ignores SIGINT and SIGQUIT in what a script starts in the background. Here they count: a
     user who sends them to a server means it.
     """
-    is_kept = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    return [number for number in _NUMBERS if number != signal.SIGHUP or not is_kept]
+    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [number for number in _NUMBERS if number != signal.SIGHUP or not is_ignored]
 
 
 _LAST_SECONDS: Final = 10.0

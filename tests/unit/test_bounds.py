@@ -17,7 +17,7 @@ from lmi_backend.frontend.http.protocol import HEAD_BYTES, MOST_HEADERS, UNREAD_
 from lmi_backend.outline import LARGE, MOST_BYTES, MOST_VALUES, MOST_WIDE
 from lmi_backend.pool.connection import UNSENT_BYTES as UNSENT_TO_WORKER
 from lmi_backend.serving.limits import OPEN_BYTES
-from lmi_backend.supervisor.log_relay import KEPT_BYTES as KEPT_LINES
+from lmi_backend.supervisor.log_relay import BUFFER_BYTES as KEPT_LINES
 from lmi_backend.worker.conversation import PAUSE_BYTES
 from lmi_backend.worker.handlers.provided.djl_python.inputs import (
     MOST_VALUES as MOST_VALUES_OF_HANDLERS,

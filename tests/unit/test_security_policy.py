@@ -4,8 +4,8 @@ from pathlib import Path
 
 from lmi_backend.supervisor.installation import (
     IN_WHEELS,
-    KNOWN_UNTIL,
     OLDEST_FOR_FLEETS,
+    READ_UNTIL,
     release_name,
 )
 
@@ -27,5 +27,5 @@ def test_it_says_what_the_embedded_server_is_and_is_for() -> None:
 def test_it_says_which_release_a_fleet_needs() -> None:
     assert (
         f"A fleet needs Triton {OLDEST_FOR_FLEETS} or later, the first release to which none of "
-        f"NVIDIA's bulletins until {KNOWN_UNTIL} applies."
+        f"NVIDIA's bulletins until {READ_UNTIL} applies."
     ) in POLICY

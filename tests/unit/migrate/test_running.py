@@ -52,9 +52,9 @@ def test_a_run_that_was_stopped_continues(tmp_path: Path) -> None:
     # Killed in the middle of a line.
     path.write_text(path.read_text()[:-9])
     again = OutcomeFile(path, {"a": 1})
-    assert again.known == {"one": outcome("one")}
+    assert again.outcomes == {"one": outcome("one")}
     again.add(outcome("two"))
-    assert OutcomeFile(path, {"a": 1}).known.keys() == {"one", "two"}
+    assert OutcomeFile(path, {"a": 1}).outcomes.keys() == {"one", "two"}
     with pytest.raises(ConfigurationError, match="belongs to a run with other files"):
         OutcomeFile(path, {"a": 2})
 

@@ -69,7 +69,7 @@ def test_lines_are_rewritten_on_their_way(reader: Reader) -> None:
 
 
 def test_a_reader_that_hangs_stops_no_program_and_hears_what_it_missed(reader: Reader) -> None:
-    with relaying(reader.target, kept=200_000) as descriptor:
+    with relaying(reader.target, most=200_000) as descriptor:
         command = ["sh", "-c", "seq 500000; echo last line >&2"]
         # It would wait for ever at its pipe's 64 KiB.
         subprocess.run(command, check=True, timeout=60, **log_options(descriptor))

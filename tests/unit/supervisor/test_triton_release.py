@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.supervisor.installation import (
-    KNOWN_UNTIL,
     OLDEST_FOR_FLEETS,
+    READ_UNTIL,
     describe,
     find_server,
     installed_version,
@@ -52,7 +52,7 @@ def test_the_release_for_fleets_is_the_first_that_is_safe() -> None:
     [
         ("2.51.0", "Triton 24.10 (2.51.0) has published vulnerabilities (https://"),
         ("2.70.0", "Triton 26.06 (2.70.0) has published vulnerabilities (https://"),
-        ("2.71.0", f"Triton 26.07 (2.71.0): no vulnerability published until {KNOWN_UNTIL} is"),
+        ("2.71.0", f"Triton 26.07 (2.71.0): no vulnerability published until {READ_UNTIL} is"),
         ("3.9.0", "Triton (3.9.0): no vulnerability published"),
         ("2.51.7", "Triton (2.51.7) has published vulnerabilities"),
         ("2.1.0", "Triton (2.1.0) has published vulnerabilities"),
