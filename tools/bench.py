@@ -168,7 +168,7 @@ def _add_peers(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--peer",
-        type=_peer,
+        type=peer_of,
         action="append",
         default=[],
         metavar="NAME=PROTOCOL:HOST:PORT/MODEL",
@@ -177,7 +177,7 @@ def _add_peers(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _peer(text: str) -> tuple[str, Target]:
+def peer_of(text: str) -> tuple[str, Target]:
     name, _, rest = text.partition("=")
     protocol, _, rest = rest.partition(":")
     address, _, model = rest.partition("/")

@@ -79,7 +79,7 @@ def _run_line(line: Line, *, is_kept: bool) -> bool:
     began = time.monotonic()
     _say(line, "installing")
     try:
-        python = _install(line)
+        python = install_line(line)
     except (InstallError, OverlayError) as error:
         _say(line, f"not installed: {error}")
         return True
@@ -195,7 +195,7 @@ def _versions(line: Line, python: Path) -> dict[str, str]:
     return {"version": line.release or release_of(version), "python": interpreter}
 
 
-def _install(line: Line) -> Path:
+def install_line(line: Line) -> Path:
     """Make the environment of a line, unless it is there; return its interpreter."""
     if line.is_overlay:
         return overlay(newest_release())

@@ -12,7 +12,7 @@ from typing import Any, Final
 from page_parts import ROOT, table
 
 RESULTS: Final = ROOT / "tests" / "data" / "compat.json"
-_SERVERS: Final = {
+SERVERS: Final = {
     "triton-24.03": "Triton 24.03, with echo",
     "python-3.10": "Triton 24.10, stub for Python 3.10, with echo",
     "python-3.12": "Triton 24.10, stub for Python 3.12, with echo",
@@ -26,7 +26,7 @@ def vllm_releases() -> Iterator[str]:
     rows = [
         [_shown(name, found), _passed(found["tests"]), found["date"]]
         for name, found in _results().items()
-        if name not in _SERVERS and not _is_triton(name)
+        if name not in SERVERS and not is_triton(name)
     ]
     yield from table(("vLLM", "tests passed", "day"), rows)
 
@@ -35,9 +35,9 @@ def server_releases() -> Iterator[str]:
     """Yield the lines of the table of servers."""
     results = _results()
     rows = []
-    for name in [*_SERVERS, *sorted(filter(_is_triton, results))]:
+    for name in [*SERVERS, *sorted(filter(is_triton, results))]:
         if found := results.get(name):
-            shown = _SERVERS.get(name, _INSTALLED_SERVER)
+            shown = SERVERS.get(name, _INSTALLED_SERVER)
             title = shown.format(release=name.removeprefix("triton-"), version=found["version"])
             rows.append([title, _passed(found["tests"]), found["date"]])
     yield from table(("server", "tests passed", "day"), rows)
@@ -48,9 +48,9 @@ def _results() -> dict[str, dict[str, Any]]:
     return read
 
 
-def _is_triton(name: str) -> bool:
+def is_triton(name: str) -> bool:
     """Tell whether a line is of a server that was installed (`--triton`)."""
-    return name.startswith("triton-") and name not in _SERVERS
+    return name.startswith("triton-") and name not in SERVERS
 
 
 def _shown(name: str, found: Mapping[str, Any]) -> str:

@@ -55,14 +55,14 @@ def _try(newest: str, python: Path) -> int:
         held = f"without {off}" if off else "with all fast paths"
         _say(f"vLLM {newest} passes the short set {held}; record it: `make compat`, `make docs`")
         return 0
-    if not _runs_by_itself(python):
+    if not runs_by_itself(python):
         _say(f"vLLM {newest} does not run on the libraries of the newest CPU build by itself")
         return 0
     _say(f"vLLM {newest} fails: {', '.join(failed)}; see {FOLDER / 'newest.log'}")
     return 1
 
 
-def _runs_by_itself(python: Path) -> bool:
+def runs_by_itself(python: Path) -> bool:
     """Tell whether vLLM answers without us: its engine's libraries are of another release."""
     script = FOLDER / "by_itself.py"
     script.write_text(_BY_ITSELF, encoding="utf-8")

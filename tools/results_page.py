@@ -112,14 +112,14 @@ def regimes() -> Iterator[str]:
         yield from ([""] if number else [])
         yield f"### {regime.title}\n"
         yield f"Run {path.stem}: {times}, {machine['cores']} cores of {machine['processor']}.\n"
-        yield from table(heads, _rows([each for each in read["samples"] if regime.shows(each)]))
+        yield from table(heads, rows_of([each for each in read["samples"] if regime.shows(each)]))
         picture = path.with_name(f"{path.stem}-cpu-per-token.png")
         if picture.is_file() and regime.kind not in drawn:
             drawn.add(regime.kind)
             yield f"\n![CPU by process](results/{picture.name})"
 
 
-def _rows(read: list[dict[str, Any]]) -> Iterator[list[str]]:
+def rows_of(read: list[dict[str, Any]]) -> Iterator[list[str]]:
     """Yield the rows: for each number of requests what costs least first."""
     groups = _groups(read)
     costs = {key: statistics.median(map(beside, found)) for key, found in groups.items()}

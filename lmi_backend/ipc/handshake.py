@@ -159,7 +159,7 @@ class Handshakes:
         try:
             if (hello := peer.read()) is not None:
                 self._check(hello, peer.nonce)
-                peer.send(msg.Accepted(_proof(self._key, "stub", peer.nonce, hello)))
+                peer.send(msg.Accepted(proof_of(self._key, "stub", peer.nonce, hello)))
         except BlockingIOError:
             return None
         except (OSError, WorkerError) as error:
@@ -172,7 +172,7 @@ class Handshakes:
 
     def _check(self, hello: msg.Hello, nonce: bytes) -> None:
         """Raise WorkerError unless it comes from a rank that is awaited."""
-        proof = _proof(self._key, "worker", nonce, hello)
+        proof = proof_of(self._key, "worker", nonce, hello)
         if hello.protocol != msg.PROTOCOL:
             problem = difference("it", hello)
         elif not hmac.compare_digest(hello.proof, proof):
@@ -279,10 +279,10 @@ async def _introduce(
     challenge = await _read(reader, msg.Challenge)
     nonce = secrets.token_bytes(_NONCE_BYTES)
     hello = msg.Hello(msg.PROTOCOL, os.getpid(), rank, nonce, release=__version__)
-    proof = _proof(key, "worker", challenge.nonce, hello)
+    proof = proof_of(key, "worker", challenge.nonce, hello)
     writer.write(encode([msgspec.structs.replace(hello, proof=proof)]))
     accepted = await _read(reader, msg.Accepted)
-    if not hmac.compare_digest(accepted.proof, _proof(key, "stub", challenge.nonce, hello)):
+    if not hmac.compare_digest(accepted.proof, proof_of(key, "stub", challenge.nonce, hello)):
         raise WorkerError("it does not know the token")
 
 
@@ -294,7 +294,7 @@ async def _read(reader: asyncio.StreamReader, kind: type[T]) -> T:
             return messages[0]
 
 
-def _proof(key: bytes, by: Literal["stub", "worker"], nonce: bytes, hello: msg.Hello) -> bytes:
+def proof_of(key: bytes, by: Literal["stub", "worker"], nonce: bytes, hello: msg.Hello) -> bytes:
     """Return what shows that one end knows the key.
 
     Named by its end, so that it cannot be sent back; over the rank, so that none takes another's.

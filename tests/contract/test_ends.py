@@ -26,7 +26,7 @@ POINTS: dict[str, tuple[type, str]] = {
     "the next one is ready": (StartingWorker, "ready"),
     "the next one is filled in": (Slot, "fill"),
     "a spare is asked for": (Spares, "replenish"),
-    "a spare is launched": (Pool, "_launch"),
+    "a spare is launched": (Pool, "launch"),
     "a spare is prepared": (StartingWorker, "prepare"),
 }
 ENDS = ("kill", "close")

@@ -62,7 +62,7 @@ class HttpClient:
         request, left = _request(self.url, body), iter(range(requests))
         count = min(concurrency, requests)
         clients = [
-            _Connection(request, self.event, left, loop.create_future()) for _ in range(count)
+            StreamConnection(request, self.event, left, loop.create_future()) for _ in range(count)
         ]
         address = parts.hostname or "", parts.port or _HTTP
         for client in clients:
@@ -74,7 +74,7 @@ class HttpClient:
         return [answer for client in clients for answer in client.answers]
 
 
-class _Connection(asyncio.Protocol):
+class StreamConnection(asyncio.Protocol):
     """Asks again as soon as an answer is whole."""
 
     def __init__(
@@ -137,7 +137,7 @@ class _Connection(asyncio.Protocol):
             self.done.set_exception(exc or ConnectionError("the server closed the connection"))
 
 
-def _same(client: _Connection) -> _Connection:
+def _same(client: StreamConnection) -> StreamConnection:
     return client
 
 

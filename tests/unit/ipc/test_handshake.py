@@ -86,7 +86,7 @@ class Client:
     def hello(self, rank: int = 0, token: str = TOKEN, **changed: Any) -> msg.Hello:
         """Return what a rank would say, with some fields changed after the proof was made."""
         message = msg.Hello(msg.PROTOCOL, os.getpid(), rank, b"n" * 16)
-        proof = handshake._proof(token.encode(), "worker", self.challenge(), message)
+        proof = handshake.proof_of(token.encode(), "worker", self.challenge(), message)
         return msgspec.structs.replace(message, **{"proof": proof} | changed)
 
     def say(self, data: bytes) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from bench import _peer
+from bench import peer_of
 
 from tests.support.places import ROOT
 from tests.support.waiting import HANG_SECONDS, wait_for
@@ -30,11 +30,11 @@ bench.main(["--targets", "echo", "--output", sys.argv[1]])
 @pytest.mark.parametrize("text", ["mine", "mine=http:host:1/m", "=openai:host:1/m", "a=triton:h:1"])
 def test_a_peer_in_wrong_words_is_explained(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="NAME=PROTOCOL:HOST:PORT/MODEL"):
-        _peer(text)
+        peer_of(text)
 
 
 def test_a_peer_is_named() -> None:
-    name, _ = _peer("mine=openai:127.0.0.1:8000/org/model")
+    name, _ = peer_of("mine=openai:127.0.0.1:8000/org/model")
     assert name == "mine"
 
 

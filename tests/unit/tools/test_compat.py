@@ -88,9 +88,9 @@ def test_each_line_names_tests_that_are_there() -> None:
 def test_what_was_written_is_of_lines_that_are_there() -> None:
     written = json.loads(compat.RESULTS.read_text(encoding="utf-8"))
     # A server that was installed is a line of its own.
-    ours = {name for name in written if not compat_page._is_triton(name)}
+    ours = {name for name in written if not compat_page.is_triton(name)}
     assert ours <= {line.name for line in compat.LINES}
-    assert compat_page._SERVERS.keys() == {line.name for line in compat.LINES if line.is_server}
+    assert compat_page.SERVERS.keys() == {line.name for line in compat.LINES if line.is_server}
 
 
 def test_all_tests_run_on_the_last_build_of_a_minor_version_alone() -> None:
@@ -121,7 +121,7 @@ def test_a_build_gets_the_torch_and_the_packages_of_its_time(
     line = next(line for line in compat.LINES if line.name == "vllm-0.26.0")
     packages = tmp_path / line.name / "lib" / "python3.11" / "site-packages"
     packages.mkdir(parents=True)
-    python = compat._install(line)
+    python = compat.install_line(line)
     written = [each.read_text("utf-8") for each in packages.glob("*.dist-info/METADATA")]
     assert written == ([] if knows else [f"{METADATA}Name: vllm\nVersion: 0.26.0+cpu\n"])
     assert called[-1][-5:] == line.packages
@@ -130,12 +130,12 @@ def test_a_build_gets_the_torch_and_the_packages_of_its_time(
     overrides = (tmp_path / line.name / "overrides.txt").read_text(encoding="utf-8")
     assert overrides.startswith("torch==2.11.0\n")
     assert not (tmp_path / "packages-1.0").exists()
-    assert compat._install(line) == python
+    assert compat.install_line(line) == python
     assert len(called) == 2
     # A worktree that shares the cache has another path to it.
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.setattr(compat, "FOLDER", tmp_path / "link")
-    compat._install(line)
+    compat.install_line(line)
     assert [words[:2] for words in called[2:]] == [("venv", "--clear"), ("pip", "install")]
 
 

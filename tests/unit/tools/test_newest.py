@@ -65,7 +65,7 @@ def test_a_newer_release_is_tried(  # noqa: PLR0917
 ) -> None:
     monkeypatch.setattr(newest, "newest_release", lambda: "0.100.0")
     monkeypatch.setattr(newest, "run_tests", lambda *_: report)
-    monkeypatch.setattr(newest, "_runs_by_itself", lambda _: is_ours)
+    monkeypatch.setattr(newest, "runs_by_itself", lambda _: is_ours)
     assert newest.main() == status
     assert tried == ["0.100.0"]
     assert message in capsys.readouterr().out
@@ -80,4 +80,4 @@ def test_it_runs_by_itself_if_its_script_ends_well(
         monkeypatch.setattr(newest, "_SECONDS", 1 if "sleep" in text else 60)
         python.write_text(f"#!/bin/sh\nexec {text}\n", encoding="utf-8")
         python.chmod(0o755)
-        assert newest._runs_by_itself(python) is runs
+        assert newest.runs_by_itself(python) is runs

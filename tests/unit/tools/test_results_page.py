@@ -140,6 +140,6 @@ def test_what_costs_least_comes_first() -> None:
         }
         for name, cpu in (("vLLM's server", 9.0), ("lmi-backend, chat", 3.0))
     ]  # fmt: skip
-    ours, theirs = results_page._rows(read)
+    ours, theirs = results_page.rows_of(read)
     assert ours[:4] == ["**lmi-backend, chat**", "1", "3.2", "worker 3"]
     assert theirs[0] == "vLLM's server"

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from benchmark.http_client import LINE, SENT, _Connection
+from benchmark.http_client import LINE, SENT, StreamConnection
 
 _HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 _PARTS = [b'data: {"a":1}\n\n', b'data: {"a":2}\n\n' * 2, b'data: {"a":4}\n\ndata: [DONE]\n\n']
@@ -15,9 +15,9 @@ _ANSWER = _HEAD + b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in _PARTS) + b"0\
 _LINES = _HEAD + b'14\r\n{"token": {"id": 1}}\n{"token": {"id": 2}}\n\r\n0\r\n\r\n'
 
 
-async def _connection(requests: int, event: bytes = SENT) -> _Connection:
+async def _connection(requests: int, event: bytes = SENT) -> StreamConnection:
     done = asyncio.get_running_loop().create_future()
-    connection = _Connection(b"request", event, iter(range(requests)), done)
+    connection = StreamConnection(b"request", event, iter(range(requests)), done)
     nowhere = SimpleNamespace(write=lambda data: None, close=lambda: None)
     connection.connection_made(cast("Any", nowhere))
     connection.ask()
