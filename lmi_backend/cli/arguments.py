@@ -95,7 +95,6 @@ def _meant(message: str, parser: argparse.ArgumentParser) -> str:
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the options of a parser and of the commands below it."""
     for action in parser._actions:
         yield from action.option_strings
         if isinstance(action, argparse._SubParsersAction):

@@ -90,17 +90,11 @@ def _signatures() -> list[Signature]:
 def _keys() -> Mapping[str, str]:
     """Return the key of each name that an option or an engine's argument has."""
     names = {key: key for key in KEYS if not key.startswith(PREFIX)}
-    for signature in _signatures():
-        listener = SERVER_FLAGS if signature.listener else ()
-        for each in (
-            *signature.arguments,
-            *signature.server,
-            *signature.listener,
-            *signature.opposites,
-            *listener,
-        ):
+    for flags in _signatures():
+        listener = SERVER_FLAGS if flags.listener else ()
+        for each in (*flags.arguments, *flags.server, *flags.listener, *flags.opposites, *listener):
             names[each] = PREFIX + each
-        names |= {spelling: PREFIX + spelling for spelling in signature.spellings}
+        names |= {spelling: PREFIX + spelling for spelling in flags.spellings}
     return names | {key.removeprefix(PREFIX): key for key in KEYS if key.startswith(PREFIX)}
 
 
@@ -110,10 +104,10 @@ def _kind(key: str) -> str:
     if key in KEYS:
         return KEYS[key][0].kind.name
     name = key.removeprefix(PREFIX)
-    for signature in _signatures():
-        if argument := signature.arguments.get(name) or signature.server.get(name):
+    for flags in _signatures():
+        if argument := flags.arguments.get(name) or flags.server.get(name):
             return argument.type
-        if name in signature.opposites:
+        if name in flags.opposites:
             return "bool"
     return ""
 

@@ -68,7 +68,6 @@ def _extras(served: Served) -> dict[str, str]:
 
 
 def _whole(served: Served, fields: dict[str, Value]) -> dict[str, Value]:
-    """Return a kustomization with some fields."""
     namespace = served.placement.namespace
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",

@@ -314,10 +314,8 @@ class BufferedAnswers:
             self._behind.add(sink.client)
         is_cancelled = sink.is_cancelled_by_client or (order.verb == "cancel" and is_running)
         blocks = sink.log.blocks() if sink.is_over else sink.log.blocks()[:1]
-        answer = Found(
-            "running" if is_running else "over", sink.order, blocks[:1] + blocks[1:][-1:]
-        )
-        self.send(client, replace(answer, state="cancelled") if is_cancelled else answer)
+        reply = Found("running" if is_running else "over", sink.order, blocks[:1] + blocks[1:][-1:])
+        self.send(client, replace(reply, state="cancelled") if is_cancelled else reply)
         if order.verb == "delete" or (order.verb == "cancel" and not sink.order.is_lasting):
             self._end(sink)
         elif sink.is_alone:

@@ -202,9 +202,7 @@ class SharedWorkers:
         self._problem = "it was unloaded, or its process died"
         if not self._closing.is_set():
             self._mark.touch()
-            _log.warning(
-                "model %s, whose workers this one shares, disconnected: %s", self.name, error
-            )
+            _log.warning("model %s, whose workers this one shares, is down: %s", self.name, error)
         listener.on_death(0, EngineDeadError(f"model {self.name}: {self._problem}"))
 
 

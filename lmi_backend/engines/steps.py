@@ -99,9 +99,7 @@ class AnswerDeltas:
 
     def _take(self, token_id: int, delta: Delta) -> None:
         if self._count < len(self._given) and token_id != self._given[self._count]:
-            raise EngineError(
-                "the answer cannot resume: this worker generated other tokens than the client has"
-            )
+            raise EngineError("the answer cannot resume: this worker generated other tokens")
         self._count += 1
         delta.num_tokens += 1
         least = self._sampling.min_tokens

@@ -28,15 +28,7 @@ from lmi_backend.frontend.answer import Answer, Unread
 from lmi_backend.frontend.http.bodies import FREE_BYTES
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.buffered import (
-    Buffering,
-    Ended,
-    Find,
-    Found,
-    Left,
-    Rejoin,
-    Rejoined,
-)
+from lmi_backend.ipc.buffered import Buffering, Ended, Find, Found, Left, Rejoin, Rejoined
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import (
     LARGEST_FRAME,

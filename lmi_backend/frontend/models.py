@@ -360,13 +360,11 @@ class Models:
 
     def _not_yet(self, name: str) -> LmiError:
         loads = self.progress()
-        reports = [
-            loads[each] for each in ([name] if name in loads else loads) if loads[each].brief
-        ]
-        if not reports:
+        named = [loads[each] for each in ([name] if name in loads else loads) if loads[each].brief]
+        if not named:
             return UnavailableError(f"models are being loaded: {listed(self.loading)}")
-        text = "; ".join(f"{printable(each.model)} is loading: {each.brief}" for each in reports)
-        return LoadingError(text, min(each.retry_seconds for each in reports))
+        text = "; ".join(f"{printable(each.model)} is loading: {each.brief}" for each in named)
+        return LoadingError(text, min(each.retry_seconds for each in named))
 
     def why_none(self) -> str:
         if self.loading:

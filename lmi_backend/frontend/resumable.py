@@ -446,7 +446,6 @@ def _latest(blocks: list[bytes], state: str, *, is_lasting: bool) -> dict[str, A
 
 
 def _responses_in(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the responses in the events of a stream."""
     for line in data.split(b"\n")[:-1]:
         if line.startswith(b"data: {") and b'"response":' in line:
             response = json.loads(line[5:]).get("response")

@@ -251,9 +251,7 @@ async def join(
             await asyncio.wait_for(_introduce(reader, writer, token, rank), _ANSWER_SECONDS)
         except (OSError, EOFError, asyncio.TimeoutError) as error:
             # Strangers may have crowded it out, or this machine was too slow.
-            _log.info(
-                "rank %d: %s refused the handshake: %s", rank, address, error or "it sent nothing"
-            )
+            _log.info("rank %d: %s refused the handshake: %s", rank, address, error or "no answer")
             writer.close()
             await asyncio.sleep(_PAUSE_SECONDS)
         except WorkerError as error:

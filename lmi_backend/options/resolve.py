@@ -100,7 +100,6 @@ def argument_of(name: str, release: Signature) -> str:
 
 
 def _flags_of(release: Signature) -> Mapping[str, str]:
-    """Return the argument of each flag of a release."""
     names = (name for name, each in release.arguments.items() if each.flag != NO_FLAG)
     more = SERVER_FLAGS if release.listener else ()
     own = {

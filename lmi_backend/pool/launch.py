@@ -88,7 +88,6 @@ class StartingWorker:
         return bool(self._start.return_to)
 
     def _send(self, message: msg.ToWorker) -> None:
-        """Send a message to every rank."""
         frame = encode([message])
         for connection in self.connections.values():
             connection.send(frame)

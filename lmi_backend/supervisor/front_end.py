@@ -142,9 +142,7 @@ class FrontEnds:
 
     def __init__(self, settings: Settings, log: int = STANDARD_ERROR) -> None:
         every = [replace(settings, place=place) for place in range(settings.processes)]
-        self._processes = [
-            RestartedProcess(partial(BeatingProcess, each, log), _Door(each)) for each in every
-        ]
+        self._runs = [Restarted(partial(BeatingProcess, each, log), _Door(each)) for each in every]
 
     def keep(
         self,
@@ -160,21 +158,21 @@ class FrontEnds:
             is_urgent: whether they are not to have them.
         """
         while not wait_for_end(_LOOK_SECONDS):
-            for each in self._processes:
+            for each in self._runs:
                 each.look()
-        for each in self._processes:
+        for each in self._runs:
             each.end()
         end = time.monotonic() + stop_seconds
         while time.monotonic() < end and not is_urgent():
-            if not any(each.is_running for each in self._processes):
+            if not any(each.is_running for each in self._runs):
                 break
             time.sleep(_LOOK_SECONDS / 4)
-        for each in self._processes:
+        for each in self._runs:
             each.stop()
 
     def drain(self) -> None:
         """Have new requests refused, on connections that are then closed."""
-        for each in self._processes:
+        for each in self._runs:
             each.send(DRAIN)
 
 
@@ -229,7 +227,7 @@ class _Door:
             self._socket = None
 
 
-class RestartedProcess:
+class Restarted:
     """One of them, and those before it that finish their requests."""
 
     def __init__(self, start: Callable[[int], BeatingProcess], door: _Door) -> None:

@@ -203,12 +203,9 @@ def usable_server(folder: Path, repository: Path | None = None) -> TritonServer:
             raise ConfigurationError(f"--model-repository {repository}: {problem}")
         if problem := shell_problem(server.backends):
             raise ConfigurationError(f"{server.backends}: {problem}")
-        if (
-            shutil.which(_SHELL, path=(search_path := server.environment(os.environ)["PATH"]))
-            is None
-        ):
+        if shutil.which(_SHELL, path=(paths := server.environment(os.environ)["PATH"])) is None:
             raise ConfigurationError(
-                f"{_SHELL}: not in {search_path}; Triton before 25.08 starts models through it; "
+                f"{_SHELL}: not in {paths}; Triton before 25.08 starts models through it; "
                 f"accepted: a PATH with {_SHELL}, or a later Triton"
             )
     if problem := numpy_problem(version, importlib.metadata.version("numpy")):

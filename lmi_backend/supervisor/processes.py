@@ -40,11 +40,9 @@ def stubs_of(server: int) -> dict[str, psutil.Process]:
         children = psutil.Process(server).children()
     except psutil.Error:
         return {}
-    arguments = ((child, argv_of(child)) for child in children)
+    argvs = ((child, argv_of(child)) for child in children)
     return {
-        argv[1].split("/")[-3]: child
-        for child, argv in arguments
-        if argv and argv[0].endswith(STUB)
+        argv[1].split("/")[-3]: child for child, argv in argvs if argv and argv[0].endswith(STUB)
     }
 
 

@@ -128,7 +128,7 @@ class OpenAiEngine(Engine):
             wants_logprobs=body.logprobs is not None,
         )
         write = _stream if body.stream else _whole
-        async with aclosing(_with_prompt(stream(self._inner, requests), body)) as deltas:
+        async with aclosing(_echoed(stream(self._inner, requests), body)) as deltas:
             async for chunk in write(deltas, body, writer, len(requests) * body.n):
                 yield chunk
 
@@ -179,9 +179,7 @@ async def _read(body: bytes, outlined: Outline) -> dict[str, Any]:
     return value
 
 
-async def _with_prompt(
-    deltas: AsyncGenerator[Delta, None], body: Body
-) -> AsyncGenerator[Delta, None]:
+async def _echoed(deltas: AsyncGenerator[Delta, None], body: Body) -> AsyncGenerator[Delta, None]:
     """Yield deltas; without their tokens where the prompt is all that is wanted."""
     async with aclosing(deltas):
         async for delta in deltas:

@@ -130,9 +130,7 @@ class Repeated:
                 # A core that does not look at what is forced says nothing.
                 came = f"{ids[:count]} instead of {expected[:count]}"
                 fast_paths.turn_off("forced_tokens", "the tokens that a core is to generate", came)
-            raise EngineError(
-                "the answer cannot resume: this worker generated other tokens than the client has"
-            )
+            raise EngineError("the answer cannot resume: this worker generated other tokens")
         del expected[:count]
         if not is_last and count == len(ids):
             return None

@@ -126,11 +126,9 @@ class Routes:
 
 
 def _advice(path: str, wrong: str, *, is_short: bool) -> str:
-    prefix, remedy = repr(wrong[:_PATH_LETTERS]), f"add {_VERSION} to"
+    given, remedy = repr(wrong[:_PATH_LETTERS]), f"add {_VERSION} to"
     if wrong:
-        remedy = (
-            f"write {_VERSION} in place of {prefix} in" if is_short else f"remove {prefix} from"
-        )
+        remedy = f"write {_VERSION} in place of {given} in" if is_short else f"remove {given} from"
     return f"did you mean {path[:_PATH_LETTERS]!r}? Then {remedy} the client's base URL"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.supervisor import front_end as module
-from lmi_backend.supervisor.front_end import FrontEnds, RestartedProcess
+from lmi_backend.supervisor.front_end import FrontEnds, Restarted
 from tests.support.ports import free_ports
 
 
@@ -127,7 +127,7 @@ def test_its_socket_outlives_it_but_not_a_long_pause(made: list[Process]) -> Non
     # The pauses are 0, 1, 2, 4 and 8 s; no look waits for their end.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            RestartedProcess, "_start_at", property(lambda _: 0.0, lambda *_: None), raising=False
+            Restarted, "_start_at", property(lambda _: 0.0, lambda *_: None), raising=False
         )
         _keep(*[die, look, int] * 5, look, port=port)
     assert listened == [True] * 4 + [False, True]
