@@ -210,8 +210,8 @@ class AliasModel:
     """A loaded alias model."""
 
     def __init__(self, shares: str) -> None:
-        self._workers = SharedWorkers(shares)
-        self.service = Service(self._workers, _LIMITS)
+        self.workers = SharedWorkers(shares)
+        self.service = Service(self.workers, _LIMITS)
         self.service.start()
 
     def context(self) -> Context:
@@ -220,7 +220,7 @@ class AliasModel:
         Raises:
             UnavailableError: the shared model is not there.
         """
-        return self._workers.check()
+        return self.workers.check()
 
     def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
         """Hand a management request to the shared model."""

@@ -70,31 +70,31 @@ class Service:
         stats: RequestStats | None = None,
         tracer: RequestTracer | None = None,
     ) -> None:
-        self._workers, self._limits, self._tracer = workers, limits, tracer
+        self.workers, self._limits, self._tracer = workers, limits, tracer
         self._stats = stats or RequestStats()
         self._lock = threading.Lock()
-        self._states: dict[int, RequestState] = {}
+        self.states: dict[int, RequestState] = {}
         self._ids = itertools.count(1)
         self._is_closing = False
         ends = self._set_error, self._renew
-        self._dispatch = Dispatch(workers, limits, self._lock, self._stats, *ends)
+        self.dispatch = Dispatch(workers, limits, self._lock, self._stats, *ends)
         ways = (self._break, self._set_error, self._note_sent)
-        self._incoming = Incoming(self._states, self._stats, self._dispatch.acknowledged, *ways)
-        ends = (self._end_early, self._dispatch.expire)
-        self._cancellation = CancellationPoller(self._open_states, *ends)
-        self._senders = Senders(self._lock, self._note_sent, self._dispatch.abort)
+        self._incoming = Incoming(self.states, self._stats, self.dispatch.acknowledged, *ways)
+        ends = (self._end_early, self.dispatch.expire)
+        self.cancellation = CancellationPoller(self._open_states, *ends)
+        self.senders = Senders(self._lock, self._note_sent, self.dispatch.abort)
 
     def start(self) -> Capabilities:
         """Start the workers and wait until they are ready. Raises what their `start` raises."""
-        capabilities = self._workers.start(self)
-        for threads in (self._senders.ready, self._cancellation, self._dispatch.released):
+        capabilities = self.workers.start(self)
+        for threads in (self.senders.ready, self.cancellation, self.dispatch.released):
             threads.start()
         return capabilities
 
     def step(self) -> None:
         """Send, in this thread, the answers and requests that wait for threads not started."""
-        self._senders.ready.step()
-        self._dispatch.released.step()
+        self.senders.ready.step()
+        self.dispatch.released.step()
 
     def submit(
         self,
@@ -118,9 +118,9 @@ class Service:
             self._limits.check_structures(work)
         elif work.path in RESETS:
             send = partial(self._command, msg.SubmitHttp(0, work))
-            send_to_all(self._workers.stats(), sink, send)
+            send_to_all(self.workers.stats(), sink, send)
             with self._lock:
-                self._dispatch.choice.forget()
+                self.dispatch.choice.forget()
             return
         span, has_end = None, seconds != math.inf
         if self._tracer is not None:
@@ -136,7 +136,7 @@ class Service:
             )
             state.span = span
             # Most have none, and each call counts.
-            if sender.promise != NOBODY.promise or self._dispatch.promises.is_used or has_end:
+            if sender.promise != NOBODY.promise or self.dispatch.promises.is_used or has_end:
                 state.promise(*sender.promise, self._limits.requests, seconds)
             self._start(state, message)
         except LmiError as error:
@@ -148,7 +148,7 @@ class Service:
         self, order: msg.SetAdapter, sink: Sink, only: Collection[int] | None = None
     ) -> list[int]:
         """Have every worker, or some, change an adapter; see `send_to_all`."""
-        return send_to_all(self._workers.stats(), sink, partial(self._command, order), only)
+        return send_to_all(self.workers.stats(), sink, partial(self._command, order), only)
 
     def manage(self, body: dict[str, object], sink: Sink) -> None:
         """Hand a management request on, where the workers are another model's; see `submit`."""
@@ -180,7 +180,7 @@ class Service:
                 if state.worker is not None:
                     ended[state.worker].append(state.id)
         for index, numbers in ended.items():
-            self._workers.abort(index, numbers)
+            self.workers.abort(index, numbers)
 
     def _deadline(self, seconds: float = math.inf) -> float:
         return time.monotonic() + min(seconds, self._limits.requests.request_timeout)
@@ -190,22 +190,22 @@ class Service:
             raise StoppingError("the server is stopping")
         # Packed first: what cannot be packed must not leave a state behind.
         state.frame = encode_request(message)
-        state.progress = self._dispatch.progress(message, state)
+        state.progress = self.dispatch.progress(message, state)
         state.size = sum(map(len, state.frame))
         with self._lock:
-            self._states[state.id] = state
+            self.states[state.id] = state
             try:
-                worker = self._dispatch.enter(state, may_wait=may_wait(message))
+                worker = self.dispatch.enter(state, may_wait=may_wait(message))
             except BaseException:
-                del self._states[state.id]
-                self._dispatch.withdraw(state)
-                self._dispatch.ended(state)
+                del self.states[state.id]
+                self.dispatch.withdraw(state)
+                self.dispatch.ended(state)
                 raise
             if state.direct is not None:
                 state.direct.state = state
         if worker is not None:
-            self._dispatch.send(state, worker)
-        self._cancellation.wake()
+            self.dispatch.send(state, worker)
+        self.cancellation.wake()
 
     def drain(self, seconds: float) -> int:
         """Refuse new requests, and wait for the running ones to finish.
@@ -213,39 +213,39 @@ class Service:
         Returns how many took longer than `seconds`; they fail with an error.
         """
         self._is_closing = True
-        wait_until(lambda: not self._states, seconds)
+        wait_until(lambda: not self.states, seconds)
         late = self._open_states()
         for state in late:
             self._end_early(state, StoppingError("the server is stopping and waits no longer"))
-        wait_until(lambda: not self._states, _LAST_SECONDS)
+        wait_until(lambda: not self.states, _LAST_SECONDS)
         return len(late)
 
     def health(self) -> msg.Health:
         """Return whether a request would be admitted, and if not, the reason."""
         if self._is_closing:
             return msg.Health(is_ready=False, problem="the server is stopping")
-        return self._workers.health()
+        return self.workers.health()
 
     def snapshot(self) -> StatsSnapshot:
         with self._lock:
-            num_open, queue, workers = len(self._states), self._dispatch, self._workers.stats()
+            num_open, queue, workers = len(self.states), self.dispatch, self.workers.stats()
             waiting, resumption = queue.num_waiting, queue.resumption
             return self._stats.snapshot(num_open, workers, waiting, resumption, queue.choice)
 
     def close(self) -> None:
         """Stop the workers. Triton calls this when no request is left; any that is, is dropped."""
         self._is_closing = True
-        self._cancellation.stop()
-        self._workers.close()
-        self._dispatch.released.stop()
-        self._senders.ready.stop()
+        self.cancellation.stop()
+        self.workers.close()
+        self.dispatch.released.stop()
+        self.senders.ready.stop()
         if self._tracer is not None:
             self._tracer.close()
 
     def kill(self) -> None:
         """End the workers at once; clients get no answer."""
         self._is_closing = True
-        self._workers.kill()
+        self.workers.kill()
 
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
         """Take what one engine step, or several, brought, under one lock."""
@@ -257,7 +257,7 @@ class Service:
             ]
         # Senders want the lock as soon as they have something.
         for state in ready:
-            self._senders.ready.put(state)
+            self.senders.ready.put(state)
         for client in clients:
             try:
                 client.flush()
@@ -268,17 +268,17 @@ class Service:
     def on_death(self, index: int, error: EngineDeadError) -> None:
         """Let all requests of a worker resume elsewhere, or end them with an error."""
         with self._lock:
-            self._dispatch.on_death(self._of(index), error)
+            self.dispatch.on_death(self._of(index), error)
 
     def _of(self, index: int) -> list[RequestState]:
-        return [state for state in self._states.values() if state.worker == index]
+        return [state for state in self.states.values() if state.worker == index]
 
     def move_from(self, index: int, reason: EngineDeadError, *, ends: bool = False) -> int:
         """Let a worker's requests resume elsewhere; return how many cannot, which it may end."""
         with self._lock:
-            moved = self._dispatch.move(self._of(index), reason)
+            moved = self.dispatch.move(self._of(index), reason)
             left = self._of(index)
-        self._workers.abort(index, moved)
+        self.workers.abort(index, moved)
         for state in left if ends else ():
             self._end_early(state, reason)
         return len(left)
@@ -286,31 +286,31 @@ class Service:
     def on_ready(self) -> None:
         """Let requests start that waited for one more worker."""
         with self._lock:
-            self._dispatch.release()
+            self.dispatch.release()
 
     def _renew(self, state: RequestState) -> None:
         """Give a request that resumes another id, and pack it for its next worker."""
-        del self._states[state.id]
+        del self.states[state.id]
         state.id = next(self._ids)
-        self._states[state.id] = state
+        self.states[state.id] = state
         if state.progress is not None:
             state.frame = encode_request(state.progress.message(state.id))
 
     def _open_states(self) -> list[RequestState]:
         with self._lock:
-            return [state for state in self._states.values() if state.error is None]
+            return [state for state in self.states.values() if state.error is None]
 
     def _end_early(self, state: RequestState, error: LmiError) -> None:
         """End a request whose client left or whose time is over."""
         with self._lock:
             has_ended = self._end(state, error)
         if has_ended:
-            self._dispatch.abort(state)
+            self.dispatch.abort(state)
 
     def _end(self, state: RequestState, error: LmiError) -> bool:
         """End a request with the lock held; return whether that was for it to do."""
         # One whose last chunk has come ends with it; without that chunk it never would.
-        if state.id not in self._states or state.is_complete:
+        if state.id not in self.states or state.is_complete:
             return False
         if not isinstance(error, StoppedError):
             state.drop()
@@ -320,19 +320,19 @@ class Service:
     def _set_error(self, state: RequestState, error: LmiError) -> None:
         if state.error is None and not state.is_complete:
             state.error = error
-            self._dispatch.withdraw(state)
-            self._senders.schedule(state)
+            self.dispatch.withdraw(state)
+            self.senders.schedule(state)
 
     def _break(self, state: RequestState) -> None:
         """End a request in the except block of what came of it and could not be handed on."""
         state.drop()
         state.error = fault_of(state, "what came of the answer cannot be handed on")
-        self._dispatch.abort(state)
-        self._senders.schedule(state)
+        self.dispatch.abort(state)
+        self.senders.schedule(state)
 
     def _note_sent(self, state: RequestState, chunks: list[Chunk], outcome: str) -> None:
         """Count what was sent; forget a finished request."""
-        has_ended = bool(outcome) and self._states.pop(state.id, None) is not None
+        has_ended = bool(outcome) and self.states.pop(state.id, None) is not None
         try:
             self._stats.sent(state, chunks)
             if has_ended:
@@ -341,4 +341,4 @@ class Service:
         except Exception:  # noqa: BLE001  a wrong count must not keep the answer
             fault_of(state, "what was sent cannot be counted")
         if has_ended:
-            self._dispatch.ended(state)
+            self.dispatch.ended(state)

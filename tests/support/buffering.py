@@ -57,7 +57,7 @@ class BufferingModel:
         context = Context(has_lora=True)
         self.endpoint = open_endpoint(NAME, ScriptedWorkers(self), context, **self.info)
         service = self.endpoint.service
-        for each in (service._cancellation, service._senders.ready):
+        for each in (service.cancellation, service.senders.ready):
             each.start()
 
     def close(self) -> None:
@@ -72,8 +72,8 @@ class BufferingModel:
 
     def _stop(self) -> None:
         service = self.endpoint.service
-        service._cancellation.stop()
-        service._senders.ready.stop()
+        service.cancellation.stop()
+        service.senders.ready.stop()
 
     def say(self, number: int, *chunks: Any) -> None:
         """Let chunks come of a request."""

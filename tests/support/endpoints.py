@@ -40,7 +40,7 @@ def open_endpoint(
         log=lambda _: [],
         started_at=1.0,
     )
-    renewal = Renewal(service, service._workers, 1)  # type: ignore[arg-type]
+    renewal = Renewal(service, service.workers, 1)  # type: ignore[arg-type]
     one = Endpoint(model, service, lora, context or Context(), view, renewal)
     one.open()
     return one

@@ -77,10 +77,10 @@ class Bench:
         return sink
 
     def send_released(self) -> None:
-        self.service._dispatch.released.step()
+        self.service.dispatch.released.step()
 
     def send_answers(self) -> None:
-        self.service._senders.ready.step()
+        self.service.senders.ready.step()
 
     def settle(self) -> None:
         for _ in range(2):

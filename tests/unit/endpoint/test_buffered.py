@@ -92,15 +92,15 @@ class FrontEnd:
 @pytest.fixture
 def endpoint(folder: Path) -> Iterator[Endpoint]:
     endpoint = open_endpoint("m", IdleWorkers())
-    endpoint.service._cancellation.start()
-    endpoint.service._senders.ready.start()
+    endpoint.service.cancellation.start()
+    endpoint.service.senders.ready.start()
     yield endpoint
     for front in FrontEnd.opened:
         front.close()
     FrontEnd.opened.clear()
     endpoint.close()
-    endpoint.service._cancellation.stop()
-    endpoint.service._senders.ready.stop()
+    endpoint.service.cancellation.stop()
+    endpoint.service.senders.ready.stop()
 
 
 @pytest.fixture
@@ -112,10 +112,10 @@ def _begin(
     endpoint: Endpoint, front: FrontEnd, order: Buffering | None = ORDER, number: int = 7
 ) -> int:
     """Begin a chat; return the service's number of it."""
-    known = set(endpoint.service._states)
+    known = set(endpoint.service.states)
     front.send(msg.SubmitHttp(number, CHAT, "", order))
-    wait_for(lambda: len(endpoint.service._states) > len(known))
-    (request,) = set(endpoint.service._states) - known
+    wait_for(lambda: len(endpoint.service.states) > len(known))
+    (request,) = set(endpoint.service.states) - known
     return request
 
 
@@ -176,7 +176,7 @@ def test_an_answer_that_is_over_does_not_hold_its_request(
 ) -> None:
     """A prompt of a million tokens may have an answer of one."""
     request = _begin(endpoint, front)
-    frame = endpoint.service._states[request].frame
+    frame = endpoint.service.states[request].frame
     _say(endpoint, request, _chunk(0), _chunk(1, is_last=True))
     wait_for(
         lambda: (
@@ -274,7 +274,7 @@ def test_the_rest_of_an_answer_that_another_stub_began_is_not_buffered(
 def test_an_error_is_a_part_of_the_answer(endpoint: Endpoint, front: FrontEnd) -> None:
     front.send(msg.Submit(7, (GenerateRequest("a"),), "", ORDER))
     wait_for(lambda: _open(endpoint) == 1)
-    (request,) = endpoint.service._states
+    (request,) = endpoint.service.states
     endpoint.service.on_messages([msg.Output(request, Delta("a", 1))])
     front.die()
     endpoint.service.on_death(0, EngineDeadError("it died"))
@@ -329,7 +329,7 @@ def test_what_is_buffered_is_bounded(
         _say(endpoint, other, part)
         assert endpoint.buffered.counts()["bytes"] < 110_000
     # Nobody can return for it: it is not generated further.
-    wait_for(lambda: other not in endpoint.service._states)
+    wait_for(lambda: other not in endpoint.service.states)
     back = FrontEnd(endpoint)
     assert back.rejoin(name="other").status == 404
 
@@ -351,7 +351,7 @@ def test_a_key_of_many_answers_costs_no_other_key_its_own(
         order = replace(ORDER, name=f"name {number}")
         front.send(msg.SubmitHttp(number, CHAT, tenant, order))
         wait_for(lambda: _open(endpoint) == 1)
-        (request,) = endpoint.service._states
+        (request,) = endpoint.service.states
         _say(endpoint, request, _chunk(0), part, _chunk(1, is_last=True))
         wait_for(lambda: _open(endpoint) == 0)
     back = FrontEnd(endpoint)
@@ -467,7 +467,7 @@ def test_the_rest_of_an_answer_is_buffered_with_what_came_before(
     front.die()
     wait_for(lambda: endpoint.buffered.counts()["alone"] == 1)
     back = FrontEnd(endpoint)
-    (request,) = endpoint.service._states
+    (request,) = endpoint.service.states
     _say(endpoint, request, _chunk(1))
     rejoined = back.rejoin()
     assert (rejoined.num_events, rejoined.where) == (3, where)

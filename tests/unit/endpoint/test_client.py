@@ -22,7 +22,7 @@ def test_a_fault_costs_the_requests_that_are_open_and_no_more(
     monkeypatch.setattr("lmi_backend.threads.PAUSE_SECONDS", 0.01)
     endpoint = open_endpoint("m", IdleWorkers())
     alias = AliasModel("m")
-    wait_for(lambda: alias._workers.context is not None)
+    wait_for(lambda: alias.workers.context is not None)
     first, second = Sink("1"), Sink("2")
     alias.service.submit((GenerateRequest("a"),), first)
     hear, faults = alias.service.on_messages, [TypeError("a bug")]
@@ -39,9 +39,9 @@ def test_a_fault_costs_the_requests_that_are_open_and_no_more(
     wait_for(lambda: first.ends)
     assert first.ends == ["EngineDeadError"]
     wait_for(lambda: "TypeError: a bug" in caplog.text)
-    wait_for(lambda: alias._workers.context is not None)
+    wait_for(lambda: alias.workers.context is not None)
     alias.service.submit((GenerateRequest("a"),), second)
-    wait_for(lambda: 2 in service._states)
+    wait_for(lambda: 2 in service.states)
     service.on_messages([msg.Output(2, Delta("a", 1, "stop"))])
     wait_for(lambda: second.ends)
     assert second.ends == ["answered"]

@@ -46,7 +46,7 @@ class Client:
 
     def goes_on(self) -> bool:
         """Tell whether the open stream does."""
-        number, *_ = self.endpoint.service._states
+        number, *_ = self.endpoint.service.states
         self.endpoint.service.on_messages([msg.Output(number, Delta("more", 1))])
         return bool(self.hear() == msg.Output(STREAM, Delta("more", 1)))
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_packed_ends_the_request_that_it_is_of(
     client.send(msg.Submit(8, (GenerateRequest("b"),)))
     service = client.endpoint.service
     wait_for(lambda: service.snapshot().open == 2)
-    first, second = service._states
+    first, second = service.states
     outputs: list[msg.FromWorker] = [
         msg.Output(first, Delta("good", 1)),
         msg.Output(second, Delta("\ud800", 1)),
@@ -136,14 +136,14 @@ def test_what_cannot_be_packed_ends_the_request_that_it_is_of(
 def test_what_an_abort_names_ends_at_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     service = client.endpoint.service
     # Whoever looks at all requests now and then is not needed.
-    service._cancellation.stop()
+    service.cancellation.stop()
     aborted: list[int] = []
-    monkeypatch.setattr(service._workers, "abort", lambda _, numbers: aborted.extend(numbers))
-    service._senders.ready.start()
+    monkeypatch.setattr(service.workers, "abort", lambda _, numbers: aborted.extend(numbers))
+    service.senders.ready.start()
     for number in range(100, 104):
         client.send(msg.Submit(number, (GenerateRequest("b"),)))
     wait_for(lambda: service.snapshot().open == 5)
-    numbers = list(service._states)
+    numbers = list(service.states)
     client.send(msg.Abort([100, 101, 103, 999]))
     wait_for(lambda: service.snapshot().open == 2)
     assert aborted == [numbers[1], numbers[2], numbers[4]]
@@ -151,7 +151,7 @@ def test_what_an_abort_names_ends_at_once(client: Client, monkeypatch: pytest.Mo
     client.close()
     wait_for(lambda: service.snapshot().open == 0)
     assert service.snapshot().ended == {"cancelled": 5}
-    service._senders.ready.stop()
+    service.senders.ready.stop()
 
 
 def test_connections_are_taken_again_when_there_are_descriptors(
@@ -191,7 +191,7 @@ def test_a_file_system_that_hangs_holds_up_nobody_else(
     monkeypatch.setattr(
         lora_manager, "_folder", lambda _: is_there.wait(HANG_SECONDS) and Path("/adapter")
     )
-    number = next(iter(client.endpoint.service._states))
+    number = next(iter(client.endpoint.service.states))
     for request_id in range(100, 202):
         name = f"a{request_id}"
         register = {"requestType": "REGISTER_ADAPTER", "name": name, "src": name}
@@ -201,7 +201,7 @@ def test_a_file_system_that_hangs_holds_up_nobody_else(
     client.send(msg.AskHealth())
     while isinstance(client.hear(), msg.Failure):
         pass
-    assert client.endpoint.service._states[number].error is None
+    assert client.endpoint.service.states[number].error is None
     # Nor those whose answers tell of an adapter.
     assert lora_manager.adapters.turn.acquire(timeout=HANG_SECONDS)
     lora_manager.adapters.turn.release()
@@ -219,9 +219,9 @@ def test_a_failed_request_is_logged_by_the_id_that_its_front_end_logs(
         client.send(kind(number, works[not is_body], name=f"client-{number}"))
     wait_for(lambda: client.endpoint.service.snapshot().open == 5)
     service = client.endpoint.service
-    states = {state.sink.request_id: each for each, state in service._states.items()}
+    states = {state.sink.request_id: each for each, state in service.states.items()}
     service.on_messages([msg.Failure(states["client-12"], "engine", "out of luck")])
-    sender = service._senders.ready
+    sender = service.senders.ready
     sender.start()
     try:
         assert client.hear().id == 12
@@ -232,4 +232,4 @@ def test_a_failed_request_is_logged_by_the_id_that_its_front_end_logs(
     assert "request_id=client-12 outcome=internal" in line
     # Triton's clients stop their own requests by such a name, not those of others.
     service.cancel("client-13")
-    assert service._states[states["client-13"]].error is None
+    assert service.states[states["client-13"]].error is None

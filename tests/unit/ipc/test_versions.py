@@ -98,10 +98,10 @@ def test_an_alias_model_of_another_release_is_told_until_it_is_of_the_same(
         _is_newer(newer, client)
         endpoint = open_endpoint("m", IdleWorkers())
         alias = AliasModel("m")
-        wait_for(lambda: "understand" in alias._workers.health().problem)
+        wait_for(lambda: "understand" in alias.workers.health().problem)
         with pytest.raises(UnavailableError, match=BOTH):
             alias.context()
-    wait_for(lambda: alias._workers.health().is_ready)
+    wait_for(lambda: alias.workers.health().is_ready)
     alias.close()
     endpoint.close()
     messages = errors(caplog)

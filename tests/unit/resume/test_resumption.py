@@ -149,7 +149,7 @@ def test_no_request_waits_longer_than_it_may() -> None:
     die(bench)
     new = bench.submit()
     states = bench.service._open_states()
-    poller = bench.service._cancellation
+    poller = bench.service.cancellation
     for now in (time.monotonic() + 1, time.monotonic() + 2):
         for state in states:
             poller._must_be_checked(state, now)

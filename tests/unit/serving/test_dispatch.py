@@ -193,7 +193,7 @@ def test_an_answer_that_is_complete_when_its_worker_dies_is_an_answer(is_sent: b
     # What had to wait was sent, and all places were given back.
     assert [sink.ends for sink in bench.sinks] == [["answered"]] * len(bench.sinks)
     assert bench.workers.outstanding == [0]
-    assert bench.service._dispatch._admission.running == 0
+    assert bench.service.dispatch._admission.running == 0
 
 
 def _bug(*_: object, **__: object) -> Any:
@@ -235,7 +235,7 @@ def test_a_request_that_cannot_be_packed_for_its_next_worker_ends_alone(
     bench = Bench(migration_timeout=None)
     for _ in range(2):
         bench.submit()
-    bad = bench.service._states[1].progress
+    bad = bench.service.states[1].progress
     pack = Progress.message
     monkeypatch.setattr(
         Progress, "message", lambda each, number: _bug() if each is bad else pack(each, number)
@@ -416,7 +416,7 @@ def test_each_request_ends_once_and_gives_its_place_back(
     steps: list[tuple[str, object, object]],
 ) -> None:
     bench = Bench(count=2, waiting=8)
-    admission = bench.service._dispatch._admission
+    admission = bench.service.dispatch._admission
     for step in steps:
         _step(bench, *step)
         assert admission.running + admission.waiting <= CAPACITY * 2 + 8
@@ -515,5 +515,5 @@ def test_a_request_that_waited_or_lost_its_worker_goes_to_the_one_that_has_its_p
     while open_ := bench.open():
         bench.answer(open_[0])
     assert waits.ends == ["answered"]
-    load = bench.service._dispatch.choice._loads
+    load = bench.service.dispatch.choice._loads
     assert [each.unread for each in load.values()] == [0, 0]

@@ -216,7 +216,7 @@ def test_who_has_left_gets_nothing() -> None:
     client.hear([_first(1), _first(2)], in_columns=True)
     client.sinks[0].is_gone = True
     for state in client.bench.service._open_states():
-        client.bench.service._cancellation._check(state)
+        client.bench.service.cancellation._check(state)
     client.hear([_event(1, 2)], in_columns=True)
     sent = [(each.id, type(each)) for each in client.messages]
     assert sent == [(11, msg.HttpOutput)] + [(12, msg.HttpOutput)] * 2
@@ -242,7 +242,7 @@ def test_what_cannot_be_handed_on_is_one_requests_failure(
 ) -> None:
     client = Client(kind)
     client.hear([_first(1), _first(2)], in_columns=True)
-    states = dict(client.bench.service._states)
+    states = dict(client.bench.service.states)
     bad, kept = (states[1].progress, states[1].sink), getattr(owner, name)
 
     def fail_one(each: Any, *arguments: Any, **words: Any) -> Any:

@@ -197,7 +197,7 @@ def test_a_service_asks_for_each_request_with_a_promise(monkeypatch: pytest.Monk
         raise LateError("too late", 12)
 
     bench = Bench()
-    monkeypatch.setattr(bench.service._dispatch.promises, "check", refuse)
+    monkeypatch.setattr(bench.service.dispatch.promises, "check", refuse)
     sink, work = Sink(), (GenerateRequest("a"),)
     for sender, seconds in ((Sender(promise=(5, 0)), math.inf), (Sender(), 3.0)):
         with pytest.raises(LateError):

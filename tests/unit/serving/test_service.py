@@ -83,7 +83,7 @@ def test_the_first_reason_for_an_end_stays(service: Service) -> None:
     sink = _that_is_sent_first(service)
     first, later = LmiError("first"), LmiError("later")
     for error in (first, later):
-        service._set_error(service._states[1], error)
+        service._set_error(service.states[1], error)
     sink.may_send.set()
     wait_for(lambda: service.snapshot().open == 0)
     assert sink.error is first

@@ -72,7 +72,7 @@ def endpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint
         log=log,
         started_at=1.0,
     )
-    renewal = Renewal(service, service._workers, 1)  # type: ignore[arg-type]
+    renewal = Renewal(service, service.workers, 1)  # type: ignore[arg-type]
     one = Endpoint(model, service, lora, Context(), view, renewal)
     one.open()
     yield one
