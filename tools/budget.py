@@ -40,8 +40,8 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 3_125,
     "lmi_backend/triton": 1_625,
     "lmi_backend/worker": 3_150,
-    "tests": 79_675,
-    "tools": 7_225,
+    "tests": 80_250,
+    "tools": 7_375,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""
 
