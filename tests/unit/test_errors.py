@@ -25,6 +25,8 @@ def test_a_request_may_be_tried_again_when_only_the_server_is_to_blame() -> None
     assert {c.__name__ for c in CLASSES if c.retryable} == {
         "DeadlineError",
         "EngineDeadError",
+        "LateError",
+        "LaterError",
         "LoadingError",
         "StoppingError",
         "UnavailableError",

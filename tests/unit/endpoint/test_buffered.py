@@ -176,12 +176,14 @@ def test_an_answer_that_is_over_does_not_hold_its_request(
 ) -> None:
     """A prompt of a million tokens may have an answer of one."""
     request = _begin(endpoint, front)
-    frame = endpoint.service.states[request].frame
+    # Once it has started this decides nothing, and no other request has it.
+    endpoint.service.states[request].priority = mark = 987_654_321
     _say(endpoint, request, _chunk(0), _chunk(1, is_last=True))
     wait_for(
         lambda: (
             not any(
-                isinstance(each, RequestState) and each.frame is frame for each in gc.get_objects()
+                isinstance(each, RequestState) and each.priority == mark
+                for each in gc.get_objects()
             )
         )
     )
