@@ -1,7 +1,6 @@
 """What llguidance and outlines cannot compile ends a process of its own, and no worker."""
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -105,24 +104,3 @@ def test_what_takes_hours_to_compile_harms_no_other(engine: Any) -> None:
     refused = engine.start("a", extra={"structured_outputs": structures}).wait().error
     assert refused is not None
     assert refused.code == "INVALID_ARG"
-
-
-CITY = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]}
-TAGS: dict[str, dict[str, Any]] = {
-    "newer": {"format": {"type": "json_schema", "json_schema": CITY}},
-    "older": {
-        "triggers": ["The"],
-        "structures": [{"begin": "The capital", "schema": CITY, "end": "!"}],
-    },
-}
-
-
-@pytest.mark.parametrize("engine", ["vllm"], indirect=True)
-@pytest.mark.parametrize("name", TAGS)
-def test_a_tag_has_no_white_space_without_end(engine: Any, name: str) -> None:
-    """This engine has `disable_any_whitespace`."""
-    tag = {"structural_tag": json.dumps({"type": "structural_tag", **TAGS[name]})}
-    answer = engine.ask(
-        "What is the capital of Italy?", max_tokens=60, extra={"structured_outputs": tag}
-    )
-    assert re.search(r"\{\s?\"city\"\s?:\s?\"Rome\"\s?\}", answer.text), answer

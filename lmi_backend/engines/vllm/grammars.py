@@ -23,57 +23,6 @@ from lmi_backend.errors import RequestError, UnavailableError
 _log = logging.getLogger(__name__)
 
 
-# `disable_any_whitespace` of vLLM 0.32 holds for schemas only. A small model writes white space
-# without end in a structural tag, such as vLLM makes for the strict tools of a chat, until its
-# tokens are used up.
-
-_MOST: Final = 1
-"""White space between two tokens of JSON; xgrammar takes no 0."""
-_BOUND: Final = "max_whitespace_cnt"
-_SCHEMA: Final = "json_schema"
-
-
-def bounded(text: str) -> str:
-    """Return a structural tag whose JSON has no runs of white space.
-
-    What is no tag that xgrammar reads is returned as it is: vLLM says what is wrong with it.
-    """
-    try:
-        tag = json.loads(text)
-        if "structures" in tag:
-            tag = _newer(tag)
-        _bound(tag["format"])
-    except (KeyError, TypeError, ValueError, RecursionError):
-        return text
-    return json.dumps(tag)
-
-
-def _newer(tag: dict[str, Any]) -> dict[str, Any]:
-    """Return a tag of the older format, which has no such bound, in the newer one."""
-    tags = [
-        {
-            "type": "tag",
-            "begin": each["begin"],
-            "content": {"type": _SCHEMA, _SCHEMA: each["schema"]},
-            "end": each["end"],
-        }
-        for each in tag["structures"]
-    ]
-    triggered = {"type": "triggered_tags", "triggers": tag["triggers"], "tags": tags}
-    return {"type": "structural_tag", "format": triggered}
-
-
-def _bound(part: Any) -> None:
-    if isinstance(part, list):
-        for each in part:
-            _bound(each)
-    elif isinstance(part, dict) and part.get("type") == _SCHEMA:
-        if part.get(_BOUND) is None:
-            part[_BOUND] = _MOST
-    elif isinstance(part, dict):
-        _bound(list(part.values()))
-
-
 def choose_backend(engine: Any, tokenizer: Any) -> str:
     """Return the library that compiles all structured outputs of an engine.
 
@@ -92,13 +41,6 @@ def _needs_guidance(tokenizer: Any) -> bool:
     """Tell whether vLLM's own tool grammars need llguidance, as those for Mistral's Tekken do."""
     supports = getattr(names.GuidanceBackend, "is_tokenizer_supported", None)
     return getattr(tokenizer, "is_tekken", False) and bool(supports and supports(tokenizer))
-
-
-def bound_tag(params: Any) -> None:
-    """Bound the white space of the structural tag in sampling parameters."""
-    structures: Any = getattr(params, "structured_outputs", None)
-    if isinstance(text := getattr(structures, "structural_tag", None), str):
-        structures.structural_tag = bounded(text)
 
 
 AT_ONCE: Final = 4
@@ -123,14 +65,10 @@ class GrammarTrials:
         backend: the library that compiles all structures.
         special: the special tokens of the model, which a grammar may name.
         tokens: how many the model has.
-        bounds_tags: whether the white space of structural tags is bounded.
     """
 
-    def __init__(
-        self, backend: str, special: Sequence[str], tokens: int, *, bounds_tags: bool = False
-    ) -> None:
+    def __init__(self, backend: str, special: Sequence[str], tokens: int) -> None:
         self._backend, self._special, self._tokens = backend, list(special), tokens
-        self._bounds_tags = bounds_tags
         self._verdicts: OrderedDict[bytes, bool] = OrderedDict()
         """Whether each structure may be compiled, by its job."""
 
@@ -138,23 +76,15 @@ class GrammarTrials:
     def of(cls, engine: Any, tokenizer: Any, tokens: int) -> GrammarTrials:
         """Return the trials of a model."""
         special: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()
-        backend = choose_backend(engine, tokenizer)
-        config = engine.vllm_config.structured_outputs_config
-        # vLLM does so itself with llguidance.
-        bounds_tags = backend == "xgrammar" and config.disable_any_whitespace
-        return cls(backend, sorted(special), tokens, bounds_tags=bounds_tags)
+        return cls(choose_backend(engine, tokenizer), sorted(special), tokens)
 
     async def check(self, params: Any) -> None:
         """Try the structure of some sampling parameters, if there is one.
-
-        Where the engine writes no white space, that of a structural tag is bounded.
 
         Raises:
             RequestError: it takes too long or too much memory to compile, or kills its process.
             UnavailableError: too many others are tried.
         """
-        if self._bounds_tags:
-            bound_tag(params)
         structures = getattr(params, "structured_outputs", None)
         for kind in _KINDS.get(self._backend, ()):
             if (found := getattr(structures, kind, None)) is not None:
