@@ -433,7 +433,7 @@ class EngineClient:
         try:
             await self.check(params, kwargs)
             async for output in outputs:
-                shown.mend(output)
+                output = shown.mended(output)  # noqa: PLW2901
                 if is_structured:
                     num_tokens = _fitting(output, num_tokens)
                 for earlier in _replayed(resumed, counted):

@@ -14,7 +14,6 @@ import logging
 import secrets
 import sys
 import time
-from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -279,7 +278,7 @@ class Chats:
         if own_id == request_id or own_id != (chat.request_id or own_id):
             return
         is_short = self._short is not None and self._short.makes_same(chat.messages, rendering)
-        params = compat.replaced(copy(params), max_tokens=_NO_LIMIT)
+        params = compat.replaced(params, max_tokens=_NO_LIMIT)
         rendering = rendering._replace(prompts=())
         # It keeps its body, which is small: that of any other kind may hold images.
         kind.server = answer.server
@@ -346,7 +345,7 @@ class Chats:
         params = known.params
         if limit is None or not max(1, params.min_tokens) <= limit <= min(room, _most(num_tokens)):
             return None, None
-        return prompt, compat.replaced(copy(params), max_tokens=limit)
+        return prompt, compat.replaced(params, max_tokens=limit)
 
 
 def _is_plain(params: Any) -> bool:

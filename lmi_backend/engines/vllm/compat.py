@@ -15,10 +15,11 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, NoReturn, TypeVar, get_args
 
 import msgspec
 
@@ -93,22 +94,6 @@ _TOGETHER: Final = "512"
 """Outputs of a step that one turn of the event loop processes, in 3 ms."""
 
 
-def count_less(engine: Any, is_ours: Callable[[Any], bool]) -> None:
-    """Let an AsyncLLM count only what our loggers look at.
-
-    Its further counts are for the metrics page of vLLM's server, and take a quarter of the front
-    end's CPU a token (benchmarks/README.md).
-    """
-    manager = engine.logger_manager
-    if manager is not None:
-        ours = [each for each in manager.stat_loggers if is_ours(each)]  # 0.13
-        if not ours:
-            raise LookupError("our logger is not among those that are called")
-        manager.stat_loggers[:] = ours
-    if engine.vllm_config.observability_config.otlp_traces_endpoint is None:
-        engine.log_stats = engine.output_processor.log_stats = False
-
-
 def take_outputs(engine: Any) -> None:
     """Have an AsyncLLM take the outputs of its core; called on the event loop.
 
@@ -143,22 +128,6 @@ def _sanitized(sanitize: Callable[..., str], *given: Any, **named: Any) -> str:
 
 def _cut(value: Any) -> Any:
     return with_options(cut(value)) if isinstance(value, str) else value
-
-
-def pin_nothing() -> None:
-    """Have the indices of adapters not pinned for a GPU, which 0.22 and 0.23 do on a CPU too."""
-    if (function := names.async_tensor_h2d) is not None and (defaults := function.__defaults__):
-        function.__defaults__ = tuple(each is not True and each for each in defaults)
-
-
-def keep_end(tokenizer: Any) -> None:
-    """Have the id of the end token found once; vLLM looks for it at each request.
-
-    Where its class has the id as a property, that stays what is read.
-    """
-    found = getattr(tokenizer, "eos_token_id", None)
-    if found is not None and hasattr(tokenizer, "__dict__"):
-        vars(tokenizer)["eos_token_id"] = found
 
 
 def certain_logprobs(ids: Sequence[int]) -> Any:
@@ -206,11 +175,19 @@ def argument_parser() -> argparse.ArgumentParser:
     add = names.AsyncEngineArgs.add_cli_args
     # The engine's arguments too, whatever a release adds by itself.
     whole = {_WHOLE: False} if _WHOLE in inspect.signature(add).parameters else {}
-    own = names.FlexibleArgumentParser(add_help=False, exit_on_error=False)
+    own = subclass_of(names.FlexibleArgumentParser, _Parser)(add_help=False, exit_on_error=False)
     parser: argparse.ArgumentParser = checked(
         add(own, **whole), "AsyncEngineArgs.add_cli_args", "parse_args"
     )
     return parser
+
+
+class _Parser:
+    """What a parser of vLLM's does besides its own work."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise: vLLM's prints its usage and leaves the process, although it was told to raise."""
+        raise ValueError(message)
 
 
 def import_reasoning_parser(plugin: str) -> None:
@@ -220,18 +197,16 @@ def import_reasoning_parser(plugin: str) -> None:
 
 def subclass(found: Any, kind: type, *, may_lack: Collection[str] = (), **members: Any) -> None:
     """Have an object of vLLM's do what a class adds to its own, for all that have the object."""
-    made = subclass_of(type(found), kind, may_lack=may_lack)
-    for name, value in members.items():
-        setattr(made, name, value)
-    found.__class__ = made
+    found.__class__ = subclass_of(type(found), kind, may_lack=may_lack, **members)
 
 
-def subclass_of(own: type, kind: type, *, may_lack: Collection[str] = ()) -> Any:
+def subclass_of(own: type, kind: type, *, may_lack: Collection[str] = (), **members: Any) -> Any:
     """Return a class of vLLM's with what another one adds to it.
 
     Args:
         kind: overrides methods, and calls those of `super()`.
         may_lack: methods that only some releases have.
+        members: further members of the class.
 
     Raises:
         TypeError: vLLM's class lacks one of the others, so nothing would call it.
@@ -241,17 +216,22 @@ def subclass_of(own: type, kind: type, *, may_lack: Collection[str] = ()) -> Any
     methods = {name for name in methods if not name.startswith("_")}
     if lacking := sorted(methods - {*dir(own)} - {*may_lack}):
         raise TypeError(f"{own.__name__} has no {', '.join(lacking)}")
-    return type(own.__name__, (kind, own), {"__module__": kind.__module__})
+    return type(own.__name__, (kind, own), {"__module__": kind.__module__, **members})
 
 
 def replaced(found: Any, **values: Any) -> Any:
-    """Return an object of vLLM's with other values: the same one, if it can be changed."""
+    """Return a copy of an object of vLLM's with other values."""
     try:
-        for name, value in values.items():
-            setattr(found, name, value)
+        return changed(copy(found), **values)
     except AttributeError:  # a release may freeze it
         is_struct = isinstance(found, msgspec.Struct)
         return (msgspec.structs.replace if is_struct else dataclasses.replace)(found, **values)
+
+
+def changed(found: Any, **values: Any) -> Any:
+    """Return an object of vLLM's, for all that have it, with other values."""
+    for name, value in values.items():
+        setattr(found, name, value)
     return found
 
 
@@ -268,23 +248,13 @@ def core_config(arguments: Any) -> Any:
 
 
 def rank_executor(vllm_config: Any) -> Any:
-    """Return the class of the executor of a rank that mpirun started.
-
-    On a CPU, 0.11 to 0.16 have put vLLM's own processes in its place when they made the config.
-    """
-    vllm_config.parallel_config.distributed_executor_backend = EXTERNAL_LAUNCHER
+    """Return the class of the executor of a rank that mpirun started."""
     return names.Executor.get_class(vllm_config)
 
 
-@contextmanager
-def core_client(client: Any) -> Iterator[None]:
-    """Let each AsyncLLM that is made meanwhile speak to its core through another class."""
-    before = names.EngineCoreClient.make_async_mp_client
+def use_core_client(client: Any) -> None:
+    """Have each AsyncLLM of this process, which is a rank, speak to its core by another class."""
     names.EngineCoreClient.make_async_mp_client = staticmethod(client)
-    try:
-        yield
-    finally:
-        names.EngineCoreClient.make_async_mp_client = staticmethod(before)
 
 
 def run_headless(arguments: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.ipc.environment import GROUP_VARIABLE
@@ -37,7 +38,7 @@ def compute_alone(config: Any, *, chosen: Any) -> AbstractContextManager[object]
     ):
         return nullcontext()
     # The name "uni" would be changed to "mp" again, in the core too.
-    parallel.distributed_executor_backend = names.UniProcExecutor
+    compat.changed(parallel, distributed_executor_backend=names.UniProcExecutor)
     return variables[0]
 
 
@@ -66,7 +67,6 @@ class _Worker:
         super().init_device(*given, **named)  # type: ignore[misc]
         if self.vllm_config.lora_config is not None:
             compat.subclass(names.current_platform, _Platform)
-            compat.pin_nothing()
         if all(hasattr(self.model_runner, name) for name in ("_update_states", _BOOKKEEPING)):
             compat.subclass(self.model_runner, _Runner)
 
@@ -93,12 +93,10 @@ class _Runner:
         return made
 
     def _bookkeeping_sync(self, *given: Any, **named: Any) -> Any:
-        batch, drawn = self.input_batch, self.input_batch.generators
-        batch.generators = {row: _StandIn(each, self._before[row]) for row, each in drawn.items()}
-        try:
+        generators = self.input_batch.generators
+        stand_ins = {row: _StandIn(each, self._before[row]) for row, each in generators.items()}
+        with patch.dict(generators, stand_ins):
             return super()._bookkeeping_sync(*given, **named)  # type: ignore[misc]
-        finally:
-            batch.generators = drawn
 
 
 class _StandIn:

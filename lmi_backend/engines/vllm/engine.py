@@ -156,7 +156,6 @@ class VllmEngine(Engine):
         if getattr(self._engine.model_config, "skip_tokenizer_init", False):
             return None
         found = await compat.answer_of(self._engine, "get_tokenizer")
-        compat.keep_end(found)
         return compat.checked(found, "AsyncLLM.get_tokenizer", "encode")
 
     def _create(self, arguments: Any) -> Any:
@@ -167,11 +166,9 @@ class VllmEngine(Engine):
             # Only under MPI, and it imports torch's collectives.
             from lmi_backend.engines.vllm.ranks import LockstepClient  # noqa: PLC0415
 
-            with compat.core_client(LockstepClient):
-                engine = create()
-        else:
-            engine = create()
-        attach(engine)
+            compat.use_core_client(LockstepClient)
+        engine = create()
+        attach(engine, is_counted=bool(self._config.front_end.get("enable_per_request_metrics")))
         return engine
 
     async def _reset(self, path: str) -> HttpChunk:

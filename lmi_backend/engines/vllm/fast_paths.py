@@ -22,7 +22,6 @@ _log = logging.getLogger(__name__)
 FASTER: Final = {
     "own_streams": "five to eight times the CPU of the worker a token: vLLM's server and "
     "AsyncLLM.generate make all answers",
-    "fewer_counts": "a tenth more CPU a token: vLLM counts for the metrics page of its server",
     "single_process": "on a CPU: one process more, half a GiB and a slower step",
 }
 """What makes the same answers cheaper, and the cost without it."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from lmi_backend.engines.vllm import grammar_trial, names
+from lmi_backend.engines.vllm import compat, grammar_trial, names
 from lmi_backend.errors import RequestError, UnavailableError
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,8 @@ def choose_backend(engine: Any, tokenizer: Any) -> str:
     """
     config = engine.vllm_config.structured_outputs_config
     if config.backend == "auto":
-        config.backend = "guidance" if _needs_guidance(tokenizer) else "xgrammar"
+        library = "guidance" if _needs_guidance(tokenizer) else "xgrammar"
+        compat.changed(config, backend=library)
         _log.info("structured outputs: %s for all requests", config.backend)
     return str(config.backend).partition(":")[0]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from argparse import Namespace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -238,8 +239,7 @@ class HttpApp:
                 supported_tasks=tasks,  # 0.16
                 model_config=engine.model_config,  # 0.20
             )
-        vllm_server.stop_counting(compat.checked(app, "build_app", "routes", "state"))
-        app.state.args = arguments  # as 0.13 and later do
+        app = vllm_server.uncounted(compat.checked(app, "build_app", "routes", "state"))
         try:
             filling = vllm_server.call(
                 server.init_app_state,
@@ -253,7 +253,7 @@ class HttpApp:
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(f"vLLM's server refuses its options: {error}") from error
         # In place of uvicorn's: an error handler of vLLM's sets it, and a worker stops itself.
-        app.state.server = SimpleNamespace(should_exit=False)
+        compat.changed(app.state, server=SimpleNamespace(should_exit=False), args=arguments)
         adapters.share(vllm_server.models(app))
         return cls(app, engine, config, longest_token, adapters, client)
 
@@ -378,24 +378,21 @@ def _is_watched(app: Any, model_config: Any) -> bool:
 
 def _arguments(server: Any, engine_args: Any, config: EngineConfig) -> Any:
     """Return vLLM's server arguments: its defaults, the engine's, and the user's."""
-    arguments = server.argument_parser().parse_args([])
-    for name, value in vars(engine_args).items():
-        setattr(arguments, name, value)
-    arguments.disable_fastapi_docs = True
+    found = vars(server.argument_parser().parse_args([])) | vars(engine_args)
     for name, value in config.front_end.items():
-        if not hasattr(arguments, name):
+        if name not in found:
             problem = f"is not known to the server of vLLM {names.vllm_version}"
             key = f"option.{name}"
             raise OptionError(problem, option=key, value=str(value), origin="vLLM")
-        setattr(arguments, name, value)
-    given = arguments.served_model_name or [DEFAULT_MODEL_NAME]
+    found |= config.front_end | {"disable_fastapi_docs": True}
+    given = found["served_model_name"] or [DEFAULT_MODEL_NAME]
     served = [given] if isinstance(given, str) else list(given)
     # Last: answers carry the first of them.
     own = () if config.name in ("", *config.adapters) else (config.name,)
-    arguments.served_model_name = list(dict.fromkeys((*served, *own)))
-    if plugin := getattr(arguments, "tool_parser_plugin", ""):
+    found["served_model_name"] = list(dict.fromkeys((*served, *own)))
+    if plugin := found.get("tool_parser_plugin"):
         server.import_tool_parser(plugin)
-    return arguments
+    return Namespace(**found)
 
 
 _READ: Final = (

@@ -79,7 +79,6 @@ NAMES: Final = {
     "OMPProcessManager": _of("vllm.utils.ompmultiprocessing"),  # 0.20
     "CPUWorker": _of("vllm.v1.worker.cpu_worker"),
     "PunicaWrapperCPU": _of("vllm.lora.punica_wrapper.punica_cpu"),
-    "async_tensor_h2d": _of("vllm.utils.torch_utils", "vllm.utils", instead=None),
     # Ranks.
     "InprocClient": _of(f"{_V1}.core_client"),
     "EngineCoreClient": _of(f"{_V1}.core_client"),

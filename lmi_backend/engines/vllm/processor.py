@@ -51,8 +51,20 @@ class OwnAnswers:
         if resumed is not None and not resumed.is_begun and resumed.begin(request, self):
             self.replays[request.request_id] = resumed
 
-    def process_outputs(self, engine_core_outputs: Iterable[Any], *more: Any, **named: Any) -> Any:
-        """Give the outputs of a step to those that they are for."""
+    is_counted: bool
+    """Whether an option of the user's has vLLM tell what it counts."""
+
+    def process_outputs(
+        self,
+        engine_core_outputs: Iterable[Any],
+        engine_core_timestamp: float | None = None,
+        iteration_stats: Any = None,
+        **named: Any,
+    ) -> Any:
+        """Give the outputs of a step to those that they are for.
+
+        vLLM counts each token for the metrics page of its server, which nobody reads here.
+        """
         answers, theirs, stopped = self.answers, [], []
         # Each token passes here, so that nothing is called that can be said in a line.
         for output in engine_core_outputs:
@@ -68,7 +80,8 @@ class OwnAnswers:
             theirs = [new for each in theirs if (new := self._new_alone(each)) is not None]
         if self.recorded is not None:
             self.recorded[1].extend(map(_kept, theirs))
-        processed = super().process_outputs(theirs, *more, **named)  # type: ignore[misc]
+        given = theirs, engine_core_timestamp, iteration_stats if self.is_counted else None
+        processed = super().process_outputs(*given, **named)  # type: ignore[misc]
         processed.reqs_to_abort.extend(stopped)
         return processed
 
@@ -115,7 +128,13 @@ def _kept(output: Any) -> Any:
     return kept
 
 
-def attach(engine: Any) -> None:
+def is_traced(engine: Any) -> bool:
+    """Tell whether an option of the user's has vLLM make spans of what it counts."""
+    config = getattr(engine.vllm_config, "observability_config", None)
+    return bool(getattr(config, "otlp_traces_endpoint", None))
+
+
+def attach(engine: Any, *, is_counted: bool = False) -> None:
     """Have the processor of an AsyncLLM keep our answers, before its first request."""
     theirs = engine.output_processor
     if theirs.request_states:
@@ -127,6 +146,7 @@ def attach(engine: Any) -> None:
         answers={},
         replays={},
         recorded=None,
+        is_counted=is_counted or is_traced(engine),
     )
 
 
@@ -177,12 +197,6 @@ class LastStats:
         """Return a stat logger that reports here, of a copy that vLLM names by its number."""
         numbers = [each for each in (*given, *named.values()) if isinstance(each, int)]
         return _logger_class()(self._copies, *numbers[:1] or [0])
-
-
-def is_ours(logger: Any) -> bool:
-    """Tell whether one of vLLM's loggers hands on to one of `LastStats.logger`."""
-    inner = [each.values() if isinstance(each, dict) else [each] for each in vars(logger).values()]
-    return any(isinstance(each, _Logger) for some in [[logger], *inner] for each in some)
 
 
 def _capacity(engine: Any) -> dict[str, int]:
@@ -242,7 +256,7 @@ def _read(engine: Any, last_stats: LastStats, *, is_answering: bool) -> EngineSt
 def adapters_in_use(states: Iterable[Any], *, has_waiting: bool) -> dict[str, tuple[str, ...]]:
     """Return the fields of `EngineStats` about adapters.
 
-    vLLM counts this by itself only together with what `compat.count_less` turns off.
+    vLLM counts this by itself only together with what `OwnAnswers` leaves out.
 
     Args:
         states: what vLLM keeps of each request that runs or waits.

@@ -145,21 +145,22 @@ class Repeated:
 
 def send_from(engine: Any, request: Any, ids: Sequence[int]) -> Repeated:
     """Have a core begin after tokens; return those that it generates once more."""
-    params = compat.replaced(request.sampling_params.clone(), prompt_logprobs=None)
+    params = compat.replaced(request.sampling_params, prompt_logprobs=None)
     has_prompt = request.prompt_token_ids and request.prompt_embeds is None
     if resume_strategy_of(engine, params) == "from the prompt" and has_prompt:
-        request.prompt_token_ids = [*request.prompt_token_ids, *ids]
-        request.sampling_params = compat.replaced(
+        params = compat.replaced(
             params,
             max_tokens=params.max_tokens - len(ids),
             min_tokens=max(0, params.min_tokens - len(ids)),
         )
+        prompt = [*request.prompt_token_ids, *ids]
+        compat.changed(request, prompt_token_ids=prompt, sampling_params=params)
         return Repeated()
     # Without the plugin a greedy or seeded request repeats them by itself.
     are_forced = bool(ids) and takes_forced_ids(engine)
     if are_forced:
         params = compat.replaced(params, extra_args=forced_args(params, ids))
-    request.sampling_params = params
+    compat.changed(request, sampling_params=params)
     return Repeated(ids, are_forced=are_forced)
 
 
@@ -193,7 +194,8 @@ class ReplayedAnswer:
         self._state = kept_by.request_states[request.request_id]
         self._replay_all(kept_by, request)
         if self._cumulative_logprob is not None:
-            self._state.logprobs_processor.cumulative_logprob = self._cumulative_logprob
+            processor = self._state.logprobs_processor
+            compat.changed(processor, cumulative_logprob=self._cumulative_logprob)
         ids = list(chain.from_iterable(self._groups))
         self._repeated = send_from(self._engine, request, ids)
         return bool(self._repeated)
@@ -227,14 +229,14 @@ class ReplayedAnswer:
         interval = getattr(state, "stream_interval", 1)  # since 0.13
         if interval != 1:
             # Else the last tokens would come again, with the first new ones.
-            state.stream_interval = 1
+            compat.changed(state, stream_interval=1)
         for group in self._groups:
             own = {"request_id": request.request_id, "new_token_ids": list(group)}
             self._replay(kept_by, names.EngineCoreOutput(**own, **prompt))
             prompt = {}
         if interval != 1:
-            state.stream_interval = interval
-            state.sent_tokens_offset = sum(map(len, self._groups))
+            sent = sum(map(len, self._groups))
+            compat.changed(state, stream_interval=interval, sent_tokens_offset=sent)
 
     def _replay(self, kept_by: Any, output: Any) -> None:
         if getattr(self._state.logprobs_processor, "num_logprobs", None) is not None:

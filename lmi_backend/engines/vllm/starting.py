@@ -11,12 +11,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import closed_groups
 from lmi_backend.engines.vllm import compat, cpu, fast_paths, images, names, processor, resume
-from lmi_backend.engines.vllm.processor import is_ours
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.hints import closest
 
@@ -143,7 +142,9 @@ def engine_args(config: EngineConfig) -> Any:
         compat.import_reasoning_parser(plugin)
     try:
         return names.AsyncEngineArgs(
-            model=config.model, **{"disable_log_stats": False, "enable_log_requests": False} | typed
+            # Without the loggers of vLLM's metrics page; ours are asked all the same.
+            model=config.model,
+            **{"disable_log_stats": True, "enable_log_requests": False} | typed,
         )
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"vLLM refuses its arguments: {error}") from error
@@ -176,8 +177,6 @@ def _read_texts(passthrough: dict[str, str], known: dict[str, bool]) -> dict[str
     if not passthrough:
         return {}
     parser = compat.argument_parser()
-    # It prints its usage and leaves the process, although it was told to raise.
-    parser.error = _refuse  # type: ignore[method-assign]
     actions = {action.dest: action for action in parser._actions}
     for name, text in passthrough.items():
         if name not in actions:
@@ -186,10 +185,6 @@ def _read_texts(passthrough: dict[str, str], known: dict[str, bool]) -> dict[str
         name: None if known[name] and text in _NONE else _read(parser, actions[name], text)
         for name, text in passthrough.items()
     }
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ValueError(message)
 
 
 def _read(parser: argparse.ArgumentParser, action: argparse.Action, text: str) -> Any:
@@ -266,23 +261,13 @@ def create_engine(
     return engine
 
 
-def _counts(engine: Any) -> str:
-    """Return which option of the user's has vLLM count each output; empty if none has."""
-    config = getattr(engine.vllm_config, "observability_config", None)
-    has_traces = getattr(config, "otlp_traces_endpoint", None)
-    return "otlp_traces_endpoint has vLLM count each output" if has_traces else ""
-
-
-def attach(engine: Any) -> None:
+def attach(engine: Any, *, is_counted: bool = False) -> None:
     """Put the fast paths into an AsyncLLM, or its double, whose core has started."""
-    fast_paths.probe(
-        "fewer_counts",
-        "loggers that can be left out, and log_stats of engine and processor",
-        lambda: compat.count_less(engine, is_ours),
-    )
     if not fast_paths.probe(
-        "resumption", "an output processor to subclass", lambda: processor.attach(engine)
+        "resumption",
+        "an output processor to subclass",
+        lambda: processor.attach(engine, is_counted=is_counted),
     ):
         fast_paths.turn_off("own_streams", "an output processor to subclass", "it is off")
-    if why := _counts(engine):
-        fast_paths.leave_out("own_streams", why)
+    if processor.is_traced(engine):
+        fast_paths.leave_out("own_streams", "otlp_traces_endpoint has vLLM count each output")

@@ -72,17 +72,14 @@ def call(function: Callable[..., Any], **given: Any) -> Any:
     return function(**{name: value for name, value in given.items() if name in taken})
 
 
-def stop_counting(app: Any) -> None:
-    """Have an application not count its requests: nobody reads it here.
+def uncounted(app: Any) -> Any:
+    """Return an application that does not count its requests: nobody reads it here.
 
     With some releases of FastAPI what counts fails, and each answer is an error.
     """
-    app.user_middleware[:] = [
-        each for each in app.user_middleware if each.cls.__name__ != _COUNTING
-    ]
+    middleware = [each for each in app.user_middleware if each.cls.__name__ != _COUNTING]
     # What vLLM does for SageMaker may have built the stack already.
-    if getattr(app, "middleware_stack", None) is not None:
-        app.middleware_stack = app.build_middleware_stack()
+    return compat.replaced(app, user_middleware=middleware, middleware_stack=None)
 
 
 def watchers(app: Any) -> list[str]:
@@ -178,7 +175,7 @@ def attach_asked_name(app: Any) -> None:
 
 
 class ShownPrompt:
-    """The prompt of one request; `mend` looks at each output before vLLM's server does.
+    """The prompt of one request; `mended` looks at each output before vLLM's server does.
 
     Args:
         params: vLLM's sampling parameters.
@@ -198,8 +195,8 @@ class ShownPrompt:
         self._has_several = getattr(params, "n", 1) > 1
         self._logprobs: Any = None
 
-    def mend(self, output: Any) -> None:
-        """Mend an output of the request.
+    def mended(self, output: Any) -> Any:
+        """Return an output of the request, mended.
 
         Each of several answers brings the log probabilities of the prompt with its first output. If
         one of them is ahead, its second output may be merged with the first of another: that then
@@ -207,14 +204,14 @@ class ShownPrompt:
         """
         if self._has_several and hasattr(output, "prompt_logprobs"):
             self._logprobs = self._logprobs or output.prompt_logprobs
-            # Most have none, and a release may let nobody change an output.
-            if output.prompt_logprobs is not self._logprobs:
-                output.prompt_logprobs = self._logprobs
+            if output.prompt_logprobs is not self._logprobs:  # most have none
+                output = compat.replaced(output, prompt_logprobs=self._logprobs)
         if self._is_empty and getattr(output, "prompt", "") is None:
-            output.prompt = ""
+            output = compat.replaced(output, prompt="")
         if self._is_all:
-            for each in output.outputs:
-                each.text, each.token_ids = "", []
+            empty = [compat.replaced(each, text="", token_ids=[]) for each in output.outputs]
+            output = compat.replaced(output, outputs=empty)
+        return output
 
 
 # Anthropic's prefill: a model continues the last message of a body that is the assistant's.
@@ -240,7 +237,7 @@ class _Messages:
         own = super().to_chat_completion_request  # type: ignore[misc]
         chat, messages = own(anthropic_request, *args, **kwargs), anthropic_request.messages
         if messages and _is_prefill(messages[-1]):
-            chat.add_generation_prompt, chat.continue_final_message = False, True
+            return compat.replaced(chat, add_generation_prompt=False, continue_final_message=True)
         return chat
 
 

@@ -44,36 +44,3 @@ def test_outputs_of_a_step_are_taken_together_unless_vllm_looks_at_each(
     handler = SimpleNamespace(_run_output_handler=lambda: seen.append(os.environ.get(name)))
     compat.take_outputs(handler)
     assert seen == [expected]
-
-
-class Looked:
-    """Looks for its end token each time, as those of transformers do."""
-
-    def __init__(self, end: int | None) -> None:
-        self.end, self.num_looks = end, 0
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "eos_token_id":
-            raise AttributeError(name)
-        self.num_looks += 1
-        return self.end
-
-
-class Property:
-    @property
-    def eos_token_id(self) -> int:
-        return 7
-
-
-@pytest.mark.parametrize(("end", "looks"), [(7, 1), (0, 1), (None, 4)])
-def test_the_end_token_is_looked_for_once_where_there_is_one(end: int | None, looks: int) -> None:
-    tokenizer = Looked(end)
-    compat.keep_end(tokenizer)
-    assert [tokenizer.eos_token_id for _ in range(3)] == [end] * 3
-    assert tokenizer.num_looks == looks
-
-
-@pytest.mark.parametrize("tokenizer", [Property(), object(), None])
-def test_a_tokenizer_of_another_kind_is_as_it_was(tokenizer: Any) -> None:
-    compat.keep_end(tokenizer)
-    assert getattr(tokenizer, "eos_token_id", 7) == 7

@@ -98,7 +98,6 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setitem(known, "current_platform", CpuPlatform())
     monkeypatch.setitem(known, "UniProcExecutor", type("Executor", (), {}))
     monkeypatch.setitem(known, "OMPProcessManager", _manager(_variables))
-    monkeypatch.setitem(known, "async_tensor_h2d", None)
     monkeypatch.setitem(known, "CPUWorker", CPUWorker)
     monkeypatch.setitem(known, "PunicaWrapperCPU", PunicaWrapperCPU)
     cpu.__getattr__.cache_clear()
@@ -175,17 +174,8 @@ def test_ranks_share_memory_with_their_own_group(monkeypatch: pytest.MonkeyPatch
     assert cpu.Worker().distributed_init_method == "tcp://127.0.0.1:5"
 
 
-def _pins(data: Any, device: str = "cpu", pin_memory: bool = True, *, last: bool = True) -> Any:
-    return data, device, pin_memory, last
-
-
-def test_with_lora_a_worker_applies_it_so_and_pins_nothing(
-    monkeypatch: pytest.MonkeyPatch, vllm: dict[str, Any]
-) -> None:
-    monkeypatch.setattr(_pins, "__defaults__", _pins.__defaults__)
+def test_with_lora_a_worker_applies_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CPUWorker, "vllm_config", SimpleNamespace(lora_config="any"))
-    vllm["async_tensor_h2d"] = _pins
     cpu.Worker().init_device()
     assert names.current_platform.get_punica_wrapper() == f"{cpu.__name__}.PunicaWrapper"
     assert issubclass(cpu.PunicaWrapper, PunicaWrapperCPU)
-    assert _pins(1) == (1, "cpu", False, True)

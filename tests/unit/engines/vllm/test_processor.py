@@ -164,7 +164,7 @@ def processors() -> list[Any]:
 )
 def test_another_processor_is_refused_and_stays(found: Any, why: str) -> None:
     kind = type(found)
-    engine = SimpleNamespace(output_processor=found)
+    engine = SimpleNamespace(output_processor=found, vllm_config=None)
     with pytest.raises((AttributeError, TypeError, RuntimeError), match=why):
         processor.attach(engine)
     assert type(found) is kind
@@ -187,3 +187,17 @@ async def test_ids_that_a_client_forces_are_removed(add: Any) -> None:
     params.extra_args = resume.forced_args(params, [10**9])
     add(AsyncLLM(), "a", extra_args=params.extra_args)
     assert params.extra_args == {"other": 1}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "is_counted", "counts"),
+    [(None, False, None), ("http://collector", False, "counts"), (None, True, "counts")],
+)
+def test_tokens_are_counted_only_for_an_option_that_tells_them(
+    endpoint: str | None, counts: str | None, *, is_counted: bool
+) -> None:
+    engine = AsyncLLM(is_attached=False)
+    engine.vllm_config.observability_config = SimpleNamespace(otlp_traces_endpoint=endpoint)
+    processor.attach(engine, is_counted=is_counted)
+    engine.output_processor.process_outputs([], 0.0, "counts")
+    assert engine.output_processor.counts == counts

@@ -19,22 +19,20 @@ def test_an_answer_whose_first_token_was_merged_with_anothers_second_has_the_pro
     shown = ShownPrompt(SimpleNamespace(n=2), is_all=False)
     first, merged, last = _output(OF_PROMPT, [1]), _output([], [2], [3]), _output([], [4])
     for output in (first, merged, last):
-        shown.mend(output)
-        assert output.prompt_logprobs == OF_PROMPT
+        assert shown.mended(output).prompt_logprobs == OF_PROMPT
     assert [each.token_ids for each in merged.outputs] == [[2], [3]]
 
 
 def test_one_answer_stays_as_it_is() -> None:
     shown = ShownPrompt(SimpleNamespace(n=1), is_all=False)
     outputs = [_output(OF_PROMPT, [1]), _output([], [2])]
-    for output in outputs:
-        shown.mend(output)
-    assert outputs == [_output(OF_PROMPT, [1]), _output([], [2])]
+    mended = [shown.mended(output) for output in outputs]
+    assert mended == [_output(OF_PROMPT, [1]), _output([], [2])]
 
 
 def test_a_token_that_nobody_wants_is_left_out() -> None:
     output = _output(OF_PROMPT, [1])
-    ShownPrompt(SimpleNamespace(n=1), is_all=True).mend(output)
+    output = ShownPrompt(SimpleNamespace(n=1), is_all=True).mended(output)
     assert output.prompt_logprobs == OF_PROMPT
     assert output.outputs == [SimpleNamespace(text="", token_ids=[])]
 
@@ -55,5 +53,5 @@ def test_an_empty_text_that_the_server_leaves_out_is_empty(
 ) -> None:
     output = _output(OF_PROMPT, [1])
     output.prompt = prompt
-    ShownPrompt(SimpleNamespace(n=1), given, is_all=False, is_shown=is_shown).mend(output)
-    assert output.prompt == found
+    shown = ShownPrompt(SimpleNamespace(n=1), given, is_all=False, is_shown=is_shown)
+    assert shown.mended(output).prompt == found

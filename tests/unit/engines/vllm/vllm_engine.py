@@ -54,6 +54,8 @@ class OutputProcessor:
         self.request_states: dict[str, State] = {}
         self.seen: list[Any] = []
         """Outputs that it has processed."""
+        self.counts: Any = None
+        """What it counted the last ones in."""
 
     def add_request(
         self, request: Any, prompt: Any, parent_req: Any = None, request_index: int = 0,
@@ -67,6 +69,7 @@ class OutputProcessor:
         iteration_stats: Any = None, weight_version: str | None = None,
     ) -> Any:  # fmt: skip
         self.seen += engine_core_outputs
+        self.counts = iteration_stats
         aborted = []
         for output in engine_core_outputs:
             state = self.request_states.get(output.request_id)
