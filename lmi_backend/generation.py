@@ -64,6 +64,8 @@ class Continuation(msgspec.Struct, frozen=True, array_like=True):
     cumulative_logprob: float | None = None
     names: bytes = b""
     """Of a response: what its events have named so far (`clients/responses.py`)."""
+    num_cached_tokens: int | None = None
+    """Of the prompt, those that the first worker had in its cache."""
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, array_like=True):

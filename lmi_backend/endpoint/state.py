@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lmi_backend.ipc.engine import fast_path_state
-from lmi_backend.serving.stats import Histogram
+from lmi_backend.ipc.engine import Histogram, fast_path_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,7 +104,7 @@ class StateView:
             **self._problem("" if worker.is_ready else worker.problem),
             "assigned": worker.assigned,
             "deaths": worker.deaths,
-            "stats": msgspec.structs.asdict(worker.stats) | {"fast_paths": []},
+            "stats": _plain(msgspec.structs.asdict(worker.stats)) | {"fast_paths": []},
         }
 
     def _problem(self, text: str) -> dict[str, str]:
@@ -116,7 +115,11 @@ class StateView:
 
 def _stats(now: StatsSnapshot) -> dict[str, Any]:
     # Its workers are a list of their own.
-    values = {each.name: getattr(now, each.name) for each in fields(now) if each.name != "workers"}
+    names = [each.name for each in fields(now) if each.name != "workers"]
+    return _plain({name: getattr(now, name) for name in names})
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _histogram(value) if isinstance(value, Histogram) else value
         for name, value in values.items()

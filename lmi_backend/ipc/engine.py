@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from bisect import bisect_left
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OPTION_PREFIX: Final = "option."
 """What the reason begins with of a fast path that an option of the user's turns off."""
@@ -29,6 +34,48 @@ class Capabilities(msgspec.Struct, frozen=True, array_like=True):
     """Longest prompt plus answer, in tokens."""
     longest_token: int = 0
     """Characters of the longest token; 0 if it is not known."""
+
+
+class Histogram(msgspec.Struct, array_like=True):
+    """Counts of values up to each of some ascending edges, and above the last.
+
+    A value that equals an edge counts below it.
+    """
+
+    edges: tuple[int | float, ...]
+    counts: list[int] = []
+    total: float = 0.0
+    """Sum of all values."""
+
+    def __post_init__(self) -> None:
+        self.counts = self.counts or [0] * (len(self.edges) + 1)
+
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count a value that was seen so many times."""
+        self.counts[bisect_left(self.edges, value)] += times
+        self.total += value * times
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self.counts)
+
+    def buckets(self) -> Iterator[tuple[str, int]]:
+        """Yield each edge, as Prometheus writes it, and how many values are not above it."""
+        names = [*map(str, self.edges), "+Inf"]
+        yield from zip(names, accumulate(self.counts), strict=True)
+
+    def copy(self) -> Histogram:
+        """Return one whose counts change by themselves."""
+        return Histogram(self.edges, self.counts.copy(), self.total)
+
+
+_EDGES: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
+
+
+def histogram_of_seconds() -> Histogram:
+    """Return an empty one, for the parts of a request's time."""
+    return Histogram(_EDGES)
 
 
 class EngineStats(msgspec.Struct, frozen=True, array_like=True):
@@ -66,3 +113,11 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     fast_paths: tuple[tuple[str, str, str], ...] = ()
     """Of each fast path of the engine: its name, why it is off, and what that costs; both are empty
     for one that is in use. `fast_path_state` says who turned it off."""
+    preemptions: int = 0
+    """Times since the start that it took a running request's memory for another."""
+    queue_seconds: Histogram = msgspec.field(default_factory=histogram_of_seconds)
+    """From a request's arrival in the engine to its first step."""
+    prefill_seconds: Histogram = msgspec.field(default_factory=histogram_of_seconds)
+    """From there to its first token."""
+    decode_seconds: Histogram = msgspec.field(default_factory=histogram_of_seconds)
+    """From there to its last one."""

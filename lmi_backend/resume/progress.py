@@ -89,6 +89,7 @@ class Progress:
         "_is_complete",
         "_message",
         "_names",
+        "_num_cached",
         "_num_lines",
         "_packed",
         "_width",
@@ -111,6 +112,7 @@ class Progress:
         self._is_complete = True
         """Whether the ids of all its tokens came."""
         self._num_lines, self._head = where.num_lines, where.head
+        self._num_cached = where.num_cached_tokens
         self._cumulative_logprob = where.cumulative_logprob
         self._packed = b""
         """The latest delta, if it came in columns."""
@@ -175,6 +177,8 @@ class Progress:
             self._note(chunk.data)  # type: ignore[union-attr]
         if self.is_acknowledged:
             return False
+        if not self.has_begun:
+            self._num_cached = chunk.num_cached_tokens
         return self._begin(b"" if chunk.__class__ is Delta else chunk.data)  # type: ignore[union-attr]
 
     def pass_event(self, data: bytes, ids: bytes) -> bool:
@@ -219,7 +223,9 @@ class Progress:
         total = self._cumulative_logprob
         if self._packed:
             total = delta_of(self._packed, b"").cumulative_logprob
-        return Continuation(bytes(self.ids), self._num_lines, self._head, total, names)
+        return Continuation(
+            bytes(self.ids), self._num_lines, self._head, total, names, self._num_cached
+        )
 
 
 def resumed(

@@ -65,6 +65,8 @@ class Resumption(Generic[_Request]):
         self.timeout, self.limit = timeout, limit
         self.num_resumed = self.num_queued = self.num_expired = 0
         """Requests that resumed, that waited before they began, and that waited for too long."""
+        self.num_repeated = 0
+        """Tokens that the answers had that resumed: they are computed again."""
         self._quarantine: deque[_Request] = deque()
         self._alone: _Request | None = None
         """The request of the quarantine that runs now."""

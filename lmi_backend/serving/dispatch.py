@@ -207,6 +207,7 @@ class Dispatch:
             state.span.event("paused", reason=str(error))
         state.expires_at = wait_until
         self.resumption.num_resumed += 1
+        self.resumption.num_repeated += state.num_tokens
         progress.is_acknowledged = False
         self._renew(state)
         self._enqueue(state)

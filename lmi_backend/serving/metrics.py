@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.errors import UnavailableError
 from lmi_backend.ipc.engine import fast_path_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lmi_backend.ipc.engine import Histogram
     from lmi_backend.pool.rank_group import WorkerStats
-    from lmi_backend.serving.stats import Histogram, StatsSnapshot
+    from lmi_backend.serving.stats import StatsSnapshot
 
 FAST_PATH: Final = "lmi_engine_fast_path"
 GAUGE, COUNTER, HISTOGRAM = "GAUGE", "COUNTER", "HISTOGRAM"
@@ -18,6 +20,10 @@ GAUGE, COUNTER, HISTOGRAM = "GAUGE", "COUNTER", "HISTOGRAM"
 FAMILIES: Final = {
     "lmi_requests_open": (GAUGE, "Requests in progress"),
     "lmi_requests_total": (COUNTER, "Finished requests, by outcome"),
+    "lmi_requests_rejected_total": (
+        COUNTER,
+        "Of these, refused with 503: a queue was full, or no worker was ready",
+    ),
     "lmi_responses_total": (COUNTER, "Responses sent; tokens that come together share one"),
     "lmi_prompt_tokens_total": (COUNTER, "Prompt tokens of finished requests"),
     "lmi_generation_tokens_total": (COUNTER, "Tokens generated and sent"),
@@ -55,11 +61,22 @@ FAMILIES: Final = {
     "lmi_engine_prompt_tokens_cached_total": (COUNTER, "Prompt tokens found in the prefix cache"),
     "lmi_engine_tokens_drafted_total": (COUNTER, "Tokens that speculation proposed"),
     "lmi_engine_tokens_accepted_total": (COUNTER, "Tokens that speculation proposed and were kept"),
+    "lmi_engine_preemptions_total": (
+        COUNTER,
+        "Times a running request lost its KV cache to others, and was computed again",
+    ),
+    "lmi_engine_queue_seconds": (HISTOGRAM, "From a request's arrival in vLLM to its first step"),
+    "lmi_engine_prefill_seconds": (HISTOGRAM, "From its first step to its first token"),
+    "lmi_engine_decode_seconds": (HISTOGRAM, "From its first token to its last one"),
     FAST_PATH: (
         GAUGE,
         "Whether a fast path inside the engine is in use: 1, or 0 and why (`public`, `chosen`)",
     ),
     "lmi_migrations_total": (COUNTER, "Times a request resumed after its worker had died"),
+    "lmi_repeated_tokens_total": (
+        COUNTER,
+        "Tokens their answers had then: computed again, and counted for no client again",
+    ),
     "lmi_requests_held_total": (COUNTER, "Requests that waited because no worker was ready"),
     "lmi_requests_given_up_total": (
         COUNTER,
@@ -115,6 +132,11 @@ VLLM_NAMES: Final = {
     "lmi_engine_prompt_tokens_cached_total": ("vllm:prefix_cache_hits_total",),
     "lmi_engine_tokens_drafted_total": ("vllm:spec_decode_num_draft_tokens_total",),
     "lmi_engine_tokens_accepted_total": ("vllm:spec_decode_num_accepted_tokens_total",),
+    "lmi_requests_rejected_total": ("vllm:admission_rejections_total",),
+    "lmi_engine_preemptions_total": ("vllm:num_preemptions_total",),
+    "lmi_engine_queue_seconds": ("vllm:request_queue_time_seconds",),
+    "lmi_engine_prefill_seconds": ("vllm:request_prefill_time_seconds",),
+    "lmi_engine_decode_seconds": ("vllm:request_decode_time_seconds",),
 }
 """What vLLM's server and Triton's vLLM backend call a metric, now or in older releases."""
 _FINISHED: Final = {"stop": "stop", "length": "length", "cancelled": "abort"}
@@ -147,12 +169,14 @@ def gauges_and_counters(model: str, now: StatsSnapshot) -> Series:
         ("lmi_prompt_tokens_total", own): now.prompt_tokens,
         ("lmi_generation_tokens_total", own): now.generation_tokens,
         ("lmi_migrations_total", own): now.moved,
+        ("lmi_repeated_tokens_total", own): now.repeated_tokens,
         ("lmi_requests_held_total", own): now.held,
         ("lmi_requests_given_up_total", own): now.given_up,
         ("lmi_prefix_hits_total", own): now.prefix_hits,
         ("lmi_prefix_lost_total", own): now.prefix_lost,
         ("lmi_prefix_moves_total", own): now.prefix_moves,
     }
+    series["lmi_requests_rejected_total", own] = now.ended.get(UnavailableError.code.lower(), 0)
     for outcome, count in now.ended.items():
         series["lmi_requests_total", (*own, ("outcome", outcome))] = count
     for index, worker in enumerate(now.workers):
@@ -177,6 +201,7 @@ def _of_worker(worker: WorkerStats) -> Iterator[tuple[str, float]]:
     yield "lmi_engine_prompt_tokens_cached_total", stats.prompt_tokens_cached
     yield "lmi_engine_tokens_drafted_total", stats.tokens_drafted
     yield "lmi_engine_tokens_accepted_total", stats.tokens_accepted
+    yield "lmi_engine_preemptions_total", stats.preemptions
     yield "lmi_worker_ready", worker.is_ready
     yield "lmi_worker_wanted", worker.is_wanted
     yield "lmi_worker_spare", worker.has_spare
@@ -203,6 +228,11 @@ def histograms(model: str, now: StatsSnapshot) -> Series:
         ("lmi_request_answers", now.answer_counts),
     ):
         series.update(_of_histogram(name, own, histogram))
+    for index, worker in enumerate(now.workers):
+        for part in ("queue_seconds", "prefill_seconds", "decode_seconds"):
+            histogram = getattr(worker.stats, part)
+            labels = (*own, ("worker", str(index)))
+            series.update(_of_histogram(f"lmi_engine_{part}", labels, histogram))
     return series
 
 

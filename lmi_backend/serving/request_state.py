@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
 
-from lmi_backend.errors import HTTP_ERROR
+from lmi_backend.errors import HTTP_ERROR, UnavailableError
 from lmi_backend.generation import Delta, joined, reports_error
 
 if TYPE_CHECKING:
@@ -284,4 +285,6 @@ def outcome_of(last: Chunk) -> str:
     """Return the outcome of a request, by its last chunk."""
     if isinstance(last, Delta):
         return last.finish_reason or ""
+    if last.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return UnavailableError.code.lower()
     return "error" if last.status >= HTTP_ERROR or reports_error(last.data) else "stop"

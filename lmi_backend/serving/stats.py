@@ -9,16 +9,15 @@ import json
 import logging
 import re
 import time
-from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import EngineError, LmiError
+from lmi_backend.ipc.engine import Histogram
 from lmi_backend.printable import cut, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from lmi_backend.generation import Chunk
     from lmi_backend.pool.rank_group import WorkerStats
@@ -38,50 +37,6 @@ _LENGTH_EDGES: Final = (
     1, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000
 )  # fmt: skip
 _COUNT_EDGES: Final = (1, 2, 5, 10, 20, 50, 100)
-
-
-class Histogram:
-    """Counts of values up to each of some edges, and above the last.
-
-    Args:
-        edges: ascending; a value that equals one counts below it.
-    """
-
-    __slots__ = ("_counts", "edges", "total")
-
-    def __init__(self, edges: Sequence[float]) -> None:
-        self.edges = tuple(edges)
-        self._counts = [0] * (len(self.edges) + 1)
-        self.total = 0.0
-        """Sum of all values."""
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Histogram):
-            return NotImplemented
-        is_alike = self.edges == other.edges and self.total == other.total
-        return is_alike and self._counts == other._counts
-
-    __hash__ = None  # type: ignore[assignment]  # as of all that changes
-
-    def observe(self, value: float, times: int = 1) -> None:
-        """Count a value that was seen so many times."""
-        self._counts[bisect_left(self.edges, value)] += times
-        self.total += value * times
-
-    @property
-    def count(self) -> int:
-        """How many values there were."""
-        return sum(self._counts)
-
-    def buckets(self) -> Iterator[tuple[str, int]]:
-        """Yield each edge, as Prometheus writes it, and how many values are not above it."""
-        names = [*map(str, self.edges), "+Inf"]
-        yield from zip(names, accumulate(self._counts), strict=True)
-
-    def copy(self) -> Histogram:
-        other = Histogram(self.edges)
-        other._counts, other.total = self._counts.copy(), self.total
-        return other
 
 
 @dataclass(frozen=True)
@@ -111,6 +66,8 @@ class StatsSnapshot:
     workers: list[WorkerStats]
     moved: int = 0
     """Times a request resumed after its worker had died."""
+    repeated_tokens: int = 0
+    """Tokens that their answers had then."""
     held: int = 0
     """Requests that waited because no worker was ready."""
     given_up: int = 0
@@ -230,6 +187,7 @@ class RequestStats:
             answer_counts=self._answer_counts.copy(),
             workers=workers,
             moved=resumption.num_resumed if resumption else 0,
+            repeated_tokens=resumption.num_repeated if resumption else 0,
             held=resumption.num_queued if resumption else 0,
             given_up=resumption.num_expired if resumption else 0,
             prefix_hits=choice.num_hits if choice else 0,

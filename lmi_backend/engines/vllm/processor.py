@@ -8,6 +8,7 @@ outputs after. A subclass keeps the requests that `answers.generate` sends; thei
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Iterable, Mapping
 from copy import copy
 from functools import cache
@@ -18,10 +19,11 @@ import msgspec
 from lmi_backend.engines.vllm import compat, fast_paths, names, resume
 from lmi_backend.engines.vllm.answers import current_generation, requests_of
 from lmi_backend.engines.vllm.resume import current_replay
-from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.ipc.engine import EngineStats, histogram_of_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
 
     from lmi_backend.engines.vllm.answers import OwnAnswer
     from lmi_backend.engines.vllm.resume import ReplayedAnswer
@@ -36,6 +38,7 @@ class OwnAnswers:
     """Of requests of vLLM's whose core repeats tokens, by the same ids."""
     recorded: tuple[list[Any], list[Any]] | None
     """Requests and outputs of vLLM's that pass, while `self_test` looks at them."""
+    times: RequestTimes
 
     def add_request(self, request: Any, *more: Any, **named: Any) -> None:
         """Take a request, which the core gets next; both may be changed here."""
@@ -67,7 +70,10 @@ class OwnAnswers:
         """
         answers, theirs, stopped = self.answers, [], []
         # Each token passes here, so that nothing is called that can be said in a line.
+        now = engine_core_timestamp or time.monotonic()
         for output in engine_core_outputs:
+            if output.events or output.finish_reason is not None:
+                self.times.note(output, now)
             answer = answers.get(output.request_id)
             if answer is None:
                 theirs.append(output)
@@ -83,6 +89,8 @@ class OwnAnswers:
         given = theirs, engine_core_timestamp, iteration_stats if self.is_counted else None
         processed = super().process_outputs(*given, **named)  # type: ignore[misc]
         processed.reqs_to_abort.extend(stopped)
+        for name in processed.reqs_to_abort:
+            self.times.end(name, now)
         return processed
 
     def _new_alone(self, output: Any) -> Any:
@@ -147,7 +155,61 @@ def attach(engine: Any, *, is_counted: bool = False) -> None:
         replays={},
         recorded=None,
         is_counted=is_counted or is_traced(engine),
+        times=RequestTimes(),
     )
+
+
+class RequestTimes:
+    """The parts of requests' times, by the events that the core tells with their outputs."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, float] = {}
+        """When the first token came of each request that is open."""
+        self.preemptions = 0
+        self.queue, self.prefill, self.decode = (histogram_of_seconds() for _ in range(3))
+
+    def count(self, iteration_stats: Any) -> None:
+        """Take what vLLM has counted itself of a step."""
+        self.preemptions += iteration_stats.num_preempted_reqs
+        for each in iteration_stats.finished_requests:
+            self.queue.observe(each.queued_time)
+            self.prefill.observe(each.prefill_time)
+            self.decode.observe(each.decode_time)
+
+    def note(self, output: Any, now: float) -> None:
+        """Take the events of an output, and its end, without fail.
+
+        Args:
+            now: when its step ended, by the core's clock.
+        """
+        try:
+            self._note(output, now)
+        except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
+            came = f"{type(error).__name__}: {error}"
+            fast_paths.turn_off("load", "events of requests that can be read", came)
+
+    def _note(self, output: Any, now: float) -> None:
+        name, queued = output.request_id, now
+        for event in output.events or ():
+            if event.type.name == "QUEUED":
+                queued = event.timestamp
+            elif event.type.name == "PREEMPTED":
+                self.preemptions += 1
+            elif name not in self._begun:
+                self._begun[name] = now
+                self.queue.observe(max(0.0, event.timestamp - queued))
+                self.prefill.observe(max(0.0, now - event.timestamp))
+        if output.finish_reason is not None:
+            self.end(name, now)
+
+    def end(self, name: str, now: float) -> None:
+        """Note that a request has ended."""
+        if (began := self._begun.pop(name, None)) is not None:
+            self.decode.observe(now - began)
+
+    def keep(self, names: AbstractSet[str]) -> None:
+        """Forget the requests that are not open: vLLM says nothing of those that are aborted."""
+        self._begun = {name: began for name, began in self._begun.items() if name in names}
 
 
 _SUMS: Final = (
@@ -166,6 +228,8 @@ class LastStats:
     def __init__(self) -> None:
         self._copies: dict[int, EngineStats] = {}
         """Of each copy, by vLLM's number."""
+        self.times = RequestTimes()
+        """Of all copies, where vLLM itself counts them."""
 
     @property
     def value(self) -> EngineStats:
@@ -196,7 +260,7 @@ class LastStats:
     def logger(self, *given: Any, **named: Any) -> Any:
         """Return a stat logger that reports here, of a copy that vLLM names by its number."""
         numbers = [each for each in (*given, *named.values()) if isinstance(each, int)]
-        return _logger_class()(self._copies, *numbers[:1] or [0])
+        return _logger_class()(self._copies, self.times, *numbers[:1] or [0])
 
 
 def _capacity(engine: Any) -> dict[str, int]:
@@ -240,8 +304,16 @@ def _read(engine: Any, last_stats: LastStats, *, is_answering: bool) -> EngineSt
     adapters: dict[str, tuple[str, ...]] = {}
     if unfinished and fixed["max_adapters"]:
         adapters = adapters_in_use(requests_of(engine), has_waiting=waiting > 0)
+    times = last_stats.times
+    if isinstance(processor, OwnAnswers):
+        times = processor.times
+        times.keep({*processor.answers, *processor.request_states})  # type: ignore[attr-defined]
     return msgspec.structs.replace(
         last,
+        preemptions=times.preemptions,
+        queue_seconds=times.queue,
+        prefill_seconds=times.prefill,
+        decode_seconds=times.decode,
         # With those that its core has not got yet; if it never does, it hangs.
         running=unfinished - waiting,
         waiting=waiting,
@@ -277,15 +349,22 @@ def adapters_in_use(states: Iterable[Any], *, has_waiting: bool) -> dict[str, tu
 class _Logger:
     """What vLLM calls; `_logger_class` makes it one of vLLM's own kind."""
 
-    def __init__(self, copies: dict[int, EngineStats], engine_index: int) -> None:
-        self._copies, self._index = copies, engine_index
+    def __init__(
+        self, copies: dict[int, EngineStats], times: RequestTimes, engine_index: int
+    ) -> None:
+        self._copies, self._times, self._index = copies, times, engine_index
 
-    def record(self, scheduler_stats: Any = None, *_: Any, **__: Any) -> None:
+    def record(
+        self, scheduler_stats: Any = None, iteration_stats: Any = None, *_: Any, **__: Any
+    ) -> None:
         """Take vLLM's report of one step. Its further arguments have grown twice."""
-        if scheduler_stats is None or not fast_paths.is_on("load"):
+        if not fast_paths.is_on("load"):
             return
         try:
-            self._record(scheduler_stats)
+            if iteration_stats is not None:
+                self._times.count(iteration_stats)
+            if scheduler_stats is not None:
+                self._record(scheduler_stats)
         except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
             came = f"{type(error).__name__}: {error}"
             fast_paths.turn_off("load", "a scheduler's report that can be read", came)

@@ -182,6 +182,7 @@ class ReplayedAnswer:
             raise EngineError("the answer cannot be resumed: this vLLM's inside is not as expected")
         self._engine, self._groups = engine, unpack(continuation.ids)
         self._cumulative_logprob = continuation.cumulative_logprob
+        self._num_cached = continuation.num_cached_tokens or 0
         self._state: Any = None
         self._repeated = Repeated()
         self.is_begun = False
@@ -226,6 +227,10 @@ class ReplayedAnswer:
             # The client has these too, and vLLM's server counts on them where it repeats a prompt.
             certain = compat.certain_logprobs((request.prompt_token_ids or [])[1:])
             prompt = {"new_prompt_logprobs_tensors": certain[:3]}
+        # What the client was told, and what it is billed by: this worker's cache is another.
+        state.num_cached_tokens = self._num_cached
+        if "num_cached_tokens" in names.EngineCoreOutput.__struct_fields__:  # of older releases
+            prompt["num_cached_tokens"] = self._num_cached
         interval = getattr(state, "stream_interval", 1)  # since 0.13
         if interval != 1:
             # Else the last tokens would come again, with the first new ones.

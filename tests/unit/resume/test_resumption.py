@@ -19,7 +19,7 @@ from lmi_backend.generation import (
     Sampling,
 )
 from lmi_backend.ipc import messages as msg
-from lmi_backend.resume.progress import Progress
+from lmi_backend.resume.progress import Progress, resumed
 from lmi_backend.resume.resumption import Resumption
 from lmi_backend.tokenization import pack, unpack
 from tests.support.service_bench import Bench, Sink
@@ -63,7 +63,8 @@ def test_a_stream_goes_on_with_another_worker_from_its_ids() -> None:
     bench.answer(number)
     assert (sink.text, sink.ends) == ("abca", ["answered"])
     assert bench.workers.outstanding == [0, 0]
-    assert (bench.service.snapshot().open, bench.service.snapshot().moved) == (0, 2)
+    now = bench.service.snapshot()
+    assert (now.open, now.moved, now.repeated_tokens) == (0, 2, 2 + 3)
 
 
 @pytest.mark.parametrize("is_other_there", [False, True], ids=["started again", "another worker"])
@@ -99,6 +100,18 @@ def test_a_stream_ends_where_the_next_worker_has_another_model_or_adapter(
     assert all(problem in error for error in begun.errors)
     assert bench.workers.outstanding == [0, 0]
     assert bench.service.snapshot().open == 0
+
+
+def test_what_the_first_worker_had_cached_is_handed_on() -> None:
+    request = msg.Submit(1, (GenerateRequest("p"),), "")
+    for before, cached in ((None, 3), (Continuation(b"", num_cached_tokens=5), 5)):
+        progress = Progress(resumed(request, before), 1)
+        for number in (3, 9):
+            progress.add(Delta("a", 1, ids=pack([1]), num_cached_tokens=number))
+            progress.is_acknowledged = False
+        (work,) = progress.message(2).requests  # type: ignore[union-attr]
+        assert work.continuation is not None
+        assert work.continuation.num_cached_tokens == cached
 
 
 def test_a_request_that_has_sent_nothing_is_asked_again_whatever_it_wants() -> None:

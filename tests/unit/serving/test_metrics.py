@@ -1,7 +1,7 @@
 """What is counted, as series of Prometheus."""
 
-from lmi_backend.errors import LmiError
-from lmi_backend.generation import Delta
+from lmi_backend.errors import LmiError, UnavailableError
+from lmi_backend.generation import Delta, HttpChunk
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.metrics import (
@@ -14,7 +14,7 @@ from lmi_backend.serving.metrics import (
     series_names,
     vllm_series_names,
 )
-from lmi_backend.serving.request_state import RequestState
+from lmi_backend.serving.request_state import RequestState, outcome_of
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 
 WORKERS = [
@@ -106,9 +106,16 @@ def test_a_histogram_is_buckets_sum_and_count() -> None:
     series = histograms("m", snapshot())
     own = (("model", "m"),)
     for name in (name for name, (kind, _) in FAMILIES.items() if kind == HISTOGRAM):
-        buckets = [v for (series_name, _), v in series.items() if series_name == f"{name}_bucket"]
+        labels = (*own, ("worker", "1")) if name.startswith("lmi_engine_") else own
+        buckets = [
+            v
+            for (series_name, its), v in series.items()
+            if series_name == f"{name}_bucket" and its[:-1] == labels
+        ]
         assert buckets == sorted(buckets)
-        assert series[f"{name}_bucket", (*own, ("le", "+Inf"))] == series[f"{name}_count", own]
+        assert (
+            series[f"{name}_bucket", (*labels, ("le", "+Inf"))] == series[f"{name}_count", labels]
+        )
     assert series["lmi_inter_token_seconds_count", own] == 2
     assert series["lmi_request_prompt_tokens_sum", own] == 3
     assert series["lmi_request_generation_tokens_sum", own] == 3
@@ -131,6 +138,29 @@ def test_what_vllm_has_too_has_its_names_and_labels() -> None:
     assert {name for name, _ in series} == {
         theirs for name in FAMILIES for theirs in vllm_series_names(name)
     }
+
+
+def test_the_parts_of_a_requests_time_are_each_engines() -> None:
+    stats = EngineStats(preemptions=2)
+    stats.queue_seconds.observe(0.3)
+    now = snapshot(workers=[WorkerStats(stats, 1, 0, is_ready=True)])
+    series = as_vllm(gauges_and_counters("m", now) | histograms("m", now), "1")
+    own = (("model", "m"), ("version", "1"), ("model_name", "m"), ("engine", "0"))
+    assert series["vllm:num_preemptions_total", own] == 2
+    assert series["vllm:request_queue_time_seconds_sum", own] == 0.3
+    assert series["vllm:request_queue_time_seconds_bucket", (*own, ("le", "0.2"))] == 0
+    assert series["vllm:request_queue_time_seconds_bucket", (*own, ("le", "0.5"))] == 1
+
+
+def test_what_is_refused_for_now_is_a_rejection() -> None:
+    stats = RequestStats()
+    stats.refused(UnavailableError("the queue is full"))
+    stats.refused(LmiError("no"))
+    state = RequestState(1, None, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
+    stats.ended(state, outcome_of(HttpChunk(b"{}", is_last=True, status=503)))
+    series = as_vllm(gauges_and_counters("m", stats.snapshot(0, [])), "1")
+    own = (("model", "m"), ("version", "1"), ("model_name", "m"))
+    assert series["vllm:admission_rejections_total", own] == 2
 
 
 def test_an_outcome_that_vllm_does_not_know_is_no_success() -> None:

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from lmi_backend.engines.vllm import answers, processor, resume
+from lmi_backend.engines.vllm import answers, fast_paths, processor, resume
 from lmi_backend.engines.vllm.answers import Generation
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, OutputProcessor, Sink
 from tests.unit.engines.vllm.vllm_parts import (
@@ -201,3 +201,51 @@ def test_tokens_are_counted_only_for_an_option_that_tells_them(
     processor.attach(engine, is_counted=is_counted)
     engine.output_processor.process_outputs([], 0.0, "counts")
     assert engine.output_processor.counts == counts
+
+
+def events(**times: float) -> list[SimpleNamespace]:
+    """Return events of a core, by their kinds."""
+    made = times.items()
+    return [SimpleNamespace(type=SimpleNamespace(name=name), timestamp=at) for name, at in made]
+
+
+def step(engine: AsyncLLM, now: float, *outputs: Output) -> None:
+    engine.output_processor.process_outputs(list(outputs), now)
+
+
+async def test_the_parts_of_each_requests_time_are_counted() -> None:
+    engine = AsyncLLM()
+    ours(engine, "a", stop=["B"])
+    theirs(engine, "b")
+    times = engine.output_processor.times
+    step(
+        engine,
+        13.0,
+        Output("a", [65], events=events(QUEUED=10.0, SCHEDULED=11.0)),
+        Output("b", [65], events=events(QUEUED=10.0, SCHEDULED=12.0)),
+    )
+    assert (times.queue.total, times.prefill.total, times.decode.count) == (3.0, 3.0, 0)
+    again = Output("b", [66], events=events(PREEMPTED=13.5, SCHEDULED=14.0))
+    step(engine, 15.0, again)
+    # A stop string ends what the core does not know to have ended.
+    step(engine, 16.0, Output("a", [66]), Output("b", [67], finish_reason=FinishReason.STOP))
+    assert (times.queue.count, times.preemptions) == (2, 1)
+    assert (times.decode.total, times.decode.count) == (6.0, 2)
+
+
+async def test_times_of_requests_that_are_aborted_are_forgotten() -> None:
+    engine = AsyncLLM()
+    ours(engine, "a")
+    times = engine.output_processor.times
+    step(engine, 3.0, Output("a", [65], events=events(QUEUED=1.0, SCHEDULED=2.0)))
+    times.keep(set())
+    step(engine, 4.0, Output("a", [66], finish_reason=FinishReason.STOP))
+    assert times.decode.count == 0
+
+
+async def test_events_of_another_kind_end_no_request() -> None:
+    engine = AsyncLLM()
+    (_, sink) = ours(engine, "a")
+    step(engine, 3.0, Output("a", [65], events=[object()]))
+    assert texts(sink) == ["A"]
+    assert not fast_paths.is_on("load")

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from lmi_backend.engines.vllm import fast_paths
 from lmi_backend.engines.vllm.answers import generate
@@ -96,6 +97,12 @@ async def test_what_follows_is_the_rest_of_the_answer(
     assert (sent.sampling_params.max_tokens, sent.sampling_params.min_tokens) == (
         (len(TEXT), 5) if is_repeated else (len(TEXT) - count, 1)
     )
+
+
+async def test_a_resumed_answer_says_what_the_first_worker_had_cached() -> None:
+    known = replace(continuation(), num_cached_tokens=2)
+    found = await deltas(AsyncLLM(TEXT), PARAMS, known, by_own=False)
+    assert found[0].num_cached_tokens == 2
 
 
 @pytest.mark.parametrize("params", WAYS)

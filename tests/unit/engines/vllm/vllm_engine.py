@@ -43,6 +43,7 @@ class State:
         self.detokenizer = Detokenizer.from_new_request(tokenizer, request)
         self.logprobs_processor = LogprobsProcessor.from_new_request(tokenizer, request)
         self.is_prefilling, self.lora_name = True, None
+        self.num_cached_tokens = 0
         self.stream_interval, self.sent_tokens_offset = interval, 0
 
 
@@ -110,6 +111,7 @@ class OutputProcessor:
         prompt = state.logprobs_processor.pop_prompt_logprobs()
         is_over = reason is not None
         output = RequestOutput(output.request_id, None, state.prompt, prompt, [made], is_over)
+        output.num_cached_tokens = state.num_cached_tokens
         state.queue.put(output)
 
     def propagate_error(self, e: Exception) -> None:
