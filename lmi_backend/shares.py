@@ -1,12 +1,19 @@
-"""What several owners hold of one bound: the owner that holds most pays first."""
+"""What several owners hold of one bound: the owner that holds most pays first.
+
+What can be given up is: `excess` names it. Else nobody may hold so much that another finds no room.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 Item = TypeVar("Item", bound=Hashable)
+FREE_BYTES: Final = 1 << 16
+"""Of each item that cannot be given up; not counted, so that small ones always find room."""
+_TIMES: Final = 3
+"""What is left free, times this: an owner may hold as much."""
 
 
 class Shares(Generic[Item]):
@@ -39,6 +46,14 @@ class Shares(Generic[Item]):
         """Return the bytes of an item."""
         owner = self._owners.get(item)
         return 0 if owner is None else self._items[owner][item]
+
+    def has_room(self, size: int, most: float, owner: str = "") -> bool:
+        """Tell whether an owner may hold so many bytes more, of `most` for all.
+
+        Alone it may hold three quarters of them, and the next owner three quarters of the rest.
+        """
+        held = self._totals.get(owner, 0) + size
+        return held <= _TIMES * (most - self.size - size)
 
     def forget(self, item: Item) -> int:
         """Count an item no longer; return what its bytes were."""

@@ -25,7 +25,6 @@ from lmi_backend.errors import (
     WorkerError,
 )
 from lmi_backend.frontend.answer import Answer, Unread
-from lmi_backend.frontend.http.bodies import FREE_BYTES
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import Buffering, Ended, Find, Found, Left, Rejoin, Rejoined
@@ -70,10 +69,6 @@ class BatchedTransport:
     def __init__(self, transport: asyncio.Transport, later: Later) -> None:
         self._transport, self._later = transport, later
         self._pieces: list[bytes] = []
-
-    def get_write_buffer_size(self) -> int:
-        """Return the bytes that the kernel has not taken, but for those of this turn."""
-        return self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:
         """Write at the end of this turn; nothing is copied."""
@@ -234,8 +229,6 @@ def _answer(futures: list[asyncio.Future[_Reply]], reply: _Reply) -> None:
 
 _log = logging.getLogger(__name__)
 
-UNSENT_BYTES: Final = 64 << 20
-"""Bytes of requests that a model's process has not read: it hangs, and is killed soon."""
 GONE: Final = "the model was unloaded, or its process died"
 
 
@@ -469,14 +462,9 @@ class ModelConnection(asyncio.Protocol):
             raise HttpError(
                 HTTPStatus.BAD_REQUEST, f"the request cannot be sent to the model: {error}"
             ) from error
-        # Small requests pass: large ones of some clients must not cost others theirs.
-        transport = self.bulk.way(frame, self._transport)
-        is_full = transport.get_write_buffer_size() > UNSENT_BYTES
-        if is_full and sum(map(len, frame)) > FREE_BYTES:
-            raise UnavailableError(f"the model does not read: {UNSENT_BYTES >> 20} MiB wait for it")
         answer = Answer(self, number, self._progress(request), tenant)
         self.answers[number] = answer
-        write(transport, frame)
+        write(self.bulk.way(frame, self._transport), frame)
         return answer
 
     def _progress(self, order: msg.FromClient | None) -> Progress | None:

@@ -54,12 +54,12 @@ def _rank(state: RequestState) -> tuple[int, float, int, RequestState]:
 class _Tenant:
     """What a tenant has waiting and running, and has got."""
 
-    __slots__ = ("queue", "running", "served", "size", "weight", "width")
+    __slots__ = ("queue", "running", "served", "waiting", "weight")
 
     def __init__(self, weight: int, served: float) -> None:
         self.weight, self.served = weight, served
-        self.width = self.size = 0
-        """Answers and bytes of the requests that wait."""
+        self.waiting = 0
+        """Answers of the requests that wait."""
         self.queue: list[tuple[int, float, int, RequestState]] = []
         """By priority, then by when they must start, then by arrival."""
         self.running: dict[RequestState, None] = {}
@@ -94,8 +94,6 @@ class Admission:
         """Answers that were sent to workers."""
         self.waiting = 0
         """Answers of the requests that wait here."""
-        self._open_bytes = 0
-        """Of all requests that run or wait."""
         self._answer_tokens = 0.0
         """Of a request, in the mean of the last ones."""
         self._rate = 0.0
@@ -115,49 +113,32 @@ class Admission:
             UnavailableError: there is no room.
         """
         limits, in_use = self._limits, self.running + self.waiting
-        displaced: list[RequestState] = []
-        why: dict[RequestState, str] = {}
         try:
             limits.check(in_use, state.width, unwanted)
         except UnavailableError:
-            displaced = self._displaced(state, "width", in_use - limits.capacity + unwanted)
+            displaced = self._displaced(state, in_use + state.width - limits.capacity + unwanted)
             if not displaced:
                 raise
-            why = dict.fromkeys(displaced, DISPLACED.format(bound="job_queue_size answers waiting"))
-        open_bytes = self._open_bytes - sum(each.size for each in displaced)
-        try:
-            limits.check_size(state.size, open_bytes)
-        except UnavailableError:
-            displaced = self._displaced(state, "size", open_bytes - limits.open_bytes)
-            if not displaced:
-                raise
-            bound = f"more than {limits.open_bytes} bytes of requests"
-            why = dict.fromkeys(displaced, DISPLACED.format(bound=bound)) | why
-        return why
+            return dict.fromkeys(
+                displaced, DISPLACED.format(bound="the queue full (job_queue_size)")
+            )
+        return {}
 
-    def _displaced(self, state: RequestState, what: str, excess: int) -> list[RequestState]:
-        """Return the requests of the tenant that has most waiting, without which one has room.
-
-        Args:
-            what: of what there is too much, an attribute of requests and tenants.
-            excess: by how much, without this request.
-        """
-        wanted: int = getattr(state, what)
+    def _displaced(self, state: RequestState, missing: int) -> list[RequestState]:
+        """Return the requests of the tenant that has most waiting, without which one has room."""
         own = self._tenants.get(state.tenant) or self._new_tenant(state.tenant)
-        most = max(
-            self._waiting.values(), key=lambda each: getattr(each, what) / each.weight, default=own
-        )
-        left = (getattr(most, what) - wanted) / most.weight
-        if most is own or left < (getattr(own, what) + wanted) / own.weight:
+        tenants = self._waiting.values()
+        most = max(tenants, key=lambda each: each.waiting / each.weight, default=own)
+        left = (most.waiting - state.width) / most.weight
+        if most is own or left < (own.waiting + state.width) / own.weight:
             return []
         displaced: list[RequestState] = []
-        missing = excess + wanted
         for *_, queued in reversed(most.queue):
             if missing <= 0:
                 break
             displaced.append(queued)
-            missing -= getattr(queued, what)
-        return displaced if missing <= 0 else []
+            missing -= queued.width
+        return displaced
 
     def is_free(self, capacity: int) -> bool:
         """Tell whether a request starts at once; without a ready worker it does, and is refused.
@@ -172,7 +153,8 @@ class Admission:
         tenant = self._waiting[state.tenant] = self._tenant(state.tenant)
         bisect.insort(tenant.queue, _rank(state))
         state.is_queued = True
-        self._count_waiting(tenant, state, 1)
+        tenant.waiting += state.width
+        self.waiting += state.width
 
     def order(self, new: RequestState) -> list[RequestState]:
         """Return the requests that wait, and one more, in the order in which they are to start."""
@@ -197,8 +179,8 @@ class Admission:
         """
         own = self._tenants.get(state.tenant) or self._new_tenant(state.tenant)
         most = self._tenants[other.tenant]
-        less = (most.width - other.width) / most.weight
-        return own is not most and (own.width + state.width) / own.weight <= less
+        less = (most.waiting - other.width) / most.weight
+        return own is not most and (own.waiting + state.width) / own.weight <= less
 
     def next(self, capacity: int) -> RequestState | None:
         """Return the request that starts now and leaves the queue; None where there is no capacity.
@@ -226,14 +208,14 @@ class Admission:
         state.is_queued = False
         tenant = self._waiting[state.tenant]
         del tenant.queue[bisect.bisect_left(tenant.queue, _rank(state))]
-        self._count_waiting(tenant, state, -1)
+        tenant.waiting -= state.width
+        self.waiting -= state.width
         if not tenant.queue:
             del self._waiting[state.tenant]
 
     def started(self, state: RequestState) -> None:
         """Note that a request was sent to a worker."""
         self.running += state.width
-        self._open_bytes += state.size
         tenant = self._tenant(state.tenant)
         if not tenant.queue:
             # It may not have waited.
@@ -259,7 +241,6 @@ class Admission:
     def left(self, state: RequestState) -> None:
         """Note that a request that was started has lost its worker."""
         self.running -= state.width
-        self._open_bytes -= state.size
         tenant = self._tenants[state.tenant]
         del tenant.running[state]
         tenant.charge(state)
@@ -268,12 +249,6 @@ class Admission:
         """Return how many answers the workers get at once: a few more than they run."""
         ahead = max(1, int(capacity * _AHEAD_SHARE), int(self._rate * _AHEAD_SECONDS))
         return capacity + min(ahead, capacity)
-
-    def _count_waiting(self, tenant: _Tenant, state: RequestState, sign: int) -> None:
-        tenant.width += sign * state.width
-        tenant.size += sign * state.size
-        self.waiting += sign * state.width
-        self._open_bytes += sign * state.size
 
     def _tenant(self, name: str) -> _Tenant:
         """Return a tenant that is about to have one more request."""

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import RequestError, UnavailableError
+from lmi_backend.shares import FREE_BYTES
 from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds, check_structures
 
 if TYPE_CHECKING:
     from lmi_backend.engine_config import RequestLimits
     from lmi_backend.generation import GenerateRequest
     from lmi_backend.plan import EnginePlan
+    from lmi_backend.shares import Shares
 
 
 OPEN_BYTES: Final = 2 << 30
@@ -53,11 +55,12 @@ class Limits:
                 check_structures(structures, self.structures)
                 seen = [structures]
 
-    def check_size(self, size: int, open_bytes: int = 0) -> None:
+    def check_size(self, size: int, others: Shares[int], tenant: str) -> None:
         """Refuse a request that is too large.
 
         Args:
-            open_bytes: bytes of all others that run or wait.
+            others: the bytes that count of all that run or wait.
+            tenant: on whose behalf the request is.
 
         Raises:
             RequestError: it always would be.
@@ -66,10 +69,11 @@ class Limits:
         if size > (most := self.requests.max_message_size):
             accepted = f"at most {most} (option.max_output_size)"
             raise RequestError(f"has {size} bytes", field="the request", accepted=accepted)
-        if open_bytes and open_bytes + size > self.open_bytes:
+        is_large, more = size > FREE_BYTES, size - FREE_BYTES
+        if is_large and others.size and not others.has_room(more, self.open_bytes, tenant):
             raise UnavailableError(
-                f"the requests that run or wait have {open_bytes} bytes, and this one has {size}; "
-                f"accepted: at most {self.open_bytes} in all"
+                f"the requests that run or wait have {others.size} bytes, and this one has {size}; "
+                f"accepted: a tenant's share of {self.open_bytes} for all"
             )
 
     def check(self, in_use: int, width: int, unwanted: int = 0) -> None:

@@ -49,6 +49,7 @@ from lmi_backend.serving.senders import Senders
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 from lmi_backend.serving.waiting import wait_until
 from lmi_backend.serving.workers import Workers
+from lmi_backend.shares import FREE_BYTES, Shares
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -75,6 +76,8 @@ class Service:
         self._lock = threading.Lock()
         self.states: dict[int, RequestState] = {}
         self._ids = itertools.count(1)
+        self.large: Shares[int] = Shares()
+        """Large requests that are not finished, by the number of their arrival."""
         self._is_closing = False
         ends = self._set_error, self._renew
         self.dispatch = Dispatch(workers, limits, self._lock, self._stats, *ends)
@@ -193,6 +196,7 @@ class Service:
         state.progress = self.dispatch.progress(message, state)
         state.size = sum(map(len, state.frame))
         with self._lock:
+            self._limits.check_size(state.size, self.large, state.tenant)
             self.states[state.id] = state
             try:
                 worker = self.dispatch.enter(state, may_wait=may_wait(message))
@@ -201,6 +205,8 @@ class Service:
                 self.dispatch.withdraw(state)
                 self.dispatch.ended(state)
                 raise
+            if state.size > FREE_BYTES:
+                self.large.add(state.arrival, state.size - FREE_BYTES, state.tenant)
             if state.direct is not None:
                 state.direct.state = state
         if worker is not None:
@@ -341,4 +347,6 @@ class Service:
         except Exception:  # noqa: BLE001  a wrong count must not keep the answer
             fault_of(state, "what was sent cannot be counted")
         if has_ended:
+            if state.size > FREE_BYTES:
+                self.large.forget(state.arrival)
             self.dispatch.ended(state)

@@ -11,12 +11,12 @@ from lmi_backend.endpoint.buffered import ALL_BUFFERED_BYTES, BUFFERED_BYTES
 from lmi_backend.engines.bodies import FEWEST_VALUES, MOST_ITEMS
 from lmi_backend.engines.vllm.images import TIMES, WAIT_SECONDS
 from lmi_backend.frontend.answer import ALL_UNREAD_BYTES
-from lmi_backend.frontend.connection import UNSENT_BYTES
-from lmi_backend.frontend.http.bodies import ALL_BODIES, FREE_BYTES, MOST_ENCODINGS, WINDOW_BYTES
+from lmi_backend.frontend.http.bodies import ALL_BODIES, MOST_ENCODINGS, WINDOW_BYTES
 from lmi_backend.frontend.http.protocol import HEAD_BYTES, MOST_HEADERS, UNREAD_BYTES, WAITING_BYTES
 from lmi_backend.outline import LARGE, MOST_BYTES, MOST_VALUES, MOST_WIDE
 from lmi_backend.pool.connection import UNSENT_BYTES as UNSENT_TO_WORKER
 from lmi_backend.serving.limits import OPEN_BYTES
+from lmi_backend.shares import FREE_BYTES
 from lmi_backend.supervisor.log_relay import BUFFER_BYTES as KEPT_LINES
 from lmi_backend.worker.conversation import PAUSE_BYTES
 from lmi_backend.worker.handlers.provided.djl_python.inputs import (
@@ -48,7 +48,6 @@ LARGE_BODY = f"of more than {LARGE >> 10} KiB"
             [f"{MOST_BYTES >> 20} MiB; {MOST_WIDE:,} characters"],
         ),
         ("JSON, and texts that may be JSON", [f"{MOST_TEXT >> 20} MiB"]),
-        ("requests that a stub does not read", [f"{UNSENT_BYTES >> 20} MiB a model"]),
         (
             "an answer that its client does not read",
             [f"{UNREAD_BYTES_OF_ONE >> 20} MiB", f"{ALL_UNREAD_BYTES >> 20} MiB"],

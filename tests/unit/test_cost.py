@@ -243,9 +243,6 @@ class Transport:
     def is_closing(self) -> bool:
         return False
 
-    def get_write_buffer_size(self) -> int:
-        return 0
-
     def send(self, data: bytes, _: int) -> int:
         self.written.append(data)
         return len(data)

@@ -42,9 +42,6 @@ class Transport:
     def write(self, data: bytes) -> None:
         self.written.append(data)
 
-    def get_write_buffer_size(self) -> int:
-        return 0
-
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return {"peername": ("127.0.0.1", 5), "sockname": ("127.0.0.1", 8080)}.get(name, default)
 

@@ -25,6 +25,14 @@ def test_of_one_owner_the_largest_go() -> None:
     assert list(shares.excess(0)) == [1, 3, 2, 0]
 
 
+def test_a_newcomer_finds_room_whatever_others_hold() -> None:
+    shares = _shares(("a", 60))
+    assert [shares.has_room(size, 80, "a") for size in (0, 1)] == [True, False]
+    assert [shares.has_room(size, 80, "b") for size in (15, 16)] == [True, False]
+    shares.add("b", 15, "b")  # type: ignore[arg-type]
+    assert [shares.has_room(size, 80, "c") for size in (3, 4)] == [True, False]
+
+
 def test_what_is_forgotten_does_not_count() -> None:
     shares = _shares(("a", 3), ("b", 2))
     shares.add(0, 4, "who it is of is known")

@@ -32,6 +32,7 @@ from lmi_backend.outline import (
     problem_of,
 )
 from lmi_backend.printable import printable
+from lmi_backend.shares import FREE_BYTES, Shares
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -236,8 +237,6 @@ def utf8_of(data: bytes, limit: int) -> bytes:
 
 ALL_BODIES: Final = 8
 """Times the largest body: what all together may have."""
-FREE_BYTES: Final = 1 << 16
-"""Of each body; not counted, so that large bodies of some clients leave room for small ones."""
 
 _Read = TypeVar("_Read")
 _aside: Final = ThreadPoolExecutor(1, "bodies")
@@ -250,7 +249,8 @@ class ClientGoneError(Exception):
 class Bodies:
     """All bodies that a process holds: those that arrive, and those of requests that run.
 
-    When they are too many bytes together, the largest body that is still arriving is refused.
+    When those of an owner are too many bytes, the largest of them that is still arriving is
+    refused.
 
     Args:
         limit: bytes of all, beyond the first 64 KiB of each.
@@ -258,9 +258,9 @@ class Bodies:
 
     def __init__(self, limit: int = 512 << 20) -> None:
         self._limit = limit
-        self.held = 0
+        self.held: Shares[Arrival] = Shares()
         """Bytes that count."""
-        self._arriving: set[_Arrival] = set()
+        self._arriving: set[Arrival] = set()
         self._decodes = asyncio.Lock()
 
     async def read(
@@ -269,7 +269,8 @@ class Bodies:
         limit: int,
         seconds: float,
         decoding: Decoding | None = None,
-    ) -> tuple[bytes, int]:
+        owner: str = "",
+    ) -> tuple[bytes, Arrival]:
         """Read a body; return it, and what to `release` when its request is finished.
 
         Args:
@@ -277,13 +278,14 @@ class Bodies:
             limit: bytes it may have.
             seconds: time it may take.
             decoding: decodes it.
+            owner: on whose behalf it is held.
 
         Raises:
-            HttpError: it is too large (413), too slow (408), wrongly encoded (400), or all bodies
-                are too large (503).
+            HttpError: it is too large (413), too slow (408), wrongly encoded (400), or the owner's
+                are too large together (503).
             ClientGoneError: the client left in the middle.
         """
-        arrival = _Arrival()
+        arrival = Arrival(owner)
         timer = asyncio.get_running_loop().call_later(seconds, _stop_slow, arrival, seconds)
         self._arriving.add(arrival)
         # Its bytes are not copied once more in the end.
@@ -294,20 +296,21 @@ class Bodies:
                 self._count(arrival, data.tell(), limit)
             timer.cancel()
             if decoding is None:
-                return data.getvalue(), arrival.size
-            return await self._decode(arrival, data.getvalue(), decoding), arrival.size
+                return data.getvalue(), arrival
+            return await self._decode(arrival, data.getvalue(), decoding), arrival
         except BaseException as error:
-            self.release(arrival.size)
+            self.release(arrival)
             if isinstance(error, asyncio.CancelledError) and arrival.error is not None:
                 raise arrival.error from None
             raise
         finally:
             timer.cancel()
             self._arriving.discard(arrival)
+            arrival.task = None
             # A frame that an exception holds would hold this too.
             data.close()
 
-    async def _decode(self, arrival: _Arrival, data: bytes, decoding: Decoding) -> bytes:
+    async def _decode(self, arrival: Arrival, data: bytes, decoding: Decoding) -> bytes:
         """Decode a body; for a large one find the size first, and then reserve memory for it.
 
         One large body is decoded at a time, in steps between which others use the thread.
@@ -325,24 +328,22 @@ class Bodies:
         self._count(arrival, len(body), math.inf)
         return body
 
-    def release(self, size: int) -> None:
+    def release(self, arrival: Arrival) -> None:
         """Note that a body is not held any more."""
-        self.held -= size
+        self.held.forget(arrival)
 
-    def _count(self, arrival: _Arrival, length: int, limit: float) -> None:
+    def _count(self, arrival: Arrival, length: int, limit: float) -> None:
         if length > limit:
             raise too_large(int(limit))
-        size = max(0, length - FREE_BYTES)
-        self.held += size - arrival.size
-        arrival.size = size
-        while self.held > self._limit:
-            largest = max(self._arriving, key=lambda each: each.size)
-            if largest is arrival or not largest.size:
+        more = max(0, length - FREE_BYTES) - self.held.of(arrival)
+        while more > 0 and not self.held.has_room(more, self._limit, arrival.owner):
+            own = [each for each in self._arriving if each.owner == arrival.owner]
+            largest = max(own, key=self.held.of)
+            if largest is arrival or not self.held.forget(largest):
                 raise _full(self._limit)
             self._arriving.discard(largest)
-            self.release(largest.size)
-            largest.size = 0
             largest.stop(_full(self._limit))
+        self.held.add(arrival, more, arrival.owner)
 
 
 async def _decode_steps(data: bytes, decoding: Decoding) -> AsyncIterator[bytes]:
@@ -351,13 +352,17 @@ async def _decode_steps(data: bytes, decoding: Decoding) -> AsyncIterator[bytes]
         yield piece
 
 
-class _Arrival:
-    """A body that is arriving, read by the task that makes this."""
+class Arrival:
+    """A body that is arriving, or is held; read by the task that makes this.
 
-    def __init__(self) -> None:
-        self._task = asyncio.current_task()
-        self.size = 0
-        """Bytes that count."""
+    Args:
+        owner: on whose behalf.
+    """
+
+    def __init__(self, owner: str = "") -> None:
+        self.owner = owner
+        self.task = asyncio.current_task()
+        """None once it is read."""
         self.is_open = True
         """Whether more is to come."""
         self.error: HttpError | None = None
@@ -365,12 +370,12 @@ class _Arrival:
 
     def stop(self, error: HttpError) -> None:
         """Have the task raise an error; called while it waits for the next part."""
-        if self.error is None and self._task is not None:
+        if self.error is None and self.task is not None:
             self.error = error
-            self._task.cancel()
+            self.task.cancel()
 
 
-def _part(message: Mapping[str, Any], arrival: _Arrival) -> bytes:
+def _part(message: Mapping[str, Any], arrival: Arrival) -> bytes:
     if message["type"] == "http.disconnect":
         raise ClientGoneError
     arrival.is_open = message.get("more_body", False)
@@ -385,13 +390,14 @@ def too_large(limit: int) -> HttpError:
     )
 
 
-def _stop_slow(arrival: _Arrival, seconds: float) -> None:
+def _stop_slow(arrival: Arrival, seconds: float) -> None:
     text = f"the body did not come within {seconds:.0f} s"
     arrival.stop(HttpError(HTTPStatus.REQUEST_TIMEOUT, text))
 
 
 def _full(limit: int) -> HttpError:
-    text = f"the bodies of all requests together have more than {limit} bytes (8 x --max-body)"
+    text = f"the bodies of this key's requests together exceed its share of {limit} bytes"
+    text = f"{text} for all (8 x --max-body)"
     return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, text)
 
 

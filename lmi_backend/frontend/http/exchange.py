@@ -13,7 +13,7 @@ from lmi_backend.clients.spec import EVENTS
 from lmi_backend.errors import HTTP_ERROR, EngineError, HttpError
 from lmi_backend.frontend.http.bodies import (
     ACCEPTED,
-    FREE_BYTES,
+    Arrival,
     Bodies,
     ClientGoneError,
     aside,
@@ -23,6 +23,7 @@ from lmi_backend.frontend.http.bodies import (
 )
 from lmi_backend.frontend.http.protocol import CLIENT
 from lmi_backend.printable import printable
+from lmi_backend.shares import FREE_BYTES
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
@@ -111,7 +112,8 @@ class Exchange:
         self._ping_timer: asyncio.TimerHandle | None = None
         self._client: Client = scope[CLIENT]
         self._bodies = bodies or Bodies()
-        self._body_size = 0
+        self._arrival: Arrival | None = None
+        """Of the body, while that is held and counts."""
 
     @property
     def query(self) -> str:
@@ -140,7 +142,7 @@ class Exchange:
 
         Raises:
             HttpError: it is too large (413), too slow (408), in an unknown encoding (415) or wrong
-                in a known one (400), or all bodies together are too large (503).
+                in a known one (400), or those of its key together are too large (503).
             ClientGoneError: the client left in the middle.
         """
         length = int(self.headers.get("content-length") or 0)
@@ -156,7 +158,9 @@ class Exchange:
             return body
         try:
             decoding = decoding_of(self._encodings(), limit)
-            data, self._body_size = await self._bodies.read(self._receive, limit, seconds, decoding)
+            data, self._arrival = await self._bodies.read(
+                self._receive, limit, seconds, decoding, self.tenant
+            )
         except HttpError as error:
             if error.status == HTTPStatus.REQUEST_TIMEOUT:
                 self.extra_headers.append((b"connection", b"close"))
@@ -195,8 +199,9 @@ class Exchange:
         return text
 
     def _body_ended(self) -> None:
-        self._bodies.release(self._body_size)
-        self._body_size = 0
+        if self._arrival is not None:
+            self._bodies.release(self._arrival)
+            self._arrival = None
 
     @property
     def writer(self) -> Client:

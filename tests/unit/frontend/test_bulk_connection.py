@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from lmi_backend.engine_config import Context, ModelInfo
-from lmi_backend.errors import RequestError, UnavailableError
+from lmi_backend.errors import RequestError
 from lmi_backend.frontend.answer import Answer
-from lmi_backend.frontend.connection import UNSENT_BYTES, ModelConnection
+from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode
@@ -22,7 +22,6 @@ class Socket:
     def __init__(self, protocol: Any) -> None:
         self.protocol = protocol
         self.sent: list[Any] = []
-        self.unsent = 0
         self.is_closed = False
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=1 << 30)
         protocol.connection_made(self)
@@ -32,9 +31,6 @@ class Socket:
 
     def is_closing(self) -> bool:
         return self.is_closed
-
-    def get_write_buffer_size(self) -> int:
-        return self.unsent
 
     def close(self) -> None:
         if not self.is_closed:
@@ -85,14 +81,6 @@ def test_without_a_second_connection_the_first_takes_all() -> None:
     model = Model(has_bulk=False)
     answer = model.submit(LARGE)
     assert [each.id for each in model.usual.sent[1:]] == [answer.request_id]
-
-
-def test_a_model_that_does_not_read_large_requests_gets_small_ones() -> None:
-    model = Model()
-    model.bulk.unsent = UNSENT_BYTES + 1
-    with pytest.raises(UnavailableError, match="64 MiB wait for it"):
-        model.submit(LARGE)
-    model.submit(HttpRequest("/v1/completions", b"a" * 200_000))
 
 
 @pytest.mark.parametrize("first", ["bulk", "usual"])

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from lmi_backend.engine_config import Context, ModelInfo
-from lmi_backend.errors import EngineError, HttpError, UnavailableError
+from lmi_backend.errors import EngineError, HttpError
 from lmi_backend.frontend.answer import Answer, Unread
 from lmi_backend.frontend.connection import ModelConnection
-from lmi_backend.frontend.http.bodies import FREE_BYTES
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event
@@ -23,7 +22,6 @@ class Model:
     def __init__(self, unread: Unread | None = None) -> None:
         self.sent: list[Any] = []
         self.lost: list[list[Answer]] = []
-        self.unsent = 0
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=1 << 20)
         self.connection = ModelConnection(self.welcomed, self.lost.append, unread)
         self.connection.connection_made(self)  # type: ignore[arg-type]
@@ -42,9 +40,6 @@ class Model:
 
     def is_closing(self) -> bool:
         return False
-
-    def get_write_buffer_size(self) -> int:
-        return self.unsent
 
     def say(self, *messages: Any) -> None:
         self.connection.data_received(encode(messages))
@@ -188,16 +183,6 @@ async def test_what_a_client_leaves_behind_is_not_held() -> None:
     assert unread.answers.size
     answer.close()
     assert unread.answers.size == 0
-
-
-def test_a_model_that_reads_nothing_gets_no_more_large_requests() -> None:
-    model = Model()
-    model.unsent = 65 << 20
-    with pytest.raises(UnavailableError, match="does not read"):
-        model.connection.submit((GenerateRequest("a" * FREE_BYTES),), "")
-    # What others send is small.
-    model.connection.submit((GenerateRequest("a"),), "")
-    assert model.connection.num_open == 1
 
 
 @pytest.mark.parametrize(

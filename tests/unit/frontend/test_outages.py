@@ -36,9 +36,6 @@ class Endpoint:
     def is_closing(self) -> bool:
         return False
 
-    def get_write_buffer_size(self) -> int:
-        return 0
-
     def write(self, data: bytes) -> None:
         self.sent += self._decoder.feed(data)
 

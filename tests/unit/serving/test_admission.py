@@ -334,15 +334,3 @@ def test_what_runs_is_not_displaced() -> None:
         queue.admission.started(queue.request("flood"))
     with pytest.raises(UnavailableError):
         queue.admission.displaced_by(queue.request("b"))
-
-
-def test_who_fills_the_bytes_gives_way_too() -> None:
-    admission = Admission(limits_of(2, 90, open_bytes=1000))
-    queue = Queue(admission)
-    admission.started(queue.request("flood", size=100))
-    queue.enqueue("flood", 3, size=300)
-    (displaced,) = admission.displaced_by(queue.request("b", size=200))
-    assert queue.names[displaced.id] == "flood4"
-    for state in (queue.request("flood", size=10), queue.request("b", size=600)):
-        with pytest.raises(UnavailableError, match="1000 in all"):
-            admission.displaced_by(state)

@@ -5,6 +5,7 @@ import pytest
 from lmi_backend.errors import RequestError, UnavailableError
 from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.serving.service import Service
+from lmi_backend.shares import FREE_BYTES
 from lmi_backend.structures import StructureBounds
 from tests.support.idle_workers import IdleWorkers
 from tests.support.service_bench import Bench, Sink, limits_of
@@ -48,21 +49,26 @@ def test_a_request_is_not_nested_so_deeply_that_its_worker_cannot_read_it(depth:
 
 
 def test_all_requests_together_have_a_bound_in_bytes() -> None:
-    large = "a" * 1000
-    bench = Bench(open_bytes=3500)
+    free = "a" * FREE_BYTES
+    large = free + "a" * 1000
+    bench = Bench(open_bytes=5000)
     bench.submit(prompt=large)
     bench.submit(prompt=large)
     # One that waits counts too.
     bench.submit(prompt=large)
     with pytest.raises(
-        UnavailableError, match=r"have 3\d{3} bytes, and .* 1\d{3}; accepted: .* 3500"
+        UnavailableError, match=r"have 3\d{3} bytes, and .* 6\d{4}; accepted: .* 5000"
     ):
         bench.submit(prompt=large)
+    # Another tenant finds room, whatever the first one holds.
+    bench.submit(prompt=free + "a" * 500, tenant="b")
     bench.answer(1)
     bench.submit(prompt=large)
-    bench.answer(2, 3)
+    while bench.waiting:
+        bench.answer(*bench.workers.requests[0])
     bench.workers.die(0)
     bench.settle()
+    assert (bench.service.large.size, len(bench.service.large)) == (0, 0)
     # Alone, one may be larger.
     bench.workers.revive(0)
-    bench.submit(prompt="a" * 5000)
+    bench.submit(prompt=free + "a" * 5000)

@@ -40,8 +40,10 @@ class Sender:
     def leave(self) -> None:
         self.parts.put_nowait({"type": "http.disconnect"})
 
-    def read(self, bodies: Bodies, limit: int = 64 * MIB, seconds: float = 60) -> Any:
-        return asyncio.create_task(bodies.read(self.parts.get, limit, seconds))
+    def read(
+        self, bodies: Bodies, limit: int = 64 * MIB, seconds: float = 60, owner: str = ""
+    ) -> Any:
+        return asyncio.create_task(bodies.read(self.parts.get, limit, seconds, owner=owner))
 
 
 async def _settle() -> None:
@@ -53,38 +55,55 @@ async def test_a_body_is_held_until_it_is_released() -> None:
     bodies, sender = Bodies(MIB), Sender()
     sender.send(200 * KIB)
     sender.send(100 * KIB, more=False)
-    data, size = await sender.read(bodies)
-    assert (len(data), size, bodies.held) == (300 * KIB, 236 * KIB, 236 * KIB)
-    bodies.release(size)
-    assert bodies.held == 0
+    data, arrival = await sender.read(bodies)
+    assert (len(data), bodies.held.size) == (300 * KIB, 236 * KIB)
+    bodies.release(arrival)
+    assert bodies.held.size == 0
 
 
 async def test_when_all_are_too_many_the_largest_that_arrives_is_refused() -> None:
     bodies = Bodies(MIB)
     large, small = Sender(), Sender()
     reading = large.read(bodies)
-    large.send(900 * KIB)
+    large.send(700 * KIB)
     await _settle()
     second = small.read(bodies)
     small.send(400 * KIB, more=False)
     with pytest.raises(HttpError, match="together") as refused:
         await reading
     assert refused.value.status == 503
-    assert (await second)[1] == bodies.held == 336 * KIB
+    await second
+    assert bodies.held.size == 336 * KIB
+
+
+async def test_what_one_key_holds_costs_another_no_body() -> None:
+    bodies = Bodies(MIB)
+    kept, arriving, other = Sender(), Sender(), Sender()
+    kept.send(500 * KIB, more=False)
+    await kept.read(bodies, owner="a")
+    reading = arriving.read(bodies, owner="a")
+    arriving.send(200 * KIB)
+    await _settle()
+    other.send(300 * KIB, more=False)
+    await other.read(bodies, owner="b")
+    arriving.send(400 * KIB, more=False)
+    with pytest.raises(HttpError, match="this key's requests"):
+        await reading
+    assert bodies.held.size == (500 - 64 + 300 - 64) * KIB
 
 
 async def test_what_is_complete_is_kept_and_a_larger_one_refused() -> None:
     bodies = Bodies(MIB)
     kept, late, little = Sender(), Sender(), Sender()
-    kept.send(900 * KIB, more=False)
+    kept.send(800 * KIB, more=False)
     await kept.read(bodies)
     late.send(400 * KIB, more=False)
     with pytest.raises(HttpError, match="together"):
         await late.read(bodies)
     # Small ones have room always.
     little.send(64 * KIB, more=False)
-    assert (await little.read(bodies))[1] == 0
-    assert bodies.held == 836 * KIB
+    await little.read(bodies)
+    assert bodies.held.size == 736 * KIB
 
 
 @pytest.mark.parametrize("end", ["leaves", "is late", "is too large", "is too large at last"])
@@ -101,7 +120,7 @@ async def test_nothing_is_held_of_a_body_that_fails(end: str) -> None:
         await reading
     statuses = {"is late": 408, "leaves": None}
     assert getattr(failed.value, "status", None) == statuses.get(end, 413)
-    assert bodies.held == 0
+    assert bodies.held.size == 0
 
 
 @pytest.fixture
@@ -146,7 +165,7 @@ async def test_an_ended_request_leaves_no_cycle(kept: list[Any], *, ends: bool) 
     gc.collect()
     large = [each for each in kept if isinstance(each, bytes | bytearray) and len(each) > KIB]
     ours = [each for each in kept if isinstance(each, Exchange | Client)]
-    assert (large, ours, bodies.held) == ([], [], 0)
+    assert (large, ours, bodies.held.size) == ([], [], 0)
 
 
 def _deep(number: int) -> Any:

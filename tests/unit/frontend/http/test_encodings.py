@@ -62,18 +62,18 @@ LONG = b"".join(b'{"n": %d}, ' % (number * number) for number in range(40_000))
 async def decoded(names: str, data: bytes, size: int, limit: int = 8 * MIB) -> bytes:
     """Send a body in parts of so many bytes; return what is read."""
     parts = [data[at : at + size] for at in range(0, len(data), size)] or [b""]
-    bodies = Bodies(limit)
+    bodies = Bodies(8 * limit)
 
     async def receive() -> dict[str, Any]:
         part = parts.pop(0)
         return {"type": "http.request", "body": part, "more_body": bool(parts)}
 
     try:
-        body, held = await bodies.read(receive, limit, 60, decoding_of([names], limit))
+        body, _ = await bodies.read(receive, limit, 60, decoding_of([names], limit))
     except HttpError:
-        assert bodies.held == 0
+        assert bodies.held.size == 0
         raise
-    assert bodies.held == held == max(0, len(body) - (1 << 16))
+    assert bodies.held.size == max(0, len(body) - (1 << 16))
     return body
 
 
