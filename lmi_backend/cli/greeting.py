@@ -113,7 +113,7 @@ class Greeter:
             yield _curl(f"{self.ports.url}/v2/models/{names[0]}/generate", {"text_input": prompt})
             return
         url = url_of(given.host, given.port, "https" if given.tls_certificate else "http")
-        page = f" · page {url}/" if given.has_page else ""
+        page = f" · page {url}/ · paths {url}/docs" if given.has_page else ""
         yield f"API {url}/v1{page} · {triton}"
         if given.api_keys is not None:
             yield f"Put one of the keys of {given.api_keys} into {KEY_VARIABLE}, and try:"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.clients.openai_bodies import DONE
 from lmi_backend.clients.spec import (
     ANYBODY,
+    DESCRIPTION,
     EVENTS,
     LINES,
     OPERATOR,
@@ -267,5 +268,6 @@ SPEC: Final = ClientSpec(
         Path("/v1/load_lora_adapter", "load adapter", who=OPERATOR),
         Path("/v1/unload_lora_adapter", "unload adapter", who=OPERATOR),
         Path("/version", "version", "GET", ANYBODY, by_tensor=True),
+        Path(DESCRIPTION, "describe paths", "GET"),
     ),
 )

@@ -37,6 +37,8 @@ INVOKE: Final = "invoke"
 """Action of a path whose bodies are read as LMI's."""
 READ: Final = "read"
 """Action of a path whose bodies the client's `read` reads, and whose answers it writes."""
+DESCRIPTION: Final = "/openapi.json"
+"""Path at which the engine's own server describes its paths, and the front end all of them."""
 TARGET: Final = "x-amzn-sagemaker-target-model"
 """The header by which clients that have no field for it name a model."""
 

@@ -28,6 +28,7 @@ from lmi_backend.frontend.http.routing import Near, Responder, Routes, route
 from lmi_backend.frontend.listing import Listing
 from lmi_backend.frontend.model_control import ModelControl
 from lmi_backend.frontend.models import Models, Starting, find_models
+from lmi_backend.frontend.operators.api_description import ApiDescription
 from lmi_backend.frontend.operators.health import STOPPING, HealthChecks
 from lmi_backend.frontend.operators.management import Management
 from lmi_backend.frontend.operators.metrics import Metrics
@@ -250,6 +251,7 @@ class FrontEnd:
             "ping": health.ping,
             "live": health.live,
             "version": health.version,
+            "describe paths": ApiDescription(self.models).show,
             **Management(self.models, self.control, *limits).actions(),
         }
 
@@ -286,11 +288,14 @@ def _refusal(allowed: set[str], near: Near | None) -> _Answer:
             raise HttpError(HTTPStatus.NOT_FOUND, f"{text} as a WebSocket: no path is")
         if reason := UNSERVED_PATHS.get(exchange.path):
             raise HttpError(HTTPStatus.NOT_FOUND, f"{text}: {reason}")
-        if near:
+        status = HTTPStatus.NOT_FOUND
+        if allowed:
+            status, text = HTTPStatus.METHOD_NOT_ALLOWED, f"{exchange.method} is not served here"
+            exchange.extra_headers.append((b"allow", ", ".join(sorted(allowed)).encode()))
+        if "/" in exchange.query:
+            text += "; remove '?' and what follows from the client's base URL"
+        elif near:
             text += f"; {near.advice}"
-        if not allowed:
-            raise HttpError(HTTPStatus.NOT_FOUND, text)
-        exchange.extra_headers.append((b"allow", ", ".join(sorted(allowed)).encode()))
-        raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, f"{exchange.method} is not served here")
+        raise HttpError(status, text)
 
     return refuse

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.openai import RESETS, TOKENS
+from lmi_backend.clients.spec import DESCRIPTION
 from lmi_backend.errors import CancelledError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
@@ -348,6 +349,11 @@ def test_a_prompt_may_be_rendered_and_answered_as_tokens(engine: Any) -> None:
     for wrong in ({"sampling_params": {"n": 2}}, {"features": {"mm_hashes": {}}}):
         assert ask(engine, TOKENS, {"token_ids": ids, "sampling_params": {}} | wrong)[0] == 400
     assert ask(engine, "/tokenizer_info")[0] == 404
+    status, described = ask(engine, DESCRIPTION)
+    assert status == 200
+    chat = described["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]
+    assert "ChatCompletionRequest" in json.dumps(chat)
+    assert "temperature" in json.dumps(described["components"]["schemas"]["ChatCompletionRequest"])
 
 
 def test_a_cache_is_emptied_where_the_engine_has_it(engine: Any) -> None:

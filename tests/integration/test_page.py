@@ -579,6 +579,13 @@ def test_keys_are_asked_for_and_forgotten_with_the_tab(
         page.wait("document.querySelector('.card')")
         assert page.run("JSON.stringify(localStorage).includes('-key')") is False
         assert page.run("sessionStorage['lmi.key']") == "olga-key"
+        page.open(f"{address}docs")
+        page.wait("document.querySelectorAll('#paths details').length > 40")
+        page.run("document.querySelector('#paths details').open = true")
+        page.wait("document.querySelector('#paths details > pre, #paths details > p')")
+        page.run("sessionStorage.clear()")
+        page.open(f"{address}docs")
+        page.wait("document.querySelector('#problem').textContent.includes('playground')")
 
 
 def test_a_real_model_answers(chromium: Browser, served: Served, questions: dict[str, str]) -> None:

@@ -38,10 +38,10 @@ async def ask(
     scope = {
         "type": "http",
         "method": method,
-        "path": path,
+        "path": path.partition("?")[0],
         "raw_path": path.encode(),
         "root_path": "",
-        "query_string": b"",
+        "query_string": path.partition("?")[2].encode(),
         "headers": [(n.encode(), v.encode("latin-1")) for n, v in given.items()],
         CLIENT: Client(cast("Any", cycle)),
     }

@@ -33,6 +33,7 @@ FORMS = {
     "/v1/responses": "openai",
     "/v1/responses/{id}": "openai",
     "/v1/responses/{id}/cancel": "openai",
+    "/openapi.json": "openai",
     "/v1/models": "openai",
     "/v1/models/{model:path}": "openai",
     "/v1/load_lora_adapter": "openai",

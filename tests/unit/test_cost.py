@@ -49,7 +49,7 @@ STREAMS = 64
 STEPS = 60
 MARGIN = 1.1
 PROMPT = (GenerateRequest("x"),)
-EVENT_IN_STUB, EVENT_IN_FRONT_END, LMI_EVENT = 10.9, 11.4, 20.4
+EVENT_IN_STUB, EVENT_IN_FRONT_END, LMI_EVENT = 11.0, 11.4, 20.4
 """Calls of functions that an event of a chat costs."""
 CHOICE = 106
 """Calls that the choice among four workers costs more than fewest answers, for a chat of eight

@@ -55,7 +55,8 @@ NEVER_STREAMED = {
     "/v1/responses/{id}", "/v1/responses/{id}/cancel", "/v1/models", "/v1/models/{model:path}",
     "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/api/state", "/models/{model}/adapters",
     "/models/{model}/adapters/{adapter}", "/adapters", "/adapters/{adapter}", "/models",
-    "/models/{model}", "/generate", "/chat_tokenize", "/info", "/v2", "/v1/messages/render", *WHOLE,
+    "/models/{model}", "/generate", "/chat_tokenize", "/info", "/v2", "/v1/messages/render",
+    "/openapi.json", *WHOLE,
 }  # fmt: skip
 """Paths whose answers are whole, or that have the code of a path above."""
 

@@ -15,6 +15,7 @@ import msgspec
 
 from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.clients.registry import RESUMED, is_at_once
+from lmi_backend.clients.spec import DESCRIPTION
 from lmi_backend.engines.bodies import BodyBounds, check_body, head_of
 from lmi_backend.engines.vllm import compat, fast_paths, images, names, streams, vllm_server
 from lmi_backend.engines.vllm.bodies import (
@@ -264,6 +265,9 @@ class HttpApp:
 
     async def _respond(self, request: HttpRequest, sink: ChunkSink) -> BodyAnswer | None:
         """Answer a body; return what was answered, None if the body is refused."""
+        if request.path == DESCRIPTION:
+            # Made once, in a second or two that no stream shall wait for.
+            await asyncio.to_thread(self._app.openapi)
         recalled = self._recalled(request)
         if recalled is not None:
             answer = self._answer(request, sink)
@@ -384,7 +388,7 @@ def _arguments(server: Any, engine_args: Any, config: EngineConfig) -> Any:
             problem = f"is not known to the server of vLLM {names.vllm_version}"
             key = f"option.{name}"
             raise OptionError(problem, option=key, value=str(value), origin="vLLM")
-    found |= config.front_end | {"disable_fastapi_docs": True}
+    found |= config.front_end
     given = found["served_model_name"] or [DEFAULT_MODEL_NAME]
     served = [given] if isinstance(given, str) else list(given)
     # Last: answers carry the first of them.

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.http.access import Access
     from lmi_backend.frontend.http.exchange import Exchange
 
-PATHS: Final = ("/", "/page/{file:path}")
+_PAGES: Final = {"/": "index.html", "/docs": "docs.html"}
+PATHS: Final = (*_PAGES, "/page/{file:path}")
 _FOLDER: Final = Path(__file__).parent / "page"
-_HOME: Final = "index.html"
 _POLICY: Final = "; ".join(
     (
         "default-src 'self'",
@@ -60,13 +60,13 @@ class WebPage:
         }
 
     async def show(self, exchange: Exchange) -> None:
-        """Answer `GET /` and `GET /page/…`.
+        """Answer `GET /`, `GET /docs` and `GET /page/…`.
 
         Raises:
             HttpError: the host is not this server's (403), or there is no such file (404).
         """
         self._access.check_host(exchange)
-        file = self._files.get(exchange.parameters.get("file", _HOME))
+        file = self._files.get(exchange.parameters.get("file") or _PAGES.get(exchange.path, ""))
         if file is None:
             raise HttpError(HTTPStatus.NOT_FOUND, f"{exchange.path[:200]!r} is not served")
         headers = _HEADERS | {"etag": file.tag}

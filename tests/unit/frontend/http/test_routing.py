@@ -96,6 +96,12 @@ async def test_who_has_a_wrong_base_url_is_told_the_right_path(
     assert text in answer.body.decode()
 
 
+async def test_a_query_in_a_base_url_is_named(tmp_path: Path) -> None:
+    front_end = FrontEnd(Settings(base=tmp_path))
+    answer = await ask(front_end, "/v1/?x=1/completions", method="POST")
+    assert b"'/v1/' is not served; remove '?'" in answer.body
+
+
 @pytest.mark.parametrize("path", ["/none", "/none/", "/v1", "/v1/none", "/", "/a/b/c/d/e/f/g/h/i"])
 async def test_nothing_is_guessed_of_other_paths(tmp_path: Path, path: str) -> None:
     answer = await ask(FrontEnd(Settings(base=tmp_path)), path, method="POST")

@@ -61,7 +61,7 @@ async def test_it_can_be_off(tmp_path: Path) -> None:
 
 
 def test_every_file_is_its_own_and_none_is_large() -> None:
-    page = (FOLDER / "index.html").read_text("utf-8")
+    page = "".join((FOLDER / name).read_text("utf-8") for name in ("index.html", "docs.html"))
     named = re.findall(r'(?:src|href)="page/([^"]+)"', page)
     scripts = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.js")}
     texts = [path.read_text("utf-8") for path in FOLDER.glob("*.js")]

@@ -1,0 +1,107 @@
+"""`/openapi.json`: the paths of all clients, with the bodies as the engine's server has them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lmi_backend import __version__
+from lmi_backend.clients.registry import CLIENTS
+from lmi_backend.clients.spec import ANYBODY, DESCRIPTION, PROBE, RELAY, UPLOAD
+from lmi_backend.errors import LmiError
+from lmi_backend.generation import Chunk, HttpChunk, HttpRequest
+from lmi_backend.outline import UNREADABLE
+
+if TYPE_CHECKING:
+    from lmi_backend.clients.spec import Path
+    from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.models import Model, Models
+
+_SECONDS: Final = 30.0
+"""Time an engine has to describe its paths; vLLM takes a second or two, once."""
+_REQUEST: Final = HttpRequest(DESCRIPTION, b"", {":method": "GET"})
+_NAME: Final = re.compile(r"{(\w+)(?::path)?}")
+_JSON: Final = {"application/json": {"schema": {"type": "object"}}}
+_KEY: Final = {"type": "http", "scheme": "bearer"}
+_HEADERS: Final = {"content-type": "application/json", "cache-control": "no-store"}
+
+
+class ApiDescription:
+    """Describes what the front end serves.
+
+    Args:
+        models: all models; the first whose engine has a server of its own describes the bodies.
+    """
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def show(self, exchange: Exchange) -> None:
+        """Answer `GET /openapi.json`."""
+        engine = await self._of_engine()
+        paths: dict[str, dict[str, Any]] = {}
+        for client in CLIENTS.values():
+            for path in client.paths:
+                is_relayed = path.action in (RELAY, UPLOAD)
+                relayed = engine.get("paths", {}).get(path.template, {}) if is_relayed else {}
+                methods = paths.setdefault(_NAME.sub(r"{\1}", path.template), {})
+                for method in path.methods.lower().split():
+                    operation = relayed.get(method) or _operation(path, method)
+                    key: list[Any] = (
+                        [] if path.who in (PROBE, ANYBODY) else [{f"{path.who}-key": []}]
+                    )
+                    methods.setdefault(
+                        method, operation | {"tags": [client.title], "security": key}
+                    )
+        schemes = {"client-key": _KEY, "operator-key": _KEY}
+        document = {
+            "openapi": "3.1.0",
+            "info": {"title": "lmi-backend", "version": __version__},
+            "paths": paths,
+            "components": engine.get("components", {}) | {"securitySchemes": schemes},
+        }
+        await exchange.respond(200, msgspec.json.encode(document), _HEADERS)
+
+    async def _of_engine(self) -> dict[str, Any]:
+        """Return the document of the first engine that has one, or an empty one."""
+        for model in self._models.all():
+            # A user's handler would take the request for one of its own.
+            if not model.context.is_custom:
+                document = await _read(model)
+                if "paths" in document:
+                    return document
+        return {}
+
+
+async def _read(model: Model) -> dict[str, Any]:
+    """Return what a model's engine answers; empty if it has no document."""
+    try:
+        data = await asyncio.wait_for(_answer(model), _SECONDS)
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except (LmiError, asyncio.TimeoutError, *UNREADABLE):
+        return {}
+
+
+async def _answer(model: Model) -> bytes:
+    answer, chunks = model.connection.submit(_REQUEST, ""), list[Chunk]()
+    try:
+        while not (chunks and chunks[-1].is_last):
+            chunks += await answer.read()
+        answer.end()
+    finally:
+        answer.close()
+    return b"".join(each.data for each in chunks if isinstance(each, HttpChunk))
+
+
+def _operation(path: Path, method: str) -> dict[str, Any]:
+    """Return what is known of a path without its engine."""
+    operation: dict[str, Any] = {"responses": {"200": {"description": "OK", "content": _JSON}}}
+    if method in ("post", "put"):
+        operation["requestBody"] = {"content": _JSON}
+    if names := _NAME.findall(path.template):
+        required = {"in": "path", "required": True, "schema": {"type": "string"}}
+        operation["parameters"] = [{"name": name} | required for name in names]
+    return operation
