@@ -23,7 +23,9 @@ CONFIG = {
     "intermediate_size": 16, "vocab_size": 32, "max_position_embeddings": 64,
 }  # fmt: skip
 SHAPES = {"model.embed_tokens.weight": [32, 8]} | {
-    f"model.layers.{number}.mlp.up_proj.weight": [16, 8] for number in range(2)
+    f"model.layers.{number}.{part}.weight": rows
+    for number in range(2)
+    for part, rows in (("mlp.up_proj", [16, 8]), ("self_attn.k_proj", [8, 8]))
 }
 SHARD = "model-00002-of-00002.safetensors"
 
@@ -43,7 +45,7 @@ def model(tmp_path: Path) -> Path:
     folder = tmp_path / "tiny"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG), "utf-8")
-    (folder / "tokenizer.json").write_text('{"model": {}}', "utf-8")
+    (folder / "tokenizer.json").write_text('{"model": {"vocab": {}}}', "utf-8")
     (folder / "tokenizer_config.json").write_text("{}", "utf-8")
     (folder / "model.safetensors").write_bytes(tensors(SHAPES))
     return folder
@@ -76,9 +78,42 @@ def unreadable(folder: Path) -> None:
     (folder / "tokenizer.json").symlink_to("/proc/1/mem/none")
 
 
-def bin_cut(folder: Path) -> None:
+def as_bin(data: bytes) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        (folder / "pytorch_model.bin").write_bytes(data)
+
+    return write
+
+
+def tabled(**fields: Any) -> Callable[[Path], None]:
+    """A file that says something else of the 1,024 bytes of its first tensor."""
+
+    def change(data: bytes) -> bytes:
+        (length,) = struct.unpack("<Q", data[:8])
+        table = json.loads(data[8 : 8 + length])
+        table["model.embed_tokens.weight"].update(fields)
+        head = json.dumps(table).encode()
+        return struct.pack("<Q", len(head)) + head + data[8 + length :]
+
+    return rewritten("model.safetensors", change)
+
+
+def pipe(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(b"PK\x03\x04" + bytes(99))
+    os.mkfifo(folder / "model.safetensors")
+
+
+def linked(target: str) -> Callable[[Path], None]:
+    def link(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        (folder / "model.safetensors").symlink_to(target)
+
+    return link
+
+
+def bom(data: bytes) -> bytes:
+    return b"\xef\xbb\xbf" + data
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n"
@@ -95,7 +130,7 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "weights empty": (rewritten("model.safetensors", lambda _: b""), "model.safetensors is cut"),
     "weights are a page": (
         rewritten("model.safetensors", lambda _: b"<html>" * 99),
-        "model.safetensors is cut, or no safetensors file",
+        "model.safetensors is cut, or not a safetensors file",
     ),
     "weights are a pointer": (
         rewritten("model.safetensors", lambda _: POINTER),
@@ -105,13 +140,49 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
         rewritten("model.safetensors", lambda data: data.replace(b'"F32"', b'"F32,')),
         "model.safetensors is not a safetensors file",
     ),
-    "bin cut": (bin_cut, "pytorch_model.bin is cut"),
+    "table deep": (
+        rewritten(
+            "model.safetensors", lambda _: struct.pack("<Q", 99999) + b'{"a":' + b"[" * 99999
+        ),
+        "model.safetensors is not a safetensors file",
+    ),
+    "no tensors": (
+        rewritten("model.safetensors", lambda _: struct.pack("<Q", 2) + b"{}"),
+        "model.safetensors has no tensors",
+    ),
+    "negative size": (tabled(shape=[-32, 8]), "model.safetensors is not a safetensors file"),
+    "size is a fraction": (tabled(shape=[32.0, 8]), "model.safetensors is not a safetensors file"),
+    "other type": (
+        tabled(dtype="F64"),
+        r"model.safetensors is broken: F64 \[32, 8\] of model.embed",
+    ),
+    "unknown type": (tabled(dtype="X9"), "model.safetensors is broken"),
+    "overlap": (tabled(data_offsets=[512, 1536]), "model.safetensors is broken"),
+    "turned round": (tabled(data_offsets=[1024, 0]), "model.safetensors is broken"),
+    "a pipe": (pipe, "model.safetensors cannot be read: it is not a file"),
+    "a circle of links": (
+        linked("model.safetensors"),
+        "model.safetensors cannot be read: Too many levels",
+    ),
+    "a link to nothing": (linked("/nonexistent/x"), "model.safetensors cannot be read: No such"),
+    "bin cut": (as_bin(b"PK\x03\x04" + bytes(99)), "pytorch_model.bin is cut"),
+    "bin is a page": (as_bin(b"<html>"), "pytorch_model.bin is not a file of torch.save"),
     "a shard missing": (index, f"index.json names {SHARD}: not in the folder"),
     "index broken": (
         lambda folder: (folder / "model.safetensors.index.json").write_text("{", "utf-8"),
-        "model.safetensors.index.json is no JSON",
+        "model.safetensors.index.json is not JSON",
     ),
     "wrong width": (configured(hidden_size=16), r"embed_tokens.weight has 8, and .*hidden_size=16"),
+    "wrong heads": (
+        configured(num_key_value_heads=1),
+        r"k_proj.weight has 8, and .*num_key_value_heads=1, head_dim=4",
+    ),
+    "wrong middle": (
+        configured(intermediate_size=24),
+        r"up_proj.weight has 16, and .*intermediate_size=24",
+    ),
+    "width is a text": (configured(hidden_size="8"), "config.json has hidden_size='8'"),
+    "layers below 0": (configured(num_hidden_layers=-1), "config.json has num_hidden_layers=-1"),
     "wrong vocabulary": (
         configured(vocab_size=64),
         r"embed_tokens.weight has 32, and .*vocab_size=64",
@@ -123,15 +194,20 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
     "tokenizer cut": (
         rewritten("tokenizer.json", lambda data: data[:5]),
-        "tokenizer.json is no JSON",
+        "tokenizer.json is not JSON",
+    ),
+    "tokenizer without a vocabulary": (
+        rewritten("tokenizer.json", lambda _: b'{"model": {"type": "BPE"}}'),
+        'tokenizer.json has no "model" with a "vocab"',
     ),
     "tokenizer of another kind": (
-        rewritten("tokenizer.json", lambda _: b"{}"),
-        'tokenizer.json has no "model"',
+        rewritten("tokenizer.json", lambda _: b'{"model": {"type": "X", "vocab": {}}}'),
+        "tokenizer.json: model type 'X'",
     ),
+    "tokenizer with a mark": (rewritten("tokenizer.json", bom), "tokenizer.json is not JSON"),
     "tokenizer's config cut": (
         rewritten("tokenizer_config.json", lambda _: b'{"a'),
-        "tokenizer_config.json is no JSON",
+        "tokenizer_config.json is not JSON",
     ),
     "unreadable": (unreadable, "tokenizer.json cannot be read"),
 }

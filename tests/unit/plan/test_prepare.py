@@ -90,8 +90,9 @@ def test_models_of_s3_are_fetched_when_loaded(
         folder = tmp_path / url.rpartition("/")[2]
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(CONFIG))
-        (folder / "tokenizer.json").write_text('{"model": {}}')
-        (folder / "model.safetensors").write_bytes(b"\2" + bytes(7) + b"{}")
+        (folder / "tokenizer.json").write_text('{"model": {"vocab": {}}}')
+        table = b'{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}'
+        (folder / "model.safetensors").write_bytes(bytes([len(table)]) + bytes(7) + table)
         return folder
 
     monkeypatch.setattr(prepare, "fetch_s3", fetch)
