@@ -67,7 +67,9 @@ def parser() -> argparse.ArgumentParser:
     whole = Parser(
         prog="lmi-backend",
         description="Serve large language models on NVIDIA Triton from an LMI serving.properties.",
-        epilog="Start with: lmi-backend serve FOLDER   (a folder with a serving.properties)",
+        epilog="Start with: lmi-backend serve FOLDER   (a folder with a serving.properties). "
+        "Measure a server with NVIDIA's AIPerf (pip install aiperf): aiperf profile --model NAME "
+        "--url http://localhost:8080 --endpoint-type chat --streaming",
     )
     whole.add_argument("--version", action="version", version=__version__)
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -25,9 +25,13 @@ _TOKENIZERS: Final = re.compile(
     r"|sp(iece|m)\.model|sentencepiece.*\.model|tokenization_\w+\.py|.*\.gguf"
 )
 _READ: Final = (
-    "added_tokens.json", "generation_config.json", "special_tokens_map.json",
-    "tokenizer_config.json",
+    "added_tokens.json", "special_tokens_map.json", "tokenizer_config.json",
 )  # fmt: skip
+_GENERATION: Final = "generation_config.json"
+_SAMPLING: Final = (
+    "max_new_tokens", "min_p", "repetition_penalty", "temperature", "top_k", "top_p",
+)  # fmt: skip
+"""Fields of it that are defaults of requests."""
 _TOKENIZER: Final = "tokenizer.json"
 _TOKENIZER_MODELS: Final = (None, "BPE", "Unigram", "WordLevel", "WordPiece")
 _LONGEST: Final = 256 * MIB
@@ -94,6 +98,12 @@ def check_model_files(folder: Path, *, has_tokenizer: bool, must_be_whole: bool)
         raise PlanError(f"{folder} has no weights, such as model.safetensors")
     for name in filter(names.__contains__, _READ):
         _read_json(folder / name)
+    if _GENERATION in names:
+        defaults = _read_json(folder / _GENERATION)
+        for field in _SAMPLING:
+            if not isinstance(defaults.get(field), (int, float, type(None))):
+                given = f"{field}={defaults[field]!r}"
+                raise PlanError(f"{folder / _GENERATION} has {given}; accepted: a number")
     _compare(folder / _CONFIG, tensors)
     if has_tokenizer:
         _check_tokenizer(folder, names, is_there=is_tokenized)

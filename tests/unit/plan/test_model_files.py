@@ -209,6 +209,10 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
         rewritten("tokenizer_config.json", lambda _: b'{"a'),
         "tokenizer_config.json is not JSON",
     ),
+    "sampling is a text": (
+        lambda folder: (folder / "generation_config.json").write_text('{"top_p": "x"}', "utf-8"),
+        "generation_config.json has top_p='x'; accepted: a number",
+    ),
     "unreadable": (unreadable, "tokenizer.json cannot be read"),
 }
 
