@@ -21,6 +21,7 @@ from lmi_backend.cli.check import examine
 from lmi_backend.cli.folders import find_models
 from lmi_backend.cli.planning import Machine, devices_of, held_devices
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.front_end_settings import PORT
 from lmi_backend.ipc.shared_memory import SHARED_MEMORY
 from lmi_backend.machine import check_limits
 from lmi_backend.options.model_store import DEFAULT_STORE
@@ -36,9 +37,10 @@ from lmi_backend.supervisor.installation import (
     TritonServer,
     describe,
     installed_version,
+    is_vulnerable,
     usable_server,
 )
-from lmi_backend.supervisor.ports import Ports
+from lmi_backend.supervisor.ports import Ports, check_free
 from lmi_backend.supervisor.run_folder import check_folder
 
 _MARKS: Final = {"ok": "ok", "warning": "!!", "error": "XX"}
@@ -66,6 +68,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("paths", nargs="*", metavar="PATH", help="LMI folders to look at as well")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_ports(parser, "address for the ports")
+    parser.add_argument("--port", type=int, default=PORT, help="of the front end (%(default)s)")
     parser.set_defaults(run=_doctor)
 
 
@@ -108,7 +111,7 @@ def _show(result: CheckResult) -> None:
 
 def _checks(arguments: argparse.Namespace) -> Iterator[CheckResult]:
     yield _server()
-    yield _machine(ports_of(arguments))
+    yield _machine(ports_of(arguments), arguments.port)
     hardware = detect_hardware(os.environ)
     yield gpus(hardware)
     yield shared_memory()
@@ -123,8 +126,10 @@ def _server() -> CheckResult:
             server = usable_server(Path(folder))
         except ConfigurationError as error:
             return CheckResult("tritonserver", "error", str(error))
-        version = f"{server.binary}: {describe(installed_version(server.binary))}"
-        return _started(server, version)
+        version = installed_version(server.binary)
+        result = _started(server, f"{server.binary}: {describe(version)}")
+        is_open = result.status == "ok" and is_vulnerable(version)
+        return replace(result, status="warning") if is_open else result
 
 
 def _started(server: TritonServer, installed: str) -> CheckResult:
@@ -139,15 +144,16 @@ def _started(server: TritonServer, installed: str) -> CheckResult:
     return CheckResult("tritonserver", "ok", installed)
 
 
-def _machine(ports: Ports) -> CheckResult:
+def _machine(ports: Ports, port: int) -> CheckResult:
     """Look for what `serve` refuses to start without."""
     try:
         check_limits()
         check_folder()
-        ports.check({})
+        ports.check({"--port": port})
+        check_free("--port", "--triton-host", ports.host, port)
     except ConfigurationError as error:
         return CheckResult("limits, ports", "error", str(error))
-    text = f"{ports.http}, {ports.grpc} and {ports.metrics} are free"
+    text = f"{port}, {ports.http}, {ports.grpc} and {ports.metrics} are free"
     return CheckResult("limits, ports", "ok", text)
 
 

@@ -22,7 +22,7 @@ def _nothing_imported() -> None:
     doctor.import_in.cache_clear()
 
 
-def _ports(count: int = 3) -> list[int]:
+def _ports(count: int = 4) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     for sock in sockets:
         sock.bind(("127.0.0.1", 0))
@@ -34,7 +34,8 @@ def _ports(count: int = 3) -> list[int]:
 
 def _doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
     """Return the exit status, and each result by what was looked at."""
-    ports = dict(zip(("--http-port", "--grpc-port", "--metrics-port"), _ports(), strict=True))
+    names = ("--port", "--http-port", "--grpc-port", "--metrics-port")
+    ports = dict(zip(names, _ports(), strict=True))
     options = [str(word) for pair in ports.items() for word in pair]
     status = main(["doctor", "--json", *options, *words])
     return status, {each["what"]: each for each in json.loads(capsys.readouterr().out)}
@@ -50,7 +51,9 @@ def _echo(folder: Path, *lines: str) -> Path:
 def test_this_machine_is_well(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     status, found = _doctor(capsys, str(_echo(tmp_path / "echo")))
     assert status == 0
-    for what in ("tritonserver", "limits, ports", "echo", "echo: engine"):
+    assert found["tritonserver"]["status"] == "warning"
+    assert "has published vulnerabilities" in found["tritonserver"]["found"]
+    for what in ("limits, ports", "echo", "echo: engine"):
         assert found[what]["status"] == "ok", found[what]
 
 
@@ -78,14 +81,17 @@ def test_serve_refuses_it_before_anything_starts(
     assert "numpy 2.2.6 with Triton 24.10" in capsys.readouterr().err
 
 
-def test_a_taken_port_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--port", "--http-port"])
+def test_a_taken_port_is_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        status, found = _doctor(capsys, "--http-port", port, str(_echo(tmp_path / "echo")))
+        status, found = _doctor(capsys, option, port, str(_echo(tmp_path / "echo")))
     assert status == 1
-    assert f"--http-port {port}" in found["limits, ports"]["found"]
+    assert f"{option} {port}" in found["limits, ports"]["found"]
 
 
 def test_an_interpreter_without_the_engine_is_an_error(
