@@ -66,6 +66,10 @@ class WebPage:
             HttpError: the host is not this server's (403), or there is no such file (404).
         """
         self._access.check_host(exchange)
+        if exchange.raw_path.endswith("/docs/"):
+            # The page names its files from the folder above.
+            await exchange.respond(HTTPStatus.PERMANENT_REDIRECT, b"", {"location": "../docs"})
+            return
         file = self._files.get(exchange.parameters.get("file") or _PAGES.get(exchange.path, ""))
         if file is None:
             raise HttpError(HTTPStatus.NOT_FOUND, f"{exchange.path[:200]!r} is not served")

@@ -116,3 +116,5 @@ async def test_it_needs_a_key_where_keys_are_needed(tmp_path: Path) -> None:
     status, headers, body = await ask(front_end, "/docs")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert b"openapi.json" in body
+    status, headers, _ = await ask(front_end, "/docs/")
+    assert (status, headers["location"]) == (308, "../docs")
