@@ -16,10 +16,13 @@ from lmi_backend.files import read_bounded
 from lmi_backend.printable import MIB
 
 _CONFIG: Final = "config.json"
+_CONFIGS: Final = (_CONFIG, "params.json", "adapter_config.json")
+"""Of Transformers, of Mistral, and of a PEFT adapter that names its model."""
 _INDICES: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _SAFE: Final = ".safetensors"
 _PICKLES: Final = (".bin", ".pt", ".pth")
-_WEIGHTS: Final = (_SAFE, *_PICKLES, ".gguf", ".npz", ".tensors")
+_GGUF: Final = ".gguf"
+_WEIGHTS: Final = (_SAFE, *_PICKLES, _GGUF, ".npz", ".tensors")
 _TOKENIZERS: Final = re.compile(
     r"tokenizer\.json|tokenizer\.model.*|tekken\.json|vocab\.(json|txt)|.*\.tiktoken|.*\.spm"
     r"|sp(iece|m)\.model|sentencepiece.*\.model|tokenization_\w+\.py|.*\.gguf"
@@ -81,9 +84,9 @@ def check_model_files(folder: Path, *, has_tokenizer: bool, must_be_whole: bool)
     """Refuse a folder whose files no engine could load; a few kilobytes of each large one are read.
 
     Args:
-        folder: a model's, with config.json.
+        folder: a model's.
         has_tokenizer: whether the engine takes the tokenizer from it.
-        must_be_whole: refuse config.json alone, which is enough for a plan.
+        must_be_whole: refuse config.json alone, which is enough for a plan, and an empty folder.
 
     Raises:
         PlanError: a file is missing, is cut, cannot be read or contradicts config.json.
@@ -93,6 +96,8 @@ def check_model_files(folder: Path, *, has_tokenizer: bool, must_be_whole: bool)
     is_tokenized = any(_TOKENIZERS.fullmatch(name) for name in names)
     if not (has_weights or is_tokenized or must_be_whole):
         return
+    if not any(name in _CONFIGS or name.endswith(_GGUF) for name in names):
+        raise PlanError(f"{folder} has no {_CONFIG}")
     tensors = _tensors(folder, names)
     if not has_weights:
         raise PlanError(f"{folder} has no weights, such as model.safetensors")
@@ -104,7 +109,8 @@ def check_model_files(folder: Path, *, has_tokenizer: bool, must_be_whole: bool)
             if not isinstance(defaults.get(field), (int, float, type(None))):
                 given = f"{field}={defaults[field]!r}"
                 raise PlanError(f"{folder / _GENERATION} has {given}; accepted: a number")
-    _compare(folder / _CONFIG, tensors)
+    if _CONFIG in names:
+        _compare(folder / _CONFIG, tensors)
     if has_tokenizer:
         _check_tokenizer(folder, names, is_there=is_tokenized)
 
@@ -151,6 +157,8 @@ def _tensors(folder: Path, names: list[str]) -> dict[str, StoredTensor]:
             raise PlanError(f"{folder / name} is cut: its end is missing")
         if name.endswith(_PICKLES) and not begin.startswith(_TORCH):
             raise PlanError(f"{folder / name} is not a file of torch.save")
+        if name.endswith(_GGUF) and begin[:4] != b"GGUF":
+            raise PlanError(f"{folder / name} is not a GGUF file")
     return tensors
 
 
@@ -188,7 +196,7 @@ def _tensor(path: Path, row: Mapping[str, Any]) -> StoredTensor:
     numbers = (*row["shape"], *row["data_offsets"])
     if not all(type(each) is int and each >= 0 for each in numbers):
         raise ValueError(f"{numbers}: not whole numbers")
-    return StoredTensor(path, row["dtype"], row["shape"], *row["data_offsets"])
+    return StoredTensor(path, str(row["dtype"]), row["shape"], *row["data_offsets"])
 
 
 def _compare(config: Path, tensors: Mapping[str, StoredTensor]) -> None:

@@ -159,8 +159,9 @@ def plan_model(
 def _check_files(options: LmiOptions, model: str, *, must_be_whole: bool) -> None:
     """Refuse a local model whose files the engine could not load."""
     is_usual = options[vllm.LOAD_FORMAT] in _LOAD_FORMATS
+    is_usual &= "hf_config_path" not in options.passthrough
     reads_files = options.choice.spec.implementation.reads_checkpoints
-    if is_usual and reads_files and os.path.isfile(os.path.join(model, _CONFIG)):
+    if is_usual and reads_files and os.path.isdir(model):
         has_tokenizer = not options.passthrough.keys() & _OTHER_TOKENIZER
         check_model_files(Path(model), has_tokenizer=has_tokenizer, must_be_whole=must_be_whole)
 

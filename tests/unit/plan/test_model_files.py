@@ -104,10 +104,10 @@ def pipe(folder: Path) -> None:
     os.mkfifo(folder / "model.safetensors")
 
 
-def linked(target: str) -> Callable[[Path], None]:
+def linked(target: str, name: str = "model.safetensors") -> Callable[[Path], None]:
     def link(folder: Path) -> None:
-        (folder / "model.safetensors").unlink()
-        (folder / "model.safetensors").symlink_to(target)
+        (folder / name).unlink()
+        (folder / name).symlink_to(target)
 
     return link
 
@@ -156,6 +156,7 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
         tabled(dtype="F64"),
         r"model.safetensors is broken: F64 \[32, 8\] of model.embed",
     ),
+    "type is a number": (tabled(dtype=7), "model.safetensors is broken"),
     "unknown type": (tabled(dtype="X9"), "model.safetensors is broken"),
     "overlap": (tabled(data_offsets=[512, 1536]), "model.safetensors is broken"),
     "turned round": (tabled(data_offsets=[1024, 0]), "model.safetensors is broken"),
@@ -172,6 +173,8 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: (folder / "model.safetensors.index.json").write_text("{", "utf-8"),
         "model.safetensors.index.json is not JSON",
     ),
+    "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
+    "config is a link to nothing": (linked("/nonexistent", "config.json"), "config.json cannot be"),
     "wrong width": (configured(hidden_size=16), r"embed_tokens.weight has 8, and .*hidden_size=16"),
     "wrong heads": (
         configured(num_key_value_heads=1),
