@@ -1,6 +1,6 @@
 """What several owners hold of one bound: the owner that holds most pays first.
 
-What can be given up is: `excess` names it. Else nobody may hold so much that another finds no room.
+`excess` names what is to be deleted. Where nothing can be, `has_room` leaves room for others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 Item = TypeVar("Item", bound=Hashable)
 FREE_BYTES: Final = 1 << 16
-"""Of each item that cannot be given up; not counted, so that small ones always find room."""
+"""Of each item that cannot be deleted; not counted, so that small ones always find room."""
 _TIMES: Final = 3
 """What is left free, times this: an owner may hold as much."""
 

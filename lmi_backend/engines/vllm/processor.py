@@ -180,7 +180,7 @@ class RequestTimes:
         """Take the events of an output, and its end, without fail.
 
         Args:
-            now: when its step ended, by the core's clock.
+            now: the end of its step, by the core's clock.
         """
         try:
             self._note(output, now)
@@ -203,7 +203,7 @@ class RequestTimes:
             self.end(name, now)
 
     def end(self, name: str, now: float) -> None:
-        """Note that a request has ended."""
+        """Note that a request is over."""
         if (began := self._begun.pop(name, None)) is not None:
             self.decode.observe(now - began)
 

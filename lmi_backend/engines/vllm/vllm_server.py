@@ -157,8 +157,8 @@ class _Models:
 
     def model_name(self, *args: Any, **kwargs: Any) -> Any:
         """Return the name that an answer gives its model."""
-        name, asked = super().model_name(*args, **kwargs), asked_name.get()  # type: ignore[misc]
-        return asked if name in self.own_names and asked in self.own_names else name
+        name, wanted = super().model_name(*args, **kwargs), asked_name.get()  # type: ignore[misc]
+        return wanted if name in self.own_names and wanted in self.own_names else name
 
 
 def attach_asked_name(app: Any) -> None:
