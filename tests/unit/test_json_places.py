@@ -51,7 +51,6 @@ NOT_OF_CLIENTS = {
     "engines/vllm/bodies.py": "members whose values are not read",
     "engines/vllm/chats.py": "members of a body that is small, or checked",
     "engines/vllm/grammar_trial.py": "a structure within its bounds",
-    "engines/vllm/grammars.py": "a structural tag within its bounds",
     "engines/vllm/http_app.py": "an answer of vLLM's",
     "engines/vllm/layouts.py": "an event of vLLM's",
     "engines/vllm/self_test.py": "an event of vLLM's",
