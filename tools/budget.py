@@ -27,7 +27,7 @@ BUDGETS: Final = {
     "lmi_backend/engines": 4_275,
     "lmi_backend/engines/vllm": 7_100,
     "lmi_backend/fetch": 550,
-    "lmi_backend/frontend": 6_825,
+    "lmi_backend/frontend": 6_850,
     "lmi_backend/ipc": 1_725,
     "lmi_backend/migrate": 3_550,
     "lmi_backend/options": 5_500,
@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 3_125,
     "lmi_backend/triton": 1_625,
     "lmi_backend/worker": 3_150,
-    "tests": 80_475,
+    "tests": 80_500,
     "tools": 7_375,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

@@ -269,5 +269,6 @@ SPEC: Final = ClientSpec(
         Path("/v1/unload_lora_adapter", "unload adapter", who=OPERATOR),
         Path("/version", "version", "GET", ANYBODY, by_tensor=True),
         Path(DESCRIPTION, "describe paths", "GET"),
+        Path("/load", "load", "GET", ANYBODY),
     ),
 )

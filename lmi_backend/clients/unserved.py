@@ -27,7 +27,6 @@ _REASONS: Final[dict[str, str]] = {
     "/start_profile /stop_profile": f"{_ONE_WORKER}; use py-spy or nsys on the worker",
     "/abort_requests": "a request stops when its connection is closed",
     "/collective_rpc": "it calls any method of the engine",
-    "/load": "/metrics has it: lmi_engine_requests_running and lmi_engine_requests_waiting",
     "/server_info": "`lmi-backend plan` and /api/state show it, without secrets",
     "/kv_event_sources": "option.kv_events_config says where events are sent",
     "/init_weight_transfer_engine /shutdown_weight_transfer_engine /start_weight_update"

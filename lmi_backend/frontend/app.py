@@ -252,6 +252,7 @@ class FrontEnd:
             "live": health.live,
             "version": health.version,
             "describe paths": ApiDescription(self.models).show,
+            "load": self.metrics.load,
             **Management(self.models, self.control, *limits).actions(),
         }
 

@@ -8,6 +8,7 @@ and a connection that repeats its request meanwhile is answered at once.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import time
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
+from lmi_backend.clients.spec import JSON
 from lmi_backend.errors import LmiError
 
 if TYPE_CHECKING:
@@ -151,6 +153,12 @@ class Metrics:
                 self._fleet, self._fleet_at = await self._read_models(), now
         await exchange.respond(200, (self._triton + self._fleet).encode(), _HEADERS)
 
+    async def load(self, exchange: Exchange) -> None:
+        """Answer as vLLM's server does: how many requests all models have, running or waiting."""
+        running, waiting = _loads(await asyncio.gather(*map(_state, self._models.all())))
+        data = json.dumps({"server_load": running + waiting}).encode()
+        await exchange.respond(200, data, {"content-type": JSON})
+
     def _is_triton_old(self, now: float) -> bool:
         return now - self._triton_at >= _TRITON_SECONDS
 
@@ -201,23 +209,34 @@ def _is_busy(state: dict[str, Any]) -> bool:
     return any(each["stats"]["running"] or each["stats"]["waiting"] for each in state["workers"])
 
 
+def _loads(states: Iterable[dict[str, Any]]) -> tuple[int, int]:
+    """Return how many requests run, and how many wait, by some models' states."""
+    reported = [state for state in states if state]
+    workers = [worker["stats"] for state in reported for worker in state["workers"]]
+    waiting = sum(state["stats"]["waiting"] for state in reported)
+    return (
+        sum(worker["running"] for worker in workers),
+        waiting + sum(worker["waiting"] for worker in workers),
+    )
+
+
 def _lines(states: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of some models' states (`endpoint/state.py`)."""
     reported = [state for state in states if state]
     workers = [worker["stats"] for state in reported for worker in state["workers"]]
-    waiting = sum(state["stats"]["waiting"] for state in reported)
+    running, waiting = _loads(reported)
     # By which vLLM's own boards ask; several models share the series.
     name = {"model_name": reported[0]["model"]} if len(reported) == 1 else {}
     yield from _family(
         _RUNNING,
         "Requests that engines generate for",
-        sum(worker["running"] for worker in workers),
+        running,
         name,
     )
     yield from _family(
         _WAITING,
         "Requests that wait, for a worker or in an engine",
-        waiting + sum(worker["waiting"] for worker in workers),
+        waiting,
         name,
     )
     yield from _family(

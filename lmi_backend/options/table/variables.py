@@ -40,7 +40,7 @@ _FLAGS: Final[dict[str, Status]] = {
     "omni stage_init_timeout": _OMNI,
     "enable_sleep_mode sleep_mode_backend sleep_mode_offload_cudagraph"
     " sleep_preserve_parameter_names": _doorless("/sleep", "/wake_up"),
-    "enable_server_load_tracking": _doorless("/load"),
+    "enable_server_load_tracking": Status("ignored", "GET /load is served without it"),
     "profiler_config": _doorless("/start_profile", "/stop_profile"),
     "enable_fault_tolerance fault_tolerance_config": _doorless("/fault_tolerance/apply"),
     "weight_transfer_config": _doorless("/init_weight_transfer_engine", "/update_weights"),

@@ -38,7 +38,7 @@ class Exchange:
 
     async def respond(self, status: int, data: bytes, headers: dict[str, str]) -> None:
         assert status == 200
-        assert headers["content-type"].startswith("text/plain")
+        self.content_type = headers["content-type"]
         self.text = data.decode()
         self.lines = [line for line in data.decode().split("\n") if line and line[0] != "#"]
 
@@ -59,11 +59,20 @@ async def test_what_this_process_counts_is_there_from_the_start(folder: Path) ->
     ]
 
 
+async def test_the_load_is_that_of_all_models(folder: Path) -> None:
+    exchange = Exchange()
+    models = (EngineStats(running=2, waiting=1), EngineStats(running=3)), (EngineStats(running=4),)
+    async with showing(folder, *models) as shows:
+        await shows.load(exchange)  # type: ignore[arg-type]
+    assert (exchange.content_type, exchange.text) == ("application/json", '{"server_load": 10}')
+
+
 async def shown(folder: Path, *models: tuple[EngineStats, ...]) -> Exchange:
     """Return what is answered where some models' workers run."""
     exchange = Exchange()
     async with showing(folder, *models) as shows:
         await shows.show(exchange)  # type: ignore[arg-type]
+    assert exchange.content_type.startswith("text/plain")
     return exchange
 
 
