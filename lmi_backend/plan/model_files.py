@@ -16,7 +16,8 @@ from lmi_backend.files import read_bounded
 from lmi_backend.printable import MIB
 
 _CONFIG: Final = "config.json"
-_CONFIGS: Final = (_CONFIG, "params.json", "adapter_config.json")
+_ADAPTER: Final = "adapter_config.json"
+_CONFIGS: Final = (_CONFIG, "params.json", _ADAPTER)
 """Of Transformers, of Mistral, and of a PEFT adapter that names its model."""
 _INDICES: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _SAFE: Final = ".safetensors"
@@ -111,7 +112,8 @@ def check_model_files(folder: Path, *, has_tokenizer: bool, must_be_whole: bool)
                 raise PlanError(f"{folder / _GENERATION} has {given}; accepted: a number")
     if _CONFIG in names:
         _compare(folder / _CONFIG, tensors)
-    if has_tokenizer:
+    # The model that an adapter names may have its tokenizer.
+    if has_tokenizer and (is_tokenized or _ADAPTER not in names):
         _check_tokenizer(folder, names, is_there=is_tokenized)
 
 

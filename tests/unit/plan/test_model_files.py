@@ -16,6 +16,7 @@ from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.prepare import plan_model
 from lmi_backend.printable import GIB
+from tests.support.places import LORA
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8,
@@ -249,6 +250,10 @@ def test_what_an_option_has_in_place_of_a_file_may_be_missing(model: Path) -> No
     plan(model, "option.tokenizer=organisation/other")
     (model / "model.safetensors").unlink()
     plan(model, "option.load_format=dummy", reach="model")
+
+
+def test_an_adapter_may_have_the_tokenizer_of_its_model() -> None:
+    plan(LORA, "option.rolling_batch=disable")
 
 
 def test_a_cache_larger_than_the_machine_is_refused(model: Path) -> None:
