@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lmi_backend.generation import Chunk
+    from lmi_backend.ipc.engine import EngineStats
     from lmi_backend.pool.slot import Slot
     from lmi_backend.serving.prefixes import Prompt
     from lmi_backend.serving.request_state import RequestState
@@ -24,10 +25,11 @@ _ANSWER_BYTES: Final = 128
 simulated loads of all sizes, by when answers begin and how much caches find."""
 _KNOWN: Final = 1.5
 """So often a text counts that a worker knows: read elsewhere, it would delay the others there."""
-_SURE_TOKENS: Final = 64
-"""Expected in a cache, below which it says nothing that they were not there."""
 _LOST: Final = 0.7
-"""Share of them that a cache has if they are there: bytes do not tell tokens exactly."""
+"""Share of the expected tokens that a cache has: bytes do not tell tokens exactly. Of that share it
+has whole blocks."""
+_BLOCK_TOKENS: Final = 32
+"""Of an engine that does not say how long its blocks are."""
 
 
 class Choice:
@@ -79,17 +81,8 @@ class Choice:
             self.num_moves += 1
         elif known[number]:
             self.num_hits += 1
-        blocks = ready[number].stats.kv_blocks
-        state.expectation = self._expectation(prompt, loads[number], known[number], blocks)
+        state.expectation = _expectation(prompt, loads[number], known[number], ready[number].stats)
         return ready[number]
-
-    def _expectation(
-        self, prompt: Prompt, load: WorkerLoad, known: int, kv_blocks: int
-    ) -> Expectation:
-        expected = min(bytes_of(prompt.keys[known - 1]), prompt.size) if known else 0
-        load.unread += prompt.size - expected
-        used_before = load.table.add(prompt, known, kv_blocks)
-        return Expectation(load, prompt.size - expected, expected, used_before)
 
     def begun(self, state: RequestState, chunk: Chunk | None = None) -> None:
         """Note that a worker has read a prompt, or lost it.
@@ -105,8 +98,8 @@ class Choice:
         if chunk is None or chunk.num_cached_tokens is None or state.width != state.n:
             return
         share = expectation.expected / max(expectation.expected + expectation.unread, 1)
-        expected = share * chunk.num_prompt_tokens
-        if expected >= _SURE_TOKENS and chunk.num_cached_tokens < _LOST * expected:
+        least = _LOST * share * chunk.num_prompt_tokens - expectation.block_tokens
+        if chunk.num_cached_tokens < least:
             self.num_lost += 1
             expectation.load.table.drop(expectation.used_before)
 
@@ -119,6 +112,14 @@ class Choice:
         if load is None or load.worker is not slot.worker:
             load = self._loads[slot.index] = WorkerLoad(slot.worker)
         return load
+
+
+def _expectation(prompt: Prompt, load: WorkerLoad, known: int, stats: EngineStats) -> Expectation:
+    expected = min(bytes_of(prompt.keys[known - 1]), prompt.size) if known else 0
+    load.unread += prompt.size - expected
+    used_before = load.table.add(prompt, known, stats.kv_blocks)
+    block_tokens = stats.kv_block_size or _BLOCK_TOKENS
+    return Expectation(load, prompt.size - expected, expected, used_before, block_tokens)
 
 
 def _business(each: Slot) -> tuple[int, ...]:

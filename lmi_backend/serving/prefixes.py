@@ -146,3 +146,5 @@ class Expectation(NamedTuple):
     """Bytes of it that it knows."""
     used_before: int
     """See `PrefixTable.add`."""
+    block_tokens: int
+    """Tokens of a block of its cache, which has only whole ones."""

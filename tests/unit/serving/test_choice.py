@@ -175,7 +175,7 @@ def test_what_an_engine_has_dropped_is_forgotten_with_what_is_older() -> None:
         assert bench.answer(bench.send(each), num_cached=0) == 0
     assert bench.answer(bench.send(prompt), num_cached=96) == 0
     assert bench.counts == (1, 0, 0)
-    assert bench.answer(bench.send(prompt), num_cached=40) == 0
+    assert bench.answer(bench.send(prompt), num_cached=32) == 0
     assert bench.counts == (2, 1, 0)
     # It has read this one again.
     bench.workers[0].assigned += 99
@@ -183,9 +183,16 @@ def test_what_an_engine_has_dropped_is_forgotten_with_what_is_older() -> None:
     assert bench.answer(bench.send(older)) == 1
 
 
-@pytest.mark.parametrize("num_cached", [None, 75])
-def test_an_engine_that_says_nothing_or_enough_loses_nothing(num_cached: int | None) -> None:
+@pytest.mark.parametrize(
+    ("num_cached", "kv_block_size"), [(None, 16), (75, 16), (54, 16), (0, 128)]
+)
+def test_an_engine_that_says_nothing_or_enough_loses_nothing(
+    num_cached: int | None, kv_block_size: int
+) -> None:
+    """Of 100 tokens no block of 128 is there."""
     bench = Bench(2)
+    for each in bench.workers:
+        each.stats = EngineStats(kv_block_size=kv_block_size)
     for _ in range(4):
         bench.answer(bench.send("a long text that all begin with" * 20), num_cached)
     assert bench.counts == (3, 0, 0)
