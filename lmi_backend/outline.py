@@ -194,7 +194,6 @@ class _Outliner:
         return Outline(bytes(self.text), self._mark, self._long)
 
     def add(self, at: int) -> None:
-        """Look at the slice that begins there."""
         # Without pairs of backslashes and escaped quotes, each quote begins or ends a string.
         bare = self._data[at : at + _SLICE]
         if self._ends_in_escape:

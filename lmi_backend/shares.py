@@ -27,7 +27,6 @@ class Shares(Generic[Item]):
         self._totals: defaultdict[str, int] = defaultdict(int)
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self._owners)
 
     def add(self, item: Item, size: int, owner: str = "") -> None:
@@ -43,7 +42,6 @@ class Shares(Generic[Item]):
         self.size += size
 
     def of(self, item: Item) -> int:
-        """Return the bytes of an item."""
         owner = self._owners.get(item)
         return 0 if owner is None else self._items[owner][item]
 

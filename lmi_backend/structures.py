@@ -254,7 +254,6 @@ class _Check:
         """JSON in strings, looked at by itself."""
 
     def check(self, value: Any) -> None:
-        """Raise RequestError where a bound is passed."""
         self._look(self._field.rpartition(".")[2], value)
         for text in self._texts:
             try:
@@ -329,7 +328,6 @@ class _Check:
         self._count(cost_of_pattern(pattern, self._most()))
 
     def _most(self) -> Cost:
-        """Return what the next text may hold."""
         return Cost(self._bounds.repeats, self._bounds.repeats * _PARTS - self._parts)
 
     def _count(self, cost: Cost) -> None:

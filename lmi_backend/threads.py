@@ -96,7 +96,6 @@ class QueueThreads(Generic[_Item]):
         self.run()
 
     def run(self) -> None:
-        """Take items until stopped."""
         while (item := self._items.get()) is not None:
             try:
                 self._take(item)

@@ -66,7 +66,6 @@ class _Tenant:
 
     @property
     def is_inactive(self) -> bool:
-        """Whether it has no requests."""
         return not self.queue and not self.running
 
     def charge(self, state: RequestState) -> None:
@@ -149,7 +148,6 @@ class Admission:
         return not capacity or (not self.waiting and self.running < self._most(capacity))
 
     def enqueue(self, state: RequestState) -> None:
-        """Let a request wait for its turn."""
         tenant = self._waiting[state.tenant] = self._tenant(state.tenant)
         bisect.insort(tenant.queue, _rank(state))
         state.is_queued = True
@@ -214,7 +212,6 @@ class Admission:
             del self._waiting[state.tenant]
 
     def started(self, state: RequestState) -> None:
-        """Note that a request was sent to a worker."""
         self.running += state.width
         tenant = self._tenant(state.tenant)
         if not tenant.queue:
@@ -251,7 +248,6 @@ class Admission:
         return capacity + min(ahead, capacity)
 
     def _tenant(self, name: str) -> _Tenant:
-        """Return a tenant that is about to have one more request."""
         tenant = self._tenants.get(name)
         if tenant is None:
             if len(self._tenants) >= self._most_tenants:

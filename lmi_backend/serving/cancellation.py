@@ -61,12 +61,10 @@ class CancellationPoller:
         self._has_work.set()
 
     def stop(self) -> None:
-        """End the thread."""
         self._is_stopping = True
         self._has_work.set()
 
     def _run(self) -> None:
-        """Look at every open request, again and again, until stopped."""
         while not self._is_stopping:
             self._has_work.wait()
             self._has_work.clear()

@@ -289,7 +289,6 @@ class Dispatch:
         self.release()
 
     def release(self) -> None:
-        """Let requests start that waited, as far as there is capacity."""
         while not self._must_wait() and (state := self._next()) is not None:
             if problem := self.promises.broken(state):
                 self._fail(state, problem)

@@ -153,7 +153,6 @@ class Incoming:
             return []
 
     def _fail_all(self, client: DirectClient, events: msg.Events) -> None:
-        """Fail the requests of a client that could not be handed their events."""
         lost = set(events.ids)
         for state in list(self._states.values()):
             sink = state.direct

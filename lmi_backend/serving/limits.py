@@ -35,7 +35,6 @@ class Limits:
 
     @property
     def capacity(self) -> int:
-        """Answers that run or wait at once."""
         return self.running + self.requests.queue_size
 
     @classmethod

@@ -168,7 +168,6 @@ class LoraManager:
         return order.error
 
     def _wanted(self, kind: str, name: str, body: Mapping[str, object]) -> Adapter:
-        """Return what the adapter will be, without `src` if it is to go."""
         is_new = kind == _REGISTER and name not in self.adapters
         if kind == _REMOVE:
             return Adapter(self._get(name).name, "")

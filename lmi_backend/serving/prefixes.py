@@ -67,7 +67,6 @@ def prompt_of(pieces: Iterable[bytes | Raw], size: int, session: str = "", salt:
 
 
 def _blocks(view: memoryview, end: int) -> Iterator[memoryview]:
-    """Yield the blocks of a text, which begins where others end."""
     at, first = 0, _BLOCK if view[0] == _BRACE else _FIRST_BLOCKS
     while at < min(len(view), MOST_WORKERS * _BLOCK):
         block = view[at : at + (first if end + at < _FINE else _BLOCK)]
@@ -76,7 +75,6 @@ def _blocks(view: memoryview, end: int) -> Iterator[memoryview]:
 
 
 def bytes_of(key: int) -> int:
-    """Return how long a beginning is."""
     return key >> 32
 
 
@@ -94,7 +92,6 @@ class PrefixTable:
         return self._used.get(key, 0) > self._floor
 
     def count(self, keys: Sequence[int]) -> int:
-        """Return how many of a prompt's beginnings are known."""
         if not keys or keys[0] not in self:
             return 0
         used, floor = self._used, self._floor

@@ -47,11 +47,9 @@ class Trend:
 
     @property
     def is_settled(self) -> bool:
-        """Whether enough was seen."""
         return self._n >= _FEW
 
     def add(self, x: float, y: float) -> None:
-        """Note what was seen."""
         self._n = self._n * _FADES + 1
         self._x = self._x * _FADES + x
         self._y = self._y * _FADES + y
@@ -78,7 +76,6 @@ class TrendLine(NamedTuple):
     """How far from the line the values are, in the mean."""
 
     def at(self, x: float) -> float:
-        """Return what is expected at a place."""
         return max(0.0, self.start + self.slope * x)
 
 
@@ -225,7 +222,6 @@ class Promises:
         return Ends(ends, seconds, min(1.0, line.spread / max(seconds, 1e-9)))
 
     def started(self, state: RequestState, capacity: int) -> None:
-        """Note that a request is about to be sent to a worker."""
         now, excess = self._clock(), self._admission.running + state.width - capacity
         at = now
         if excess > 0 and self._durations.is_settled:
@@ -258,7 +254,6 @@ class Promises:
         return None if sent is None else sent.at
 
     def ended(self, state: RequestState) -> None:
-        """Note that a request that was started is over."""
         at = self.left(state)
         if at is None or state.error is not None:
             return

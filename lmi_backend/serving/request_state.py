@@ -210,12 +210,10 @@ class RequestState:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of every answer has come."""
         return self._left == 0
 
     @property
     def has_pending(self) -> bool:
-        """Whether something waits to be sent."""
         return bool(self._pending)
 
     @property

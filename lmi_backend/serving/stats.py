@@ -145,7 +145,6 @@ class RequestStats:
         return self._token.total, self._token.count
 
     def refused(self, error: LmiError) -> None:
-        """Note a request that never started."""
         self._count(error.outcome)
 
     def _count(self, outcome: str) -> None:
@@ -171,7 +170,6 @@ class RequestStats:
         resumption: Resumption[RequestState] | None = None,
         choice: Choice | None = None,
     ) -> StatsSnapshot:
-        """Return the counts now."""
         return StatsSnapshot(
             open=num_open,
             waiting=num_waiting,

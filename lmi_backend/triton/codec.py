@@ -56,7 +56,6 @@ class Codec:
         return rows or [{}]
 
     def requested_outputs(self, request: Any) -> frozenset[str]:
-        """Return the outputs the client named; none if it named none, read by Triton as all."""
         names = frozenset(request.requested_output_names())
         return names if len(names) < len(self._outputs) else frozenset()
 

@@ -24,7 +24,6 @@ _LONGEST = 1 << 18
 
 
 def attach() -> None:
-    """Start to log to Triton; secrets of the environment stay out."""
     _ROOT.setLevel(logging.INFO)
     _ROOT.propagate = False
     _ROOT.handlers = [_to_triton(Redactor(os.environ))]

@@ -38,7 +38,6 @@ class OrphanGuard:
         self._server = os.pidfd_open(os.getppid())
 
     def start(self) -> None:
-        """Start the thread that waits, which costs nothing."""
         guarded_thread("lmi-guard", self._run).start()
 
     def _run(self) -> None:

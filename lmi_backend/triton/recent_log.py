@@ -26,11 +26,9 @@ class RecentLog:
         self._numbers = itertools.count(1)
 
     def add(self, created: float, level: str, text: str) -> None:
-        """Note a line, which has no secrets."""
         self._lines.append((next(self._numbers), created, level, cut(text, _LONGEST)))
 
     def after(self, number: int) -> list[LogLine]:
-        """Return the lines whose numbers are above one."""
         return [line for line in self._lines.copy() if line[0] > number]
 
     def rewrite(self, change: Callable[[str], str]) -> None:
