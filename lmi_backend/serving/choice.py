@@ -1,8 +1,8 @@
 """Choose the worker of a request: the one that has the least to read before its first token.
 
 A worker has to read what it does not know of the prompt (`prefixes.py`). It first reads the prompts
-of others that have no token yet. Each answer that it generates slows it down, too, and counts as
-some bytes. So a conversation stays with its worker, unless that one has clearly more to do.
+of others that have no token yet. If it generates many answers, each slows it down, too, and counts
+as some bytes. So a conversation stays with its worker, unless that one has clearly more to do.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _ANSWER_BYTES: Final = 128
 """An answer that is generated counts as so much text to read. This and the next were chosen in
 simulated loads of all sizes, by when answers begin and how much caches find."""
+_FREE: Final = 4
+"""Up to this part of the answers that a worker generates at once, one more hardly slows others."""
 _KNOWN: Final = 1.5
 """So often a text counts that a worker knows: read elsewhere, it would delay the others there."""
 _LOST: Final = 0.7
@@ -63,11 +65,14 @@ class Choice:
         known = [load.table.count(prompt.keys) for load in loads]
         least = min([each.outstanding for each in ready])
         enough = min(least + self._threshold, max(self._most, least + 1))
+        free = self._most // _FREE
         best: tuple[Any, ...] | None = None
         number = 0
         for place, each in enumerate(ready):
             load, outstanding = loads[place], each.outstanding
-            work: float = load.unread + _ANSWER_BYTES * outstanding
+            work: float = load.unread
+            if outstanding > free:
+                work += _ANSWER_BYTES * (outstanding - free)
             if count := known[place]:
                 work -= _KNOWN * bytes_of(prompt.keys[count - 1])
             if prompt.session and prompt.session in load.table:

@@ -136,9 +136,10 @@ def test_the_worker_with_the_prompt_may_have_more_to_do_but_not_much_more() -> N
     assert bench.counts == (4, 0, 1)
 
 
-def test_a_short_prompt_is_not_worth_a_queue() -> None:
-    bench = Bench(2)
-    assert [bench.send("short text", str(number)).worker for number in range(4)] == [0, 1, 0, 1]
+def test_a_short_prompt_is_not_worth_a_queue_where_answers_slow_each_other() -> None:
+    for most, chosen in (3, [0, 1, 0, 1]), (100, [0, 0, 0, 0]):
+        bench = Bench(2, most=most)
+        assert [bench.send("short text", str(each)).worker for each in range(4)] == chosen
 
 
 def test_what_a_worker_has_to_read_counts_until_it_begins_to_answer() -> None:
