@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from lmi_backend.options.hints import closest
 from lmi_backend.options.signature import ANY_CASE, SCALED, Argument, Signature
 from lmi_backend.options.spec import implementations
 
@@ -85,8 +85,7 @@ def unknown_key(keys: Iterable[str], given: Iterable[str], release: str) -> str:
     unknown = next((key for key in given if key.replace("-", "_") not in accepted), None)
     if unknown is None:
         return ""
-    near = difflib.get_close_matches(unknown, accepted, n=1, cutoff=0.75)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = closest(unknown, accepted)
     return f"has a key that {release} does not know, {json.dumps(unknown)}{hint}"
 
 

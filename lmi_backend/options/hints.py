@@ -5,10 +5,10 @@ The names are those of vLLM, TGI, SGLang, llama.cpp and Ollama.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 # LMI's name, and those that other engines have for it, to others' words, with blanks between. What
@@ -126,17 +126,9 @@ def meanings_of(word: str) -> tuple[str, ...]:
 
 
 _LONGEST_WORD: Final = 100
-_COMPARED: Final = 24
-"""Known names that a name is compared with."""
-_SHORT: Final = 3
-"""Letters of a part of a name that means another thing as soon as one of them differs: tp, pp; gpu,
-cpu; min, max."""
-_LONG: Final = 6
-"""Letters from which a part may have two slips of the hand."""
-_ABBREVIATED: Final = 3
-"""Letters that an abbreviation has at least: len for length, seq for sequence."""
+_ALIKE: Final = 0.85
+"""How like a known name a misspelt one is, at least."""
 _BEGINNING: Final = re.compile(r"options?[._]|SERVING_|SM_VLLM_", re.IGNORECASE)
-_PART: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _REMARK: Final = re.compile(r"\s#(?!\{)")
 # Structured values, and templates, in which such a sign may stand for something.
 _STRUCTURED: Final = re.compile(r"\s*[\[{]|.*?(\n|\{\{|\{%)", re.DOTALL)
@@ -155,111 +147,22 @@ def closest(word: str, names: Iterable[str]) -> str:
     """
     if len(word) > _LONGEST_WORD:
         return ""
-    words = tuple(names)
-    if near := _spelt_like(word, words):
-        return f"; did you mean {near}?"
-    opposite = OPPOSITES.get(_plain(word), "")
+    words, plain = tuple(names), _plain(word)
+    # Hardly anybody errs in the first letter, and gpu_… is not cpu_….
+    alike = {each: name for name in reversed(words) if (each := _plain(name))[:1] == plain[:1]}
+    if near := difflib.get_close_matches(plain, alike, n=1, cutoff=_ALIKE):
+        return f"; did you mean {alike[near[0]]}?"
+    opposite = OPPOSITES.get(plain, "")
     if opposite in words:
         return f"; its opposite is {opposite}"
-    meant = next((name for name in MEANINGS.get(_plain(word), ()) if name in words), "")
+    meant = next((name for name in MEANINGS.get(plain, ()) if name in words), "")
     return f"; LMI's name for it is {meant}" if meant else ""
 
 
-def _spelt_like(word: str, names: tuple[str, ...]) -> str:
-    """Return the known name that is spelt almost as a name; empty for none, or for several."""
-    # To compare a word with all that are known takes milliseconds, and a file may hold many.
-    index = _by_pairs(names)
-    shared = Counter(other for pair in _pairs(word) for other in index.get(pair, ()))
-    alike = [other for other, _ in shared.most_common(_COMPARED)]
-    slips = {other: _slips(word, other) for other in alike}
-    near = [other for other in alike if slips[other] >= 0]
-    fewest = min((slips[other] for other in near), default=0)
-    return next((other for other in near if slips[other] == fewest), "")
-
-
-def _slips(word: str, other: str) -> int:
-    """Return by how many letters two names differ; -1 if they are names of different things."""
-    if _plain(word) == _plain(other):
-        return 0
-    parts, others = _parts(word), _parts(other)
-    if len(parts) != len(others):
-        # A part that is missing is another word; a missing or further separator is a slip.
-        return 1 if "".join(parts) == "".join(others) else _in_one(word, other)
-    slips = 0
-    for part, one in zip(parts, others, strict=True):
-        if part == one or _is_short_for(part, one):
-            continue
-        distance = _distance(part, one)
-        if distance > _allowed(part, one, parts):
-            return -1
-        slips += distance
-    return slips
-
-
-def _allowed(part: str, other: str, parts: list[str]) -> int:
-    """Return the slips that a part may have and still mean the same."""
-    shorter = min(len(part), len(other))
-    if shorter <= _SHORT:
-        # With several parts that are equal, the last one may be a slip: effort_mat.
-        return int(len(parts) > _SHORT - 1 and parts[-1] == part)
-    return 2 if shorter >= _LONG else 1
-
-
-def _in_one(word: str, other: str) -> int:
-    """Compare names whose separators differ, by all their letters."""
-    first, second = _plain(word), _plain(other)
-    if min(len(first), len(second)) < 2 * _LONG:
-        return -1
-    return distance if (distance := _distance(first, second)) <= 1 else -1
-
-
-def _is_short_for(part: str, other: str) -> bool:
-    shorter, longer = sorted((part, other), key=len)
-    return len(shorter) >= _ABBREVIATED and longer.startswith(shorter.removesuffix("s"))
-
-
-def _distance(first: str, second: str) -> int:
-    """Return the letters to insert, remove, change or swap until one is the other."""
-    previous: list[int] = []
-    row = list(range(len(second) + 1))
-    for index, letter in enumerate(first):
-        new = [index + 1]
-        for place, other in enumerate(second):
-            cost = min(row[place + 1] + 1, new[place] + 1, row[place] + (letter != other))
-            is_swap = index and place and letter == second[place - 1]
-            if is_swap and first[index - 1] == other:
-                cost = min(cost, previous[place - 1] + 1)
-            new.append(cost)
-        previous, row = row, new
-    return row[-1]
-
-
-def _stem(word: str) -> str:
-    """Return a name without the prefix that says only where it is written."""
-    return _BEGINNING.sub("", word, count=1) if _BEGINNING.match(word) else word
-
-
-def _parts(word: str) -> list[str]:
-    return [part.lower() for part in _PART.findall(_stem(word))]
-
-
+@functools.lru_cache(maxsize=4096)
 def _plain(word: str) -> str:
-    return re.sub(r"[\W_]", "", _stem(word)).lower()
-
-
-def _pairs(word: str) -> set[str]:
-    """Return each two letters that stand together."""
-    stem = _plain(word)
-    return {stem[index : index + 2] for index in range(len(stem) - 1)}
-
-
-@functools.lru_cache(maxsize=8)
-def _by_pairs(words: tuple[str, ...]) -> Mapping[str, list[str]]:
-    index: dict[str, list[str]] = {}
-    for word in words:
-        for pair in _pairs(word):
-            index.setdefault(pair, []).append(word)
-    return index
+    """Return a name without what says only where it is written, and without separators."""
+    return _squeezed(_BEGINNING.sub("", word, count=1) if _BEGINNING.match(word) else word)
 
 
 def remark_in(value: str) -> bool:
