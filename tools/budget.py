@@ -31,7 +31,7 @@ BUDGETS: Final = {
     "lmi_backend/ipc": 1_725,
     "lmi_backend/migrate": 3_550,
     "lmi_backend/options": 5_400,
-    "lmi_backend/plan": 4_375,
+    "lmi_backend/plan": 4_250,
     "lmi_backend/pool": 3_000,
     "lmi_backend/repository": 1_225,
     "lmi_backend/resume": 450,
@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 3_125,
     "lmi_backend/triton": 1_625,
     "lmi_backend/worker": 3_150,
-    "tests": 80_500,
+    "tests": 80_475,
     "tools": 7_375,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""
