@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 3_125,
     "lmi_backend/triton": 1_625,
     "lmi_backend/worker": 3_150,
-    "tests": 80_475,
+    "tests": 80_450,
     "tools": 7_375,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

@@ -106,9 +106,11 @@ PARTITION: Final = "MIG-"
 _TOOL: Final = "nvidia-smi"
 # Windows' Linux has it, outside of PATH.
 _FOLDERS: Final = ("/usr/lib/wsl/lib", "/usr/bin")
-_BASIC: Final = ("index", "uuid", "name", "memory.total")
-_LATER: Final = ("memory.reserved", "compute_cap", "driver_version", "mig.mode.current")
-"""What older drivers refuse to tell, and then the rest with it."""
+_FIELDS: Final = (
+    "uuid", "name", "memory.total", "memory.reserved", "compute_cap", "driver_version",
+    "mig.mode.current",
+)  # fmt: skip
+"""All drivers that engines of today run on know them."""
 _PARTITION: Final = re.compile(r"^[ \t]+MIG .*\(UUID: (MIG-[^)\s]+)\)", re.MULTILINE)
 _GPU: Final = re.compile(r"^GPU \d+:.*\(UUID: (GPU-[^)\s]+)\)", re.MULTILINE)
 _UP: Final = re.compile(r"^[ \t]+Link \d+: [\d.]+ GB/s", re.MULTILINE)
@@ -118,8 +120,7 @@ _SIZES: Final = re.compile(
 """MiB of a partition, in all and kept by the driver, in the tool's XML."""
 _NUMBER: Final = re.compile(r"\d{1,9}")
 _CAPABILITY: Final = re.compile(r"(\d{1,2})\.(\d)")
-_UNKNOWN: Final = "[N/A]"
-_NONE: Final = (_UNKNOWN, "N/A", "[Not Supported]")
+_NONE: Final = ("[N/A]", "N/A", "[Not Supported]")
 _SECONDS: Final = 10.0
 
 
@@ -150,43 +151,39 @@ def find_gpus() -> list[Gpu]:
     tool = shutil.which(_TOOL) or shutil.which(_TOOL, path=":".join(_FOLDERS))
     rows = _rows(tool) if tool else []
     # CUDA counts no partitions by itself, and only one is seen by index.
-    by_uuid = any(row[1].startswith(PARTITION) for row in rows)
-    return [_gpu(row[1] if by_uuid else str(index), row) for index, row in enumerate(rows)]
+    by_uuid = any(row[0].startswith(PARTITION) for row in rows)
+    return [_gpu(row[0] if by_uuid else str(index), row) for index, row in enumerate(rows)]
 
 
 def _gpu(name: str, row: list[str]) -> Gpu:
-    _, uuid, product, total, reserved, capability, driver, links = row
+    uuid, product, total, reserved, capability, driver, links = row
     version = _CAPABILITY.fullmatch(capability)
     reserved_mib = int(reserved) if _NUMBER.fullmatch(reserved) else 0
     return Gpu(
         name=name,
         uuid=uuid,
         product=product,
-        # The driver keeps some for itself, which older ones do not tell.
+        # The driver keeps some for itself.
         memory=(int(total) - reserved_mib) * MIB if _NUMBER.fullmatch(total) else 0,
         capability=int(version[1] + version[2]) if version else 0,
         driver=driver if driver not in _NONE else "",
-        links=int(links) if _NUMBER.fullmatch(links) else -1,
+        links=int(links) if links else -1,
         is_unified=total in _NONE and not uuid.startswith(PARTITION),
     )
 
 
 def _rows(tool: str) -> list[list[str]]:
     """Return a row for each GPU, and for each partition in the place of its GPU."""
-    rows = _ask(tool, (*_BASIC, *_LATER))
-    if not rows:
-        rows = _ask(tool, _BASIC)
-        for field in _LATER if rows else ():
-            values = _ask(tool, (field,))
-            texts = [each for (each,) in values] or [_UNKNOWN] * len(rows)
-            rows = [[*row, text] for row, text in zip(rows, texts, strict=True)]
+    output = _output((tool, f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"))
+    rows = [[text.strip() for text in line.split(",")] for line in output.splitlines()]
+    if any(len(row) != len(_FIELDS) for row in rows):
+        return []
     links = _by_gpu((tool, "nvlink", "--status")) if len(rows) > 1 else {}
-    divided = any(row[-1] == "Enabled" for row in rows)
-    listed = _by_gpu((tool, "-L")) if divided else {}
+    listed = _by_gpu((tool, "-L")) if any(row[-1] == "Enabled" for row in rows) else {}
     devices = []
     for *row, mode in rows:
-        up = str(len(_UP.findall(links[row[1]]))) if row[1] in links else _UNKNOWN
-        parts = _partitions(tool, row, listed.get(row[1], "")) if mode == "Enabled" else []
+        up = str(len(_UP.findall(links[row[0]]))) if row[0] in links else ""
+        parts = _partitions(tool, row, listed.get(row[0], "")) if mode == "Enabled" else []
         devices += [[*each, up] for each in parts or [row]]
     return devices
 
@@ -200,21 +197,12 @@ def _by_gpu(command: tuple[str, ...]) -> dict[str, str]:
 def _partitions(tool: str, row: list[str], listed: str) -> list[list[str]]:
     """Return the partitions of a GPU; their memory is empty where the tool's XML has none."""
     uuids = _PARTITION.findall(listed)
-    *parts, _ = _output((tool, "-q", "-x", "-i", row[1])).split("</mig_device>")
+    *parts, _ = _output((tool, "-q", "-x", "-i", row[0])).split("</mig_device>")
     matches = [_SIZES.search(part.rpartition("<mig_device>")[2]) for part in parts]
     sizes = [each.groups("") for each in matches if each]
     if len(sizes) != len(uuids):
         sizes = [("", "")] * len(uuids)
-    return [
-        [row[0], uuid, row[2], *size, *row[5:]] for uuid, size in zip(uuids, sizes, strict=True)
-    ]
-
-
-def _ask(tool: str, names: tuple[str, ...]) -> list[list[str]]:
-    """Return what the tool says of each GPU; nothing if it knows one of the fields not."""
-    output = _output((tool, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"))
-    rows = [[text.strip() for text in line.split(",")] for line in output.splitlines()]
-    return rows if all(len(row) == len(names) for row in rows) else []
+    return [[uuid, row[1], *size, *row[4:]] for uuid, size in zip(uuids, sizes, strict=True)]
 
 
 def _output(command: tuple[str, ...]) -> str:

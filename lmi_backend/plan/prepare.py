@@ -39,13 +39,6 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.engine_plan import EnginePlan
 
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from lmi_backend.options import LmiOptions
-    from lmi_backend.sizing.model_facts import ModelFacts
-
     ReadFacts = Callable[[str, str], tuple[ModelFacts | None, str, bool]]
     """Takes a model and its revision; returns its facts, or why they are not known."""
 

@@ -13,9 +13,9 @@ import pytest
 TOOL = """\
 #!/bin/sh
 case "$1" in
---query-gpu=index,uuid,name,memory.total,memory.reserved,compute_cap,driver_version,*)
-  echo '0, GPU-4444, NVIDIA L40S, 46068, 600, 8.9, 550.54, [N/A]'
-  echo '1, GPU-5555, NVIDIA L40S, 46068, 600, 8.9, 550.54, [N/A]';;
+--query-gpu=uuid,name,memory.total,memory.reserved,compute_cap,driver_version,*)
+  echo 'GPU-4444, NVIDIA L40S, 46068, 600, 8.9, 550.54, [N/A]'
+  echo 'GPU-5555, NVIDIA L40S, 46068, 600, 8.9, 550.54, [N/A]';;
 nvlink)
   for gpu in 4444 5555; do
     echo "GPU 0: NVIDIA L40S (UUID: GPU-$gpu)"

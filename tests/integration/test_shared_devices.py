@@ -19,8 +19,8 @@ from tests.support.waiting import wait_for
 TOOL = """\
 #!/bin/sh
 case "$1" in
---query-gpu=index,uuid,name,memory.total,memory.reserved,compute_cap,driver_version,*)
-  for gpu in 0 1 2; do echo "$gpu, GPU-$gpu, NVIDIA L40S, 46068, 600, 8.9, 550.54, [N/A]"; done;;
+--query-gpu=uuid,name,memory.total,memory.reserved,compute_cap,driver_version,*)
+  for gpu in 0 1 2; do echo "GPU-$gpu, NVIDIA L40S, 46068, 600, 8.9, 550.54, [N/A]"; done;;
 *) exit 2;;
 esac
 """

@@ -46,7 +46,7 @@ def test_a_local_model_is_measured(tmp_path: Path) -> None:
 def test_a_mask_that_names_no_gpu_is_a_note(
     tmp_path: Path, nvidia_smi: Callable[..., None]
 ) -> None:
-    nvidia_smi([f"{i}, GPU-{i}, A, 8192, 0, 8.0, 550.1, Disabled" for i in range(2)])
+    nvidia_smi([f"GPU-{i}, A, 8192, 0, 8.0, 550.1, Disabled" for i in range(2)])
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     options = resolve_options(parse_properties(""), {}, folder=tmp_path)
     made = plan_model(options, {"CUDA_VISIBLE_DEVICES": "1,4"})
