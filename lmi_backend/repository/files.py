@@ -22,7 +22,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.files import read_bounded
@@ -33,7 +33,7 @@ from lmi_backend.options.sources import ORIGIN
 from lmi_backend.options.spec import FEATURES, PREFIX, WrittenSetting
 from lmi_backend.options.table import common as opt
 from lmi_backend.printable import printable
-from lmi_backend.redaction import masked, secrets_of
+from lmi_backend.redaction import secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,10 +45,6 @@ RECORD: Final = "1/record.json"
 """Where it is in a model's folder."""
 DIGEST: Final = "options_digest"
 """Parameter: salted digest of the record's options and source folder."""
-OPTIONS: Final = "options"
-"""Parameter of older conversions: the options as JSON; secrets are masked, not all of them."""
-MODEL_DIR: Final = "model_dir"
-"""Parameter of older conversions: folder of the user's serving.properties."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ class Record:
         """
         path = folder / RECORD
         try:
-            record = cls(**json.loads(read_bounded(path)))
+            return cls(**json.loads(read_bounded(path)))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -99,7 +95,6 @@ class Record:
         except (ValueError, TypeError) as error:
             message = f"{path}: is not a record of lmi-backend: {error}; run convert again"
             raise ConfigurationError(message) from error
-        return record
 
     @property
     def digest(self) -> str:
@@ -128,21 +123,19 @@ def option_changes(
 
     `parameters` are those of config.pbtxt.
     """
-    if OPTIONS in parameters:
-        yield from _changes_of_old(parameters, options)
-    elif record is None:
+    if record is None:
         if DIGEST in parameters:
             yield (
                 f"{RECORD} is missing: changes of options since the conversion are not seen, and "
                 "relative paths in serving.properties start in the model's folder; convert again"
             )
-    else:
-        if DIGEST in parameters and parameters[DIGEST] != record.digest:
-            yield f"{RECORD} is not that of config.pbtxt; convert again"
-        settings = _settings(options)
-        now = {name: salted(record.salt, setting.value) for name, setting in settings.items()}
-        changed = {n for n in {*now, *record.digests} if now.get(n) != record.digests.get(n)}
-        for name in sorted(changed):
+        return
+    if parameters.get(DIGEST, record.digest) != record.digest:
+        yield f"{RECORD} is not that of config.pbtxt; convert again"
+    settings = _settings(options)
+    now = {name: salted(record.salt, setting.value) for name, setting in settings.items()}
+    for name in sorted({*now, *record.digests}):
+        if now.get(name) != record.digests.get(name):
             yield _change(name, record.options.get(name), settings.get(name))
 
 
@@ -156,48 +149,9 @@ def _change(name: str, old: str | None, setting: WrittenSetting | None) -> str:
     return f"{setting} was {old} at conversion"
 
 
-def _changes_of_old(parameters: Mapping[str, str], options: LmiOptions) -> Iterator[str]:
-    yield (
-        "config.pbtxt is of an older conversion: clients can read options and paths in it; convert "
-        "again"
-    )
-    settings = _settings(options)
-    whole = json.dumps({n: setting.value for n, setting in settings.items()}, sort_keys=True)
-    if parameters.get(DIGEST) == digest(whole):
-        return
-    then: dict[str, str] = json.loads(parameters[OPTIONS])
-    for name in sorted({*then, *settings}):
-        # It hid fewer secrets.
-        old = masked(name, then[name]) if name in then else None
-        setting = settings.get(name)
-        if setting is None or old != setting.redacted:
-            yield _change(name, old, setting)
-
-
 def digest(text: str) -> str:
     """Return a short digest of a text that is no secret."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def base_folder(folder: Path, parameters: Mapping[str, str], record: Record | None) -> Path | None:
-    """Return where relative paths of a model start, if that is not its own folder.
-
-    The parameter of an older conversion counts only if the folder's config.pbtxt has it: with
-    Triton's model control a client can send a configuration of its own.
-    """
-    if record is not None:
-        return Path(record.model_dir) if record.model_dir else None
-    source: Any = parameters.get(MODEL_DIR)
-    if not source or json.dumps(source, ensure_ascii=False) not in _config_text(folder):
-        return None
-    return Path(source)
-
-
-def _config_text(folder: Path) -> str:
-    try:
-        return read_bounded(folder / "config.pbtxt").decode()
-    except (OSError, ValueError):
-        return ""
 
 
 def _settings(options: LmiOptions) -> dict[str, WrittenSetting]:
@@ -209,9 +163,7 @@ CONFIG: Final = "config.pbtxt"
 _LONGEST_LINE: Final = 400
 """Characters of a line that has changed."""
 WARMUP: Final = "warmup/"
-# Older conversions have the digest of serving.properties too, which is in the record now.
-_STAMP: Final = re.compile(r"# digests?: config (\w+)(?:, properties (\w*))?\n")
-_OPTIONS_LINE: Final = re.compile(r'string_value: "\{.*')
+_STAMP: Final = re.compile(r"# digest: config (\w+)\n")
 
 
 def stamped(what: str, version: str, body: str) -> str:
@@ -300,9 +252,7 @@ def _refuse_edits(
         if path == CONFIG:
             is_ours = stamp is not None and stamp[1] == digest(text[stamp.end() :])
         elif path == FILE_NAME:
-            is_ours = (stamp is not None and stamp[2] == digest(text)) or (
-                record is not None and record.properties == salted(record.salt, text)
-            )
+            is_ours = record is not None and record.properties == salted(record.salt, text)
         elif path.startswith(WARMUP):
             is_ours = False
         elif path.endswith(".json"):
@@ -334,8 +284,7 @@ def _difference(path: str, last: str, text: str) -> Iterator[str]:
 
 def _readable(path: str, text: str) -> list[str]:
     if path != FILE_NAME:
-        # An older conversion wrote the options there, and hid fewer secrets.
-        return [_OPTIONS_LINE.sub('string_value: "{…}"', line) for line in text.splitlines()]
+        return text.splitlines()
     try:
         written = parse_properties(text)
     except ConfigurationError:

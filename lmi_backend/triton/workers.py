@@ -28,7 +28,7 @@ from lmi_backend.plan.multi_model import Reservations
 from lmi_backend.pool.pool import Pool
 from lmi_backend.pool.survivors import end_left_behind, memory_left_behind
 from lmi_backend.redaction import Redactor
-from lmi_backend.repository.files import Record, base_folder, option_changes
+from lmi_backend.repository.files import Record, option_changes
 from lmi_backend.resume.resumption import longest_wait
 from lmi_backend.serving.identity import identify, model_digest
 from lmi_backend.serving.limits import Limits
@@ -110,7 +110,7 @@ def start_workers(
     folder = Path(args["model_repository"])
     name = args["model_name"]
     record = Record.read(folder)
-    base = base_folder(folder, parameters, record)
+    base = Path(record.model_dir) if record and record.model_dir else None
     options = load_options(folder, os.environ, base=base)
     on_secrets(options.secrets())
     if changes := "; ".join(option_changes(parameters, record, options)):

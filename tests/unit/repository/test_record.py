@@ -6,7 +6,7 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
-from lmi_backend.repository.files import Record, base_folder, option_changes
+from lmi_backend.repository.files import Record, option_changes
 from lmi_backend.repository.writer import write_model
 
 ECHO = "option.rolling_batch=echo\n"
@@ -56,48 +56,6 @@ def test_a_record_of_another_conversion_is_noticed(source: Path) -> None:
     first, second = Record.of(options, "salt"), Record.of(options, "pepper")
     (problem,) = option_changes({"options_digest": first.digest}, second, options)
     assert "is not that of config.pbtxt" in problem
-
-
-# What `convert` of releases before the record wrote into config.pbtxt, with its digest.
-OLD = {
-    "options": '{"option.dtype": "fp16", "option.env": "A=1,HF_TOKEN=***"}',
-    "options_digest": "ba2b164daa0166f4",
-}
-OLD_LINES = "option.dtype=fp16\noption.env=A=1,HF_TOKEN=x\n"
-
-
-@pytest.mark.parametrize(
-    ("lines", "changes"),
-    [
-        (OLD_LINES, []),
-        (
-            OLD_LINES.replace("fp16", "bf16"),
-            ["serving.properties:1: option.dtype=bf16 was fp16 at conversion"],
-        ),
-    ],
-)
-def test_a_folder_of_an_older_conversion_is_compared_too(
-    source: Path, lines: str, changes: list[str]
-) -> None:
-    (source / "serving.properties").write_text(lines)
-    advice, *others = option_changes(OLD, None, load_options(source, {}))
-    assert "clients can read options and paths" in advice
-    assert others == changes
-
-
-def test_the_place_of_an_older_conversion_counts_only_from_its_file(
-    source: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "m"
-    folder.mkdir()
-    parameters = {"model_dir": str(source)}
-    # A client may send such a configuration when Triton's model control is open.
-    assert base_folder(folder, parameters, None) is None
-    config = f'parameters {{\n  key: "model_dir"\n  value {{ string_value: "{source}" }}\n}}\n'
-    (folder / "config.pbtxt").write_text(config, encoding="utf-8")
-    assert base_folder(folder, parameters, None) == source
-    assert base_folder(folder, {"model_dir": "/etc"}, None) is None
-    assert base_folder(folder, parameters, Record("salt")) is None
 
 
 def test_a_record_that_cannot_be_read_says_whose_it_must_be(source: Path, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Every written config.pbtxt is read by Triton's own proto, so a misspelt field cannot pass."""
 
-import hashlib
 import json
 import os
 from dataclasses import replace
@@ -127,19 +126,6 @@ def test_a_file_of_someone_else_is_not_written_over(source: Path, tmp_path: Path
     with pytest.raises(ConfigurationError, match="or is not from lmi-backend"):
         write(source, tmp_path, "m")
     assert not (tmp_path / "m" / "1").exists()
-
-
-def test_an_older_conversion_is_renewed_without_force(source: Path, tmp_path: Path) -> None:
-    folder = write(source, tmp_path, "m")
-    body = 'name: "m"\nbackend: "python"\n'
-    digests = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in (body, ECHO)]
-    (folder / "config.pbtxt").write_text(
-        f"# Written by us.\n# digests: config {digests[0]}, properties {digests[1]}\n{body}"
-    )
-    (folder / "1" / "record.json").unlink()
-    (source / "serving.properties").write_text(f"{ECHO}option.x=1\n")
-    assert "serving.properties: +option.x=1" in write_again(source, tmp_path, "m")
-    assert Record.read(folder) is not None
 
 
 def test_secrets_are_not_recorded(source: Path, tmp_path: Path) -> None:
