@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 import shutil
-import subprocess
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError
+from lmi_backend.options.signature import locate, plugins_in
 from lmi_backend.options.spec import FEATURES, SPECS, EngineChoice, EngineSpec, Mode, default_engine
 from lmi_backend.options.table import common as opt
 
@@ -19,29 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lmi_backend.options.spec import LmiOptions
-
-
-# Reading all distributions takes 0.1 s; more means a broken interpreter.
-_SECONDS = 10.0
-# As workers do: PYTHONPATH counts, the current folder does not.
-_LIST = """\
-import sys
-sys.path[:] = [entry for entry in sys.path if entry]
-import importlib.metadata, json
-points = importlib.metadata.entry_points(group=sys.argv[1])
-print(json.dumps([[each.name, each.value, each.dist.version] for each in points if each.dist]))
-"""
-
-
-@dataclass(frozen=True)
-class Plugin:
-    """An entry point of an installed distribution."""
-
-    name: str
-    value: str
-    """Where it is, as "module:function"."""
-    version: str
-    """Of the distribution."""
 
 
 def find_interpreter(options: LmiOptions, environment: Mapping[str, str]) -> str:
@@ -55,31 +29,6 @@ def find_interpreter(options: LmiOptions, environment: Mapping[str, str]) -> str
     if path is None:
         raise options.error(opt.PYTHON_EXECUTABLE, "is not an executable file")
     return path
-
-
-def plugins(group: str, python: str) -> tuple[Plugin, ...]:
-    """Return what an interpreter's distributions offer as entry points of a group.
-
-    Returns:
-        Nothing where it cannot be asked.
-    """
-    return _plugins(group, python, os.environ.get("PYTHONPATH", ""))
-
-
-@functools.cache
-def _plugins(group: str, python: str, _path: str) -> tuple[Plugin, ...]:
-    try:
-        done = subprocess.run(  # noqa: S603
-            (python, "-c", _LIST, group),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SECONDS,
-            check=True,
-        )
-        # A .pth file of the environment may have printed something first.
-        return tuple(Plugin(*map(str, each)) for each in json.loads(done.stdout.splitlines()[-1]))
-    except (OSError, ValueError, TypeError, IndexError, subprocess.SubprocessError):
-        return ()
 
 
 _ANY_ENGINE = "djl_python.huggingface"
@@ -136,15 +85,17 @@ def _on_plugin(
     other = spec.on_plugin
     if other is None:
         return spec, reason
-    python = find_interpreter(options, environment)
-    plugin = next((each for each in plugins(other.group, python) if each.name == other.name), None)
+    library, python = other.group.partition(".")[0], find_interpreter(options, environment)
+    plugins = (each for folder in locate(library, python) for each in plugins_in(library, folder))
+    wanted = (other.group, other.name)
+    plugin = next((each for each in plugins if (each.group, each.name) == wanted), None)
     if plugin is None:
         return spec, f"{reason}, and {other.why_not}"
     listed = environment.get(other.list_variable)
     if listed is not None and other.name not in listed.split(","):
         return spec, f"{reason}, and {other.list_variable}={listed} leaves {other.name} out"
-    package = plugin.value.partition(":")[0].partition(".")[0]
-    have = f"the workers' interpreter has {package} {plugin.version} ({other.group}: {plugin.name})"
+    package = f"{plugin.distribution} {plugin.version}"
+    have = f"the workers' interpreter has {package} ({other.group}: {plugin.name})"
     return SPECS[other.engine], f"{reason}, and {have}, {other.why}"
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import lmi_backend
 from lmi_backend.errors import ConfigurationError
@@ -81,27 +81,32 @@ def record_of(source: ArgumentSource, folder: Path) -> bytes:
     return record.read_bytes() if record and record.is_file() else b""
 
 
-def plugins_in(package: str, folder: Path) -> tuple[str, ...]:
-    """Return the installed distributions whose entry points extend a package."""
-    files = sorted(folder.parent.glob("*.dist-info/entry_points.txt"))
-    return tuple(
-        file.parent.name.partition("-")[0]
-        for file in files
-        if any(_extensions(file.read_text("utf-8", errors="replace"), package))
-    )
+class Plugin(NamedTuple):
+    """An entry point of an installed distribution."""
+
+    distribution: str
+    version: str
+    group: str
+    name: str
+    value: str
+    """Where it is, as "module:function"."""
 
 
-def _extensions(text: str, package: str) -> Iterator[str]:
-    """Yield the modules that extend a package; not its own, for it may have entry points too."""
-    group = ""
-    for line in text.splitlines():
-        name, _, target = line.partition("=")
-        if line.startswith("["):
-            group = line.strip("[] ")
-        elif group.startswith(f"{package}.") and name.strip():
-            module = target.partition(":")[0].strip()
-            if module.partition(".")[0] != package:
-                yield module
+def plugins_in(package: str, folder: Path) -> Iterator[Plugin]:
+    """Yield what extends a package, of the distributions next to it; its own entry points not."""
+    for file in sorted(folder.parent.glob("*.dist-info/entry_points.txt")):
+        distribution, _, version = file.parent.name.removesuffix(".dist-info").partition("-")
+        group = ""
+        for line in file.read_text("utf-8", errors="replace").splitlines():
+            name, _, value = (text.strip() for text in line.partition("="))
+            if line.startswith("["):
+                group = line.strip("[] ")
+            elif group.startswith(f"{package}.") and name and not _is_in(package, value):
+                yield Plugin(distribution, version, group, name, value)
+
+
+def _is_in(package: str, value: str) -> bool:
+    return re.split("[.:]", value, maxsplit=1)[0] == package
 
 
 def _distribution(source: ArgumentSource, folder: Path) -> Path | None:
@@ -384,7 +389,8 @@ def installed_signature(implementation: str, python: str) -> Signature | None:
         if installed is None and source and (record := answer_of(source, folder)):
             installed = _signature(implementation, record)
         if installed and source:
-            plugins = plugins_in(source.package, folder) if source.has_flags else ()
+            found = plugins_in(source.package, folder) if source.has_flags else ()
+            plugins = tuple(dict.fromkeys(each.distribution for each in found))
             return replace(installed, version=version, is_recorded=False, plugins=plugins)
     return None
 

@@ -7,7 +7,6 @@ import pytest
 
 from lmi_backend.errors import OptionError
 from lmi_backend.options import resolve_options
-from lmi_backend.options.engine_choice import plugins
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
@@ -97,9 +96,3 @@ def test_sampling_on_the_device_is_asked_for_where_the_plugin_looks(tmp_path: Pa
     plan = plan_of(tmp_path, asked, interpreter_with_plugin(tmp_path))
     neuron = plan.config.arguments["additional_config"]["neuron_config"]
     assert neuron == {"on_device_sampling_config": {"top_k": 50}}
-
-
-def test_the_plugins_of_this_interpreter_are_read_without_an_import() -> None:
-    assert plugins(GROUP, sys.executable) == ()
-    assert "pytest11" not in {each.name for each in plugins("pytest11", sys.executable)}
-    assert plugins("pytest11", sys.executable)
