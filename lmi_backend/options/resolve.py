@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from lmi_backend.errors import OptionError
 from lmi_backend.options import sources
@@ -42,14 +41,8 @@ from lmi_backend.options.table import (
 )
 from lmi_backend.options.table.variables import SERVER_FLAGS
 
-_LONGEST_MESSAGE: Final = 200
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(
-            message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
-        )
+_SHOWN: Final = 4
+"""Flags of one beginning that are shown."""
 
 
 def release_with_flags(options: LmiOptions, environment: Mapping[str, str]) -> Signature | None:
@@ -84,33 +77,21 @@ def spelt_out(key: str, setting: WrittenSetting, release: Signature) -> str:
 
 
 def argument_of(name: str, release: Signature) -> str:
-    """Return the argument that a flag of a name sets; the name itself if there is none.
+    """Return the argument that a flag of a name, or of its beginning, sets; else the name itself.
 
     Raises:
         ValueError: the name is the beginning of several flags.
     """
-    flags = _flags_of(release)
-    if name in flags:
-        return flags[name]
-    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    for flag, argument in flags.items():
-        parser.add_argument(_flag(flag), dest=argument)
-    arguments, _ = parser.parse_known_args([_flag(name), ""])
-    return next(iter(vars(arguments)), name)
-
-
-def _flags_of(release: Signature) -> Mapping[str, str]:
     names = (name for name, each in release.arguments.items() if each.flag != NO_FLAG)
     more = SERVER_FLAGS if release.listener else ()
-    own = {
-        name: name
-        for name in (*names, *release.server, *release.listener, *release.opposites, *more)
-    }
-    return {**release.spellings, **own}
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    own = dict.fromkeys((*names, *release.server, *release.listener, *release.opposites, *more))
+    flags = {**release.spellings, **{name: name for name in own}}
+    plain = name.replace("-", "_")
+    begun = [plain] if plain in flags else [each for each in flags if each.startswith(plain)]
+    if len({flags[each] for each in begun}) > 1:
+        shown = ", ".join(f"--{each.replace('_', '-')}" for each in begun[:_SHOWN])
+        raise ValueError(f"it could match {shown}")
+    return flags[begun[0]] if begun else name
 
 
 def _as_object(path: str, value: str) -> str:
