@@ -30,7 +30,7 @@ BUDGETS: Final = {
     "lmi_backend/frontend": 6_850,
     "lmi_backend/ipc": 1_725,
     "lmi_backend/migrate": 3_550,
-    "lmi_backend/options": 5_350,
+    "lmi_backend/options": 5_250,
     "lmi_backend/plan": 4_250,
     "lmi_backend/pool": 3_000,
     "lmi_backend/repository": 1_175,

@@ -28,6 +28,7 @@ _PARTITION = (
     "only LMI's partition command reads it, which writes a checkpoint; nothing does at serving"
 )
 _NEURON = "Transformers-NeuronX is retired, and optimum-neuron decides it itself"
+_NO_DRAFT = "optimum-neuron drafts no tokens; answers are the same without, but slower"
 
 # Of each scope: names, with blanks between them, to the reason they share.
 _IGNORED: dict[str, dict[str, str]] = {
@@ -130,10 +131,28 @@ _IGNORED: dict[str, dict[str, str]] = {
         "model_loader": "optimum-neuron is the only loader",
         "low_cpu_mem_usage": "optimum-neuron has nothing like it",
         "rolling_batch_strategy": "batching is continuous",
+        "speculative_draft_model speculative_length draft_model_tp_size"
+        " draft_model_compiled_path": _NO_DRAFT,
+        "context_length_estimate": "optimum-neuron compiles one length of prompt, "
+        "option.n_positions",
+        "on_device_embedding": "optimum-neuron always does",
+        "sequence_parallel": "optimum-neuron has nothing like it where a model answers",
         "fuse_mlp fused_rmsnorm_qkv qkv_tiling weight_tiling mlp_out_weight_transpose"
         " attention_layout collectives_layout cache_layout partition_schema all_reduce_dtype"
         " cast_logits_dtype sequence_parallel_norm_threshold shard_over_sequence"
         " compilation_worker_count neuron_cc_pipeline_factor neuron_quant": _NEURON,
+    },
+    "vllm-neuron": {
+        "neuron_optimize_level": "vllm-neuron compiles with -O1 by itself; "
+        "option.optimization_level=3 says -O3",
+        "compiled_graph_path": "its graphs are kept where NEURON_COMPILED_ARTIFACTS in option.env "
+        "says",
+        "context_length_estimate": "the lengths of prompts that are compiled stand in "
+        "option.additional_config, as num_batched_tokens_buckets of neuron_config",
+        "fuse_qkv enable_mixed_precision_accumulation enable_saturate_infinity on_device_embedding"
+        " sequence_parallel": "vllm-neuron decides it itself",
+        "draft_model_tp_size": "a draft has the degree of its model",
+        "draft_model_compiled_path": "it compiles drafts where it keeps all graphs",
     },
     "partition": {
         "save_mp_checkpoint_path fp8_scheme fp8_ignore fp8_activation_scheme fp8_ignore_patterns"
@@ -186,6 +205,12 @@ _REFUSED: dict[str, dict[str, str]] = {
     "neuronx": {
         "multi_node": "a model over several Neuron nodes is not served",
         "height width num_images_per_prompt use_auth_token use_stable_diffusion": _IMAGES,
+        "quantize load_in_8bit": "optimum-neuron has no weights in int8; leave it out, and choose a"
+        " degree (option.tensor_parallel_degree) by which they fit as option.dtype says",
+    },
+    "vllm-neuron": {
+        "quantize load_in_8bit": "vllm-neuron takes the quantisation of the checkpoint, or "
+        "neuron_config's in option.additional_config, and none by name; leave it out",
     },
     "other handlers": {
         "option.model_format option.trust_insecure_model_files option.skops_trusted_types"
@@ -210,8 +235,15 @@ _SWITCHES = {
     "multi_node": False,
     "use_stable_diffusion": False,
     "reranking": False,
+    "load_in_8bit": False,
 }
 """Refused options that are truth values, and which of the two has no effect."""
+_VARIABLES = {
+    "context_length_estimate": "NEURON_CONTEXT_LENGTH_ESTIMATE",
+    "on_device_embedding": "NEURON_ON_DEVICE_EMBEDDING",
+    "sequence_parallel": "NEURON_SEQUENCE_PARALLEL",
+}
+"""Options to bare variables that set them."""
 
 
 def rows() -> tuple[AnyOption, ...]:
@@ -234,6 +266,7 @@ def _row(status: Literal["ignored", "refused"], scope: str, name: str, reason: s
         kind=BOOL if is_switch else TEXT,
         default=_SWITCHES.get(name, ""),
         scope=scope,
+        env=(_VARIABLES[name],) if name in _VARIABLES else (),
         help=f"{status.capitalize()}: {reason}.",
         status=status,
         reason=reason,

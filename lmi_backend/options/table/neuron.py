@@ -8,25 +8,19 @@ getting-started/migration-nxdi-to-vllm-neuron, design/vllm), for vllm-neuron 0.2
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Final
 
-from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, choice, float_type, whole
+from lmi_backend.options.kinds import BOOL, JSON, TEXT, float_type, whole
 from lmi_backend.options.spec import (
-    PREFIX,
     AnyOption,
     ArgumentRows,
     Cache,
     EngineSpec,
     Implementation,
     OnPlugin,
-    Option,
     Sizes,
-    T,
 )
 from lmi_backend.options.table import vllm
-
-if TYPE_CHECKING:
-    from lmi_backend.options.kinds import Kind
 
 
 def _visible_cores(index: int, degree: int) -> dict[str, str]:
@@ -96,34 +90,6 @@ SPEC: Final = EngineSpec(
 _argument: Final = ArgumentRows("neuronx", "neuronx")
 _compiler: Final = ArgumentRows("neuronx", "neuronx", "compiler.")
 
-_NO_DRAFT: Final = "optimum-neuron drafts no tokens; answers are the same without, but slower"
-_NO_INT8: Final = (
-    "optimum-neuron has no weights in int8; leave it out, and choose a degree "
-    "(option.tensor_parallel_degree) by which they fit as option.dtype says"
-)
-
-
-def _lacking(
-    name: str,
-    kind: Kind[T],
-    reason: str,
-    *,
-    status: Literal["ignored", "refused"] = "ignored",
-    **more: Any,
-) -> Option[T | None]:
-    """Return a row of an option that LMI's library had and optimum-neuron 0.4.5 has not."""
-    return Option(
-        name=PREFIX + name,
-        kind=kind,
-        default=None,
-        scope="neuronx",
-        help=f"{status.capitalize()}: {reason}.",
-        status=status,
-        reason=reason,
-        **more,
-    )
-
-
 ROWS: Final[tuple[AnyOption, ...]] = (
     _argument(
         "n_positions", whole(1), "Longest prompt plus answer, in tokens.", to="sequence_length"
@@ -148,36 +114,6 @@ ROWS: Final[tuple[AnyOption, ...]] = (
         env=("NEURON_ON_DEV_GENERATION",),
     ),
     _argument("amp", float_type(), "Older name of option.dtype.", to="dtype"),
-    _lacking("speculative_draft_model", TEXT, _NO_DRAFT),
-    _lacking("speculative_length", whole(1), _NO_DRAFT),
-    _lacking("draft_model_tp_size", whole(1), _NO_DRAFT),
-    _lacking("draft_model_compiled_path", TEXT, _NO_DRAFT),
-    _lacking(
-        "context_length_estimate",
-        ITEMS,
-        "optimum-neuron compiles one length of prompt, option.n_positions",
-        env=("NEURON_CONTEXT_LENGTH_ESTIMATE",),
-    ),
-    _lacking(
-        "on_device_embedding",
-        BOOL,
-        "optimum-neuron always does",
-        env=("NEURON_ON_DEVICE_EMBEDDING",),
-    ),
-    _lacking(
-        "sequence_parallel",
-        BOOL,
-        "optimum-neuron has nothing like it where a model answers",
-        env=("NEURON_SEQUENCE_PARALLEL",),
-    ),
-    _lacking("quantize", choice("static_int8"), _NO_INT8, status="refused"),
-    _lacking(
-        "load_in_8bit",
-        BOOL,
-        _NO_INT8,
-        status="refused",
-        harmless=(False,),
-    ),
 )
 
 
@@ -221,27 +157,6 @@ VLLM_NEURON: Final = EngineSpec(
 
 _of_vllm: Final = ArgumentRows("vllm-neuron", "vllm")
 
-_NO_METHOD: Final = (
-    "vllm-neuron takes the quantisation of the checkpoint, or neuron_config's in "
-    "option.additional_config, and none by name; leave it out"
-)
-
-
-def _lacking_in_vllm(name: str, kind: Kind[T], reason: str, **more: Any) -> Option[T | None]:
-    """Return a row of an option that LMI's library had and vllm-neuron has not."""
-    status = more.setdefault("status", "ignored")
-    help_text = f"{status.capitalize()}: {reason}."
-    return Option(
-        name=PREFIX + name,
-        kind=kind,
-        default=None,
-        scope="vllm-neuron",
-        help=help_text,
-        reason=reason,
-        **more,
-    )
-
-
 VLLM_ROWS: Final[tuple[AnyOption, ...]] = (
     _of_vllm("n_positions", whole(1), "Longest prompt plus answer, in tokens.", to="max_model_len"),
     _of_vllm("amp", float_type(), "Older name of option.dtype.", to="dtype"),
@@ -252,37 +167,4 @@ VLLM_ROWS: Final[tuple[AnyOption, ...]] = (
         to="additional_config.neuron_config.on_device_sampling_config",
         env=("NEURON_ON_DEV_GENERATION",),
     ),
-    _lacking_in_vllm(
-        "neuron_optimize_level",
-        whole(1, 3),
-        "vllm-neuron compiles with -O1 by itself; option.optimization_level=3 says -O3",
-    ),
-    _lacking_in_vllm(
-        "compiled_graph_path",
-        TEXT,
-        "its graphs are kept where NEURON_COMPILED_ARTIFACTS in option.env says",
-    ),
-    _lacking_in_vllm(
-        "context_length_estimate",
-        ITEMS,
-        "the lengths of prompts that are compiled stand in option.additional_config, as "
-        "num_batched_tokens_buckets of neuron_config",
-        env=("NEURON_CONTEXT_LENGTH_ESTIMATE",),
-    ),
-    *(
-        _lacking_in_vllm(name, BOOL, "vllm-neuron decides it itself", env=env)
-        for name, env in (
-            ("fuse_qkv", ()),
-            ("enable_mixed_precision_accumulation", ()),
-            ("enable_saturate_infinity", ()),
-            ("on_device_embedding", ("NEURON_ON_DEVICE_EMBEDDING",)),
-            ("sequence_parallel", ("NEURON_SEQUENCE_PARALLEL",)),
-        )
-    ),
-    _lacking_in_vllm("draft_model_tp_size", whole(1), "a draft has the degree of its model"),
-    _lacking_in_vllm(
-        "draft_model_compiled_path", TEXT, "it compiles drafts where it keeps all graphs"
-    ),
-    _lacking_in_vllm("quantize", TEXT, _NO_METHOD, status="refused"),
-    _lacking_in_vllm("load_in_8bit", BOOL, _NO_METHOD, status="refused", harmless=(False,)),
 )
