@@ -41,7 +41,6 @@ _TYPES: Final = {
 
 
 def anthropic_failure(error: LmiError) -> ErrorResponse:
-    """Return an error as Anthropic's clients read it; an engine may have written it otherwise."""
     status = status_of(error)
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
     kind = _TYPES.get(status, "api_error" if is_ours else "invalid_request_error")

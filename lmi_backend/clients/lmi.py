@@ -56,7 +56,6 @@ class HandlerForm(HttpForm):
         self._last_byte = b"\n"
 
     def note(self, data: bytes) -> None:
-        """See `HttpForm`."""
         super().note(data)
         self._last_byte = data[-1:] or self._last_byte
 
@@ -81,7 +80,6 @@ class LegacyChatForm(HttpForm):
         self._buffered = b""
 
     def taken(self) -> HttpChunk | None:
-        """See `HttpForm`."""
         is_complete = self.has_events and not self._buffered
         return HttpChunk(headers=dict(self.headers)) if is_complete else None
 
@@ -137,11 +135,9 @@ class LmiForm:
         return Ending(data, is_end=bool(data))
 
     def taken(self) -> Delta | None:
-        """See `Restorable`."""
         return self.lines.answers.taken() if self.lines is not None else None
 
     def restore(self, state: Delta, num_events: int) -> None:
-        """See `Restorable`."""
         if self.lines is not None:
             self.lines.answers.restore(state)
 
@@ -155,7 +151,6 @@ def streamed(work: tuple[GenerateRequest, ...], reply: Reply) -> tuple[GenerateR
 
 
 def form_of(work: tuple[GenerateRequest, ...] | HttpRequest, reply: Reply) -> Form:
-    """Return what makes a response of the answer to a request."""
     if isinstance(work, HttpRequest) and work.path == INVOCATIONS:
         return HandlerForm()
     if isinstance(reply, BodyReply):

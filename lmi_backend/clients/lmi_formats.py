@@ -42,7 +42,6 @@ class RequestedAnswer:
 
     @property
     def answers(self) -> int:
-        """How many there will be."""
         return len(self.prompts) * self.n
 
     def prefix(self, index: int) -> str:
@@ -51,8 +50,6 @@ class RequestedAnswer:
 
 
 class Format(Protocol):
-    """Writes the answers to one body."""
-
     content_type: str
 
     @property
@@ -78,8 +75,6 @@ _NEVER: Final = -9999.0
 
 @dataclass
 class PartialAnswer:
-    """All of one answer so far."""
-
     index: int
     keeps_tokens: bool = True
     texts: list[str] = field(default_factory=list)
@@ -142,7 +137,6 @@ class Answers:
         return self._answers[0].joined(with_tokens=self._requested.top_n_tokens > 0)
 
     def restore(self, state: Delta) -> None:
-        """Take what has come of an only answer of a stream elsewhere (`taken`)."""
         self._answers[0].add(state, [token.text for token in state.tokens])
 
     def whole(self) -> list[Json]:
@@ -151,7 +145,6 @@ class Answers:
         return [self._object(index) for index in range(0, len(self._answers), n)]
 
     def text(self, index: int) -> str:
-        """Return an answer's whole text."""
         return self._requested.prefix(index) + "".join(self._answers[index].texts)
 
     def details(self, index: int, *, with_tokens: bool = True) -> Json:
@@ -216,7 +209,6 @@ class Answers:
 
 
 def dump(value: object) -> str:
-    """Return JSON that can be sent."""
     return _sendable_json(json.dumps(value, ensure_ascii=False))
 
 
@@ -241,7 +233,6 @@ def finish_word(delta: Delta, requested: RequestedAnswer) -> str | int | None:
 
 
 def token_object(token: Token, text: str, requested: RequestedAnswer) -> Json:
-    """Return a token as LMI writes it."""
     is_tgi = requested.tgi_compat or requested.dialect == "async"
     members: Json = {"id": token.id, "text": text, "logprob" if is_tgi else "log_prob": log(token)}
     if token.is_special:
@@ -263,7 +254,6 @@ def token_json(token: Token, text: str, requested: RequestedAnswer) -> str:
 
 
 def log(token: Token) -> float | None:
-    """Return a token's log probability as a number JSON has."""
     if token.logprob is None or math.isfinite(token.logprob):
         return token.logprob
     return _NEVER
@@ -383,7 +373,6 @@ class Lines:
         return on_one_line(data) if b"\xe2\x80" in data or b"\xc2\x85" in data else data
 
     def note(self, delta: Delta) -> None:
-        """Note that a client has got the line of a delta."""
         self._first.add(delta, (delta.text,))
 
     def objects(self, delta: Delta, texts: Sequence[str]) -> Iterator[Json]:
@@ -449,7 +438,6 @@ class RawText:
 
 
 def error_object(error: LmiError, requested: RequestedAnswer) -> Json:
-    """Return what LMI writes where an answer fails after it has begun."""
     if requested.dialect == "async":
         return {"error": {"message": str(error), "code": LMI_ERROR}}
     return {"error": str(error), "code": LMI_ERROR}

@@ -47,7 +47,6 @@ def as_lmi(error: LmiError) -> HttpError:
 
 
 def as_management(error: LmiError) -> LmiError:
-    """Return an error of a request about adapters as LMI's management API writes it."""
     if not isinstance(error, HttpError):
         return error
     kind = _MANAGEMENT.get(error.status, "ModelException")
@@ -56,7 +55,6 @@ def as_management(error: LmiError) -> LmiError:
 
 
 def lmi_failure(error: LmiError) -> ErrorResponse:
-    """Return an error as LMI's clients read it."""
     if isinstance(error, HttpError) and not is_object(str(error)):
         return failure(error.status, _text(error.status, str(error)), error)
     answer = error if isinstance(error, HttpError) else as_lmi(error)
@@ -71,8 +69,6 @@ _EVENT: Final = "data: "
 
 
 class _TypedReply(Reply, Protocol):
-    """A reply that writes a body of one content type."""
-
     @property
     def content_type(self) -> str: ...
 
@@ -86,7 +82,6 @@ class LmiBodyReply:
 
     @property
     def outputs(self) -> frozenset[str]:
-        """Outputs the client named."""
         return self.inner.outputs
 
     @outputs.setter
@@ -95,11 +90,9 @@ class LmiBodyReply:
 
     @property
     def content_type(self) -> str:
-        """Type of the body."""
         return self.inner.content_type
 
     def in_the_middle(self, error: LmiError) -> str:
-        """Return what is written where an answer fails after it has begun."""
         body = getattr(self.inner, "body", None)
         return body.fail(self.inner.failure(error)) if body is not None else ""
 
@@ -316,7 +309,6 @@ class LmiReply:
     _whole: Format | None = None
 
     def __post_init__(self) -> None:
-        """Collect what details need, if they are wanted."""
         if self.body is None and (self.requested.details or self.requested.n > 1):
             self._whole = make_format("json", self.requested)
 
@@ -339,7 +331,6 @@ class LmiReply:
         return rename_prompt(error, "inputs")
 
     def _chunk(self, delta: Delta) -> Response:
-        """One answer's next text; with its end the whole."""
         texts = self._texts.setdefault(delta.index, [])
         texts.append(delta.text)
         response: Response = {"text_output": delta.text}
@@ -441,7 +432,6 @@ class EmbeddingReply:
         return rename_prompt(error, self.field)
 
     def _error(self, answer: Any) -> LmiError:
-        """Return what the endpoint says is wrong."""
         error = answer.get("error", answer)
         message = str(error.get("message", error) if isinstance(error, dict) else error)
         if self._status < HTTP_SERVER_ERROR:

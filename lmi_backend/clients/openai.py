@@ -60,7 +60,6 @@ _TYPES: Final = {
 
 
 def openai_failure(error: LmiError) -> ErrorResponse:
-    """Return an error as OpenAI's clients read it."""
     status = status_of(error)
     written = body_of(error).get("error")
     if isinstance(written, dict) and _is_openais(written):
@@ -78,7 +77,6 @@ def openai_failure(error: LmiError) -> ErrorResponse:
 
 
 def _is_openais(written: dict[str, Any]) -> bool:
-    """Tell whether an error has a type and a message that OpenAI's clients can read."""
     kind, message = written.get("type"), str(written.get("message"))
     return isinstance(kind, str) and kind.isidentifier() and not is_object(message)
 
@@ -117,7 +115,6 @@ class HttpForm:
         return HttpChunk(headers=dict(self.headers)) if self.passes_events else None
 
     def restore(self, state: HttpChunk, num_events: int) -> None:
-        """See `Restorable`."""
         self.write([state])
 
     def write(self, chunks: list[Chunk]) -> bytes:
@@ -189,8 +186,6 @@ _DONE: Final = b"[DONE]"
 
 
 class LinesForm:
-    """Makes lines of the events that `inner` writes; all else is as `inner` writes it."""
-
     def __init__(self, inner: HttpForm) -> None:
         self._inner, self._held = inner, b""
         self.status, self.is_over = 0, False
@@ -198,7 +193,6 @@ class LinesForm:
 
     @property
     def is_failed(self) -> bool:
-        """Whether the engine's own events report an error."""
         return self._inner.is_failed
 
     def write(self, chunks: list[Chunk]) -> bytes:
@@ -228,7 +222,6 @@ def _line(event: bytes) -> bytes:
 
 
 def _work(template: str) -> Path:
-    """Return a path of the engine's own server that computes something of a body."""
     return Path(template, RELAY, takes_place=True, by_tensor=True)
 
 

@@ -45,8 +45,6 @@ _REFUSED: Final = ("tools", "functions", "suffix")
 
 @dataclass(frozen=True)
 class Body:
-    """What a body wants."""
-
     prompts: tuple[Prompt, ...]
     """Of a completion."""
     messages: list[dict[str, Any]]
@@ -250,7 +248,6 @@ class Writer:
         self._begun: set[int] = set()
 
     def whole(self, answers: Sequence[Delta], usage: dict[str, int]) -> bytes:
-        """Return the answer as one body."""
         choices = [self._choice(answer) for answer in answers]
         return self._encode(self.KIND, choices, usage)
 
@@ -259,7 +256,6 @@ class Writer:
         return b"data: " + self._encode(self.STREAM_KIND, choices) + b"\n\n"
 
     def usage_event(self, usage: dict[str, int]) -> bytes:
-        """Return the event with the counts of tokens."""
         return b"data: " + self._encode(self.STREAM_KIND, [], usage) + b"\n\n"
 
     def _encode(
@@ -356,7 +352,6 @@ class CompletionWriter(Writer):
 
 
 def usage_of(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    """Return OpenAI's counts of tokens."""
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,

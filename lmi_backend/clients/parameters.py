@@ -275,7 +275,6 @@ def read_json(field: str, text: str) -> dict[str, Any]:
 
 
 def answers_wanted(requested: Mapping[str, Any]) -> int:
-    """Return how many answers to a prompt are wanted."""
     wanted: int = requested.get("n") or requested.get("best_of") or 1
     return wanted
 
@@ -354,7 +353,6 @@ class DroppedParameters:
         self._next_count = 1
 
     def note(self, names: Sequence[str]) -> None:
-        """Note what one request sent in vain."""
         previous = self._unnamed
         for name in names:
             if name in NEUTRAL:

@@ -61,7 +61,6 @@ def _fits(template: list[str], parts: list[str]) -> bool:
 
 
 def is_at_once(path: str) -> bool:
-    """Return whether a request to a path is answered at once; no for an unknown path."""
     return (entry := path_at(path)) is not None and not entry.takes_place
 
 

@@ -78,7 +78,6 @@ def _may_travel(text: str) -> bool:
 def with_trace(
     work: tuple[GenerateRequest, ...] | HttpRequest, trace: dict[str, str]
 ) -> tuple[GenerateRequest, ...] | HttpRequest:
-    """Return requests, or a call, that carry the headers of a trace to the engine."""
     if not trace:
         return work
     if isinstance(work, HttpRequest):
@@ -91,8 +90,6 @@ _NONE: Final = msgspec.Raw(b"")
 
 
 class Wanted(NamedTuple):
-    """What decides it."""
-
     width: int = 1
     """Answers: `n` to each of its prompts."""
     session: str = ""
@@ -104,16 +101,12 @@ class Wanted(NamedTuple):
 
 
 class _Counts(msgspec.Struct):
-    """What decides the width, as bodies have it; a body may have more, or be wrong."""
-
     n: int | None = None
     prompt: msgspec.Raw = _NULL
     prompt_embeds: msgspec.Raw = _NULL
 
 
 class _Body(_Counts):
-    """What decides the rest, too."""
-
     prompt_cache_key: msgspec.Raw = _NULL
     safety_identifier: msgspec.Raw = _NULL
     user: msgspec.Raw = _NULL
@@ -308,7 +301,6 @@ def read_large_body(
 
 
 def pass_on(data: bytes, headers: dict[str, str]) -> ParsedRequest:
-    """Return a body that users' own code reads."""
     parsed = ParsedRequest(HttpRequest(INVOCATIONS, data, headers), BodyReply())
     return _of_sender(headers, lambda: parsed)
 
@@ -341,7 +333,6 @@ def _milliseconds(headers: Mapping[str, str], name: str) -> int:
 
 
 def session_of(headers: Mapping[str, str]) -> str:
-    """Return the session that a request's headers name; empty if they name none."""
     if headers.keys().isdisjoint(SESSION_HEADERS):
         return ""
     return next(headers[name] for name in SESSION_HEADERS if name in headers)
@@ -453,18 +444,14 @@ def _is_beyond(weight: object) -> bool:
 
 
 def _is_management(text: str) -> bool:
-    """Tell a request about adapters, which is not for the user's code."""
     return "_ADAPTER" in text and is_adapter_request(read_json("request", text))
 
 
 def is_adapter_request(body: Mapping[str, object]) -> bool:
-    """Tell whether an object is a request about adapters."""
     return "_ADAPTER" in str(body.get("requestType"))
 
 
 class _AdapterRequest(msgspec.Struct):
-    """What makes a body one about adapters."""
-
     requestType: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -66,7 +66,6 @@ class EventNames:
 
     @property
     def are_few(self) -> bool:
-        """Whether there are no more of them than may be kept."""
         return len(self._named) <= MOST
 
     @property
@@ -80,7 +79,6 @@ class EventNames:
         return data
 
     def covers(self, earlier: EventNames) -> bool:
-        """Tell whether each name of `before` has one here."""
         return len(self._named) >= len(earlier._named)
 
 
@@ -96,7 +94,6 @@ class ResponsesForm(RefusingForm):
         self._created = self._latest = b""
 
     def note(self, data: bytes) -> None:
-        """See `HttpForm`."""
         super().note(data)
         if not self._created and _CREATED in data:
             self._created = data
@@ -129,7 +126,6 @@ class ResponsesForm(RefusingForm):
 
 
 def _response_in(data: bytes) -> dict[str, Any] | None:
-    """Return the response that the first events of a stream have created, if one is there."""
     for line in data.splitlines():
         if line.startswith(b"data:") and _CREATED in line:
             try:
@@ -166,7 +162,6 @@ class BackgroundForm(ResponsesForm):
         self.is_stream = is_stream
 
     def write(self, chunks: list[Chunk]) -> bytes:
-        """See `HttpForm`."""
         data = super().write(chunks)
         return _changed(data) if self.has_events and _RESPONSE in data else data
 
@@ -206,7 +201,6 @@ def wants_background(body: Mapping[str, Any]) -> bool:
 
 
 def as_stream(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request that the engine gets."""
     return {**body, MEMBER: False, "stream": True}
 
 

@@ -58,7 +58,6 @@ HINTS: Final = ("PrefixAwareId", "SessionId")
 
 
 def target_of(headers: Mapping[str, str]) -> str:
-    """Return the name of a model in the headers; empty if there is none."""
     return next((headers[name] for name in _TARGETS if headers.get(name)), "")
 
 
@@ -109,7 +108,6 @@ def sagemaker_failure(error: LmiError) -> ErrorResponse:
 
 
 def model_error(status: int, text: str) -> ErrorResponse:
-    """Return what the service makes of the container's error."""
     whose = "server" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "client"
     body = {
         "Message": f'Received {whose} error ({status}) from primary with message "{text}"',
@@ -146,7 +144,6 @@ def payload_parts(data: bytes) -> bytes:
 
 
 def stream_error(message: str) -> bytes:
-    """Return the last event of an answer that failed after it had begun."""
     headers = {
         ":message-type": "exception",
         ":exception-type": "ModelStreamError",

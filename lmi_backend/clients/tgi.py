@@ -59,7 +59,6 @@ _TYPES: Final = {
 
 
 def tgi_failure(error: LmiError) -> ErrorResponse:
-    """Return an error as the clients of Text Generation Inference read it."""
     status = status_of(error)
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
     kind = _TYPES.get(status, "generation" if is_ours else "validation")
@@ -103,11 +102,9 @@ class TgiForm:
         return dump([self._whole()] if self._is_list else self._whole()).encode()
 
     def taken(self) -> Delta | None:
-        """See `Restorable`."""
         return self._answers.taken()
 
     def restore(self, state: Delta, num_events: int) -> None:
-        """See `Restorable`."""
         self._answers.restore(state)
         self._events = num_events
 
@@ -188,12 +185,10 @@ _SAMPLING: Final = frozenset({"temperature", "top_k", "top_p", "typical_p"})
 
 
 def read_whole(body: dict[str, Any], context: Context) -> Read:
-    """Read a body whose answer is one object. Raises RequestError: it is wrong."""
     return _read(body, context, stream=False)
 
 
 def read_stream(body: dict[str, Any], context: Context) -> Read:
-    """Read a body whose answer is an event a token. Raises RequestError: it is wrong."""
     return _read(body, context, stream=True)
 
 
@@ -250,7 +245,6 @@ def _refuse_misplaced(body: dict[str, Any]) -> None:
 
 
 def read_text(body: dict[str, Any], context: Context) -> Read:
-    """Read a body whose text is to be split into tokens. Raises RequestError: it is wrong."""
     if not isinstance(text := body.get("inputs"), str):
         raise RequestError("is missing, or is not a string", field="inputs")
     name = "add_special_tokens"
@@ -260,7 +254,6 @@ def read_text(body: dict[str, Any], context: Context) -> Read:
 
 
 def read_chat(body: dict[str, Any], context: Context) -> Read:
-    """Read a chat that the template turns into a text. Raises RequestError: it is wrong."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise RequestError("is not a list of messages", field="messages", value=messages)
@@ -275,8 +268,6 @@ def _read_spans(spanning: Spanning, context: Context) -> Read:
 
 
 class SpansForm:
-    """A list of tokens, or an object of it and the text of a chat."""
-
     is_failed = False
 
     def __init__(self, *, is_chat: bool) -> None:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 
 def triton_failure(error: LmiError) -> ErrorResponse:
-    """Return an error as Triton's clients read it."""
     return failure(status_of(error), {"error": message_of(error)}, error)
 
 
@@ -56,8 +55,6 @@ _PATHS: Final = tuple(
 
 
 class TritonPath(NamedTuple):
-    """A path of Triton, and what a request to it is for."""
-
     text: str
     """As it is written to Triton."""
     method: str
@@ -178,7 +175,6 @@ def _listed(value: object) -> list[object]:
 
 
 def refusal(text: str) -> HttpError:
-    """Return the error of a body that Triton is not to get."""
     return HttpError(HTTPStatus.BAD_REQUEST, text)
 
 
@@ -333,7 +329,6 @@ def name_raw(data: bytes, name: str, tenant: str) -> Written:
 
 
 def too_much(size: int) -> HttpError:
-    """Return the error of more JSON or text than Triton is sent."""
     text = f"{size} bytes of JSON or text for Triton; accepted: at most {MOST_TEXT}"
     return HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
 

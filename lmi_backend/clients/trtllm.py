@@ -316,7 +316,6 @@ Row = Mapping[str, list[Any]]
 
 
 def read_preprocessing(rows: Sequence[Row]) -> ParsedRequest:
-    """Read a request for a prompt's tokens; raises RequestError."""
     row = _only(rows, "QUERY", "REQUEST_OUTPUT_LEN")
     if any(row.get("DECODER_QUERY", ())):
         raise RequestError("is not served", field="DECODER_QUERY", accepted="an empty string")
@@ -339,7 +338,6 @@ def read_preprocessing(rows: Sequence[Row]) -> ParsedRequest:
 
 
 def read_postprocessing(rows: Sequence[Row]) -> ParsedRequest:
-    """Read a request for the text of tokens; raises RequestError."""
     row = _only(rows, "TOKENS_BATCH", "SEQUENCE_LENGTH")
     ids, lengths = row["TOKENS_BATCH"], row["SEQUENCE_LENGTH"]
     if len(lengths) > 1:
@@ -356,8 +354,6 @@ def read_postprocessing(rows: Sequence[Row]) -> ParsedRequest:
 
 @dataclass
 class DecodeReply:
-    """The text of some tokens."""
-
     outputs: frozenset[str] = frozenset()
     _buffered: list[bytes] = field(default_factory=list)
 
@@ -401,7 +397,6 @@ class EncodeReply(DecodeReply):
 
 
 def _only(rows: Sequence[Row], *names: str) -> Row:
-    """Return the one row, which has what is needed."""
     if len(rows) > 1:
         problem = f"has {len(rows)} rows"
         raise RequestError(problem, field="the batch", accepted="one row")

@@ -73,8 +73,6 @@ _INT64 = 1 << 63
 
 
 def integer(minimum: int | None = None, maximum: int = _INT64 - 1) -> Value:
-    """Whole numbers, not below a minimum and not above a maximum."""
-
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError("is not a whole number")  # noqa: TRY004  one error for all readers
@@ -91,7 +89,6 @@ def integer(minimum: int | None = None, maximum: int = _INT64 - 1) -> Value:
 
 
 def number(minimum: float, maximum: float | None = None, *, above: bool = False) -> Value:
-    """Numbers from a minimum, or above it, to a maximum."""
     lower = f"above {minimum:g}" if above else f"{minimum:g}"
     upper = " or more" if maximum is None else f" to {maximum:g}"
 

@@ -122,7 +122,6 @@ def _requested(
 
 
 def requested_outputs(inputs: Mapping[str, list[Any]]) -> frozenset[str]:
-    """Return the optional outputs whose `return_…` input is true."""
     return frozenset(output for name, output in RETURNS.items() if inputs.get(name, [False])[0])
 
 

@@ -45,7 +45,6 @@ class Backlog:
 
     @property
     def memory(self) -> int:
-        """Bytes of what was counted and waits, about."""
         return self._sizes.size + self._dropped_bytes
 
     def count(
@@ -98,7 +97,6 @@ class Backlog:
         return frame
 
     def _forget(self, messages: Iterable[msg.ToClient]) -> None:
-        """Count messages no longer."""
         for message in messages:
             for request_id, size in _sizes(message):
                 if request_id in self._dropped:

@@ -99,7 +99,6 @@ class BufferedSink(ClientSink):
         return headers is None or headers.get("content-type", "").startswith(_EVENTS)
 
     def store(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        """Take chunks, which leave when the client is flushed."""
         with self.answers.lock:
             if self.is_over:
                 return
@@ -157,7 +156,6 @@ class BufferedSink(ClientSink):
             self.end_wait()
 
     def start_window(self) -> None:
-        """Begin the time that it is buffered without a client."""
         if self.is_over or not self.order.is_lasting:
             self.ends_at = time.monotonic() + self.order.seconds
 
@@ -228,7 +226,6 @@ class BufferedAnswers:
         self._num_reconnected = self._num_lapsed = 0
 
     def counts(self) -> dict[str, int]:
-        """Return how many answers are buffered, what they take, and what became of others."""
         with self.lock:
             return {
                 "answers": len(self.answers),
@@ -241,7 +238,6 @@ class BufferedAnswers:
     def sink(
         self, client: ClientConnection, order: msg.Submit | msg.SubmitHttp, buffering: Buffering
     ) -> ClientSink:
-        """Return the sink of a new request, which logs its chunks."""
         own = (client, order.id, order.tenant)
         work = order.requests[0] if isinstance(order, msg.Submit) else order.request
         with self.lock:
@@ -259,7 +255,6 @@ class BufferedAnswers:
         return sink
 
     def take(self, message: ForBuffered, client: ClientConnection) -> None:
-        """Do what a front end says of an answer."""
         stopped: list[ClientSink] = []
         with self.lock:
             match message:
@@ -418,7 +413,6 @@ class BufferedAnswers:
             sink.end_wait()
 
     def drop(self, sink: BufferedSink) -> None:
-        """Delete what is logged of an answer."""
         if self.has(sink):
             del self.answers[sink.order.name]
             self.responses.pop((sink.order.key or "", sink.response_id), None)
@@ -426,5 +420,4 @@ class BufferedAnswers:
             sink.log = ChunkLog()
 
     def has(self, sink: BufferedSink) -> bool:
-        """Tell whether an answer is logged."""
         return self.answers.get(sink.order.name) is sink

@@ -207,8 +207,6 @@ class SharedWorkers:
 
 
 class AliasModel:
-    """A loaded alias model."""
-
     def __init__(self, shares: str) -> None:
         self.workers = SharedWorkers(shares)
         self.service = Service(self.workers, _LIMITS)
@@ -227,7 +225,6 @@ class AliasModel:
         self.service.manage(dict(body), sink)
 
     def close(self) -> None:
-        """Close the connection to the shared model."""
         self.service.close()
 
     def kill(self) -> None:

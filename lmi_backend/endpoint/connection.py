@@ -73,7 +73,6 @@ class ClientConnection:
         self.is_gone = self.keeps_ids = False
 
     def start(self) -> None:
-        """Begin to read."""
         guarded_thread("lmi-client", self._read).start()
 
     @property
@@ -81,7 +80,6 @@ class ClientConnection:
         return bool(self._sinks)
 
     def put(self, *messages: msg.ToClient) -> None:
-        """Queue messages, in their order."""
         self.store(messages)
         self.flush()
 
@@ -172,7 +170,6 @@ class ClientConnection:
             time.sleep(_POLL_SECONDS)
 
     def enter(self, sink: ClientSink, request_id: int) -> None:
-        """Know the sink of a request, by the client's number for it."""
         self._sinks[request_id] = sink
 
     def leave(self, request_id: int) -> ClientSink | None:
@@ -269,12 +266,10 @@ class ClientSink(DirectSink):
         client.enter(self, request_id)
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        """Take chunks, which leave at once."""
         self.store(chunks, is_last=is_last)
         self.client.flush()
 
     def store(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        """Take chunks, which leave when the client is flushed."""
         if not self.is_gone:
             self.client.store([message_of(self.number, chunk) for chunk in chunks])
         if is_last:

@@ -93,7 +93,6 @@ class Draining:
 
     @property
     def is_over(self) -> bool:
-        """Whether all requests have finished."""
         return not any(thread.is_alive() for thread in self._threads)
 
     @property
@@ -109,7 +108,6 @@ class Draining:
 
 
 def _ask(endpoint: Path, message: msg.FromClient, seconds: float) -> msg.ToClient | None:
-    """Send a message to an endpoint; return its answer, or None."""
     decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(seconds)

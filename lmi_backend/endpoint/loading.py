@@ -30,8 +30,6 @@ _RETRY_SECONDS: Final = 5
 
 
 class Loading(NamedTuple):
-    """What is known of a model that loads."""
-
     model: str
     text: str
     """What it does, for people."""
@@ -128,7 +126,6 @@ class LoadingFile:
 
 
 def read_loading(base: Path) -> dict[str, Loading]:
-    """Return the models that load now, by name; of files that cannot be read, none."""
     models = {}
     for path in endpoint_folder(base).glob(f"*{_SUFFIX}"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):

@@ -89,7 +89,6 @@ class Endpoint:
             time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
-        """Close every connection."""
         # A stub that was unloaded ends late: the next one may listen at this address already.
         with contextlib.suppress(FileNotFoundError):
             if self.address.stat().st_ino == self._inode:
@@ -171,7 +170,6 @@ class Endpoint:
         raise WorkerError(reason)
 
     def _send_welcomes(self) -> None:
-        """Tell every client what has changed."""
         for client in list(self.clients):
             client.put(self._welcome())
 

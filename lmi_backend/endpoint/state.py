@@ -25,8 +25,6 @@ LogLine = tuple[int, float, str, str]
 
 @dataclass(frozen=True)
 class StateView:
-    """Looks at one model."""
-
     model: ModelInfo
     service: Service
     lora_manager: LoraManager

@@ -67,9 +67,7 @@ class Forward(Protocol):
         """
         ...
 
-    def pass_delta(self, delta: Delta, now: float) -> bool:
-        """Pass the event of a generated answer; as `pass_event` else."""
-        ...
+    def pass_delta(self, delta: Delta, now: float) -> bool: ...
 
 
 class ReturningClient(Protocol):
@@ -78,9 +76,7 @@ class ReturningClient(Protocol):
     returns: bool
     """Whether it may come back when it has left."""
 
-    def begin_after(self, num_events: int) -> None:
-        """Let the first chunk stand for so many events."""
-        ...
+    def begin_after(self, num_events: int) -> None: ...
 
     def so_far(self) -> tuple[int, bytes] | None:
         """Return how many events came, and a block that stands for them; None if none can."""
@@ -103,7 +99,6 @@ class Unread:
         self.answers: Shares[Answer] = Shares()
 
     def add(self, answer: Answer, size: int) -> None:
-        """Note that an answer has so many bytes more."""
         self.answers.add(answer, size, answer.owner)
         for each in self.answers.excess(self._limit):
             each.end_unread()
@@ -174,7 +169,6 @@ class Answer:
             self._connection.acknowledged(self)
 
     def put(self, chunk: Chunk) -> None:
-        """Take a chunk from the connection."""
         if chunk.is_last:
             self.progress = None
         elif self.progress is not None and self.progress.add(chunk):
@@ -223,14 +217,12 @@ class Answer:
         self._wake()
 
     def _stands_still(self) -> bool:
-        """Tell whether the client has taken nothing for a while."""
         unsent, now = self.unsent(), time.monotonic()
         if unsent != self._seen:
             self._seen, self._taken_at = unsent, now
         return now - self._taken_at > STILL_SECONDS
 
     def end_unread(self) -> None:
-        """End because the client does not read what has come."""
         self._drop()
         # A client that reconnects has the rest.
         self.fail(EngineError(UNREAD) if self.client is None else MovedError(UNREAD))
@@ -271,7 +263,6 @@ class Answer:
         return self._drop()
 
     def close(self) -> None:
-        """Forget a finished request; abort one that is not finished."""
         is_open = self._connection.forget(self.request_id)
         if self.client is not None:
             self._leave(self.client, is_open=is_open)
@@ -297,7 +288,6 @@ class Answer:
             self._connection.leave(self.request_id, when_ended, returns=client.returns)
 
     def move(self, connection: Source, request_id: int) -> None:
-        """Have another connection resume the answer."""
         self._connection, self.request_id = connection, request_id
         if self.progress is not None:
             self.progress.times += 1
@@ -319,7 +309,6 @@ class Answer:
         return replace(message, buffering=buffering)
 
     def end(self) -> None:
-        """Note that the last chunk has come."""
         self.is_over = True
 
     def _wake(self) -> None:

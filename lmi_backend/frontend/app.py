@@ -81,7 +81,6 @@ class FrontEnd:
         """Path of a probe to the status it had last."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request; ASGI's entry."""
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -239,7 +238,6 @@ class FrontEnd:
             yield route(template, "GET"), Responder(answer, CLIENTS["openai"], who)
 
     def _actions(self) -> dict[str, _Answer]:
-        """Return what answers, by the names that the clients' paths have for it."""
         limits = self._settings.max_body, self._settings.client_seconds
         listing, health = Listing(self.models), self.health
         return {

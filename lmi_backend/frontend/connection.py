@@ -51,7 +51,6 @@ Later: TypeAlias = Callable[[Callable[[], None]], object]
 
 
 def call_now(function: Callable[[], None]) -> None:
-    """Call a function now, where there is no event loop to do it later."""
     function()
 
 
@@ -77,12 +76,10 @@ class BatchedTransport:
             self._later(self._flush)
 
     def close(self) -> None:
-        """Close it, once all is written."""
         self._flush()
         self._transport.close()
 
     def abort(self) -> None:
-        """Close it at once."""
         self._transport.abort()
 
     def _flush(self) -> None:
@@ -126,14 +123,12 @@ class BulkConnection(asyncio.Protocol):
         return self._transport or usual if is_large else usual
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet the endpoint."""
         # uvloop's is not a subclass.
         self._transport = cast("asyncio.Transport", transport)
         hello = msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True, release=__version__)
         self._transport.write(encode([hello]))
 
     def data_received(self, data: bytes) -> None:
-        """Hand each message on."""
         try:
             messages = self._decoder.feed(data)
         except WorkerError:
@@ -270,13 +265,11 @@ class ModelConnection(asyncio.Protocol):
         self._ids = itertools.count(1)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet the endpoint."""
         # uvloop's is not a subclass.
         self._transport = BatchedTransport(cast("asyncio.Transport", transport), self._later)
         self.send(msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True, release=__version__))
 
     def data_received(self, data: bytes) -> None:
-        """Hand each message to the request it belongs to."""
         try:
             messages = self._decoder.feed(data)
         except WorkerError as error:
@@ -296,7 +289,6 @@ class ModelConnection(asyncio.Protocol):
                 _log.exception("a message of model %s failed", self.model.name)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hand on the answers that may resume; fail what else is open."""
         self._transport = None
         self.bulk.close()
         error = EngineDeadError(GONE)
@@ -320,7 +312,6 @@ class ModelConnection(asyncio.Protocol):
 
     @property
     def num_open(self) -> int:
-        """Requests that are not finished."""
         return len(self.answers)
 
     def submit(
@@ -387,7 +378,6 @@ class ModelConnection(asyncio.Protocol):
             self._move_here(answer)
 
     def acknowledged(self, answer: Answer) -> None:
-        """Note that a suspected request made progress, or that it is finished."""
         if self._resumption.release(answer):
             self._try_next()
 
@@ -407,7 +397,6 @@ class ModelConnection(asyncio.Protocol):
             self._fail(answer, error)
 
     def manage(self, body: dict[str, object]) -> Answer:
-        """Send a request about LoRA adapters; raises like `submit`."""
         return self._start(lambda number: msg.Manage(number, body))
 
     def send(self, message: msg.FromClient) -> None:

@@ -17,13 +17,10 @@ _JSON: Final = {"content-type": "application/json"}
 
 
 class Listing:
-    """Answers what is no body."""
-
     def __init__(self, models: Models) -> None:
         self._models = models
 
     async def models(self, exchange: Exchange) -> None:
-        """List all names that a body may have."""
         cards = [
             card
             for model in self._models.all()
@@ -55,7 +52,6 @@ class Listing:
 
 
 def _cards(model: Model) -> list[dict[str, Any]]:
-    """Return what vLLM's server says of a model: its names, then its LoRA adapters."""
     info = model.info
     common = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
     own = dict.fromkeys((info.name, *info.served_names))

@@ -44,7 +44,6 @@ def manage(exchange: Exchange, model: Model, body: dict[str, object]) -> Answer:
 
 
 def change_of(exchange: Exchange, body: dict[str, Any]) -> Read:
-    """Return what a body of LMI's management API wants."""
     form, write = HttpForm() if exchange.is_operator else _WithoutFolders(), exchange.spec.failure
     return Read(AdapterChange(body), form, failure=lambda error: write(as_management(error)))
 
@@ -124,7 +123,6 @@ class _DoneForm(HttpForm):
         self._text = f"Success: {done} successfully."
 
     def write(self, chunks: list[Chunk]) -> bytes:
-        """Return the sentence once the adapter is changed."""
         super().write(chunks)
         self.headers = {"content-type": "text/plain; charset=utf-8"}
         return self._text.encode() if self.is_over else b""

@@ -134,7 +134,6 @@ class _Server(uvicorn.Server):
         self._exits = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and begin to beat."""
         loop = self._loop = asyncio.get_running_loop()
         self._listeners = sockets or []
         loop.add_signal_handler(signal.SIGUSR1, self._front_end.drain)
@@ -233,7 +232,6 @@ class _Server(uvicorn.Server):
 
 
 def main() -> int:
-    """Serve until a signal; return the exit status."""
     settings = decode(os.environ[VARIABLE])
     try:
         number, heartbeat = map(int, sys.argv[-2:])

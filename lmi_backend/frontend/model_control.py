@@ -26,15 +26,12 @@ _MEMORY_WORDS: Final = re.compile(
 
 
 class RepositoryModel(NamedTuple):
-    """A model of the repository as Triton's index has it."""
-
     state: str
     """READY, LOADING, UNLOADING, UNAVAILABLE; empty for one that was never loaded."""
     reason: str
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it takes, or soon takes, requests."""
         return self.state in ("READY", "LOADING")
 
     @property

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A model that is loaded."""
-
     connection: ModelConnection
     welcome: msg.Welcome
 
@@ -73,7 +71,6 @@ class Model:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names by which a client may call it; LoRA adapters last."""
         return tuple(dict.fromkeys((self.name, *self.info.served_names, *self.context.adapters)))
 
 
@@ -132,11 +129,9 @@ class Starting:
 
     @property
     def names(self) -> list[str]:
-        """Names of the models that are not there yet."""
         return sorted(self._names)
 
     def note_ready(self, name: str) -> None:
-        """Note that a model is there."""
         self._names.discard(name)
         self.failed.pop(name, None)
 
@@ -269,7 +264,6 @@ class Models:
         self._outages.close()
 
     def all(self) -> list[Model]:
-        """Return all models, by name."""
         return sorted(self.by_path.values(), key=lambda model: model.name)
 
     def find(self, name: str) -> Model | None:
@@ -282,7 +276,6 @@ class Models:
 
     @property
     def awaited(self) -> list[str]:
-        """Names of the models that are down, and are expected back."""
         return self._outages.awaited
 
     @property
@@ -298,7 +291,6 @@ class Models:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Names of the models that could not be loaded, and why; `serve` tries again."""
         return self._starting.failed
 
     @property

@@ -47,7 +47,6 @@ class Outages:
 
     @property
     def awaited(self) -> list[str]:
-        """Names of the models for which new requests wait."""
         return sorted({each.model.name for each in self._outages if each.names})
 
     def counts(self, model: str) -> dict[str, int]:
@@ -56,7 +55,6 @@ class Outages:
         return {"waiting": waiting, **asdict(self._counts[model])}
 
     def is_awaited(self, name: str) -> bool:
-        """Tell whether a new request may wait for the model of a name."""
         return self._awaited(name) is not None
 
     def begin(
@@ -161,7 +159,6 @@ class _Outage:
             raise UnavailableError(text)
 
     async def wait(self) -> None:
-        """Let a new request wait; raises like `Outages.wait`."""
         self.num_new += 1
         try:
             await self._is_over.wait()
@@ -171,7 +168,6 @@ class _Outage:
             raise UnavailableError(self._error)
 
     def end(self, error: str = "") -> None:
-        """End the wait, of all with an error if there is one."""
         self.timer.cancel()
         self._error = error
         self._is_over.set()

@@ -79,7 +79,6 @@ class Reading:
         """Readers by the actions that the clients' paths name."""
 
     async def _object(self, path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
-        """Read an object as the path's own reader does."""
         body = await read_object(data)
         name = exchange.spec.model_named(body, exchange.headers)
         if self._is_no_name(name):
@@ -164,7 +163,6 @@ class Reading:
         return model, change_of(exchange, body | {"requestType": request_type})
 
     async def _load_adapter(self, _p: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
-        """Read a request to load a LoRA adapter, as vLLM's server does."""
         body = await read_object(data)
         change = load_of(body)
         return await self.models.of_body(exchange, str(body.get("model") or "")), change

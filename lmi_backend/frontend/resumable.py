@@ -82,26 +82,21 @@ class ResumableForm:
 
     @property
     def status(self) -> int:
-        """See `Form`."""
         return self._inner.status
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """See `Form`."""
         return self._inner.headers
 
     @property
     def is_over(self) -> bool:
-        """See `Form`."""
         return self._inner.is_over
 
     @property
     def is_failed(self) -> bool:
-        """See `Form`."""
         return self._inner.is_failed
 
     def begin_after(self, num_events: int) -> None:
-        """Let the first chunk stand for so many events."""
         self._first = num_events
 
     def write(self, chunks: list[Chunk]) -> bytes:
@@ -129,7 +124,6 @@ class ResumableForm:
         return data
 
     def failure(self, error: LmiError) -> Ending:
-        """See `Form`."""
         data, is_end = self._inner.failure(error)
         return Ending(self._numbered(data), is_end=is_end)
 
@@ -319,12 +313,10 @@ class BeginningForm:
 
     @property
     def status(self) -> int:
-        """See `Form`."""
         return self._stream.status
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """See `Form`."""
         return {"content-type": JSON} if self._data else self._stream.headers
 
     def write(self, chunks: list[Chunk]) -> bytes:
@@ -341,7 +333,6 @@ class BeginningForm:
         return b"" if response is None else msgspec.json.encode(response)
 
     def failure(self, error: LmiError) -> Ending:
-        """See `Form`."""
         return Ending()
 
 

@@ -59,8 +59,6 @@ _TOKEN_BYTES: Final = 4
 
 
 class _Sent(NamedTuple):
-    """What Triton is sent."""
-
     path: TritonPath
     headers: Mapping[str, str]
     pieces: tuple[bytes | memoryview, ...] = ()
@@ -68,7 +66,6 @@ class _Sent(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the body."""
         return sum(map(len, self.pieces))
 
 
@@ -90,7 +87,6 @@ class TritonProxy:
             await self._session.close()
 
     async def __call__(self, exchange: Exchange) -> None:
-        """Answer a request; only those for clients are passed on."""
         path = _path_of(exchange)
         if path.method == "GET":
             sent = _Sent(path, _headers(exchange))
@@ -236,7 +232,6 @@ def _path_of(exchange: Exchange) -> TritonPath:
 
 
 def _headers(exchange: Exchange) -> dict[str, str]:
-    """Return the headers of a request as they are written to Triton."""
     accepted = _encoding(exchange.headers.get("accept-encoding", ""))
     return {"accept-encoding": accepted, **take_trace(dict(exchange.headers))}
 

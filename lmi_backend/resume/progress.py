@@ -129,7 +129,6 @@ class Progress:
 
     @property
     def size(self) -> int:
-        """Bytes that are kept of the answer."""
         return len(self.ids)
 
     @property
@@ -144,7 +143,6 @@ class Progress:
 
     @property
     def model(self) -> str | None:
-        """What its client calls the model, or an adapter, that it names; None if unknown."""
         if isinstance(self._message, msg.SubmitHttp):
             return model_named(self._message.request)
         return self._message.requests[0].adapter
@@ -204,7 +202,6 @@ class Progress:
         return True
 
     def message(self, request_id: int) -> msg.Submit | msg.SubmitHttp:
-        """Return the request for the next worker."""
         return replace(resumed(self._message, self._continuation()), id=request_id)
 
     def _num_answers(self) -> int:
@@ -231,7 +228,6 @@ class Progress:
 def resumed(
     message: msg.Submit | msg.SubmitHttp, where: Continuation | None
 ) -> msg.Submit | msg.SubmitHttp:
-    """Return a request that resumes somewhere."""
     if isinstance(message, msg.SubmitHttp):
         request = replace(pulls_nothing(message.request), continuation=where)
         return replace(message, request=request)

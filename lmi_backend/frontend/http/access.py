@@ -68,7 +68,6 @@ class OwnNames:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches a port at an address."""
     if host == "localhost":
         return True
     return _is_address(host) and ipaddress.ip_address(host).is_loopback
@@ -214,7 +213,6 @@ def _given(exchange: Exchange) -> str:
 
 
 def _signed_with(fields: str) -> str:
-    """Return the key that a signature names: the first part of its credential."""
     for field in fields.split(","):
         name, _, value = field.strip().partition("=")
         if name == "Credential":

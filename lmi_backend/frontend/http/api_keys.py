@@ -39,7 +39,6 @@ def hash_of(key: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a key may be called so."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -71,7 +70,6 @@ class _Bucket:
         self.level, self.at = self.per_minute, time.monotonic()
 
     def wait(self) -> float:
-        """Return the seconds until there is at least one; 0 for none."""
         now = time.monotonic()
         self.level = min(self.per_minute, self.level + (now - self.at) * self.per_minute / _MINUTE)
         self.at = now
@@ -96,7 +94,6 @@ class ApiKey:
     """Requests that run now."""
 
     def __post_init__(self) -> None:
-        """Begin with full buckets."""
         self._buckets = {
             name: _Bucket(count)
             for name, count in self.limits.items()

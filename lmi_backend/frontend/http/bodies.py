@@ -187,7 +187,6 @@ class _Layer:
         return True
 
     def finish(self) -> None:
-        """Refuse a body that stops in the middle of a member."""
         if self._decoder is not None or self._begun:
             raise self._wrong("it is cut short")
 
@@ -329,7 +328,6 @@ class Bodies:
         return body
 
     def release(self, arrival: Arrival) -> None:
-        """Note that a body is not held any more."""
         self.held.forget(arrival)
 
     def _count(self, arrival: Arrival, length: int, limit: float) -> None:
@@ -384,7 +382,6 @@ def _part(message: Mapping[str, Any], arrival: Arrival) -> bytes:
 
 
 def too_large(limit: int) -> HttpError:
-    """Return the error of a body of too many bytes."""
     return HttpError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {limit} bytes (--max-body)"
     )
@@ -465,8 +462,6 @@ async def _in_thread(work: Callable[..., _Read], *given: Any) -> _Read:
 
 
 class _Names(msgspec.Struct):
-    """The parts of a body that decide where it goes."""
-
     model: Any = None
 
 

@@ -63,8 +63,6 @@ _EMPTY: Final = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
 class Exchange:
-    """A request that is being answered."""
-
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, bodies: Bodies | None = None
     ) -> None:
@@ -117,7 +115,6 @@ class Exchange:
 
     @property
     def query(self) -> str:
-        """The query string as it was written."""
         text: bytes = self._scope.get("query_string", b"")
         return text.decode("latin-1")
 
@@ -205,7 +202,6 @@ class Exchange:
 
     @property
     def writer(self) -> Client:
-        """What writes at once the parts that follow the response's beginning."""
         return self._client
 
     def when_gone(self, leave: Callable[[], object]) -> None:
@@ -271,7 +267,6 @@ class Exchange:
             self._ping_timer = asyncio.get_running_loop().call_later(PING_SECONDS, self.ping)
 
     async def write(self, data: bytes, *, is_last: bool = False) -> None:
-        """Send the next bytes of the response."""
         self._is_over = is_last
         self._written_at = time.monotonic()
         if self._ends_at_close:
@@ -284,7 +279,6 @@ class Exchange:
         self._written_at = now
 
     async def respond(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
-        """Send a whole response."""
         length = {} if status == HTTPStatus.NO_CONTENT else {"content-length": str(len(data))}
         await self.start(status, {**headers, **length})
         await self.write(data, is_last=True)

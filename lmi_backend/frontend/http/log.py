@@ -56,7 +56,6 @@ class LineFormatter(logging.Formatter):
         return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the first line."""
         line = super().formatMessage(record)
         return line if line.isprintable() else printable(line, len(line) * _ESCAPE)
 
@@ -85,7 +84,6 @@ class BatchingHandler(logging.Handler):
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line."""
         if len(self._lines) < _MOST_LINES:
             self._lines.append(self.format(record))
             if not self._has_lines.is_set():

@@ -85,7 +85,6 @@ class Deadline:
             self._look_at(self._ends_at)
 
     def end(self) -> None:
-        """Wait for nothing."""
         self._ends_at = math.inf
 
     def stop(self) -> None:
@@ -470,7 +469,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self.cycle.scope[CLIENT] = client  # type: ignore[typeddict-unknown-key]
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body."""
         self._overhead = 0
         self._parts += 1
         self._body_left = max(0, self._body_left - len(body))

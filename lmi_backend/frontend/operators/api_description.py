@@ -40,7 +40,6 @@ class ApiDescription:
         self._models = models
 
     async def show(self, exchange: Exchange) -> None:
-        """Answer `GET /openapi.json`."""
         engine = await self._of_engine()
         paths: dict[str, dict[str, Any]] = {}
         for client in CLIENTS.values():

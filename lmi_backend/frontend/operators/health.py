@@ -51,11 +51,9 @@ class HealthChecks:
         await exchange.respond(503 if problems else 200, msgspec.json.encode(body), headers)
 
     async def live(self, exchange: Exchange) -> None:
-        """Say that this process answers."""
         await exchange.respond(200, b"", {})
 
     async def version(self, exchange: Exchange) -> None:
-        """Say which engine answers."""
         infos = [model.info for model in self._models.all()]
         body = {"version": infos[0].version if infos else __version__, "lmi_backend": __version__}
         await exchange.respond(200, msgspec.json.encode(body), _JSON)

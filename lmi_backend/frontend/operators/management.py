@@ -102,7 +102,6 @@ class Management:
         await _respond(exchange, HTTPStatus.OK, [{"workflowName": name, "models": [described]}])
 
     async def register(self, exchange: Exchange) -> None:
-        """Load a model of the repository."""
         parameters = dict(parse_qsl(exchange.query))
         if data := await exchange.text(self._limit, self._seconds):
             parameters |= await read_object(data)

@@ -144,7 +144,6 @@ class Metrics:
         self._session: aiohttp.ClientSession | None = None
 
     async def show(self, exchange: Exchange) -> None:
-        """Answer with all of them, in Prometheus's text format."""
         async with self._renewing:
             now = time.monotonic()
             if self._is_triton_old(now):
@@ -170,7 +169,6 @@ class Metrics:
         return age >= _QUIET_SECONDS or is_busy or not self._is_quiet
 
     async def close(self) -> None:
-        """Close the connection to Triton."""
         if self._session is not None:
             await self._session.close()
 
