@@ -6,7 +6,7 @@ What is the same for several names is one row.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from page_parts import ROOT, coded, grouped, table
@@ -120,8 +120,7 @@ def _unless(nothing: tuple[object, ...]) -> str:
 
 
 def _harmless() -> Iterator[tuple[str, str]]:
-    reasons: list[Mapping[str, str]] = [unserved.HARMLESS, unserved.HARMLESS_NESTED]
-    for each in (*reasons, sagemaker.HARMLESS):
+    for each in (unserved.HARMLESS, sagemaker.HARMLESS):
         yield from ((reason, name) for name, reason in each.items())
 
 

@@ -14,31 +14,39 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _ONE_WORKER: Final = "one of several workers would get it"
-_MANY: Final = "one request would use the slots of many; send one for each"
-_WEIGHTS: Final = "weights are those of the model's files"
-_ELASTIC: Final = "minWorkers and maxWorkers say how many workers there are"
-_DEATHS: Final = "a worker that dies is restarted, and its answers resume"
-_COHERE: Final = "vLLM serves it with Cohere's library alone; chats are served as OpenAI's"
 
-_REASONS: Final[dict[str, str]] = {
-    "/sleep /wake_up /is_sleeping": f"{_ONE_WORKER}; operators unload and load models at /models",
-    "/pause /resume /is_paused": f"{_ONE_WORKER}; `lmi-backend drain` lets requests end",
-    "/release_kv_cache_memory": _ONE_WORKER,
-    "/start_profile /stop_profile": f"{_ONE_WORKER}; use py-spy or nsys on the worker",
-    "/abort_requests": "a request stops when its connection is closed",
-    "/collective_rpc": "it calls any method of the engine",
-    "/server_info": "`lmi-backend plan` and /api/state show it, without secrets",
-    "/kv_event_sources": "option.kv_events_config says where events are sent",
-    "/init_weight_transfer_engine /shutdown_weight_transfer_engine /start_weight_update"
-    " /start_draft_weight_update /update_weights /finish_weight_update /update_weight_version"
-    " /weight_info /weight_checker /get_world_size": _WEIGHTS,
-    "/scale_elastic_ep /is_scaling_elastic_ep": _ELASTIC,
-    "/fault_tolerance/apply /fault_tolerance/status": _DEATHS,
-    "/v1/chat/completions/batch /generative_scoring /v1/systemone": _MANY,
-    "/cohere/v2/chat /cohere/v2/chat/render": _COHERE,
-    "/v1/realtime": "no WebSocket is",
-}
-UNSERVED_PATHS: Final = {path: why for paths, why in _REASONS.items() for path in paths.split()}
+
+def _by_name(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the reason of each name, from the names of each reason."""
+    return {name: why for why, listed in names.items() for name in listed.split()}
+
+
+UNSERVED_PATHS: Final = _by_name(
+    {
+        f"{_ONE_WORKER}; operators unload and load models at /models": "/sleep /wake_up"
+        " /is_sleeping",
+        f"{_ONE_WORKER}; `lmi-backend drain` lets requests end": "/pause /resume /is_paused",
+        _ONE_WORKER: "/release_kv_cache_memory",
+        f"{_ONE_WORKER}; use py-spy or nsys on the worker": "/start_profile /stop_profile",
+        "a request stops when its connection is closed": "/abort_requests",
+        "it calls any method of the engine": "/collective_rpc",
+        "`lmi-backend plan` and /api/state show it, without secrets": "/server_info",
+        "option.kv_events_config says where events are sent": "/kv_event_sources",
+        "weights are those of the model's files": "/init_weight_transfer_engine"
+        " /shutdown_weight_transfer_engine /start_weight_update /start_draft_weight_update"
+        " /update_weights /finish_weight_update /update_weight_version /weight_info"
+        " /weight_checker /get_world_size",
+        "minWorkers and maxWorkers say how many workers there are": "/scale_elastic_ep"
+        " /is_scaling_elastic_ep",
+        "a worker that dies is restarted, and its answers resume": "/fault_tolerance/apply"
+        " /fault_tolerance/status",
+        "one request would use the slots of many; send one for each": "/v1/systemone"
+        " /v1/chat/completions/batch /generative_scoring",
+        "vLLM serves it with Cohere's library alone; chats are served as OpenAI's": ""
+        "/cohere/v2/chat /cohere/v2/chat/render",
+        "no WebSocket is": "/v1/realtime",
+    }
+)
 """Path to the reason."""
 
 
@@ -113,30 +121,41 @@ UNSERVED: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 """Members that select or limit an answer and that nothing here serves. Each has the values without
 effect, in addition to null, false and what is empty."""
-HARMLESS: Final[Mapping[str, str]] = {
-    "background_options": "an answer in the background is generated immediately",
-    "betas": "names what a body of Anthropic's may have: what it has is looked at",
-    "billing_policy": "nothing is billed here",
-    "cache_control": "prefixes are cached without it",
-    "diagnostics": "no answer says why a prefix was not cached",
-    "fallback_credit_token": "nothing is billed here",
-    "function_call": "chooses among `functions`, which are refused",
-    "image": "options of a tool that is refused",
-    "metadata": "labels of the client's own",
-    "prediction": "a hint for speed",
-    "prompt_cache_options": "prefixes are cached without it",
-    "prompt_cache_retention": "prefixes are cached without it",
-    "safety_identifier": "names the client's user",
-    "service_tier": "there is one tier",
-    "speed": "a wish for speed",
-    "store": "chats are not stored",
-    "stream_options": "padding against listeners",
-    "user_profile_id": "names the client's user",
-    "verbosity": "a wish for style, which the template would have to tell the model",
-    "workspace_id": "names the client's account",
-}
-"""Members that OpenAI's and Anthropic's own libraries may send and vLLM's server ignores, and why
-the answer is still the right one."""
+HARMLESS: Final = _by_name(
+    {
+        "a hint or a wish for speed": "eager_input_streaming prediction speed",
+        "a wish about an image's size": "oversized_image transformations",
+        "a wish for style, which the template would have to tell the model": "verbosity",
+        "an answer in the background is generated immediately": "background_options",
+        "chats are not stored": "store",
+        "chooses among `functions`, which are refused": "function_call",
+        "describes a result that the client makes": "output_schema",
+        "examples for the model": "input_examples",
+        "labels of the client's own": "metadata",
+        "names the client's account": "workspace_id",
+        "names the client's user": "safety_identifier user_id user_profile_id",
+        "names what a body of Anthropic's may have: what it has is looked at": "betas",
+        "no answer says why a prefix was not cached": "diagnostics",
+        "no thinking is bound to a conversation here": "block_binding prefix_mismatch_behavior",
+        "nothing is billed here": "billing_policy fallback_credit_token",
+        "of a document, which is refused": "context",
+        "of a document, which is refused, or of an earlier text": "citations",
+        "of a search, which nobody runs here": "external_web_access filters search_content_types"
+        " search_context_size user_location",
+        "of a tool that is refused": "acknowledged_safety_checks image",
+        "padding against listeners": "stream_options",
+        "prefixes are cached without it": "cache_control prompt_cache_breakpoint"
+        " prompt_cache_options prompt_cache_retention ttl",
+        "reasoning is shown whole": "generate_summary summary",
+        "says where an earlier text comes from": "annotations",
+        "says who called a tool, or whose it is": "caller caller_id toolset_name",
+        "the result's text says it": "is_error",
+        "there is one tier": "service_tier",
+        "thinking is always shown": "display",
+    }
+)
+"""Members, nested ones too, that the libraries of OpenAI and Anthropic may send and vLLM's server
+ignores, and why the answer is still the right one."""
 HINTS: Final = ("prompt_cache_key",)
 """Members that choose among several workers, and that vLLM's server ignores."""
 
@@ -153,16 +172,16 @@ HOSTED: Final = (
 """Types of a response's tools that OpenAI's own server runs or describes to its model."""
 ITEMS: Final = ("additional_tools",)
 """Types of a response's items that have a role, so that vLLM's server takes them for messages."""
-REFUSED: Final[Mapping[str, str]] = {
-    "allowed_callers": "of a tool, unless `direct` is one of them",
-    "effort": "of a message's own `output_config`",
-    "file_data": "of a file",
-    "file_id": "of a file or an image",
-    "file_url": "of a file",
-    "filename": "of a file",
-    "server_name": "of a server's tool that a message adds or removes",
-    "task_budget": "of `output_config`",
-}
+REFUSED: Final = _by_name(
+    {
+        "of `output_config`": "task_budget",
+        "of a file": "file_data file_url filename",
+        "of a file or an image": "file_id",
+        "of a message's own `output_config`": "effort",
+        "of a server's tool that a message adds or removes": "server_name",
+        "of a tool, unless `direct` is one of them": "allowed_callers",
+    }
+)
 """Members that limit or select, and where they stand."""
 MENDED: Final[Mapping[str, str]] = {
     "clear_at": "messages past their `clear_at` are dropped",
@@ -173,32 +192,3 @@ REASONING: Final[Mapping[str, object]] = {"enabled": True, "exclude": False, "ma
 """Other servers' members of a response's `reasoning`, and their values without effect."""
 PARTS: Final = ("text", "image", "tool_reference")
 """Types of a tool result's parts that reach the model of an Anthropic message."""
-HARMLESS_NESTED: Final[Mapping[str, str]] = {
-    "acknowledged_safety_checks": "of a tool that is refused",
-    "annotations": "says where an earlier text comes from",
-    "block_binding": "no thinking is bound to a conversation here",
-    "caller": "says who called a tool",
-    "caller_id": "says who called a tool",
-    "citations": "of a document, which is refused, or of an earlier text",
-    "context": "of a document, which is refused",
-    "display": "thinking is always shown",
-    "eager_input_streaming": "a wish for speed",
-    "external_web_access": "of a search, which nobody runs here",
-    "filters": "of a search, which nobody runs here",
-    "generate_summary": "reasoning is shown whole",
-    "input_examples": "examples for the model",
-    "is_error": "the result's text says it",
-    "output_schema": "describes a result that the client makes",
-    "oversized_image": "a wish about an image's size",
-    "prefix_mismatch_behavior": "no thinking is bound to a conversation here",
-    "prompt_cache_breakpoint": "prefixes are cached without it",
-    "search_content_types": "of a search, which nobody runs here",
-    "search_context_size": "of a search, which nobody runs here",
-    "summary": "reasoning is shown whole",
-    "toolset_name": "says whose tool was called",
-    "transformations": "wishes about an image's size",
-    "ttl": "prefixes are cached without it",
-    "user_id": "names the client's user",
-    "user_location": "of a search, which nobody runs here",
-}
-"""Nested members without an effect, and why the answer is still the right one."""

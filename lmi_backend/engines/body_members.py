@@ -21,7 +21,6 @@ from typing import Any, Final
 from lmi_backend.clients.openai import CHATS, COMPLETIONS, EMBEDDINGS
 from lmi_backend.clients.parameters import UNLIMITED
 from lmi_backend.clients.unserved import (
-    HARMLESS,
     HOSTED,
     ITEMS,
     OFFERED,
@@ -225,7 +224,7 @@ _READ: Final = (
     "stop_sequences", "temperature", "tool_choice", "tools", "top_k", "top_logprobs", "top_p",
 )  # fmt: skip
 """Members that a server reads, where it does not tell them."""
-_MEANT: Final = (NAMES | {*_READ}) - HARMLESS.keys()
+_MEANT: Final = NAMES | {*_READ}
 
 
 def check_spelling(names: Collection[str]) -> None:
