@@ -115,15 +115,15 @@ class LmiForm:
         """Writes the middle of it; None where that is not a line a token."""
 
     def write(self, chunks: list[Chunk]) -> bytes:
-        """See `Form`; most of a stream is one token in the middle of an only answer."""
+        """See `Form`; most of a stream is tokens in the middle of an only answer."""
+        if len(chunks) > 1:
+            chunks = _merged(chunks)
         if self.lines is not None and len(chunks) == 1:
             delta: Delta = chunks[0]  # type: ignore[assignment]  # of generated answers
             line = self.lines.line(delta)
             if line is not None:
                 self.lines.note(delta)
                 return line
-        if len(chunks) > 1:
-            chunks = _merged(chunks)
         self._left -= sum(chunk.is_last for chunk in chunks)
         self.is_over = self._left <= 0
         responses = self._reply.responses(chunks, is_last=self.is_over)

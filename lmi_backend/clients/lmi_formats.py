@@ -38,11 +38,17 @@ class RequestedAnswer:
     top_n_tokens: int = 0
     seed: int | None = None
     tgi_compat: bool = False
-    dialect: Literal["legacy", "async"] = "legacy"
+    dialect: Literal["legacy", "async", "tgi"] = "legacy"
+    """The last one: as the server of Text Generation Inference writes it."""
 
     @property
     def answers(self) -> int:
         return len(self.prompts) * self.n
+
+    @property
+    def log_word(self) -> str:
+        """Name of a token's log probability."""
+        return "log_prob" if self.dialect == "legacy" and not self.tgi_compat else "logprob"
 
     def prefix(self, index: int) -> str:
         """Return what comes before an answer's text: its prompt, if it is wanted back."""
@@ -68,7 +74,6 @@ class Format(Protocol):
 
 Json = dict[str, Any]
 
-_LEGACY: Final = {"stop": "eos_token"}
 # JSON has no infinity; vLLM's own server writes this number for a token that cannot be.
 _NEVER: Final = -9999.0
 
@@ -151,8 +156,8 @@ class Answers:
         requested, answer = self._requested, self._answers[index]
         if answer.last is None:
             return {}
-        if requested.dialect == "async":
-            return self._async_details(answer, answer.last, with_tokens=with_tokens)
+        if requested.dialect != "legacy":
+            return self._newer_details(answer, answer.last, with_tokens=with_tokens)
         details: Json = {
             "finish_reason": finish_word(answer.last, requested),
             "generated_tokens": answer.num_tokens,
@@ -170,15 +175,18 @@ class Answers:
             ]
         return details
 
-    def _async_details(self, answer: PartialAnswer, last: Delta, *, with_tokens: bool) -> Json:
+    def _newer_details(self, answer: PartialAnswer, last: Delta, *, with_tokens: bool) -> Json:
         requested = self._requested
-        reason = {"finish_reason": finish_word(last, requested)}
-        seed, count = {"seed": requested.seed}, {"generated_tokens": answer.num_tokens}
-        prefill = {"prefill": self._prefill(answer)}
+        details: Json = {
+            "finish_reason": finish_word(last, requested),
+            "generated_tokens": answer.num_tokens,
+            "seed": requested.seed,
+        }
+        if with_tokens or (requested.decoder_input_details and requested.dialect == "async"):
+            details["prefill"] = self._prefill(answer)
         if not with_tokens:
-            wanted = prefill if requested.decoder_input_details else {}
-            return reason | seed | count | wanted | {"input_length": last.num_prompt_tokens}
-        details: Json = reason | count | seed | prefill | {"tokens": self._tokens(answer)}
+            return details | {"input_length": last.num_prompt_tokens}
+        details["tokens"] = self._tokens(answer)
         if requested.top_n_tokens:
             details["top_tokens"] = [self._top(token.top) for token, _ in answer.tokens]
         return details
@@ -191,34 +199,34 @@ class Answers:
 
     def _prefill(self, answer: PartialAnswer) -> list[Json]:
         """Return the tokens of the prompt; the async handlers leave out one without a number."""
-        is_async = self._requested.dialect == "async"
         tokens = answer.prompt_tokens
+        if self._requested.dialect == "tgi":
+            return [{"id": each.id, "text": each.text, "logprob": log(each)} for each in tokens]
+        is_async = self._requested.dialect == "async"
         return self._top(each for each in tokens if each.logprob is not None or not is_async)
 
     def _object(self, index: int) -> Json:
         answer: Json = {"generated_text": self.text(index)}
-        if self._requested.details or self._requested.n > 1:
-            details = self.details(index)
-            if self._requested.n > 1:
-                details["best_of_sequences"] = [
+        has_others = self._requested.n > 1
+        if self._requested.details or (has_others and self._requested.dialect != "tgi"):
+            answer["details"] = self.details(index)
+            if has_others:
+                answer["details"]["best_of_sequences"] = [
                     {"generated_text": self.text(other)} | self.details(other)
                     for other in range(index + 1, index + self._requested.n)
                 ]
-            answer["details"] = details
         return answer
 
 
 def dump(value: object) -> str:
-    return _sendable_json(json.dumps(value, ensure_ascii=False))
+    return on_one_line(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")).decode()
 
 
-def _sendable_json(text: str) -> str:
-    return on_one_line(text.encode("utf-8", "replace")).decode()
-
-
-def sendable(text: str) -> str:
-    """Return a text as UTF-8 has it: half a character, which an engine may cut, becomes "?"."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+def legacy_word(delta: Delta) -> str | None:
+    """Return the finish reason of an answer as LMI's older handlers and TGI name it."""
+    if delta.finish_reason == "stop":
+        return "eos_token" if delta.stop_reason is None else "stop_sequence"
+    return delta.finish_reason
 
 
 def finish_word(delta: Delta, requested: RequestedAnswer) -> str | int | None:
@@ -227,30 +235,17 @@ def finish_word(delta: Delta, requested: RequestedAnswer) -> str | int | None:
     LMI's async handlers write the stop string or id itself, and nothing for an end of text or the
     limit. That is a slip, so those two have the names of the older handlers here.
     """
-    if delta.finish_reason == "stop" and delta.stop_reason is not None:
-        return delta.stop_reason if requested.dialect == "async" else "stop_sequence"
-    return _LEGACY.get(delta.finish_reason or "", delta.finish_reason)
+    if requested.dialect == "async" and delta.finish_reason == "stop":
+        return delta.stop_reason if delta.stop_reason is not None else legacy_word(delta)
+    return legacy_word(delta)
 
 
 def token_object(token: Token, text: str, requested: RequestedAnswer) -> Json:
-    is_tgi = requested.tgi_compat or requested.dialect == "async"
-    members: Json = {"id": token.id, "text": text, "logprob" if is_tgi else "log_prob": log(token)}
-    if token.is_special:
-        members["special" if requested.tgi_compat else "special_token"] = True
+    members: Json = {"id": token.id, "text": text, requested.log_word: log(token)}
+    if token.is_special or requested.dialect == "tgi":
+        is_tgi = requested.tgi_compat or requested.dialect == "tgi"
+        members["special" if is_tgi else "special_token"] = token.is_special
     return members
-
-
-def token_json(token: Token, text: str, requested: RequestedAnswer) -> str:
-    """Return what `dump` makes of `token_object`; most of a stream is written by this alone."""
-    is_tgi = requested.tgi_compat or requested.dialect == "async"
-    number, value = "logprob" if is_tgi else "log_prob", log(token)
-    json_number = "null" if value is None else repr(value)
-    special = "special" if requested.tgi_compat else "special_token"
-    rest = f', "{special}": true' if token.is_special else ""
-    json_text = encode_basestring(text)
-    return _sendable_json(
-        f'{{"id": {token.id}, "text": {json_text}, "{number}": {json_number}{rest}}}'
-    )
 
 
 def log(token: Token) -> float | None:
@@ -323,86 +318,70 @@ class Lines:
     def __init__(self, requested: RequestedAnswer) -> None:
         self._requested = requested
         self.answers = Answers(requested, keeps_tokens=requested.top_n_tokens > 0)
-        self._first = self.answers[0]
         self._has_others = requested.answers > 1
-        self._has_index = requested.dialect == "async" or self._has_others
-        self._end = ', "generated_text": null, "details": null' * (requested.dialect == "async")
-        """What an object of the middle has after its token."""
+        is_async = requested.dialect == "async"
+        self._has_index = is_async or self._has_others
         prefix, after = self._frame
+        # Of an object in the middle: what is before its id, its number, and after that.
         index = '"index": 0, ' * self._has_index
         self._head = f'{prefix}{{{index}"token": {{"id": '
-        self._number = f', "{"logprob" if self._is_tgi else "log_prob"}": '
-        self._tail = f"}}{self._end}}}{after}"
+        self._number = f', "{requested.log_word}": '
+        end = ', "generated_text": null, "details": null' * is_async
+        self._tail = f"}}{end}}}{after}"
 
     def write(self, deltas: Sequence[Delta]) -> str:
         prefix, after = self._frame
-        return "".join([f"{prefix}{t}{after}" for delta in deltas for t in self._texts(delta)])
+        objects = (each for delta in deltas for each in self._objects(delta))
+        return "".join([f"{prefix}{dump(each)}{after}" for each in objects])
 
     def fail(self, error: LmiError) -> str:
         prefix, after = self._frame
         return f"{prefix}{dump(error_object(error, self._requested))}{after}"
 
-    def _texts(self, delta: Delta) -> list[str]:
-        """Return the JSON for each token, and one for a text or an end without any."""
-        requested, texts = self._requested, token_texts(delta)
-        self.answers[delta.index].add(delta, texts)
-        if delta.tokens and not delta.is_last:
-            index = f'"index": {delta.index}, ' if self._has_index else ""
-            return [
-                f'{{{index}"token": {token_json(token, text, requested)}{self._end}}}'
-                for token, text in zip(delta.tokens, texts, strict=False)
-            ]
-        return [dump(item) for item in self.objects(delta, texts)]
-
     def line(self, delta: Delta) -> bytes | None:
-        """Return what `write` makes of a token in the middle of an only answer; else None.
+        """Return what `write` makes of tokens in the middle of an only answer; else None.
 
         Most of a stream is that, and this takes a third of the time. `note` must follow where the
         client gets it.
         """
-        if len(delta.tokens) != 1 or delta.finish_reason is not None or self._has_others:
+        if not delta.tokens or delta.finish_reason is not None or self._has_others:
             return None
-        (token,) = delta.tokens
-        if token.is_special or token.logprob is None:
-            return None
-        text = encode_basestring(delta.text)
-        number = token.logprob if isfinite(token.logprob) else log(token)
-        line = f'{self._head}{token.id}, "text": {text}{self._number}{number!r}{self._tail}'
+        lines = ""
+        for token, text in zip(delta.tokens, token_texts(delta), strict=False):
+            if token.is_special or token.logprob is None:
+                return None
+            number = token.logprob if isfinite(token.logprob) else _NEVER
+            quoted, end = encode_basestring(text), f"{number!r}{self._tail}"
+            lines += f'{self._head}{token.id}, "text": {quoted}{self._number}{end}'
         # Looked for here: calls are what a token costs.
-        data = line.encode("utf-8", "replace")
+        data = lines.encode("utf-8", "replace")
         return on_one_line(data) if b"\xe2\x80" in data or b"\xc2\x85" in data else data
 
     def note(self, delta: Delta) -> None:
-        self._first.add(delta, (delta.text,))
+        self.answers[0].add(delta, token_texts(delta))
 
-    def objects(self, delta: Delta, texts: Sequence[str]) -> Iterator[Json]:
+    def _objects(self, delta: Delta) -> Iterator[Json]:
+        """Yield an object for each token, and one for a text or an end without any."""
+        requested, texts = self._requested, token_texts(delta)
+        self.answers[delta.index].add(delta, texts)
         tokens = [
-            token_object(token, text, self._requested)
+            token_object(token, text, requested)
             for token, text in zip(delta.tokens, texts, strict=False)
         ]
         if not tokens and (delta.text or delta.is_last):
-            name = "logprob" if self._is_tgi else "log_prob"
-            tokens = [{"id": NO_TOKEN, "text": delta.text, name: None}]
+            tokens = [{"id": NO_TOKEN, "text": delta.text, requested.log_word: None}]
         for position, token in enumerate(tokens, start=1):
             yield self._object(delta, token, is_last=delta.is_last and position == len(tokens))
 
-    @property
-    def _is_tgi(self) -> bool:
-        return self._requested.tgi_compat or self._requested.dialect == "async"
-
     def _object(self, delta: Delta, token: Json, *, is_last: bool) -> Json:
-        requested = self._requested
-        item: Json = {}
-        if self._has_index:
-            item["index"] = delta.index
+        item: Json = {"index": delta.index} if self._has_index else {}
         item["token"] = token
+        if self._requested.dialect == "async":
+            item |= {"generated_text": None, "details": None}
         if is_last:
             item["generated_text"] = self.answers.text(delta.index)
-            if requested.details:
+            if self._requested.details:
                 item["details"] = self.answers.details(delta.index, with_tokens=False)
-        if requested.dialect == "async":
-            item = {"generated_text": None, "details": None} | item
-            item = {name: item[name] for name in ("index", "token", "generated_text", "details")}
         return item
 
 
@@ -431,7 +410,8 @@ class RawText:
                 self._begun.add(delta.index)
                 texts.append(self._requested.prefix(delta.index))
             texts.append(delta.text)
-        return sendable("".join(texts))
+        # Half a character, which an engine may cut, becomes "?".
+        return "".join(texts).encode("utf-8", "replace").decode()
 
     def fail(self, error: LmiError) -> str:
         return ""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol
 
-from lmi_backend.clients.lmi_formats import Format, RequestedAnswer, dump, make_format
+from lmi_backend.clients.lmi_formats import Format, RequestedAnswer, dump, legacy_word, make_format
 from lmi_backend.clients.openai import EMBEDDINGS
 from lmi_backend.clients.parameters import Requested, answers_wanted, make_sampling, read_parameters
 from lmi_backend.clients.spec import (
@@ -179,7 +179,6 @@ MAX_TOKENS: Final = 30
 """Default of LMI's `max_new_tokens`."""
 # Each is held until all are there.
 _MOST_ANSWERS: Final = 16_384
-_FINISH = {"stop": "eos_token", "length": "length", "abort": "abort", "error": "error"}
 
 
 def read_lmi(
@@ -359,7 +358,7 @@ class LmiReply:
     def _optional(self, deltas: list[Delta], whole: str) -> Response:
         """Return the outputs that a client names, or all of them with `details`."""
         optional: dict[str, Output] = {
-            "finish_reason": [_finish_word(delta) for delta in deltas],
+            "finish_reason": [legacy_word(delta) or "" for delta in deltas],
             "num_input_tokens": [delta.num_prompt_tokens for delta in deltas],
             "num_output_tokens": [delta.num_tokens for delta in deltas],
         }
@@ -372,12 +371,6 @@ class LmiReply:
         return chosen | {
             "details": [json.dumps(answer.get("details"), ensure_ascii=False) for answer in answers]
         }
-
-
-def _finish_word(delta: Delta) -> str:
-    if delta.finish_reason == "stop" and delta.stop_reason is not None:
-        return "stop_sequence"
-    return _FINISH.get(delta.finish_reason or "", "")
 
 
 def read_lmi_embedding(inputs: object, context: Context, *, is_body: bool) -> ParsedRequest:

@@ -334,49 +334,27 @@ def _twice() -> RequestError:
 _log = logging.getLogger(__name__)
 
 _NAMED: Final = 8
-"""Unknown names that are reported one by one."""
+"""Unknown names that are reported; the others are the client's, and may be any number."""
 _LONGEST_NAME: Final = 40
-"""Characters of an unknown name that are kept and logged: it is the client's text."""
+"""Characters of an unknown name that are kept and logged."""
 
 
 class DroppedParameters:
-    """Reports dropped parameters: a few lines in the life of a model, for any number of them.
-
-    A parameter of LMI that nothing here serves is reported once. Of the unknown names the first few
-    are reported. The others are counted, and the count is reported each time it has grown tenfold.
-    """
+    """Reports dropped parameters once: those of LMI, and the first few unknown names."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
-        self._named: set[str] = set()
-        self._unnamed = 0
-        self._next_count = 1
+        self._num_unknown = 0
 
     def note(self, names: Sequence[str]) -> None:
-        previous = self._unnamed
-        for name in names:
-            if name in NEUTRAL:
-                self._log_neutral(name)
-            else:
-                self._log_unknown(name)
-        if self._unnamed > previous and self._unnamed >= self._next_count:
-            self._next_count = 10 * self._unnamed
-            _log.warning(
-                "%d more unknown parameters of bodies change nothing; they are not named",
-                self._unnamed,
-            )
-
-    def _log_neutral(self, name: str) -> None:
-        if name not in self._logged:
+        for name in (printable(each, _LONGEST_NAME) for each in names):
+            is_unknown = name not in NEUTRAL
+            if name in self._logged or (is_unknown and self._num_unknown > _NAMED):
+                continue
             self._logged.add(name)
-            _log.warning("parameter %s of a body changes nothing here (logged once)", name)
-
-    def _log_unknown(self, name: str) -> None:
-        cut = printable(name, _LONGEST_NAME)
-        if cut in self._named:
-            return
-        if len(self._named) == _NAMED:
-            self._unnamed += 1
-            return
-        self._named.add(cut)
-        _log.warning("parameter '%s' of a body is unknown and changes nothing (logged once)", cut)
+            self._num_unknown += is_unknown
+            if is_unknown and self._num_unknown > _NAMED:
+                _log.warning("more unknown parameters of bodies change nothing; none is named")
+                continue
+            what = "is unknown and changes nothing" if is_unknown else "changes nothing here"
+            _log.warning("parameter '%s' of a body %s (logged once)", name, what)

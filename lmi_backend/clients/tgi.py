@@ -14,10 +14,8 @@ import msgspec
 
 from lmi_backend.clients.lmi_formats import (
     Answers,
-    PartialAnswer,
     dump,
-    finish_word,
-    log,
+    token_object,
     token_texts,
 )
 from lmi_backend.clients.lmi_reading import LmiBodyReply, LmiReply, read_lmi
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.clients.lmi_formats import RequestedAnswer
     from lmi_backend.engine_config import Context
-    from lmi_backend.generation import Chunk, Token
+    from lmi_backend.generation import Chunk
 
 
 # It has no type for a wrong key, which is no fault of the body: its clients raise what is unknown.
@@ -84,8 +82,10 @@ class TgiForm:
     def __init__(self, requested: RequestedAnswer, *, is_list: bool) -> None:
         self.status, self.is_over = 200, False
         self.headers: Mapping[str, str] = {"content-type": EVENTS if requested.stream else JSON}
-        self._requested, self._is_list = requested, is_list
-        self._answers = Answers(requested)
+        has_prompt = requested.decoder_input_details and not requested.stream
+        details = requested.details or has_prompt
+        self._requested = replace(requested, dialect="tgi", details=details)
+        self._answers, self._is_list = Answers(self._requested), is_list
         self._events = 0
 
     def write(self, chunks: list[Chunk]) -> bytes:
@@ -99,7 +99,8 @@ class TgiForm:
         self.is_over = self._answers.are_complete
         if self._requested.stream or not self.is_over:
             return events.encode()
-        return dump([self._whole()] if self._is_list else self._whole()).encode()
+        (whole,) = self._answers.whole()
+        return dump([whole] if self._is_list else whole).encode()
 
     def taken(self) -> Delta | None:
         return self._answers.taken()
@@ -112,62 +113,24 @@ class TgiForm:
         return Ending(_event(json.loads(tgi_failure(error).data)).encode(), is_end=True)
 
     def _tokens(self, delta: Delta, texts: Sequence[str]) -> Iterator[_Json]:
+        requested, answers = self._requested, self._answers
         pairs = list(zip(delta.tokens, texts, strict=False))
-        tokens = [_token(*pair) for pair in pairs]
+        tokens = [token_object(*pair, requested) for pair in pairs]
         tops = [token.top for token, _ in pairs]
         if not tokens and (delta.text or delta.is_last):
             tokens, tops = [{**_NO_TOKEN, "text": delta.text}], [()]
         for place, (token, top) in enumerate(zip(tokens, tops, strict=True), start=1):
             self._events += 1
             item: _Json = {"index": self._events, "token": token}
-            if self._requested.top_n_tokens:
-                item["top_tokens"] = [_token(other, other.text) for other in top]
+            if requested.top_n_tokens:
+                item["top_tokens"] = [token_object(other, other.text, requested) for other in top]
             is_last = delta.is_last and place == len(tokens)
-            item["generated_text"] = self._answers.text(delta.index) if is_last else None
-            item["details"] = self._end(delta) if is_last and self._requested.details else None
+            has_details = is_last and requested.details
+            item["generated_text"] = answers.text(delta.index) if is_last else None
+            item["details"] = (
+                answers.details(delta.index, with_tokens=False) if has_details else None
+            )
             yield item
-
-    def _end(self, delta: Delta) -> _Json:
-        return {
-            "finish_reason": finish_word(delta, self._requested),
-            "generated_tokens": self._answers[delta.index].num_tokens,
-            "seed": self._requested.seed,
-            "input_length": delta.num_prompt_tokens,
-        }
-
-    def _whole(self) -> _Json:
-        body = {"generated_text": self._answers.text(0)}
-        if not (self._requested.details or self._requested.decoder_input_details):
-            return body
-        details = self._details(self._answers[0])
-        if self._requested.n > 1:
-            details["best_of_sequences"] = [
-                {"generated_text": self._answers.text(index)} | self._details(self._answers[index])
-                for index in range(1, self._requested.n)
-            ]
-        return {**body, "details": details}
-
-    def _details(self, answer: PartialAnswer) -> _Json:
-        last = answer.last or Delta(finish_reason="error")
-        details: _Json = {
-            "finish_reason": finish_word(last, self._requested),
-            "generated_tokens": answer.num_tokens,
-            "seed": self._requested.seed,
-            "prefill": [
-                {"id": token.id, "text": token.text, "logprob": log(token)}
-                for token in answer.prompt_tokens
-            ],
-            "tokens": [_token(token, text) for token, text in answer.tokens],
-        }
-        if self._requested.top_n_tokens:
-            details["top_tokens"] = [
-                [_token(other, other.text) for other in token.top] for token, _ in answer.tokens
-            ]
-        return details
-
-
-def _token(token: Token, text: str) -> _Json:
-    return {"id": token.id, "text": text, "logprob": log(token), "special": token.is_special}
 
 
 def _event(item: _Json) -> str:

@@ -154,7 +154,7 @@ HARMLESS: Final = _by_name(
         "thinking is always shown": "display",
     }
 )
-"""Members, nested ones too, that the libraries of OpenAI and Anthropic may send and vLLM's server
+"""Members, nested ones too, that OpenAI's and Anthropic's libraries may send and vLLM's server
 ignores, and why the answer is still the right one."""
 HINTS: Final = ("prompt_cache_key",)
 """Members that choose among several workers, and that vLLM's server ignores."""

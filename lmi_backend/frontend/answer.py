@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -52,39 +53,18 @@ class Source(Protocol):
     def send(self, message: msg.FromClient) -> None: ...
 
 
-class Forward(Protocol):
-    """Takes to a client at once what comes of the middle of an answer."""
-
-    def take(self, chunk: Chunk) -> bool:
-        """Take a chunk, or return False: `Answer.read` is to return it."""
-        ...
-
-    def pass_event(self, data: bytes, num_tokens: int, now: float) -> bool:
-        """Take an event, whose data is all that it says, or return False: `take` may take it.
-
-        Args:
-            now: time of the monotonic clock.
-        """
-        ...
-
-    def pass_delta(self, delta: Delta, now: float) -> bool: ...
-
-
-class ReturningClient(Protocol):
+@dataclass(frozen=True)
+class ReturningClient:
     """The client of a buffered answer."""
 
     returns: bool
     """Whether it may come back when it has left."""
-
-    def begin_after(self, num_events: int) -> None: ...
-
-    def so_far(self) -> tuple[int, bytes] | None:
-        """Return how many events came, and a block that stands for them; None if none can."""
-        ...
-
-    def hand_over(self) -> Callable[[int], object] | None:
-        """Let the answer count for its key alone; return what is to be called at its end."""
-        ...
+    begin_after: Callable[[int], object]
+    """Lets the first chunk stand for so many events."""
+    so_far: Callable[[], tuple[int, bytes] | None]
+    """Returns how many events came, and a block that stands for them; None if none can."""
+    hand_over: Callable[[], Callable[[int], object] | None]
+    """Lets the answer count for its key alone; returns what is to be called at its end."""
 
 
 class Unread:
@@ -144,7 +124,7 @@ class Answer:
         self.is_over = False
         """Whether it is finished, or its client has left."""
         self._waiting: asyncio.Future[None] | None = None
-        self.forward: Forward | None = None
+        self.forward: Forwarding | None = None
         """What takes chunks to the client at once, while nothing waits to be read."""
 
     def pass_event(self, data: bytes, ids: bytes, now: float) -> None:
@@ -402,6 +382,11 @@ class Forwarding:
             self._answer.forward = self
 
     def pass_event(self, data: bytes, num_tokens: int, now: float) -> bool:
+        """Write an event, whose data is all that it says, or return False: `take` may take it.
+
+        Args:
+            now: time of the monotonic clock.
+        """
         passing = self._passing
         if passing is None or not data:
             return False
@@ -426,6 +411,7 @@ class Forwarding:
         return True
 
     def take(self, chunk: Chunk) -> bool:
+        """Write a chunk, or return False: `Answer.read` is to return it."""
         if chunk.is_last or not self._client.is_free:
             return False
         try:

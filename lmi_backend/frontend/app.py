@@ -133,7 +133,7 @@ class FrontEnd:
     def drain(self) -> None:
         """Refuse requests from now on: the server stops. Those that run continue."""
         self.health.is_stopping = True
-        self.models.end_outages()
+        self.models.outages.close()
 
     def leave(self) -> None:
         """Have clients reconnect, to the next front end."""

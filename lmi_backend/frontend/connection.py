@@ -11,8 +11,10 @@ import itertools
 import logging
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from http import HTTPStatus
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from lmi_backend import __version__
@@ -93,8 +95,8 @@ class BatchedTransport:
             self._transport.writelines(pieces)
 
 
-Way: TypeAlias = asyncio.Transport | BatchedTransport
-"""What frames are written to."""
+def _hello() -> msg.Hello:
+    return msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True, release=__version__)
 
 
 class BulkConnection(asyncio.Protocol):
@@ -110,23 +112,13 @@ class BulkConnection(asyncio.Protocol):
     ) -> None:
         self._on_messages, self._on_lost = on_messages, on_lost
         self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
-        self._transport: asyncio.Transport | None = None
-
-    @property
-    def transport(self) -> asyncio.Transport | None:
+        self.transport: asyncio.Transport | None = None
         """What writes; None while there is no connection."""
-        return self._transport
-
-    def way(self, frame: Frame, usual: Way) -> Way:
-        """Return what writes a frame: this for a large one, while it is connected."""
-        is_large = len(frame) > 1
-        return self._transport or usual if is_large else usual
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's is not a subclass.
-        self._transport = cast("asyncio.Transport", transport)
-        hello = msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True, release=__version__)
-        self._transport.write(encode([hello]))
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.write(encode([_hello()]))
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -139,25 +131,19 @@ class BulkConnection(asyncio.Protocol):
         self._on_messages([each for each in messages if not isinstance(each, handshake)])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self.transport = None
         self._on_lost()
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-
-
-def write(transport: Way, frame: Frame) -> None:
-    """Write the pieces of a frame without copying them."""
-    for piece in frame:
-        transport.write(piece)
+        if self.transport is not None:
+            self.transport.close()
 
 
 _Reply = TypeVar("_Reply")
 
 
 class ModelRequests:
-    """ModelRequests on one connection, whose answers come in the same order.
+    """Requests about a model on its connection; those of a kind are answered in their order.
 
     Args:
         send: sends a message; it raises UnavailableError where the model is down.
@@ -165,9 +151,8 @@ class ModelRequests:
 
     def __init__(self, send: Callable[[msg.FromClient], None]) -> None:
         self._send = send
-        self._health: list[asyncio.Future[msg.Health]] = []
-        self._states: list[asyncio.Future[msg.State]] = []
-        self._searches: list[asyncio.Future[Found]] = []
+        self._waiting: defaultdict[type, list[asyncio.Future[Any]]] = defaultdict(list)
+        """By the kind of the answer."""
 
     async def health(self) -> msg.Health:
         """Return whether the model accepts requests.
@@ -175,7 +160,7 @@ class ModelRequests:
         Raises:
             UnavailableError: the model is down.
         """
-        return await self._ask(msg.AskHealth(), self._health)
+        return await self._ask(msg.AskHealth(), msg.Health)
 
     async def state(self, log_after: int = -1) -> dict[str, Any]:
         """Return all that people look at (`endpoint/state.py`); raises like `health`."""
@@ -187,39 +172,30 @@ class ModelRequests:
 
     async def find(self, search: Find) -> Found:
         """Return what is buffered of a response, if it is; raises like `health`."""
-        return await self._ask(search, self._searches)
+        return await self._ask(search, Found)
 
     def take(self, message: msg.ToClient) -> None:
         """Hand an answer to the first caller that waits for one of its kind, if it still waits."""
-        if isinstance(message, msg.Health):
-            _answer(self._health, message)
-        elif isinstance(message, msg.State):
-            _answer(self._states, message)
-        elif isinstance(message, Found):
-            _answer(self._searches, message)
+        futures = self._waiting[type(message)]
+        if futures and not (waiting := futures.pop(0)).done():
+            waiting.set_result(message)
 
     def fail(self, error: Exception) -> None:
-        futures: list[asyncio.Future[Any]] = [*self._health, *self._states, *self._searches]
-        for waiting in futures:
+        for waiting in chain.from_iterable(self._waiting.values()):
             if not waiting.done():
                 waiting.set_exception(error)
 
     async def _state(self, message: msg.AskState) -> dict[str, Any]:
-        values = (await self._ask(message, self._states)).values
+        values = (await self._ask(message, msg.State)).values
         if not values:
             raise UnavailableError("the model cannot say how it is; its log has the reason")
         return values
 
-    async def _ask(self, message: msg.FromClient, futures: list[asyncio.Future[_Reply]]) -> _Reply:
+    async def _ask(self, message: msg.FromClient, kind: type[_Reply]) -> _Reply:
         self._send(message)
         waiting: asyncio.Future[_Reply] = asyncio.get_running_loop().create_future()
-        futures.append(waiting)
+        self._waiting[kind].append(waiting)
         return await waiting
-
-
-def _answer(futures: list[asyncio.Future[_Reply]], reply: _Reply) -> None:
-    if futures and not (waiting := futures.pop(0)).done():
-        waiting.set_result(reply)
 
 
 _log = logging.getLogger(__name__)
@@ -267,7 +243,7 @@ class ModelConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's is not a subclass.
         self._transport = BatchedTransport(cast("asyncio.Transport", transport), self._later)
-        self.send(msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True, release=__version__))
+        self.send(_hello())
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -403,10 +379,16 @@ class ModelConnection(asyncio.Protocol):
         """Send a message; nothing happens when the model is down."""
         if self._transport is not None:
             frame = encode_request(message)
-            write(self.bulk.way(frame, self._transport), frame)
+            self._write(self._transport, frame)
             if isinstance(message, msg.Abort | Left) and self.bulk.transport is not None:
-                # It may be there.
-                write(self.bulk.transport, frame)
+                # The request may be there.
+                self.bulk.transport.write(b"".join(frame))
+
+    def _write(self, transport: BatchedTransport, frame: Frame) -> None:
+        """Write a frame; a large one on the second connection, while that is there."""
+        way = (self.bulk.transport if len(frame) > 1 else None) or transport
+        for piece in frame:
+            way.write(piece)
 
     def forget(self, request_id: int) -> bool:
         """Forget a request; return whether it was open."""
@@ -453,7 +435,7 @@ class ModelConnection(asyncio.Protocol):
             ) from error
         answer = Answer(self, number, self._progress(request), tenant)
         self.answers[number] = answer
-        write(self.bulk.way(frame, self._transport), frame)
+        self._write(self._transport, frame)
         return answer
 
     def _progress(self, order: msg.FromClient | None) -> Progress | None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lmi_backend.engine_config import ModelInfo
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.models import Model, Models
-
-_JSON: Final = {"content-type": "application/json"}
 
 
 class Listing:
@@ -27,7 +23,7 @@ class Listing:
             for card in _cards(model)
             if self._models.find(card["id"]) is model
         ]
-        await exchange.respond(200, msgspec.json.encode({"object": "list", "data": cards}), _JSON)
+        await exchange.respond_json({"object": "list", "data": cards})
 
     async def model(self, exchange: Exchange) -> None:
         name = exchange.parameters["model"]
@@ -35,7 +31,7 @@ class Listing:
         if model is None:
             raise self._models.unknown(name)
         (card,) = (card for card in _cards(model) if card["id"] == name)
-        await exchange.respond(200, msgspec.json.encode(card), _JSON)
+        await exchange.respond_json(card)
 
     async def info(self, exchange: Exchange) -> None:
         """Say which model is served, as the server of Text Generation Inference does."""
@@ -48,7 +44,7 @@ class Listing:
             "router": "lmi-backend",
             "version": info.version,
         }
-        await exchange.respond(200, msgspec.json.encode(body), _JSON)
+        await exchange.respond_json(body)
 
 
 def _cards(model: Model) -> list[dict[str, Any]]:

@@ -99,7 +99,7 @@ async def find_models(models: Models, base: Path) -> None:
     end = time.monotonic() + _FIND_SECONDS
     while time.monotonic() < end:
         endpoints = list(endpoint_folder(base).glob("*.sock"))
-        if len(models.all()) >= len(endpoints) and (models.is_open or not endpoints):
+        if len(models.all()) >= len(endpoints) and (models.starting.is_open or not endpoints):
             return
         await asyncio.sleep(_FIND_LOOK_SECONDS)
 
@@ -128,7 +128,7 @@ class Starting:
         """Models that could not be loaded, and why."""
 
     @property
-    def names(self) -> list[str]:
+    def loading(self) -> list[str]:
         return sorted(self._names)
 
     def note_ready(self, name: str) -> None:
@@ -223,14 +223,14 @@ class Models:
         configured: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> None:
         self._base, self._folder = base, endpoint_folder(base)
-        self._starting = starting or Starting()
+        self.starting = starting or Starting()
         self._connections: dict[Path, tuple[int, ModelConnection]] = {}
         self.by_path: dict[Path, Model] = {}
         self._by_name: dict[str, Model] = {}
         self._configured = configured
         self._claims: dict[str, Collection[str]] = {}
         """Names of the models that were found, without those that were unloaded."""
-        self._outages = Outages()
+        self.outages = Outages()
         self._unread = Unread()
         self._refusals: set[str] = set()
         self._seen = 0
@@ -251,17 +251,15 @@ class Models:
             self.by_path.clear()
             for _, connection in self._connections.values():
                 connection.close()
-            self.end_outages()
+            self.outages.close()
 
     @property
     def are_complete(self) -> bool:
         """Whether no model is there that is not known: none is loading, and none refuses."""
         are_ready = all(path in self.by_path for path in self._connections)
-        return self._has_looked and are_ready and not self.loading and self.is_open
-
-    def end_outages(self) -> None:
-        """Fail the requests that wait for a model to come back: none does."""
-        self._outages.close()
+        return (
+            self._has_looked and are_ready and not self.starting.loading and self.starting.is_open
+        )
 
     def all(self) -> list[Model]:
         return sorted(self.by_path.values(), key=lambda model: model.name)
@@ -270,43 +268,22 @@ class Models:
         """Return the model of a name, or of a LoRA adapter's; of no name, the only one there is."""
         if name:
             return self._by_name.get(name)
-        others = self._outages.awaited or self.loading or self.failed
+        others = self.outages.awaited or self.starting.loading or self.starting.failed
         is_only = len(self.by_path) == 1 and not others
         return next(iter(self.by_path.values())) if is_only else None
-
-    @property
-    def awaited(self) -> list[str]:
-        return self._outages.awaited
-
-    @property
-    def loading(self) -> list[str]:
-        """Names of the models that the server has not loaded yet, since it was started."""
-        return self._starting.names
 
     def progress(self) -> dict[str, Loading]:
         """Return what is known of the models that the server loads."""
         return {
-            name: each for name, each in read_loading(self._base).items() if name in self.loading
+            name: each
+            for name, each in read_loading(self._base).items()
+            if name in self.starting.loading
         }
-
-    @property
-    def failed(self) -> dict[str, str]:
-        return self._starting.failed
-
-    @property
-    def are_tried_again(self) -> bool:
-        """Whether a `serve` loads what has failed again."""
-        return self._starting.reloads
-
-    @property
-    def is_open(self) -> bool:
-        """Whether Triton's own ports are open, as far as that is known."""
-        return self._starting.is_open
 
     def outage_counts(self) -> dict[str, dict[str, int]]:
         """Return of each model what became of requests that waited for it, and how many `wait`."""
-        names = {*self.awaited, *(model.name for model in self.by_path.values())}
-        return {name: self._outages.counts(name) for name in sorted(names)}
+        names = {*self.outages.awaited, *(model.name for model in self.by_path.values())}
+        return {name: self.outages.counts(name) for name in sorted(names)}
 
     async def reach(self, exchange: Exchange, name: str) -> Model | None:
         """Return what `find` does; of a model that is expected back, wait for it.
@@ -316,14 +293,14 @@ class Models:
             ClientGoneError: the client left meanwhile.
         """
         while self._waits_for(name):
-            await exchange.unless_gone(self._outages.wait(name))
+            await exchange.unless_gone(self.outages.wait(name))
         reached = self.find(name)
         exchange.model = reached.name if reached else ""
         return reached
 
     def _waits_for(self, name: str) -> bool:
         is_there = name in self._by_name if name else bool(self.by_path)
-        return not is_there and self._outages.is_awaited(name)
+        return not is_there and self.outages.is_awaited(name)
 
     async def of_body(self, exchange: Exchange, name: str) -> Model:
         """Return the model that a body names; wait for one that is expected back.
@@ -336,17 +313,17 @@ class Models:
         """
         if (model := await self.reach(exchange, name)) is not None:
             return model
-        if not self.by_path and not self.loading and name not in self.failed:
+        if not self.by_path and not self.starting.loading and name not in self.starting.failed:
             raise UnavailableError(self.why_none())
-        if name or self.loading:
+        if name or self.starting.loading:
             raise self.unknown(name)
         raise RequestError("is missing", field="model", accepted=listed(self._by_name))
 
     def unknown(self, name: str) -> LmiError:
         """Return the error of a name that no model has, or none has yet."""
-        if name in self.failed:
-            return UnavailableError(f"{name} does not start: {self.failed[name]}")
-        if self.loading:
+        if name in self.starting.failed:
+            return UnavailableError(f"{name} does not start: {self.starting.failed[name]}")
+        if self.starting.loading:
             return self._not_yet(name)
         return UnknownModelError(name, self._by_name)
 
@@ -354,12 +331,12 @@ class Models:
         loads = self.progress()
         named = [loads[each] for each in ([name] if name in loads else loads) if loads[each].brief]
         if not named:
-            return UnavailableError(f"models are being loaded: {listed(self.loading)}")
+            return UnavailableError(f"models are being loaded: {listed(self.starting.loading)}")
         text = "; ".join(f"{printable(each.model)} is loading: {each.brief}" for each in named)
         return LoadingError(text, min(each.retry_seconds for each in named))
 
     def why_none(self) -> str:
-        if self.loading:
+        if self.starting.loading:
             return str(self.unknown(""))
         reasons = (connection.refusal for _, connection in self._connections.values())
         return next(filter(None, reasons), "no model is loaded")
@@ -412,9 +389,9 @@ class Models:
         if path not in self.by_path:
             _log.info("model %s is ready", welcome.model.name)
         self.by_path[path] = Model(connection, welcome)
-        self._starting.note_ready(welcome.model.name)
+        self.starting.note_ready(welcome.model.name)
         self._index()
-        self._outages.resume(connection)
+        self.outages.resume(connection)
 
     def _leave(self, path: Path, connection: ModelConnection, answers: list[Answer]) -> None:
         if connection.refusal:
@@ -435,13 +412,13 @@ class Models:
             self._claims.pop(connection.model.name, None)
             self._index()
         if names:
-            self._starting.lost(connection.model.name)
-        self._outages.begin(answers, connection.model, names)
+            self.starting.lost(connection.model.name)
+        self.outages.begin(answers, connection.model, names)
         # Where it was loaded anew, the next one may be there before the last one leaves.
         for model in self.by_path.values():
             if model.name == connection.model.name:
-                self._starting.note_ready(model.name)
-                self._outages.resume(model.connection)
+                self.starting.note_ready(model.name)
+                self.outages.resume(model.connection)
 
     def _forget(self, path: Path, connection: ModelConnection) -> None:
         if (entry := self._connections.get(path)) and entry[1] is connection:

@@ -14,6 +14,7 @@ import json
 import re
 import secrets
 import time
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
@@ -24,7 +25,7 @@ from lmi_backend.clients.lmi import HandlerForm
 from lmi_backend.clients.responses import PATH, BackgroundForm, ResponsesForm
 from lmi_backend.clients.spec import EVENTS, JSON, AdapterChange, Ending, Restorable
 from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError, UnavailableError
-from lmi_backend.frontend.answer import send_answer
+from lmi_backend.frontend.answer import ReturningClient, send_answer
 from lmi_backend.frontend.http.bodies import ClientGoneError, aside, read_object
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import NOT_BUFFERED, Buffering, Find
@@ -145,31 +146,19 @@ class ResumableForm:
         return None if taken is None or self._rest else (self._count, block_of(taken))
 
 
-class _Client:
-    """The client of a buffered answer, as the answer knows it.
+def _hand_over(
+    exchange: Exchange, stream: ResumableForm, *, is_back: bool
+) -> Callable[[int], object] | None:
+    """Let an answer count for its key without the client.
 
-    Args:
-        exchange: its request.
-        stream: writes what it gets.
-        is_back: whether it has reconnected.
+    Returns what is to be called at its end, with the tokens that came meanwhile.
     """
-
-    def __init__(self, exchange: Exchange, stream: ResumableForm, *, is_back: bool) -> None:
-        self._exchange, self._stream, self._is_back = exchange, stream, is_back
-        self.begin_after, self.so_far = stream.begin_after, stream.so_far
-        self.returns = exchange.headers.get(WANTED) != "0"
-
-    def hand_over(self) -> Callable[[int], object] | None:
-        """Let the answer count for its key without the client.
-
-        Returns what is to be called at its end, with the tokens that came meanwhile.
-        """
-        exchange, key = self._exchange, self._exchange.key
-        if key is None or self._stream.is_over:
-            return None
-        exchange.key = None
-        tokens = exchange.num_tokens + (0 if self._is_back else exchange.num_prompt_tokens)
-        return lambda more: key.leave(tokens + more)
+    key = exchange.key
+    if key is None or stream.is_over:
+        return None
+    exchange.key = None
+    tokens = exchange.num_tokens + (0 if is_back else exchange.num_prompt_tokens)
+    return lambda more: key.leave(tokens + more)
 
 
 class ResumableStreams:
@@ -223,7 +212,12 @@ class ResumableStreams:
             is_back: whether it has reconnected.
         """
         exchange.ping_text = _PING
-        answer.client = _Client(exchange, form, is_back=is_back)
+        answer.client = ReturningClient(
+            exchange.headers.get(WANTED) != "0",
+            form.begin_after,
+            form.so_far,
+            partial(_hand_over, exchange, form, is_back=is_back),
+        )
         await send_answer(exchange, answer, wrapped or form, failure_of)
         if is_back:
             exchange.num_prompt_tokens = 0

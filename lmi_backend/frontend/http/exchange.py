@@ -6,10 +6,13 @@ import asyncio
 import re
 import time
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from lmi_backend.clients.openai import SPEC as OPENAI
-from lmi_backend.clients.spec import EVENTS
+from lmi_backend.clients.spec import EVENTS, JSON
 from lmi_backend.errors import HTTP_ERROR, EngineError, HttpError
 from lmi_backend.frontend.http.bodies import (
     ACCEPTED,
@@ -282,6 +285,11 @@ class Exchange:
         length = {} if status == HTTPStatus.NO_CONTENT else {"content-length": str(len(data))}
         await self.start(status, {**headers, **length})
         await self.write(data, is_last=True)
+
+    async def respond_json(
+        self, body: object, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        await self.respond(status, msgspec.json.encode(body), {"content-type": JSON, **headers})
 
     def ping(self) -> None:
         """Say on an event stream that has been silent for a while that the server is there."""

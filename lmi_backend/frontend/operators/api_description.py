@@ -26,7 +26,6 @@ _REQUEST: Final = HttpRequest(DESCRIPTION, b"", {":method": "GET"})
 _NAME: Final = re.compile(r"{(\w+)(?::path)?}")
 _JSON: Final = {"application/json": {"schema": {"type": "object"}}}
 _KEY: Final = {"type": "http", "scheme": "bearer"}
-_HEADERS: Final = {"content-type": "application/json", "cache-control": "no-store"}
 
 
 class ApiDescription:
@@ -62,7 +61,7 @@ class ApiDescription:
             "paths": paths,
             "components": engine.get("components", {}) | {"securitySchemes": schemes},
         }
-        await exchange.respond(200, msgspec.json.encode(document), _HEADERS)
+        await exchange.respond_json(document, headers={"cache-control": "no-store"})
 
     async def _of_engine(self) -> dict[str, Any]:
         """Return the document of the first engine that has one, or an empty one."""

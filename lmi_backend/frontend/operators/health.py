@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from lmi_backend import __version__
 from lmi_backend.errors import LmiError
 from lmi_backend.frontend.outages import AWAY
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.models import Model, Models
 
 _ASK_SECONDS: Final = 2.0
-_JSON: Final = {"content-type": "application/json"}
 STOPPING: Final = "the server is stopping"
 CLOSED: Final = "the models are loaded, and Triton's own ports are not open yet"
 
@@ -45,10 +42,10 @@ class HealthChecks:
         if problems:
             # 0.2.0 calls them so.
             body["problems"] = body["trouble"] = problems
-        if missing := self._models.failed:
+        if missing := self._models.starting.failed:
             body["missing"] = missing
-        headers = _JSON | ({"retry-after": "1"} if problems else {})
-        await exchange.respond(503 if problems else 200, msgspec.json.encode(body), headers)
+        headers = {"retry-after": "1"} if problems else {}
+        await exchange.respond_json(body, 503 if problems else 200, headers)
 
     async def live(self, exchange: Exchange) -> None:
         await exchange.respond(200, b"", {})
@@ -56,26 +53,26 @@ class HealthChecks:
     async def version(self, exchange: Exchange) -> None:
         infos = [model.info for model in self._models.all()]
         body = {"version": infos[0].version if infos else __version__, "lmi_backend": __version__}
-        await exchange.respond(200, msgspec.json.encode(body), _JSON)
+        await exchange.respond_json(body)
 
     async def problems(self) -> list[str]:
         """Return why requests would be refused, a line for each model; none if all is well."""
         if self.is_stopping:
             return [STOPPING]
         models = self._models.all()
-        awaited = self._models.awaited
+        awaited, starting = self._models.outages.awaited, self._models.starting
         missing = [f"{name}: {AWAY}" for name in awaited]
-        failed = self._models.failed
-        needed = self._required if self._models.are_tried_again else failed
+        failed = starting.failed
+        needed = self._required if starting.reloads else failed
         missing += [f"{name}: {failed[name]}" for name in needed if name in failed]
         progress = self._models.progress()
-        loading = [name for name in self._models.loading if name not in awaited]
+        loading = [name for name in starting.loading if name not in awaited]
         missing += [_loading(name, progress) for name in loading]
         if not models:
             return missing or [self._models.why_none()]
         texts = await asyncio.gather(*(_problem(model) for model in models))
         reasons = missing + [text for text in texts if text]
-        return reasons or ([] if self._models.is_open else [CLOSED])
+        return reasons or ([] if starting.is_open else [CLOSED])
 
 
 def _loading(name: str, progress: Mapping[str, Loading]) -> str:

@@ -14,8 +14,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
-import msgspec
-
 from lmi_backend.errors import HttpError, LmiError, UnknownModelError
 from lmi_backend.frontend.http.bodies import read_object
 from lmi_backend.frontend.model_control import ModelControl, RepositoryModel
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_JSON: Final = {"content-type": "application/json"}
 _LOOK_SECONDS: Final = 0.05
 _LOOKS_FOR_MODEL: Final = 40
 """In which the endpoint of a model that is ready is found."""
@@ -77,7 +74,7 @@ class Management:
         body: dict[str, Any] = {"models": rows[first:end]}
         if end < len(rows):
             body["nextPageToken"] = str(end)
-        await _respond(exchange, HTTPStatus.OK, body)
+        await exchange.respond_json(body)
 
     async def describe(self, exchange: Exchange) -> None:
         """Answer with one model that is loaded, and its workers."""
@@ -99,7 +96,7 @@ class Management:
             group = {"minWorkers": least, "maxWorkers": most, "workers": workers}
             described["requestInQueue"] = state["stats"]["waiting"]
             described["workerGroups"] = [group]
-        await _respond(exchange, HTTPStatus.OK, [{"workflowName": name, "models": [described]}])
+        await exchange.respond_json([{"workflowName": name, "models": [described]}])
 
     async def register(self, exchange: Exchange) -> None:
         parameters = dict(parse_qsl(exchange.query))
@@ -110,23 +107,20 @@ class Management:
         index = await self._control.index()
         if name not in index:
             accepted = f"the models of the server's repository: {listed(index)}"
-            raise HttpError(
-                HTTPStatus.NOT_FOUND,
-                f"model_name={printable(name)} is unknown; accepted: {accepted}",
-            )
+            text = f"model_name={printable(name)} is unknown; accepted: {accepted}"
+            raise HttpError(HTTPStatus.NOT_FOUND, text)
         if index[name].is_loaded or name in self._loading:
             raise HttpError(HTTPStatus.CONFLICT, f"model {name} is registered already")
         loading = asyncio.create_task(self._load(name))
         self._loading[name] = loading
         loading.add_done_callback(partial(self._forget, name))
         if not is_synchronous:
-            await _respond(
-                exchange, HTTPStatus.ACCEPTED, _status(f'Model "{name}" registration scheduled.')
-            )
+            status = {"status": f'Model "{name}" registration scheduled.'}
+            await exchange.respond_json(status, HTTPStatus.ACCEPTED)
             return
         # It continues when its client leaves.
         await asyncio.shield(loading)
-        await _respond(exchange, HTTPStatus.OK, _status(f'Model "{name}" registered.'))
+        await exchange.respond_json({"status": f'Model "{name}" registered.'})
 
     async def unregister(self, exchange: Exchange) -> None:
         """Unload a model; the requests that run may end first."""
@@ -136,10 +130,10 @@ class Management:
         while (left := (await self._control.index()).get(name)) and left.state == "UNLOADING":
             if asyncio.get_running_loop().time() > end:
                 text = f'Model "{name}" is unregistered when its requests have finished'
-                await _respond(exchange, HTTPStatus.ACCEPTED, _status(text))
+                await exchange.respond_json({"status": text}, HTTPStatus.ACCEPTED)
                 return
             await asyncio.sleep(_LOOK_SECONDS)
-        await _respond(exchange, HTTPStatus.OK, _status(f'Model or workflow "{name}" unregistered'))
+        await exchange.respond_json({"status": f'Model or workflow "{name}" unregistered'})
 
     async def _load(self, name: str) -> None:
         try:
@@ -174,9 +168,8 @@ class Management:
         try:
             return await asyncio.wait_for(model.connection.requests.state(), _STATE_SECONDS)
         except asyncio.TimeoutError:
-            raise HttpError(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"model {name}: its process does not answer"
-            ) from None
+            text = f"model {name}: its process does not answer"
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, text) from None
 
 
 def _bounds(state: Mapping[str, Any]) -> tuple[int, int]:
@@ -188,15 +181,10 @@ def _bounds(state: Mapping[str, Any]) -> tuple[int, int]:
 def _name_of(parameters: Mapping[str, str]) -> str:
     name, url = parameters.get("model_name") or "", parameters.get("url") or ""
     if not (name or url):
-        raise HttpError(
-            HTTPStatus.BAD_REQUEST, "model_name is missing; accepted: a model of the repository"
-        )
+        raise _wrong("model_name is missing; accepted: a model of the repository")
     if url not in ("", name) and (name or "/" in url):
-        text = (
-            f"url={printable(url)}: nothing is fetched or read from elsewhere; accepted: no url, "
-        )
-        text += "or as url the name of a model of the server's repository"
-        raise HttpError(HTTPStatus.BAD_REQUEST, text)
+        text = f"url={printable(url)}: nothing is fetched or read from elsewhere; accepted: no url,"
+        raise _wrong(f"{text} or as url the name of a model of the server's repository")
     return name or url
 
 
@@ -204,11 +192,9 @@ def _parameters(parameters: dict[str, Any], accepted: tuple[str, ...]) -> dict[s
     for name, value in parameters.items():
         if name not in accepted:
             text = f"{printable(name)} is not taken; accepted: {listed(accepted)}"
-            raise HttpError(
-                HTTPStatus.BAD_REQUEST, f"{text}. serving.properties says all else of a model"
-            )
+            raise _wrong(f"{text}. serving.properties says all else of a model")
         if not (isinstance(value, str) or (name == "synchronous" and isinstance(value, bool))):
-            raise HttpError(HTTPStatus.BAD_REQUEST, f"{name} is not a text")
+            raise _wrong(f"{name} is not a text")
     return parameters
 
 
@@ -217,22 +203,16 @@ def _number(parameters: Mapping[str, str], name: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise HttpError(
-            HTTPStatus.BAD_REQUEST, f"{name}={printable(text)}; accepted: a whole number"
-        )
+        raise _wrong(f"{name}={printable(text)}; accepted: a whole number")
     return int(text)
 
 
 def _flag(parameters: Mapping[str, Any], name: str) -> bool:
     text = str(parameters.get(name, "true")).lower()
     if text not in ("true", "false"):
-        raise HttpError(HTTPStatus.BAD_REQUEST, f"{name}={printable(text)}; accepted: true, false")
+        raise _wrong(f"{name}={printable(text)}; accepted: true, false")
     return text == "true"
 
 
-def _status(text: str) -> dict[str, str]:
-    return {"status": text}
-
-
-async def _respond(exchange: Exchange, status: int, body: object) -> None:
-    await exchange.respond(status, msgspec.json.encode(body), _JSON)
+def _wrong(text: str) -> HttpError:
+    return HttpError(HTTPStatus.BAD_REQUEST, text)

@@ -8,7 +8,6 @@ and a connection that repeats its request meanwhile is answered at once.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import time
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from lmi_backend.clients.spec import JSON
 from lmi_backend.errors import LmiError
 
 if TYPE_CHECKING:
@@ -155,8 +153,7 @@ class Metrics:
     async def load(self, exchange: Exchange) -> None:
         """Answer as vLLM's server does: how many requests all models have, running or waiting."""
         running, waiting = _loads(await asyncio.gather(*map(_state, self._models.all())))
-        data = json.dumps({"server_load": running + waiting}).encode()
-        await exchange.respond(200, data, {"content-type": JSON})
+        await exchange.respond_json({"server_load": running + waiting})
 
     def _is_triton_old(self, now: float) -> bool:
         return now - self._triton_at >= _TRITON_SECONDS
@@ -225,24 +222,12 @@ def _lines(states: Iterable[dict[str, Any]]) -> Iterator[str]:
     running, waiting = _loads(reported)
     # By which vLLM's own boards ask; several models share the series.
     name = {"model_name": reported[0]["model"]} if len(reported) == 1 else {}
-    yield from _family(
-        _RUNNING,
-        "Requests that engines generate for",
-        running,
-        name,
-    )
-    yield from _family(
-        _WAITING,
-        "Requests that wait, for a worker or in an engine",
-        waiting,
-        name,
-    )
-    yield from _family(
-        _CACHE_USAGE,
-        "Share of KV-cache blocks in use of the fullest worker, 0 to 1",
-        max((worker["kv_cache_usage"] for worker in workers), default=0.0),
-        name,
-    )
+    yield from _family(_RUNNING, "Requests that engines generate for", running, name)
+    meaning = "Requests that wait, for a worker or in an engine"
+    yield from _family(_WAITING, meaning, waiting, name)
+    meaning = "Share of KV-cache blocks in use of the fullest worker, 0 to 1"
+    fullest = max((worker["kv_cache_usage"] for worker in workers), default=0.0)
+    yield from _family(_CACHE_USAGE, meaning, fullest, name)
     yield from _cache(workers)
     yield from _adapters(workers, max((state["now"] for state in reported), default=0.0))
 

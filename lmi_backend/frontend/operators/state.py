@@ -8,8 +8,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
-import msgspec
-
 from lmi_backend import __version__
 from lmi_backend.errors import HttpError, LmiError
 from lmi_backend.frontend.outages import AWAY
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.models import Model, Models
 
 _ASK_SECONDS: Final = 2.0
-_HEADERS: Final = {"content-type": "application/json", "cache-control": "no-store"}
 _log = logging.getLogger(__name__)
 
 
@@ -40,12 +37,15 @@ class StateCollector:
         """
         parameters = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
         models, held = self._models.all(), self._models.outage_counts()
-        away = [{"model": name, "error": AWAY} for name in self._models.awaited]
-        failed = [{"model": name, "error": reason} for name, reason in self._models.failed.items()]
+        away = [{"model": name, "error": AWAY} for name in self._models.outages.awaited]
+        failed = [
+            {"model": name, "error": reason}
+            for name, reason in self._models.starting.failed.items()
+        ]
         loads = [
             {"model": name, "error": loading.text, "loading": loading._asdict()}
             for name, loading in self._models.progress().items()
-            if name not in self._models.awaited
+            if name not in self._models.outages.awaited
         ]
         # Last: one that goes meanwhile has one row, not two.
         states = await asyncio.gather(
@@ -57,7 +57,7 @@ class StateCollector:
                 state["served_names"] = [each for each in names if self._models.find(each) is model]
         counted = [{**each, "front_end": held.get(each["model"], {})} for each in rows]
         body = {"version": __version__, "models": counted}
-        await exchange.respond(200, msgspec.json.encode(body), _HEADERS)
+        await exchange.respond_json(body, headers={"cache-control": "no-store"})
 
 
 async def _state(model: Model, log_after: int) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """However tokens fall into chunks, an answer reads the same."""
 
 import json
-import math
 from typing import Any
 
 import pytest
@@ -10,15 +9,10 @@ from hypothesis import strategies as st
 
 from lmi_backend.clients.lmi_formats import (
     NAMES,
-    Lines,
     RequestedAnswer,
-    dump,
     make_format,
-    token_json,
-    token_object,
     token_texts,
 )
-from lmi_backend.engine_config import Dialect
 from lmi_backend.errors import EngineError, RequestError
 from lmi_backend.generation import Delta, Token
 
@@ -55,29 +49,16 @@ def test_pieces_change_nothing(texts: list[str], data: st.DataObject, dialect: A
 
 
 @given(
-    token=st.builds(
-        Token,
-        st.integers(0),
-        st.just(""),
-        st.none() | st.floats(),
-        is_special=st.booleans(),
+    tokens=st.lists(
+        st.builds(
+            Token,
+            st.integers(0),
+            st.text(st.characters()),
+            st.none() | st.floats(),
+            is_special=st.booleans(),
+        ),
+        max_size=3,
     ),
-    text=st.text(st.characters()),
-    tgi_compat=st.booleans(),
-    dialect=st.sampled_from(["legacy", "async"]),
-)
-def test_a_token_of_a_line_is_that_of_a_whole_answer(
-    token: Token, text: str, *, tgi_compat: bool, dialect: Any
-) -> None:
-    requested = RequestedAnswer(("p",), tgi_compat=tgi_compat, dialect=dialect)
-    assert token_json(token, text, requested) == dump(token_object(token, text, requested))
-
-
-@given(
-    token=st.builds(
-        Token, st.integers(0), st.text(), st.none() | st.floats(), is_special=st.booleans()
-    ),
-    text=st.text(st.characters()),
     requested=st.builds(
         RequestedAnswer,
         st.sampled_from([("p",), ("p", "q")]),
@@ -90,14 +71,16 @@ def test_a_token_of_a_line_is_that_of_a_whole_answer(
     name=st.sampled_from(["jsonlines", "sse"]),
 )
 def test_a_line_by_itself_is_that_of_any_chunk(
-    token: Token, text: str, requested: RequestedAnswer, end: Any, name: str
+    tokens: list[Token], requested: RequestedAnswer, end: Any, name: str
 ) -> None:
     """And the end of the answer has what it had."""
-    delta, last = Delta(text, 1, end, tokens=(token,)), Delta(" x", 1, "stop")
+    text = "".join(token.text for token in tokens)
+    delta, last = Delta(text, len(tokens), end, tokens=tuple(tokens)), Delta(" x", 1, "stop")
     forms = [make_format(name, requested) for _ in range(2)]
     line, expected = forms[0].line(delta), forms[1].write([delta])  # type: ignore[attr-defined]
     if line is None:
-        assert end or len(requested.prompts) > 1 or token.is_special or token.logprob is None
+        is_plain = tokens and all(not t.is_special and t.logprob is not None for t in tokens)
+        assert end or len(requested.prompts) > 1 or not is_plain
         return
     assert line == expected.encode()
     forms[0].note(delta)  # type: ignore[attr-defined]
@@ -170,22 +153,3 @@ def test_the_texts_of_tokens_are_together_what_was_said(
 ) -> None:
     delta = Delta(text, tokens=tuple(Token(1, each, is_special=each == "</s>") for each in tokens))
     assert token_texts(delta) == texts
-
-
-@pytest.mark.parametrize("dialect", ["async", "legacy"])
-@pytest.mark.parametrize("tgi_compat", [False, True])
-@pytest.mark.parametrize("prompts", [("p",), ("p", "q")])
-def test_an_object_of_the_middle_is_what_json_makes_of_it(
-    dialect: Dialect, tgi_compat: bool, prompts: tuple[str, ...]
-) -> None:
-    requested = RequestedAnswer(prompts, stream=True, tgi_compat=tgi_compat, dialect=dialect)
-    lines = Lines(requested)
-    tokens = Token(1, "é\ud83d", -0.5), Token(2, '"\n', -math.inf, is_special=True), Token(3, " x")
-    delta = Delta("".join(token.text for token in tokens), 3, tokens=tokens)
-    texts = token_texts(delta)
-    written = lines.write([delta])
-    assert written == "".join(f"{dump(item)}\n" for item in lines.objects(delta, texts))
-    members = [[*json.loads(line)] for line in written.splitlines()]
-    index = ["index"] * (dialect == "async" or len(prompts) > 1)
-    ends = ["generated_text", "details"] * (dialect == "async")
-    assert members == [[*index, "token", *ends]] * 3

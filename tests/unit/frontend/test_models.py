@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from lmi_backend.endpoint import server
@@ -54,8 +53,8 @@ class Answered:
     query = ""
     answer: Any = None
 
-    async def respond(self, _: int, data: bytes, __: dict[str, str]) -> None:
-        self.answer = msgspec.json.decode(data)
+    async def respond_json(self, body: object, *_: object, **__: object) -> None:
+        self.answer = body
 
 
 class Endpoint:
@@ -164,7 +163,7 @@ async def test_a_stub_says_by_its_socket_whether_it_was_unloaded(
         await until(models.all)
         await asyncio.to_thread(getattr(stub, end))
         await until(lambda: not models.all())
-        assert models.awaited == awaited
+        assert models.outages.awaited == awaited
     stub.close()
 
 
@@ -267,7 +266,7 @@ async def test_probes_are_told_of_a_model_that_is_awaited(folder: Path) -> None:
         health = HealthChecks(models)
         await dead(models, endpoint)
         assert await health.problems() == ["m: it is down, and is expected back"]
-        await until(lambda: not models.awaited)
+        await until(lambda: not models.outages.awaited)
         assert await health.problems() == ["no model is loaded"]
 
 
@@ -289,14 +288,14 @@ async def test_while_models_are_loaded_no_answer_is_final(folder: Path) -> None:
             await ask(models, name, client)
     late = await Endpoint(folder, "late").open()
     await until(lambda: models.find("late"))
-    assert not models.loading
+    assert not models.starting.loading
     with pytest.raises(UnknownModelError, match=r"Served: (late, m|m, late)\.$"):
         await ask(models, "none")
     await dead(models, late)
-    assert models.loading == ["late"]
+    assert models.starting.loading == ["late"]
     endpoint.unload()
     await until(lambda: not models.all())
-    assert models.loading == ["late"]
+    assert models.starting.loading == ["late"]
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
 
@@ -352,10 +351,10 @@ async def test_a_server_that_stops_lets_none_wait(folder: Path) -> None:
         await dead(models, endpoint)
         waiting = ask(models)
         await until(lambda: models.outage_counts()["m"]["waiting"])
-        models.end_outages()
+        models.outages.close()
         with pytest.raises(UnavailableError, match="process died"):
             await waiting
-        assert models.awaited == []
+        assert models.outages.awaited == []
 
 
 async def test_a_front_end_begins_when_it_knows_all_models_or_a_moment_is_over(
@@ -382,7 +381,7 @@ async def test_a_front_end_does_not_take_over_while_a_model_loads(folder: Path) 
     models = Models(folder, Starting(["a", "b"]))
     endpoint = await Endpoint(folder, "a").open()
     looking = asyncio.create_task(models.run())
-    await until(lambda: models.loading == ["b"])
+    await until(lambda: models.starting.loading == ["b"])
     assert not models.are_complete
     other = await Endpoint(folder, "b").open()
     await until(lambda: models.are_complete)

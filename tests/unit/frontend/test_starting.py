@@ -32,7 +32,7 @@ async def awaited(index: Index, *then: Callable[[Starting], None]) -> list[str]:
     for change in then:
         change(starting)
     await starting.look()
-    return starting.names
+    return starting.loading
 
 
 async def test_a_model_is_awaited_until_it_is_there() -> None:
@@ -55,15 +55,15 @@ async def test_one_that_failed_is_told_with_its_reason_until_it_is_there() -> No
     starting = Starting(NAMES, index)
     starting.note_ready("a")
     await starting.look()
-    assert (starting.names, starting.failed) == ([], {"b": "no such folder"})
+    assert (starting.loading, starting.failed) == ([], {"b": "no such folder"})
     # It is tried again: meanwhile it is as it was.
     for state in ("UNAVAILABLE", "LOADING"):
         index.states = {"a": "READY", "b": state}
         await starting.look()
-        assert (starting.names, starting.failed) == ([], {"b": "no such folder"})
+        assert (starting.loading, starting.failed) == ([], {"b": "no such folder"})
     index.states = {"a": "READY", "b": "READY"}
     await starting.look()
-    assert (starting.names, starting.failed) == (["b"], {})
+    assert (starting.loading, starting.failed) == (["b"], {})
 
 
 async def test_nobody_is_asked_once_all_are_there_and_triton_listens() -> None:
@@ -73,7 +73,7 @@ async def test_nobody_is_asked_once_all_are_there_and_triton_listens() -> None:
         starting.note_ready(name)
     index.error = UnavailableError("Triton's port is opened when all are loaded")
     await starting.look()
-    assert (starting.names, starting.is_open) == ([], False)
+    assert (starting.loading, starting.is_open) == ([], False)
     index.error = None
     await starting.look()
     assert starting.is_open
@@ -116,4 +116,4 @@ async def test_one_that_died_is_awaited_again_where_a_supervisor_says_what_it_lo
     assert await awaited(index, *found, lambda each: each.lost("b")) == ["b"]
     alone = Starting()
     alone.lost("b")
-    assert not alone.names
+    assert not alone.loading

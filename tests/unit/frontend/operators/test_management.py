@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from lmi_backend.errors import HttpError
@@ -26,9 +25,8 @@ class Exchange:
         self.query = query
         self.body: Any = None
 
-    async def respond(self, status: int, data: bytes, _headers: object) -> None:
-        assert status == 200
-        self.body = msgspec.json.decode(data)
+    async def respond_json(self, body: object) -> None:
+        self.body = body
 
 
 async def listed(query: str, index: dict[str, RepositoryModel]) -> Any:

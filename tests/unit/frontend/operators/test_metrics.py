@@ -36,6 +36,9 @@ class Workers(IdleWorkers):
 class Exchange:
     """Keeps the answer."""
 
+    async def respond_json(self, body: object) -> None:
+        self.body = body
+
     async def respond(self, status: int, data: bytes, headers: dict[str, str]) -> None:
         assert status == 200
         self.content_type = headers["content-type"]
@@ -64,7 +67,7 @@ async def test_the_load_is_that_of_all_models(folder: Path) -> None:
     models = (EngineStats(running=2, waiting=1), EngineStats(running=3)), (EngineStats(running=4),)
     async with showing(folder, *models) as shows:
         await shows.load(exchange)  # type: ignore[arg-type]
-    assert (exchange.content_type, exchange.text) == ("application/json", '{"server_load": 10}')
+    assert exchange.body == {"server_load": 10}
 
 
 async def shown(folder: Path, *models: tuple[EngineStats, ...]) -> Exchange:

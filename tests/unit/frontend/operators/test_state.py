@@ -86,9 +86,9 @@ class Exchange:
         self.query = query
         self.answer: Any = None
 
-    async def respond(self, status: int, data: bytes, headers: dict[str, str]) -> None:
-        assert (status, headers["cache-control"]) == (200, "no-store")
-        self.answer = msgspec.json.decode(data)
+    async def respond_json(self, body: object, *, headers: dict[str, str]) -> None:
+        assert headers["cache-control"] == "no-store"
+        self.answer = msgspec.json.decode(msgspec.json.encode(body))
 
 
 async def ask(
