@@ -1,41 +1,11 @@
-"""What tools/pauses.py counts, and where it writes that."""
+"""Parts of pages that suites measure."""
 
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 from tests.support.chaos_report import Report
 from tests.support.fleet_report import FleetReport
 from tests.support.measured import replace_part, rows
-from tests.support.pauses import TOKENS, Pauses
 from tests.support.places import ROOT
-
-
-def _stream(text: str, times: list[float], tokens: int = TOKENS, **more: Any) -> Any:
-    values = {"text": text, "num_tokens": tokens, "error": "", "endings": 1} | more
-    pause = max(later - one for one, later in pairwise(times))
-    return SimpleNamespace(pause=lambda: pause, **values)
-
-
-def test_each_stream_that_differs_from_an_undisturbed_one_counts() -> None:
-    seen = Pauses()
-    streams = [
-        _stream("a b c", [0.0, 1.0, 4.0]),
-        _stream("a b", [0.0, 1.0]),
-        _stream("a b b c", [0.0, 1.0]),
-        _stream("a b d", [0.0, 1.0]),
-        _stream("a b c", [0.0, 1.0], tokens=TOKENS + 1),
-        _stream("a", [0.0, 1.0], error="its worker died"),
-        _stream("a b c", [0.0, 1.0], endings=2),
-    ]
-    seen.take(streams, ["a b c"] * len(streams))
-    assert seen.counts == {"lost": 1, "doubled": 2, "changed": 1, "failed": 2}
-    assert seen.longest == [3.0]
-    seen.take([_stream("a b c", [0.0, 1.0])], ["a b c"])
-    fault, result = seen.row()
-    assert "2 times" in fault
-    assert "The longest pause was 3.0 s, the median of the longest at each kill 2.0 s" in result
 
 
 def test_its_row_is_replaced_and_the_rest_of_the_page_stays(tmp_path: Path) -> None:
@@ -43,7 +13,7 @@ def test_its_row_is_replaced_and_the_rest_of_the_page_stays(tmp_path: Path) -> N
     text = (ROOT / "tests" / "chaos" / "results.md").read_text("utf-8")
     page.write_text(text, "utf-8")
     for number in ("5", "100"):
-        replace_part(page, "pauses-of-worker", rows("fault", "seen", of=[("killed", number)]))
+        replace_part(page, "faults", rows("fault", "seen", of=[("killed", number)]))
     assert "| fault | seen |\n| --- | --- |\n| killed | 100 |\n" in page.read_text("utf-8")
     assert "| killed | 5 |" not in page.read_text("utf-8")
     report = Report()
