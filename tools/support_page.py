@@ -18,9 +18,9 @@ SUBJECTS: Final = {
     "requests and answers": "asking streams front_streams failing_streams event_stream "
     "running_response mixed_chats openai_bodies openai_corpus pooling_corpus triton_bodies "
     "lmi_answers lmi_differences lmi_kinds explained traffic steady_load bystanders",
-    "harm": "attackers doors hostile hostile_clients more_faults planted_faults pauses",
+    "harm": "attackers doors hostile hostile_clients more_faults planted_faults",
     "run by the engine's interpreter": "unread_arguments vllm_arguments vllm_copies vllm_fields "
-    "vllm_grammars vllm_images vllm_interpreter vllm_layout vllm_refusals vllm_stop_strings "
+    "vllm_grammars vllm_images vllm_interpreter vllm_layout vllm_refusals "
     "media_process releases compiling",
     "documents and records": "chaos_report fleet_report measured pages published_logs manifests "
     "facts browser certificates",
