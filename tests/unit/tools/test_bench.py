@@ -33,11 +33,6 @@ def test_a_peer_in_wrong_words_is_explained(text: str) -> None:
         peer_of(text)
 
 
-def test_a_peer_is_named() -> None:
-    name, _ = peer_of("mine=openai:127.0.0.1:8000/org/model")
-    assert name == "mine"
-
-
 def test_what_is_told_to_end_leaves_no_server(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", MEASURES_FOR_LONG, str(tmp_path)],

@@ -55,15 +55,6 @@ def test_a_rule_takes_one_snippet_and_refuses_the_other(
     assert _broken(rule, path, rejected)
 
 
-def test_tests_have_the_folder_of_what_they_test() -> None:
-    for path in ("unit/cli/test_main.py", "unit/tools/test_check_tests.py", "chaos/test_a.py"):
-        assert not _broken("layout", path, "")
-    for path, place in (("nothing/test_main.py", "nothing"), ("test_nothing.py", "nothing.py")):
-        assert _broken("layout", f"unit/{path}", "") == [
-            f"there is no lmi_backend/{place}: move the tests to their module's"
-        ]
-
-
 def test_a_reason_that_no_file_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     test = check_tests.Test("chaos/test_a.py", ast.parse("time.sleep(1)"))
     excused = {"sleeps": {"chaos/test_a.py": "open", "chaos/test_b.py": "open"}}

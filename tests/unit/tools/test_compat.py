@@ -9,8 +9,6 @@ import compat_page
 import pytest
 import vllm_builds
 
-from tests.support.places import TESTS
-
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.contract.test_engine" name="test_a[vllm]"/>
 <testcase classname="tests.contract.test_engine" name="test_a[vllm mpi]"/>
@@ -79,20 +77,6 @@ def test_a_line_is_written_beside_the_others_and_becomes_a_row(
         assert f"| {shown} | 5 of 7 | 2026-11-23 |" in page
 
 
-def test_each_line_names_tests_that_are_there() -> None:
-    named = {word for line in compat.LINES for word in line.tests if word.endswith(".py")}
-    assert len(named) == 9
-    assert all((TESTS.parent / word).is_file() for word in named)
-
-
-def test_what_was_written_is_of_lines_that_are_there() -> None:
-    written = json.loads(compat.RESULTS.read_text(encoding="utf-8"))
-    # A server that was installed is a line of its own.
-    ours = {name for name in written if not compat_page.is_triton(name)}
-    assert ours <= {line.name for line in compat.LINES}
-    assert compat_page.SERVERS.keys() == {line.name for line in compat.LINES if line.is_server}
-
-
 def test_all_tests_run_on_the_last_build_of_a_minor_version_alone() -> None:
     lines = {line.name: line for line in compat.LINES if not line.is_server}
     assert lines["vllm-0.11.2"].tests == compat.SHORT
@@ -137,11 +121,3 @@ def test_a_build_gets_the_torch_and_the_packages_of_its_time(
     monkeypatch.setattr(compat, "FOLDER", tmp_path / "link")
     compat.install_line(line)
     assert [words[:2] for words in called[2:]] == [("venv", "--clear"), ("pip", "install")]
-
-
-@pytest.mark.parametrize(
-    ("version", "release"),
-    [("0.11.0.post2", "0.11.0"), ("0.33.0+cpu", "0.33.0"), ("0.32.0", "0.32.0"), ("", "")],
-)
-def test_a_build_is_of_a_release(version: str, release: str) -> None:
-    assert compat_lines.release_of(version) == release

@@ -12,13 +12,6 @@ from lmi_backend.options.table import find_option
 DOCS = contents_page.CONTENTS.parent
 
 
-def test_every_page_begins_with_the_question_that_it_answers() -> None:
-    pages = [page for part in contents_page.navigation().values() for page in part.values()]
-    assert 20 < len(pages) <= 30
-    for page in pages:
-        assert contents_page.question(page, page.read_text("utf-8")).endswith("?")
-
-
 def test_a_page_that_does_not_is_named() -> None:
     with pytest.raises(SystemExit, match=r"docs/x\.md: its first line is not the question"):
         contents_page.question(DOCS / "x.md", "# X\n\nSomething.\n")

@@ -41,13 +41,6 @@ def test_a_licence_that_nobody_has_explained_as_it_is_is_refused(
     assert [*problems(PAGE, FOUND | {name: license_})] == [f"accepted: {message}"]
 
 
-def test_tools_under_the_gpl_run_beside_no_model() -> None:
-    section = PAGE.partition("**GPL and AGPL**")[2].partition("\n**")[0]
-    lines = [line for line in section.splitlines() if line.startswith("- ")]
-    assert lines
-    assert all(line.endswith("Used for development only.") for line in lines)
-
-
 @pytest.mark.parametrize(
     ("license_", "permissive"),
     [

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import install
 import lock
 import pytest
 
@@ -39,9 +38,3 @@ def test_hashes_are_renewed_and_the_rest_of_a_lock_stays() -> None:
     before = f"# a remark\na_b==1{of(0)}\nC.d==2+cpu\n"
     made = f"a-b==1{of(1, 2)}\nc-d==2+cpu{of(3)}\n"
     assert lock.hashed(before, made) == f"# a remark\na_b==1{of(1, 2)}\nC.d==2+cpu{of(3)}\n"
-
-
-def test_torch_is_installed_apart() -> None:
-    text = f"a==1{of(1)}\ntorch==2{of(2, 3)}\nz==1\n"
-    assert install.torch_apart(text) == (f"a==1{of(1)}\nz==1\n", "torch==2")
-    assert install.torch_apart("a==1\n") == ("a==1\n", "")

