@@ -27,21 +27,9 @@ LMI = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 9}}
 RAW = {"inputs": "a", "stream": True, "parameters": {"output_formatter": "none"}}
 
 
-def openai_chat() -> Any:
-    return list(of_openai.chat.completions.create(model=MODEL, messages=QUESTION, stream=True))
-
-
 def openai_chat_helper() -> Any:
     with of_openai.chat.completions.stream(model=MODEL, messages=QUESTION) as stream:
         return list(stream)
-
-
-def openai_completion() -> Any:
-    return list(of_openai.completions.create(model=MODEL, prompt="a", stream=True))
-
-
-def openai_responses() -> Any:
-    return list(of_openai.responses.create(model=MODEL, input="a", stream=True))
 
 
 def openai_responses_helper() -> Any:
@@ -49,29 +37,9 @@ def openai_responses_helper() -> Any:
         return list(stream)
 
 
-def anthropic_create() -> Any:
-    return list(of_anthropic.messages.create(**ANTHROPIC, stream=True))
-
-
 def anthropic_stream() -> Any:
     with of_anthropic.messages.stream(**ANTHROPIC) as stream:
         return stream.get_final_text()
-
-
-def hugging_face_text() -> Any:
-    return list(of_hugging_face.text_generation("a", stream=True))
-
-
-def hugging_face_chat() -> Any:
-    return list(of_hugging_face.chat_completion(QUESTION, model=MODEL, stream=True))
-
-
-def amazon_events() -> Any:
-    return _amazon_events(LMI)
-
-
-def amazon_raw_events() -> Any:
-    return _amazon_events(RAW)
 
 
 def _amazon_events(body: Any) -> Any:
@@ -79,14 +47,6 @@ def _amazon_events(body: Any) -> Any:
         EndpointName=MODEL, Body=json.dumps(body).encode()
     )
     return len(list(answer["Body"]))
-
-
-def amazon_lines() -> Any:
-    return _amazon(LMI)
-
-
-def amazon_raw() -> Any:
-    return _amazon(RAW)
 
 
 def _amazon(body: Any) -> Any:
@@ -118,5 +78,26 @@ def anthropic_late() -> Any:
         return [type(error).__name__, error.body]
 
 
+CASES = {
+    "openai_chat": lambda: list(
+        of_openai.chat.completions.create(model=MODEL, messages=QUESTION, stream=True)
+    ),
+    "openai_completion": lambda: list(
+        of_openai.completions.create(model=MODEL, prompt="a", stream=True)
+    ),
+    "openai_responses": lambda: list(
+        of_openai.responses.create(model=MODEL, input="a", stream=True)
+    ),
+    "anthropic_create": lambda: list(of_anthropic.messages.create(**ANTHROPIC, stream=True)),
+    "hugging_face_text": lambda: list(of_hugging_face.text_generation("a", stream=True)),
+    "hugging_face_chat": lambda: list(
+        of_hugging_face.chat_completion(QUESTION, model=MODEL, stream=True)
+    ),
+    "amazon_events": lambda: _amazon_events(LMI),
+    "amazon_raw_events": lambda: _amazon_events(RAW),
+    "amazon_lines": lambda: _amazon(LMI),
+    "amazon_raw": lambda: _amazon(RAW),
+}
+
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

@@ -46,41 +46,17 @@ def _streamed(model: Any) -> Any:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def chat() -> Any:
-    return _agent(OpenAILike(**OPENAI)).run(TEXT).content
-
-
-def agent() -> Any:
-    return _looped(OpenAILike(**OPENAI))
-
-
-def agent_streamed() -> Any:
-    return _streamed(OpenAILike(**OPENAI))
-
-
-def structured() -> Any:
-    return _agent(VLLM(**OPENAI), output_schema=City).run(CHOSEN).content.model_dump()
-
-
-def responses() -> Any:
-    return _looped(OpenAIResponses(**OPENAI))
-
-
-def responses_streamed() -> Any:
-    return _streamed(OpenAIResponses(**OPENAI))
-
-
-def messages() -> Any:
-    return _looped(_claude())
-
-
-def messages_streamed() -> Any:
-    return _streamed(_claude())
-
-
-def messages_structured() -> Any:
-    return _agent(_claude(), output_schema=City).run(CHOSEN).content.model_dump()
-
+CASES = {
+    "chat": lambda: _agent(OpenAILike(**OPENAI)).run(TEXT).content,
+    "agent": lambda: _looped(OpenAILike(**OPENAI)),
+    "agent_streamed": lambda: _streamed(OpenAILike(**OPENAI)),
+    "structured": lambda: dict(_agent(VLLM(**OPENAI), output_schema=City).run(CHOSEN).content),
+    "responses": lambda: _looped(OpenAIResponses(**OPENAI)),
+    "responses_streamed": lambda: _streamed(OpenAIResponses(**OPENAI)),
+    "messages": lambda: _looped(_claude()),
+    "messages_streamed": lambda: _streamed(_claude()),
+    "messages_structured": lambda: dict(_agent(_claude(), output_schema=City).run(CHOSEN).content),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

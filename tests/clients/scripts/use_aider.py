@@ -46,21 +46,12 @@ def _edited(provider: str, edits: str, answer: str, *options: str) -> Any:
         return [done.returncode, file.read_text(encoding="utf-8")]
 
 
-def whole() -> Any:
-    return _edited("openai", "whole", WHOLE)
-
-
-def difference() -> Any:
-    return _edited("openai", "diff", DIFF)
-
-
-def not_streamed() -> Any:
-    return _edited("openai", "whole", WHOLE, "--no-stream")
-
-
-def messages() -> Any:
-    return _edited("anthropic", "whole", WHOLE)
-
+CASES = {
+    "whole": lambda: _edited("openai", "whole", WHOLE),
+    "difference": lambda: _edited("openai", "diff", DIFF),
+    "not_streamed": lambda: _edited("openai", "whole", WHOLE, "--no-stream"),
+    "messages": lambda: _edited("anthropic", "whole", WHOLE),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

@@ -1,62 +1,35 @@
 """The loop of Claude Code: a call of its tool, the result, and the answer."""
 
 import functools
-import json
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
+from agent_programs import COMMAND, PACKAGES, agent, order
 from recorder import Recorder
-from results import KEY, MODEL, URL, run
+from results import KEY, MODEL, run
 
-PACKAGES = Path(sys.prefix) / "node" / "node_modules"
 TOOL = "Bash"
-CALL = {
-    "name": TOOL,
-    "arguments": {"command": "echo Rome > made.txt; cat made.txt", "description": "Make a file"},
-}
-TURNS = [f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>", "The file says Rome."]
 
 
 @functools.cache
 def _done() -> tuple[list[dict[str, Any]], Recorder, str]:
     """Return the events that it prints, its exchanges, and what its tool wrote."""
     (program,) = PACKAGES.glob("@anthropic-ai/claude-code-*/claude")
-    with tempfile.TemporaryDirectory() as folder, Recorder(URL).running() as recorder:
-        home, work = Path(folder, "home"), Path(folder, "work")
-        home.mkdir()
-        work.mkdir()
+    with agent() as claude:
         variables = {
-            "CLAUDE_CONFIG_DIR": str(home / ".claude"),
-            "HOME": str(home),
-            "ANTHROPIC_BASE_URL": recorder.url,
+            "CLAUDE_CONFIG_DIR": str(claude.home / ".claude"),
+            "ANTHROPIC_BASE_URL": claude.recorder.url,
             "ANTHROPIC_AUTH_TOKEN": KEY,
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
         }
         sizes = ("OPUS", "SONNET", "HAIKU")
         variables |= {f"ANTHROPIC_DEFAULT_{size}_MODEL": MODEL for size in sizes}
-        done = subprocess.run(
-            [
-                str(program), "-p", "--model", MODEL, "--output-format", "stream-json", "--verbose",
-                "--allowedTools", TOOL, "--permission-mode", "acceptEdits",
-                f"SAY {json.dumps(TURNS)}",
-            ],
-            cwd=work,
-            env=os.environ | recorder.environment() | variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{done.stdout[-1500:]}{done.stderr[-1500:]}"
-        events = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
-        made = work / "made.txt"
-        return events, recorder, made.read_text("utf-8") if made.is_file() else ""
+        words = [
+            str(program), "-p", "--model", MODEL, "--output-format", "stream-json", "--verbose",
+            "--allowedTools", TOOL, "--permission-mode", "acceptEdits",
+            order(TOOL, command=COMMAND, description="Make a file"),
+        ]  # fmt: skip
+        return claude.run(words, variables), claude.recorder, claude.made
 
 
 def answer() -> Any:

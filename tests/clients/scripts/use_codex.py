@@ -2,31 +2,21 @@
 
 import functools
 import json
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from recorder import Recorder
-from results import KEY, MODEL, URL, run
+from agent_programs import COMMAND, PACKAGES, agent, order
+from results import KEY, MODEL, run
 
-PACKAGES = Path(sys.prefix) / "node" / "node_modules"
 TOOL = "exec_command"
-CALL = {"name": TOOL, "arguments": {"cmd": "echo Rome > made.txt; cat made.txt"}}
-TURNS = [f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>", "The file says Rome."]
 
 
 @functools.cache
 def _done() -> tuple[list[dict[str, Any]], list[dict[str, Any]], str]:
     """Return the events that it prints, its exchanges, and what its tool wrote."""
     (program,) = PACKAGES.glob("@openai/codex-*/vendor/*/bin/codex")
-    with tempfile.TemporaryDirectory() as folder, Recorder(URL).running() as recorder:
-        home, work = Path(folder, "home"), Path(folder, "work")
-        home.mkdir()
-        work.mkdir()
-        server = {"name": "lmi", "base_url": f"{recorder.url}/v1", "env_key": "SERVER_KEY"}
+    with agent() as codex:
+        url = f"{codex.recorder.url}/v1"
+        server = {"name": "lmi", "base_url": url, "env_key": "SERVER_KEY"}
         settings = {f"model_providers.lmi.{name}": json.dumps(v) for name, v in server.items()}
         settings |= {
             "model_provider": "lmi",
@@ -34,26 +24,14 @@ def _done() -> tuple[list[dict[str, Any]], list[dict[str, Any]], str]:
             "analytics.enabled": "false",
             "check_for_update_on_startup": "false",
         }
-        words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        variables = {"CODEX_HOME": str(home), "HOME": str(home), "SERVER_KEY": KEY}
-        done = subprocess.run(
-            [
-                str(program), "exec", "--json", "--skip-git-repo-check",
-                "--dangerously-bypass-approvals-and-sandbox", "-m", MODEL, *words,
-                f"SAY {json.dumps(TURNS)}",
-            ],
-            cwd=work,
-            env=os.environ | recorder.environment() | variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{done.stdout[-1500:]}{done.stderr[-1500:]}"
-        events = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
-        made = work / "made.txt"
-        return events, recorder.exchanges, made.read_text("utf-8") if made.is_file() else ""
+        words = [
+            str(program), "exec", "--json", "--skip-git-repo-check",
+            "--dangerously-bypass-approvals-and-sandbox", "-m", MODEL,
+            *(word for name, value in settings.items() for word in ("-c", f"{name}={value}")),
+            order(TOOL, cmd=COMMAND),
+        ]  # fmt: skip
+        events = codex.run(words, {"CODEX_HOME": str(codex.home), "SERVER_KEY": KEY})
+        return events, codex.posts, codex.made
 
 
 def _items(kind: str) -> list[dict[str, Any]]:
@@ -83,7 +61,6 @@ def sent() -> Any:
             TOOL in [offered.get("name") for offered in each["body"]["tools"]],
         ]
         for each in _done()[1]
-        if each["method"] == "POST"
     ]  # fmt: skip
 
 

@@ -49,21 +49,12 @@ def _measured(path: str, *, streaming: bool) -> Any:
     return [found["successful"], found["errored"], sorted(tokens)]
 
 
-def completions() -> Any:
-    return _measured("/v1/completions", streaming=False)
-
-
-def completions_streamed() -> Any:
-    return _measured("/v1/completions", streaming=True)
-
-
-def chats_streamed() -> Any:
-    return _measured("/v1/chat/completions", streaming=True)
-
-
-def responses_streamed() -> Any:
-    return _measured("/v1/responses", streaming=True)
-
+CASES = {
+    "completions": lambda: _measured("/v1/completions", streaming=False),
+    "completions_streamed": lambda: _measured("/v1/completions", streaming=True),
+    "chats_streamed": lambda: _measured("/v1/chat/completions", streaming=True),
+    "responses_streamed": lambda: _measured("/v1/responses", streaming=True),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

@@ -43,10 +43,6 @@ def _looped(generator: Any, *, streams: bool) -> Any:
     return [last, bool(pieces) is streams]
 
 
-def chat() -> Any:
-    return _generator().run([ChatMessage.from_user(TEXT)])["replies"][0].text
-
-
 def structured() -> Any:
     generator = _generator(generation_kwargs={"response_format": City})
     return generator.run([ChatMessage.from_user(CHOSEN)])["replies"][0].text
@@ -56,25 +52,18 @@ def agent() -> Any:
     return _looped(_generator(), streams=False)
 
 
-def agent_streamed() -> Any:
-    return _looped(_generator(), streams=True)
-
-
-def responses() -> Any:
-    return _looped(_generator(OpenAIResponsesChatGenerator), streams=False)
-
-
-def responses_streamed() -> Any:
-    return _looped(_generator(OpenAIResponsesChatGenerator), streams=True)
-
-
-def messages() -> Any:
-    return _looped(AnthropicChatGenerator(Secret.from_token(KEY), MODEL), streams=False)
-
-
-def messages_streamed() -> Any:
-    return _looped(AnthropicChatGenerator(Secret.from_token(KEY), MODEL), streams=True)
-
+CASES = {
+    "chat": lambda: _generator().run([ChatMessage.from_user(TEXT)])["replies"][0].text,
+    "agent_streamed": lambda: _looped(_generator(), streams=True),
+    "responses": lambda: _looped(_generator(OpenAIResponsesChatGenerator), streams=False),
+    "responses_streamed": lambda: _looped(_generator(OpenAIResponsesChatGenerator), streams=True),
+    "messages": lambda: _looped(
+        AnthropicChatGenerator(Secret.from_token(KEY), MODEL), streams=False
+    ),
+    "messages_streamed": lambda: _looped(
+        AnthropicChatGenerator(Secret.from_token(KEY), MODEL), streams=True
+    ),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

@@ -11,10 +11,6 @@ NAMED = {"x-amzn-sagemaker-target-model": MODEL}
 client = InferenceClient(URL, token=KEY, headers=NAMED)
 
 
-def text() -> Any:
-    return client.text_generation(PROMPT)
-
-
 def details() -> Any:
     answer = client.text_generation(PROMPT, details=True, decoder_input_details=True)
     details_of_answer = answer.details
@@ -28,10 +24,6 @@ def details() -> Any:
     ]
 
 
-def streamed() -> Any:
-    return "".join(client.text_generation(PROMPT, stream=True))
-
-
 def streamed_details() -> Any:
     parts = list(client.text_generation(PROMPT, stream=True, details=True, max_new_tokens=3))
     last = parts[-1]
@@ -43,18 +35,9 @@ def streamed_details() -> Any:
     ]
 
 
-def full_text() -> Any:
-    return client.text_generation(PROMPT, return_full_text=True)
-
-
 def stop() -> Any:
     answer = client.text_generation(PROMPT, stop=["om"], details=True)
     return [answer.generated_text, answer.details.finish_reason]
-
-
-def generate() -> Any:
-    """The path of which the answer is no list."""
-    return InferenceClient(f"{URL}/generate", token=KEY, headers=NAMED).text_generation(PROMPT)
 
 
 def generate_stream() -> Any:
@@ -82,13 +65,17 @@ def chat_streamed() -> Any:
     return "".join(c.choices[0].delta.content or "" for c in stream if c.choices)
 
 
-def wrong_value() -> Any:
-    return client.text_generation(PROMPT, max_new_tokens=-1)
-
-
-def wrong_key() -> Any:
-    return InferenceClient(URL, token="wrong").text_generation(PROMPT)
-
+CASES = {
+    "text": lambda: client.text_generation(PROMPT),
+    "streamed": lambda: "".join(client.text_generation(PROMPT, stream=True)),
+    "full_text": lambda: client.text_generation(PROMPT, return_full_text=True),
+    # The path of which the answer is no list.
+    "generate": lambda: InferenceClient(
+        f"{URL}/generate", token=KEY, headers=NAMED
+    ).text_generation(PROMPT),
+    "wrong_value": lambda: client.text_generation(PROMPT, max_new_tokens=-1),
+    "wrong_key": lambda: InferenceClient(URL, token="wrong").text_generation(PROMPT),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

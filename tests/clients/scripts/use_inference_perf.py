@@ -40,21 +40,12 @@ def _measured(kind: str, *, streaming: bool) -> Any:
     return [found["successes"]["count"], found["failures"]["count"]]
 
 
-def completions() -> Any:
-    return _measured("completion", streaming=False)
-
-
-def completions_streamed() -> Any:
-    return _measured("completion", streaming=True)
-
-
-def chats_streamed() -> Any:
-    return _measured("chat", streaming=True)
-
-
-def messages() -> Any:
-    return _measured("anthropic_messages", streaming=False)
-
+CASES = {
+    "completions": lambda: _measured("completion", streaming=False),
+    "completions_streamed": lambda: _measured("completion", streaming=True),
+    "chats_streamed": lambda: _measured("chat", streaming=True),
+    "messages": lambda: _measured("anthropic_messages", streaming=False),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

@@ -52,33 +52,15 @@ def _right(model: str, text: str, target: str, **more: Any) -> Any:
     return log.results.scores[0].metrics["accuracy"].value
 
 
-def chat() -> Any:
-    return _right(OPENAI, TEXT, REPLY)
-
-
-def vllm() -> Any:
-    return _right(f"vllm/{MODEL}", TEXT, REPLY)
-
-
-def tool() -> Any:
-    return _right(OPENAI, LOOP, "sunny")
-
-
-def tool_streamed() -> Any:
-    return _right(OPENAI, LOOP, "sunny", stream=True)
-
-
-def tool_vllm() -> Any:
-    return _right(f"vllm/{MODEL}", LOOP, "sunny")
-
-
-def responses() -> Any:
-    return _right(OPENAI, LOOP, "sunny", responses_api=True)
-
-
-def messages() -> Any:
-    return _right(f"anthropic/{MODEL}", LOOP, "sunny")
-
+CASES = {
+    "chat": lambda: _right(OPENAI, TEXT, REPLY),
+    "vllm": lambda: _right(f"vllm/{MODEL}", TEXT, REPLY),
+    "tool": lambda: _right(OPENAI, LOOP, "sunny"),
+    "tool_streamed": lambda: _right(OPENAI, LOOP, "sunny", stream=True),
+    "tool_vllm": lambda: _right(f"vllm/{MODEL}", LOOP, "sunny"),
+    "responses": lambda: _right(OPENAI, LOOP, "sunny", responses_api=True),
+    "messages": lambda: _right(f"anthropic/{MODEL}", LOOP, "sunny"),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

@@ -22,23 +22,6 @@ def _stream(url: str, **more: Any) -> list[str]:
     return [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
 
 
-def generate() -> Any:
-    return [_ask(url, **{name: 3}) for url in BOTH for name in LIMITS]
-
-
-def generate_streamed() -> Any:
-    return [_stream(url, **{name: 3}) for url in BOTH for name in LIMITS]
-
-
-def infer() -> Any:
-    return [_ask(INFER, **{name: 3}) for name in LIMITS]
-
-
-def infer_without_a_limit() -> Any:
-    """LiteLLM asks for 20 tokens then."""
-    return _ask(INFER)
-
-
 def more_parameters() -> Any:
     """What it does not know goes on to the server."""
     more = {"max_tokens": 3, "top_k": 1, "min_p": 0.1}
@@ -47,21 +30,17 @@ def more_parameters() -> Any:
     return [_ask(GENERATE, **more, **alone), _ask(GENERATE, **more, **words), _ask(INFER, **more)]
 
 
-def embedding() -> Any:
-    return litellm.embedding(model="triton/echo", input=["a b"], api_base=INFER)
-
-
-def wrong_value() -> Any:
-    return _ask(GENERATE, max_tokens=-1)
-
-
-def wrong_value_on_the_front_end() -> Any:
-    return _ask(BOTH[1], max_tokens=-1)
-
-
-def wrong_model() -> Any:
-    return _ask(GENERATE.replace("/echo/", "/none/"))
-
+CASES = {
+    "generate": lambda: [_ask(url, **{name: 3}) for url in BOTH for name in LIMITS],
+    "generate_streamed": lambda: [_stream(url, **{name: 3}) for url in BOTH for name in LIMITS],
+    "infer": lambda: [_ask(INFER, **{name: 3}) for name in LIMITS],
+    # LiteLLM asks for 20 tokens then.
+    "infer_without_a_limit": lambda: _ask(INFER),
+    "embedding": lambda: litellm.embedding(model="triton/echo", input=["a b"], api_base=INFER),
+    "wrong_value": lambda: _ask(GENERATE, max_tokens=-1),
+    "wrong_value_on_the_front_end": lambda: _ask(BOTH[1], max_tokens=-1),
+    "wrong_model": lambda: _ask(GENERATE.replace("/echo/", "/none/")),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

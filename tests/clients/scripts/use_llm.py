@@ -50,29 +50,16 @@ def _printed(*words: str) -> Any:
     return [done.returncode, done.stdout.strip()]
 
 
-def streamed() -> Any:
-    return _printed("-m", "chat", "-s", "Be terse.", TEXT)
-
-
-def whole() -> Any:
-    return _printed("-m", "chat", "--no-stream", "-o", "seed", "1", "-o", "max_tokens", "50", TEXT)
-
-
-def completion() -> Any:
-    return _printed("-m", "text", "-o", "max_tokens", "50", TEXT)
-
-
-def structured() -> Any:
-    return _printed("-m", "chat", "--schema", json.dumps(SCHEMA), CHOSEN)
-
-
-def tool() -> Any:
-    return _printed("-m", "tools", "--functions", TOOL, LOOP)
-
-
-def tool_whole() -> Any:
-    return _printed("-m", "tools", "--no-stream", "--functions", TOOL, LOOP)
-
+CASES = {
+    "streamed": lambda: _printed("-m", "chat", "-s", "Be terse.", TEXT),
+    "whole": lambda: _printed(
+        "-m", "chat", "--no-stream", "-o", "seed", "1", "-o", "max_tokens", "50", TEXT
+    ),
+    "completion": lambda: _printed("-m", "text", "-o", "max_tokens", "50", TEXT),
+    "structured": lambda: _printed("-m", "chat", "--schema", json.dumps(SCHEMA), CHOSEN),
+    "tool": lambda: _printed("-m", "tools", "--functions", TOOL, LOOP),
+    "tool_whole": lambda: _printed("-m", "tools", "--no-stream", "--functions", TOOL, LOOP),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

@@ -50,37 +50,16 @@ def _streamed(name: str) -> Any:
     return answer.text()
 
 
-def chat() -> Any:
-    return llm.model(CHATS).call(TEXT).text()
-
-
-def structured() -> Any:
-    return llm.model(CHATS).call(CHOSEN, format=City).parse().model_dump()
-
-
-def tool() -> Any:
-    return _looped(CHATS)
-
-
-def tool_streamed() -> Any:
-    return _streamed(CHATS)
-
-
-def responses() -> Any:
-    return _looped(RESPONSES)
-
-
-def responses_streamed() -> Any:
-    return _streamed(RESPONSES)
-
-
-def messages() -> Any:
-    return _looped(MESSAGES)
-
-
-def messages_streamed() -> Any:
-    return _streamed(MESSAGES)
-
+CASES = {
+    "chat": lambda: llm.model(CHATS).call(TEXT).text(),
+    "structured": lambda: llm.model(CHATS).call(CHOSEN, format=City).parse().model_dump(),
+    "tool": lambda: _looped(CHATS),
+    "tool_streamed": lambda: _streamed(CHATS),
+    "responses": lambda: _looped(RESPONSES),
+    "responses_streamed": lambda: _streamed(RESPONSES),
+    "messages": lambda: _looped(MESSAGES),
+    "messages_streamed": lambda: _streamed(MESSAGES),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

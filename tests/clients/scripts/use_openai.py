@@ -184,33 +184,9 @@ def embeddings() -> Any:
     return None
 
 
-def models() -> Any:
-    return [model.id for model in client.models.list()]
-
-
 def model() -> Any:
     found = client.models.retrieve(MODEL)
     return [found.id, found.object]
-
-
-def unknown_model_retrieved() -> Any:
-    return client.models.retrieve("none/such").id
-
-
-def unknown_model() -> Any:
-    return _raised(model="none")
-
-
-def bad_value() -> Any:
-    return _raised(temperature=-1)
-
-
-def bad_type() -> Any:
-    return _raised(extra_body={"tools": "x"})
-
-
-def too_long() -> Any:
-    return _raised(messages=[{"role": "user", "content": "one " * 3000}])
 
 
 def no_key() -> Any:
@@ -220,10 +196,6 @@ def no_key() -> Any:
     except openai.AuthenticationError as error:
         return [error.status_code, error.body]
     return None
-
-
-def unknown_path() -> Any:
-    return client.post("/nothing", cast_to=object)
 
 
 def many_at_once() -> Any:
@@ -325,5 +297,15 @@ def raw_headers() -> Any:
     return [raw.headers["content-type"], bool(raw.headers.get("x-request-id"))]
 
 
+CASES = {
+    "models": lambda: [model.id for model in client.models.list()],
+    "unknown_model_retrieved": lambda: client.models.retrieve("none/such").id,
+    "unknown_model": lambda: _raised(model="none"),
+    "bad_value": lambda: _raised(temperature=-1),
+    "bad_type": lambda: _raised(extra_body={"tools": "x"}),
+    "too_long": lambda: _raised(messages=[{"role": "user", "content": "one " * 3000}]),
+    "unknown_path": lambda: client.post("/nothing", cast_to=object),
+}
+
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

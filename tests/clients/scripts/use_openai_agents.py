@@ -49,14 +49,6 @@ def _refused(model: Any) -> Any:
         return [type(error).__name__, error.status_code]
 
 
-def chat() -> Any:
-    return Runner.run_sync(_agent(), QUESTION).final_output
-
-
-def responses() -> Any:
-    return Runner.run_sync(_agent(OpenAIResponsesModel(MODEL, _client())), QUESTION).final_output
-
-
 def streamed() -> Any:
     async def read() -> Any:
         running = Runner.run_streamed(_agent(), QUESTION)
@@ -71,10 +63,6 @@ def streamed() -> Any:
     return asyncio.run(read())
 
 
-def structured() -> Any:
-    return Runner.run_sync(_agent(output_type=City), QUESTION).final_output.model_dump()
-
-
 def tool() -> Any:
     required = ModelSettings(temperature=0, tool_choice="required")
     agent = _agent(tools=[travel], model_settings=required, tool_use_behavior="stop_on_first_tool")
@@ -82,13 +70,15 @@ def tool() -> Any:
     return [item.raw_item.name for item in result.new_items if item.type == "tool_call_item"]
 
 
-def unknown_model() -> Any:
-    return _refused(OpenAIChatCompletionsModel("none", _client()))
-
-
-def wrong_key() -> Any:
-    return _refused(OpenAIChatCompletionsModel(MODEL, _client("wrong")))
-
+CASES = {
+    "chat": lambda: Runner.run_sync(_agent(), QUESTION).final_output,
+    "responses": lambda: (
+        Runner.run_sync(_agent(OpenAIResponsesModel(MODEL, _client())), QUESTION).final_output
+    ),
+    "structured": lambda: dict(Runner.run_sync(_agent(output_type=City), QUESTION).final_output),
+    "unknown_model": lambda: _refused(OpenAIChatCompletionsModel("none", _client())),
+    "wrong_key": lambda: _refused(OpenAIChatCompletionsModel(MODEL, _client("wrong"))),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

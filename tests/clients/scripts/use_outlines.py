@@ -26,37 +26,18 @@ def _tgi() -> Any:
     return outlines.from_tgi(huggingface_hub.InferenceClient(URL, token=KEY, headers=headers))
 
 
-def text() -> Any:
-    return _vllm()(QUESTION, temperature=0)
-
-
-def streamed() -> Any:
-    return "".join(_vllm().stream(QUESTION, temperature=0))
-
-
-def choice() -> Any:
-    return _vllm()(QUESTION, Literal["Rome", "Oslo"], temperature=0) in ("Rome", "Oslo")
-
-
-def regex() -> Any:
-    return _vllm()(QUESTION, outlines.regex("[0-9]{3}"), temperature=0).isdigit()
-
-
-def structured() -> Any:
-    return json.loads(_vllm()(QUESTION, City, temperature=0))
-
-
-def openai_structured() -> Any:
-    return json.loads(outlines.from_openai(client, MODEL)(QUESTION, City, temperature=0))
-
-
-def tgi_regex() -> Any:
-    return _tgi()("The capital of Italy is", outlines.regex("[0-9]{3}")).isdigit()
-
-
-def tgi_structured() -> Any:
-    return json.loads(_tgi()("The capital of Italy is", City))
-
+CASES = {
+    "text": lambda: _vllm()(QUESTION, temperature=0),
+    "streamed": lambda: "".join(_vllm().stream(QUESTION, temperature=0)),
+    "choice": lambda: _vllm()(QUESTION, Literal["Rome", "Oslo"], temperature=0) in ("Rome", "Oslo"),
+    "regex": lambda: _vllm()(QUESTION, outlines.regex("[0-9]{3}"), temperature=0).isdigit(),
+    "structured": lambda: json.loads(_vllm()(QUESTION, City, temperature=0)),
+    "openai_structured": lambda: json.loads(
+        outlines.from_openai(client, MODEL)(QUESTION, City, temperature=0)
+    ),
+    "tgi_regex": lambda: _tgi()("The capital of Italy is", outlines.regex("[0-9]{3}")).isdigit(),
+    "tgi_structured": lambda: json.loads(_tgi()("The capital of Italy is", City)),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

@@ -40,18 +40,6 @@ def _infer(library: Any, url: str) -> Any:
         return [is_there, _texts(one), _texts(batch)]
 
 
-def http() -> Any:
-    return _infer(tritonclient.http, HTTP)
-
-
-def grpc() -> Any:
-    return _infer(tritonclient.grpc, GRPC)
-
-
-def front_end() -> Any:
-    return _infer(tritonclient.http, URL.removeprefix("http://"))
-
-
 def async_infer_over_http() -> Any:
     with tritonclient.http.InferenceServerClient(HTTP, concurrency=4) as client:
         inputs = _inputs(tritonclient.http, BATCH)
@@ -76,14 +64,6 @@ async def _infer_with_aio(library: Any, url: str) -> Any:
         batch = await client.infer("ensemble_infer", _inputs(library, BATCH))
         is_there = await client.is_server_live() and await client.is_model_ready("echo")
         return [is_there, _texts(one), _texts(batch)]
-
-
-def http_aio() -> Any:
-    return asyncio.run(_infer_with_aio(tritonclient.http.aio, HTTP))
-
-
-def grpc_aio() -> Any:
-    return asyncio.run(_infer_with_aio(tritonclient.grpc.aio, GRPC))
 
 
 def _streamed(model: str, arrays: dict[str, Any], **options: Any) -> Any:
@@ -131,10 +111,6 @@ async def _stream_with_aio() -> Any:
     return text
 
 
-def grpc_aio_stream() -> Any:
-    return asyncio.run(_stream_with_aio())
-
-
 def cancelled() -> Any:
     """Leave a long stream as the library offers it."""
     answers: queue.Queue[Any] = queue.Queue()
@@ -157,9 +133,15 @@ def _refused(library: Any, url: str) -> Any:
     return None
 
 
-def errors() -> Any:
-    return [_refused(tritonclient.http, HTTP), _refused(tritonclient.grpc, GRPC)]
-
+CASES = {
+    "http": lambda: _infer(tritonclient.http, HTTP),
+    "grpc": lambda: _infer(tritonclient.grpc, GRPC),
+    "front_end": lambda: _infer(tritonclient.http, URL.removeprefix("http://")),
+    "http_aio": lambda: asyncio.run(_infer_with_aio(tritonclient.http.aio, HTTP)),
+    "grpc_aio": lambda: asyncio.run(_infer_with_aio(tritonclient.grpc.aio, GRPC)),
+    "grpc_aio_stream": lambda: asyncio.run(_stream_with_aio()),
+    "errors": lambda: [_refused(tritonclient.http, HTTP), _refused(tritonclient.grpc, GRPC)],
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)
