@@ -235,7 +235,6 @@ class BodyBounds:
 
     @property
     def values(self) -> int:
-        """Values in a body; the ids of a prompt are values."""
         return max(FEWEST_VALUES, 2 * self.max_model_len)
 
 
@@ -394,7 +393,6 @@ def _chooses_itself(choice: Any) -> bool:
 
 
 def check_lists(fields: Mapping[str, Any], bounds: StructureBounds) -> None:
-    """Raise RequestError for a list of tokens or strings that is too long."""
     for name in LISTS:
         if (value := fields.get(name)) is None:
             continue
@@ -408,7 +406,6 @@ def check_lists(fields: Mapping[str, Any], bounds: StructureBounds) -> None:
 
 
 def check_sampling(sampling: Sampling, bounds: StructureBounds) -> None:
-    """Do the same for the parameters of other clients."""
     lists = {name: getattr(sampling, name) for name in ("stop", "stop_token_ids", "bad_words")}
     check_lists({**sampling.extra, **lists}, bounds)
 

@@ -393,7 +393,6 @@ def _twice(constraints: Mapping[str, Any]) -> RequestError:
 
 
 def _adapter(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the adapter of a body as its `model`."""
     if given.keys().isdisjoint(ADAPTERS):
         return {}
     names = {name: _only(name, given[name]) for name in ADAPTERS if name in given}
@@ -608,7 +607,6 @@ def _text(parts: Collection[Mapping[str, Any]]) -> str:
 
 
 def _listed(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a list; nothing of another value."""
     for each in value if isinstance(value, list) else ():
         if isinstance(each, dict):
             yield each

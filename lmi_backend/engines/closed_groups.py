@@ -68,7 +68,6 @@ def _without_server(make: Any, own_store: Any) -> Any:
 
 
 def _listening() -> set[int]:
-    """Return the descriptors of this process that listen on a network."""
     return set(filter(_listens, map(int, os.listdir("/proc/self/fd"))))
 
 

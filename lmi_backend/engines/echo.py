@@ -197,8 +197,6 @@ _BODIES = {CHATS: OpenAiBody, COMPLETIONS: OpenAiBody, "/v1/messages": Anthropic
 
 
 class EchoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The arguments, as the module describes them."""
-
     token_seconds: float = 0.0
     start_seconds: float = 0.0
     max_model_len: int = 4096
@@ -255,7 +253,6 @@ class EchoEngine(Engine):
         return [f"<{number}>" for number in request.prompt]
 
     def _check(self, request: GenerateRequest, num_prompt_tokens: int) -> None:
-        """Raise for a request that is too long, names no adapter, or is to fail."""
         longest = self._settings.max_model_len
         if num_prompt_tokens >= longest:
             problem = f"has {longest} tokens or more"
@@ -390,7 +387,6 @@ def _token_id(word: str) -> int:
 
 
 def _num_given(continuation: Continuation | None) -> int:
-    """Return how many tokens the client has."""
     return len(continuation.ids) // ID_BYTES if continuation else 0
 
 

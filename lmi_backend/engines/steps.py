@@ -36,7 +36,6 @@ class AnswerDeltas:
     """Makes the deltas of one answer, those that its client has too.
 
     Args:
-        num_prompt_tokens: length of the prompt.
         eos_ids: the model's end-of-text tokens; none if they are ignored.
         sends_ids: whether deltas that the client does not have carry ids.
     """
@@ -154,8 +153,6 @@ class Detokenizer:
 
 
 class StopStrings:
-    """Looks for stop strings in text that comes in chunks."""
-
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
         self._stops, self._include = stops, include
         self._buffered = ""
@@ -185,7 +182,6 @@ class StopStrings:
         return self._buffer(self._buffered + text)
 
     def rest(self) -> str:
-        """Return what was held back, once no more text comes."""
         rest, self._buffered = self._buffered, ""
         return rest
 

@@ -54,8 +54,6 @@ def stream(engine: Engine, requests: Sequence[GenerateRequest]) -> AsyncGenerato
 
 
 def respond_stream(engine: Engine, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
-    """Yield the chunks of the answer to a body; like `stream`."""
-
     async def run(queue: asyncio.Queue[HttpChunk | None]) -> None:
         await engine.respond(request, _QueueSink(queue))
 
@@ -81,7 +79,6 @@ async def take_all(chunks: AsyncGenerator[HttpChunk, None], sink: ChunkSink) -> 
 async def _chunks(
     run: Callable[[asyncio.Queue[T | None]], Coroutine[None, None, None]],
 ) -> AsyncGenerator[T, None]:
-    """Yield what a coroutine puts into a queue; closing the generator cancels it."""
     queue: asyncio.Queue[T | None] = asyncio.Queue()
     task = asyncio.create_task(run(queue))
     task.add_done_callback(lambda _: queue.put_nowait(None))

@@ -61,7 +61,6 @@ class AdapterSet(Mapping[str, Adapter]):
 
     @classmethod
     def of(cls, folders: Mapping[str, str]) -> AdapterSet:
-        """Return the set of some names with their folders."""
         return cls(Adapter.of(*each) for each in folders.items())
 
     def __getitem__(self, name: str) -> Adapter:

@@ -48,14 +48,11 @@ class LaunchContext:
 
     @property
     def group(self) -> str:
-        """Name of it that no other worker on this machine has."""
         return f"{self.folder.name}-{self.index}-{self.number}"
 
 
 @dataclass(frozen=True)
 class WorkerCommand:
-    """What to start."""
-
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     secrets: tuple[tuple[str, str], ...] = ()
@@ -66,10 +63,7 @@ class WorkerCommand:
 def worker_command(
     plan: EnginePlan, context: LaunchContext, environment: Mapping[str, str]
 ) -> WorkerCommand:
-    """Return how to start a worker.
-
-    `environment` is the stub's; the worker's is a changed copy.
-    """
+    """Return how to start a worker."""
     argv: tuple[str, ...] = (
         plan.launch.python,
         "-m",
@@ -197,7 +191,6 @@ def _on_neuron(plan: EnginePlan) -> bool:
 
 
 def _engine_variables(plan: EnginePlan, index: int) -> dict[str, str]:
-    """Return what the engine must be told of the devices of a worker."""
     implementation = implementations().get(plan.engine)
     if implementation is None or implementation.core_variables is None:
         return {}
@@ -210,7 +203,6 @@ def _own_ports(
     """Return the variables for the ports of one of several workers, where any may be used.
 
     Args:
-        given: variables that give the first worker's.
         is_default: whether the engine's own defaults count where they are not given.
     """
     implementation = implementations().get(plan.engine)

@@ -33,7 +33,6 @@ class Connection:
         set_timeout(sock, socket.SO_RCVTIMEO, POLL_SECONDS)
 
     def fileno(self) -> int:
-        """Return the socket's number, for poll."""
         return self.socket.fileno()
 
     @property
@@ -43,7 +42,6 @@ class Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """What the worker has not taken yet of what it was sent."""
         return self._outbox.unsent_bytes
 
     def expect_beats(self) -> None:
@@ -52,7 +50,7 @@ class Connection:
         set_timeout(self.socket, socket.SO_RCVTIMEO, _BEAT_SECONDS)
 
     def send(self, *frame: bytes) -> None:
-        """Send messages that `encode` has packed, in one piece or several; never blocks.
+        """Send messages that `encode` has packed; never blocks.
 
         Raises:
             NotSentError: the worker is gone, and got nothing of them.
@@ -77,6 +75,5 @@ class Connection:
         raise WorkerError(f"the worker sent nothing for {SILENCE_SECONDS} s")
 
     def close(self) -> None:
-        """Close the socket; the worker exits."""
         self._outbox.close()
         self.socket.close()

@@ -44,8 +44,6 @@ class StartingWorker:
     """A worker that is being started, or a spare.
 
     Args:
-        name: of the worker.
-        start: what it is to load.
         is_cancelled: polled; True cancels the start.
         seconds: for it to be ready; None for the plan's.
     """
@@ -74,7 +72,6 @@ class StartingWorker:
 
     @property
     def pid(self) -> int:
-        """Process id, mpirun's for a group of ranks."""
         return self._process.pid
 
     @property
@@ -84,7 +81,6 @@ class StartingWorker:
 
     @property
     def may_return(self) -> bool:
-        """Whether it can serve another stub when this one has died."""
         return bool(self._start.return_to)
 
     def _send(self, message: msg.ToWorker) -> None:
@@ -93,7 +89,6 @@ class StartingWorker:
             connection.send(frame)
 
     def kill(self) -> None:
-        """End the process and all that it started."""
         self._process.kill()
         for connection in self.connections.values():
             connection.close()
@@ -141,7 +136,6 @@ class StartingWorker:
         return Worker(self._name, self._process, ranks, answers[0])
 
     def accept(self, listener: socket.socket, token: str) -> None:
-        """Wait until every rank has connected."""
         self.token = token
         connections, count = self.connections, self._plan.parallel.processes
         with Handshakes(listener, token, count) as handshakes:
@@ -155,7 +149,6 @@ class StartingWorker:
             _log.warning("while the worker connected, %s", handshakes.refusals)
 
     def wait_for_all(self, kind: type[_Answer]) -> dict[int, _Answer]:
-        """Wait until every rank has sent a message of a kind; return these by rank."""
         heard: dict[int, _Answer] = {}
         while len(heard) < len(self.connections):
             for rank, connection in self.connections.items():

@@ -115,7 +115,6 @@ def _reserved_port(*, is_needed: bool) -> Iterator[int]:
 
 
 def start_message(plan: EnginePlan, name: str, index: int, return_to: str) -> msg.Start:
-    """Return what a worker of some name and number is told to load; the rest as `launch` has it."""
     return msg.Start(
         plan.engine,
         own_ports(replace(plan.config, name=name.rpartition("/")[0]), index),

@@ -35,7 +35,6 @@ _UNLOADED: Final = "unloaded"
 
 
 def has_failed(state: str, reason: str) -> bool:
-    """Tell whether Triton's index says of a model that it could not be loaded."""
     return state == "UNAVAILABLE" and reason not in ("", _UNLOADED)
 
 
@@ -62,8 +61,6 @@ def saved(worker: str, lines: str) -> str:
 
 
 class LoadFailure(NamedTuple):
-    """A model that is not served."""
-
     model: str
     cause: str
     """In one line."""
@@ -95,7 +92,6 @@ class LoadFailure(NamedTuple):
         return f"{self.cause}; {self.advice}" if has_advice else self.cause
 
     def __str__(self) -> str:
-        """Return a line for each: model, cause, advice, and the file."""
         lines = f"\n  lines:  {self.file}" if self.file else ""
         return (
             f"model {self.model} does not start\n  cause:  {self.cause}\n"

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def files_of(config: EngineConfig, environment: Mapping[str, str]) -> Files:
-    """Return the files of a model, its tokenizer and its chat template."""
     settings: dict[str, Any] = {**config.front_end, **config.passthrough, **config.arguments}
     revision = str(settings.get("revision") or "")
     of_tokenizer = str(settings.get("tokenizer_revision") or revision)

@@ -40,13 +40,11 @@ def mpirun(parallel: Parallel, variables: Sequence[str]) -> tuple[str, ...]:
 
 
 def rendezvous(parallel: Parallel, port: int) -> dict[str, str]:
-    """Return where the ranks of a worker find each other, in torch's variables."""
     host = parallel.hosts[0] if parallel.hosts else "127.0.0.1"
     return {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
 
 
 def is_job_variable(name: str) -> bool:
-    """Tell variables that would make the worker think it is a rank of the server's MPI job."""
     return name.startswith(_JOB) and not name.startswith(_SETTINGS)
 
 

@@ -44,12 +44,7 @@ _STOP_SECONDS = 15.0
 
 
 class Pool:
-    """The workers of a plan.
-
-    Args:
-        name: the model's name; workers are `<name>/0`, `<name>/1` ….
-        on_line: gets a worker's name and each line it prints.
-    """
+    """The workers of a plan."""
 
     def __init__(self, plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> None:
         self._plan, self._on_line = plan, on_line
@@ -130,12 +125,10 @@ class Pool:
             worker.kill()
 
     def capacity(self) -> int:
-        """Return how many answers the workers that are ready generate at once."""
         ready = sum(slot.is_open for slot in self.slots)
         return self._plan.worker_requests * ready
 
     def unwanted_capacity(self) -> int:
-        """Return how many more answers there could be at once if every worker ran."""
         return self._plan.worker_requests * sum(not slot.is_wanted for slot in self.slots)
 
     def note_queue(self, waiting: int, refused: str = "") -> None:
@@ -156,11 +149,9 @@ class Pool:
         return self.start_seconds
 
     def slot(self, index: int) -> Slot:
-        """Return the place of a worker."""
         return self.slots[index]
 
     def abort(self, index: int, request_ids: list[int]) -> None:
-        """Tell a worker that nobody waits for some requests."""
         worker = self.slots[index].worker
         try:
             if worker is not None and request_ids:
@@ -170,14 +161,12 @@ class Pool:
             _log.warning("worker %s: %s", worker.name if worker else index, error)
 
     def done(self, index: int, width: int = 1) -> None:
-        """Count a request as finished."""
         with self._lock:
             slot = self.slots[index]
             slot.outstanding -= width
             slot.last_used = time.monotonic()
 
     def health(self) -> msg.Health:
-        """Tell whether a request would be accepted, and what is wrong with each other worker."""
         with self._lock:
             return health_of(self.slots)
 
@@ -247,7 +236,6 @@ class Pool:
         self._spares.replenish(slot)
 
     def _ready(self, slot: Slot) -> tuple[StartingWorker, Worker]:
-        """Return a worker for a slot that is ready, and how it was started."""
         on_line, stops = partial(self._on_line, slot.name), self.closing.is_set
         adopted = self._survivors.adopt(slot, on_line, stops)
         slot.is_taken_over = adopted is not None

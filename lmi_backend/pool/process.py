@@ -45,11 +45,9 @@ class WorkerProcess(WorkerSession):
         super().__init__(self._process.pid, output, command, on_line)
 
     def poll(self) -> int | None:
-        """Return the exit status, negative for a signal, or None while it runs."""
         return self._process.poll()
 
     def wait(self, seconds: float) -> int | None:
-        """Return the exit status, or None if it still runs after some seconds."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -61,12 +59,6 @@ class WorkerProcess(WorkerSession):
 
 class AdoptedProcess(WorkerSession):
     """A worker that another process has started, which has died.
-
-    Args:
-        process: its process.
-        shared: files in shared memory that its engine uses.
-        command: what it would be started with now.
-        on_line: gets each line that it prints from now on.
 
     Raises:
         OSError: it has exited, or its output cannot be read.
@@ -94,7 +86,6 @@ class AdoptedProcess(WorkerSession):
 
 
 def _output_of(pid: int) -> IO[bytes]:
-    """Open the pipe into which a process prints."""
     path = f"/proc/{pid}/fd/1"
     if not stat.S_ISFIFO(os.stat(path).st_mode):
         raise OSError(f"{path} is no pipe")
@@ -105,7 +96,6 @@ def _output_of(pid: int) -> IO[bytes]:
 
 
 def describe_exit(status: int | None) -> str:
-    """Say how a process exited."""
     if status is None:
         return "closed its socket"
     if status == _UNKNOWN:

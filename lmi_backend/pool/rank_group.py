@@ -79,7 +79,6 @@ class Worker:
 
     @property
     def unsent_bytes(self) -> int:
-        """What it has not taken yet of what it was sent."""
         return self.ranks.unsent_bytes
 
     def send(self, *messages: msg.ToWorker) -> None:
@@ -104,12 +103,10 @@ class Worker:
         return [self._redacted(each) if _may_quote(each) else each for each in messages]
 
     def request_stop(self) -> None:
-        """Tell it to stop; what it holds is failed."""
         with contextlib.suppress(ConnectionLostError):
             self.ranks.send_all(encode([msg.Stop()]))
 
     def stop(self, seconds: float) -> None:
-        """Tell it to stop, and make it after some seconds."""
         try:
             self.ranks.send_all(encode([msg.Stop()]))
             self._process.wait(seconds)
@@ -125,7 +122,6 @@ class Worker:
         self.ranks.close()
 
     def leave(self) -> None:
-        """Leave it to the next stub."""
         self._is_left = True
         self.ranks.close()
 
@@ -154,7 +150,6 @@ class Worker:
 
 
 def _may_quote(message: msg.FromWorker) -> bool:
-    """Tell whether a message is an error's; the many others are passed on as they are."""
     if isinstance(message, msg.HttpOutput):
         return message.chunk.status >= HTTP_ERROR
     return isinstance(message, msg.Failure)
@@ -164,8 +159,6 @@ class RankGroup:
     """The connections of a worker that is ready; rank 0 gets requests and gives answers.
 
     Args:
-        connections: by rank.
-        launcher: process id of what started the ranks.
         shares_all: whether every rank gets every request, and only the answers of rank 0 count.
     """
 
@@ -192,7 +185,6 @@ class RankGroup:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a rank can be sent nothing any more."""
         return any(connection.is_broken for connection in self._connections)
 
     @property
@@ -241,7 +233,6 @@ class RankGroup:
                 return messages
 
     def close(self) -> None:
-        """Close every connection; the ranks end."""
         for connection in self._connections:
             connection.close()
         if self._launcher >= 0:

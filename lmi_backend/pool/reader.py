@@ -31,7 +31,6 @@ class Reader:
     """Whether the pool is being closed."""
 
     def run(self, listener: Listener) -> None:
-        """Hand over what it says until it dies, and its death."""
         try:
             self._read(listener)
         except Exception as error:  # noqa: BLE001  a worker that nobody reads serves nobody

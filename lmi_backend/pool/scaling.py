@@ -55,12 +55,7 @@ def slot_to_end(slots: Sequence[Slot], scaling: Scaling, now: float) -> Slot | N
 
 
 class Scaler:
-    """Decides, in a thread of its own, when a worker is started or stopped.
-
-    Args:
-        lock: of the pool, which guards the slots.
-        start: makes a worker start in a slot, without waiting for it.
-    """
+    """Decides, in a thread of its own, when a worker is started or stopped."""
 
     def __init__(
         self,

@@ -47,10 +47,7 @@ class WorkerSession:
     """A worker's process, which leads a session, and all that it has started.
 
     Args:
-        pid: the leader's.
-        output: what they print, all together.
         command: by which it was started; it says what must not be shown.
-        on_line: gets each line.
     """
 
     def __init__(
@@ -141,13 +138,11 @@ def kill_session(leader: int, shared: Collection[Path] = ()) -> None:
 
 
 def members(leader: int) -> list[int]:
-    """Return the living processes of a session."""
     numbers = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     return [pid for pid in numbers if session_of(pid) == leader]
 
 
 def _is_tracker(pid: int) -> bool:
-    """Return whether a process is one of Python's resource trackers."""
     try:
         return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -78,17 +78,14 @@ class Slot:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a worker is to run in it now."""
         return self.state is not SlotState.UNWANTED
 
     @property
     def is_open(self) -> bool:
-        """Whether its worker takes requests."""
         return self.state is SlotState.READY and self.worker is not None
 
     @property
     def takes_requests(self) -> bool:
-        """Whether its worker can be sent requests."""
         # Read once: it may be lost meanwhile.
         worker = self.worker
         return self.is_open and worker is not None and worker.takes_requests
@@ -122,12 +119,10 @@ class Slot:
         return min(_LONGEST_PAUSE, 2.0 ** min(self.failures, 10) / 4)
 
     def want(self) -> None:
-        """Note that a worker is to be started in it."""
         self.state, self.wanted_since = SlotState.STARTING, time.monotonic()
         self.failures, self.problem = 0, "it is being started"
 
     def fill(self, worker: Worker) -> None:
-        """Take in a worker that is ready."""
         self.state, self.worker = SlotState.READY, worker
         self.problem, self.ready_since = "", time.monotonic()
 
@@ -139,12 +134,10 @@ class Slot:
         return self.worker
 
     def dismiss(self) -> None:
-        """Note that no worker is to run in it."""
         self.state, self.problem = SlotState.UNWANTED, "it is not needed now"
         self.worker = None
 
     def abandon(self) -> None:
-        """Note that no worker is started in it again."""
         self.state = SlotState.ABANDONED
         self.problem = f"it failed {self.failures} times and is not restarted (retry_threshold)"
 
@@ -208,7 +201,6 @@ class Slot:
 
 
 def slots_of(plan: EnginePlan, model: str) -> list[Slot]:
-    """Return a slot for each worker of a plan that there may be."""
     indices = range(plan.parallel.workers)
     states = (SlotState.STARTING, SlotState.UNWANTED)
     extra = [index >= plan.min_workers for index in indices]

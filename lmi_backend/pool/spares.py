@@ -54,10 +54,7 @@ class Spares:
 
     Args:
         number: of the slots that have one: the first ones.
-        launch: starts the process of a slot.
-        config: what a worker is started with.
         loaded_bytes: which a spare takes that has loaded the model; 0: none loads it.
-        environment: of the workers, which says where the Hub's files are.
     """
 
     def __init__(

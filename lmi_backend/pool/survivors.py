@@ -65,7 +65,6 @@ class Survivors:
 
     @classmethod
     def of(cls, plan: EnginePlan, model: str, folder: Path) -> Survivors:
-        """Return those of a model that is served as a plan says."""
         run = os.environ.get(RUN_DIR_VARIABLE)
         return cls(plan, model, folder, Path(run) if run and _may_survive(plan) else None)
 
@@ -74,11 +73,7 @@ class Survivors:
         return Place.of(self.run, self.model, index).text if self.run else ""
 
     def sort_out(self, wanted: Collection[int]) -> None:
-        """Keep what a dead stub has left and fits, and kill the rest.
-
-        Args:
-            wanted: the numbers of the workers that are to run.
-        """
+        """Keep what a dead stub has left and fits, and kill the rest."""
         files, folders = self.files(), set[str]()
         for place, record in left_behind(self.model):
             folders |= {record.folder, record.pool}
@@ -92,7 +87,6 @@ class Survivors:
             shutil.rmtree(each, ignore_errors=True)
 
     def has(self, index: int) -> bool:
-        """Tell whether a dead stub has left the worker of a number."""
         return index in self._records
 
     def _misfit(
@@ -154,14 +148,7 @@ class Survivors:
     def note(
         self, slot: Slot, launched: StartingWorker, files: Files, start_seconds: float
     ) -> None:
-        """Write down a worker that is ready.
-
-        Args:
-            slot: its.
-            launched: how it was started.
-            files: those of the model when it was loaded.
-            start_seconds: what the longest start of a worker took.
-        """
+        """Write down a worker that is ready, with the files of the model when it was loaded."""
         if self.run is None or self._is_over or not launched.may_return:
             return
         place = Place.of(self.run, self.model, slot.index)
@@ -237,7 +224,6 @@ def left_behind(model: str) -> Iterator[tuple[Place, SurvivorRecord]]:
 
 
 def memory_left_behind(model: str) -> int:
-    """Return the bytes of memory of workers of a model whose stub has died."""
     return sum(
         _memory_of(pid)
         for _, record in left_behind(model)
@@ -247,7 +233,6 @@ def memory_left_behind(model: str) -> int:
 
 
 def end_left_behind(model: str) -> None:
-    """Kill the workers of a model whose stub has died."""
     for place, record in left_behind(model):
         end(place, record)
 

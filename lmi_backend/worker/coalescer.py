@@ -33,7 +33,6 @@ class _Request:
         self.has_begun = False
 
     def collect(self) -> None:
-        """Have the deferred tokens handed over."""
         deferred, self.deferred = self.deferred, set()
         for flush in deferred:
             flush()
@@ -79,7 +78,6 @@ class Coalescer:
     raises then fails this one alone.
 
     Args:
-        outgoing: sends the messages.
         is_follower: whether to drop the answers. All ranks of a group generate them; the leader
             sends them.
     """
@@ -106,12 +104,10 @@ class Coalescer:
         self._flush_policy, self._min_tokens = policy, policy.min_tokens
 
     def open(self, request_id: int) -> None:
-        """Expect chunks of a request."""
         self._requests[request_id] = _Request()
         self._renew_interval()
 
     def close(self, request_id: int) -> None:
-        """Forget a request, and what was not sent of it."""
         self._requests.pop(request_id, None)
         self._due.pop(request_id, None)
         self._renew_interval()

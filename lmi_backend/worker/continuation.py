@@ -34,11 +34,7 @@ class ContinuedSink:
         self._prefix_names, self._names = EventNames(continuation.names), EventNames()
 
     def take(self, chunk: HttpChunk) -> None:
-        """Take a chunk.
-
-        Raises:
-            EngineError: the answer is another than before.
-        """
+        """Take a chunk; raise EngineError if the answer is another than before."""
         if chunk.status >= HTTP_ERROR:
             raise _refusal(chunk.data)
         if self._left:

@@ -82,7 +82,6 @@ class Conversation:
         self._death = "the engine died"
 
     async def run(self) -> int:
-        """Serve until stopped; return the process's exit status."""
         incoming = asyncio.create_task(self._receive())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({incoming, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -114,7 +113,6 @@ class Conversation:
         self._stopping.set()
 
     async def close(self) -> None:
-        """Free the engine and the socket."""
         if self._local is not None:
             await self._local.close()
         self._writer.close()
@@ -227,7 +225,6 @@ class Conversation:
         self._coalescer.close(request_id)
 
     async def _answer(self, message: _Work) -> None:
-        """Answer one request; an error fails this one only."""
         request_id = message.id
         if self._engine is None:
             self._fail(request_id, "engine", "the engine is not started")
@@ -287,7 +284,6 @@ class Conversation:
         self._coalescer.fail(msg.Failure(request_id, kind, text))
 
     async def _drain(self) -> None:
-        """Let the last messages reach the stub, if it still reads."""
         self._outgoing.flush()
         draining = asyncio.create_task(self._writer.drain())
         await asyncio.wait({draining}, timeout=1.0)

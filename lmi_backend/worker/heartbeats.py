@@ -123,7 +123,6 @@ class Heartbeats:
             return latest
 
     async def _check(self, stats: EngineStats) -> None:
-        """Stop the worker if its engine is dead or hangs."""
         try:
             self.hang_detector.check(stats, time.monotonic())
             await self.rank.check_health()

@@ -153,7 +153,6 @@ class OpenAiEngine(Engine):
             )
 
     async def _prompt_text(self, request: GenerateRequest) -> str:
-        """Return the text of a prompt that is shown before its answer."""
         if isinstance(request.prompt, str):
             return request.prompt
         body = msgspec.json.encode(TokenIds(list(request.prompt)))
@@ -229,6 +228,5 @@ async def _stream(
 
 
 def _counts(answers: list[Delta], n: int) -> tuple[int, int]:
-    """Return the tokens of all prompts, and of all answers."""
     prompt = sum(answer.num_prompt_tokens for answer in answers[::n])
     return prompt, sum(answer.num_tokens for answer in answers)

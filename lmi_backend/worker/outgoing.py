@@ -56,7 +56,6 @@ class Outgoing:
         self._messages.append(message)
 
     def send_chunk(self, request_id: int, chunk: Chunk) -> None:
-        """Send a chunk of an answer in the same way."""
         messages = self._messages
         if not messages:
             self._flush_soon()
@@ -82,7 +81,6 @@ class Outgoing:
             asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write all messages that were sent in this turn, in one frame."""
         if self._messages:
             messages, self._messages = self._messages, []
             self._write_all(messages)

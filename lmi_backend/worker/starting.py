@@ -79,7 +79,6 @@ def _interface_of(address: str) -> str:
 
 
 def build_engine(start: msg.Start) -> Engine:
-    """Build the engine, and the user's code around it."""
     inner = create_engine(start.engine, start.config) if start.engine != CUSTOM else None
     if isinstance(inner, TemplateEngine):
         from lmi_backend.worker.openai_engine import OpenAiEngine  # noqa: PLC0415
@@ -138,7 +137,6 @@ class StartedEngine:
 
         Raises:
             ConfigurationError: it wants another engine.
-            EngineDeadError: the engine is dead.
         """
         wanted = replace(start.config, adapters={})
         if start.engine != self.start.engine or wanted != replace(self.start.config, adapters={}):
@@ -165,11 +163,7 @@ class Spare:
         self._capabilities: Capabilities | None = None
 
     async def prepare(self) -> None:
-        """Do all that can be done before it is needed.
-
-        Raises:
-            ConfigurationError: an argument is refused.
-        """
+        """Do all that can be done before it is needed; raise ConfigurationError for an argument."""
         if self._loads:
             self._capabilities = await self._rank.start()
             spare_collections()

@@ -88,12 +88,7 @@ _SHORT_LIFE: Final = 10.0
 
 
 class Survival:
-    """The ways of a worker from one stub to the next.
-
-    Args:
-        token: that both prove to know.
-        rank: its number among the ranks of its worker.
-    """
+    """The ways of a worker from one stub to the next."""
 
     def __init__(self, token: str, rank: int) -> None:
         self._token, self._rank = token, rank

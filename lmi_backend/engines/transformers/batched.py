@@ -94,17 +94,14 @@ class ContinuousBatch:
         return lambda: self._cancel(request_id)
 
     def pause(self) -> AbstractContextManager[None]:
-        """Return a context in which no step is made."""
         pause: AbstractContextManager[None] = self._manager.pause()
         return pause
 
     def check_health(self) -> None:
-        """Raise EngineDeadError if the thread has stopped."""
         if not self._manager.is_running():
             raise self._death()
 
     def close(self) -> None:
-        """End the thread, on every rank."""
         self._manager.stop(block=True, timeout=_STOP_SECONDS, hard_stop=True)
 
     def _cancel(self, request_id: str) -> None:

@@ -121,7 +121,6 @@ class GenerateEngine(TemplateEngine):
         cancels: list[Callable[[], None]],
         sink: DeltaSink,
     ) -> None:
-        """Make deltas of the steps for the sink until all answers are over."""
         ends = frozenset[int]() if request.sampling.ignore_eos else self._ends
         sends_ids = self._config.sends_ids and request.stream and self.can_go_on(request)
         answers = [

@@ -55,7 +55,6 @@ class NoAdapters:
         self.check(name)
 
     def unload(self, name: str) -> None:
-        """Forget an adapter; the model must not be in use."""
         self.check(name)
 
     def use(self, name: str) -> None:
@@ -67,8 +66,6 @@ class NoAdapters:
 
 
 class PeftAdapters(NoAdapters):
-    """The LoRA adapters of one model."""
-
     def __init__(self, model: Any) -> None:
         self._model = model
         self._numbers = itertools.count()
@@ -130,8 +127,6 @@ class PeftAdapters(NoAdapters):
 
 
 class Loaded(NamedTuple):
-    """A model and its tokenizer."""
-
     model: Any
     tokenizer: Any
     max_model_len: int
@@ -155,17 +150,11 @@ class Batch(Protocol):
         """Start a request; return a function that cancels it. Call both inside the event loop."""
         ...
 
-    def pause(self) -> AbstractContextManager[None]:
-        """Return a context in which no step is made."""
-        ...
+    def pause(self) -> AbstractContextManager[None]: ...
 
-    def check_health(self) -> None:
-        """Raise EngineDeadError if it has stopped."""
-        ...
+    def check_health(self) -> None: ...
 
-    def close(self) -> None:
-        """End it."""
-        ...
+    def close(self) -> None: ...
 
 
 def paused(batch: Batch | None) -> AbstractContextManager[None]:
@@ -209,7 +198,6 @@ def load(config: EngineConfig) -> Loaded:
 
 
 def ranks() -> int:
-    """Return how many MPI ranks share the model."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 

@@ -23,8 +23,6 @@ _ONE_BY_ONE: Final = {
 
 @dataclass(frozen=True)
 class Defaults:
-    """What the model's generation_config.json says, for requests that do not."""
-
     temperature: float | None
     top_k: int | None
     top_p: float | None
@@ -32,7 +30,6 @@ class Defaults:
 
 
 def is_sampled(sampling: Sampling, by_default: bool) -> bool:
-    """Tell whether tokens are drawn, or the best is always taken."""
     if sampling.temperature is not None:
         return sampling.temperature > 0 and sampling.top_k != 1
     if sampling.top_k == 1:

@@ -44,7 +44,6 @@ class Solo:
         """Start a request; return a function that cancels it.
 
         Args:
-            config: its GenerationConfig.
             on_step: called inside the event loop.
         """
         cancelled = threading.Event()
@@ -77,7 +76,6 @@ class Solo:
         self._thread.submit(work).result()
 
     def close(self) -> None:
-        """Take no more requests."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _generate(
@@ -165,7 +163,6 @@ class _Tokens(LogitsProcessor):  # type: ignore[misc, unused-ignore]
         return scores
 
     def of_answer(self, token_id: int) -> Token:
-        """Return the token that has just been chosen."""
         return self._token(token_id, self._logprobs, self._alternatives)
 
     def of_prompt(self, logits: Any, ids: list[int]) -> tuple[Token, ...]:

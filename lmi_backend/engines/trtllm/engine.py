@@ -167,7 +167,6 @@ class TrtllmEngine(TemplateEngine):
                 result.abort()
 
     async def _outputs(self, result: Any) -> AsyncGenerator[Any, None]:
-        """Yield what the library yields, with its errors as ours."""
         try:
             async for output in result:
                 self._last_output, self._has_answered = time.monotonic(), True

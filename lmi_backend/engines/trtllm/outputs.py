@@ -91,10 +91,6 @@ class ResultReader:
     """Reads the outputs of one request; each output holds everything so far.
 
     What an output calls its difference speaks of one answer only; lengths speak of all.
-
-    Args:
-        num_prompt_tokens: length of the prompt.
-        sends_ids: whether deltas carry ids.
     """
 
     def __init__(

@@ -23,11 +23,7 @@ _BRIEF: Final = 0.05
 
 
 class StepCounts:
-    """Keeps the last counts of each rank that has a KV cache of its own.
-
-    Args:
-        llm: the library's LLM.
-    """
+    """Keeps the last counts of each rank that has a KV cache of its own."""
 
     def __init__(self, llm: Any) -> None:
         self._llm = llm

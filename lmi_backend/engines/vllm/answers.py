@@ -79,7 +79,6 @@ class TokenLogprobs:
         return cls(theirs, is_usual=not any((*others, getattr(params, "flat_logprobs", False))))
 
     def read(self, output: Any, ids: Sequence[int]) -> None:
-        """Read those of an EngineCoreOutput."""
         if output.new_prompt_logprobs_tensors is None and self._read_usual(output, ids):
             return
         theirs = self._theirs
@@ -128,7 +127,6 @@ class TokenLogprobs:
         return True
 
     def _read_one(self, token: int, lists: Any) -> bool:
-        """Read that of a token that is alone, as most are."""
         text = _texts.get(token) or self._text(token)
         if lists.logprob_token_ids.item(0) != token or text.endswith(_INCOMPLETE):
             return False
@@ -199,9 +197,7 @@ class ChunkMaker(Protocol):
     writes_known: bool
     """Whether the chunks of an answer that resumes begin with what its client has."""
 
-    def begin(self, prompt_ids: Sequence[int] | None, num_prompt_tokens: int, /) -> None:
-        """Note the prompt."""
-        ...
+    def begin(self, prompt_ids: Sequence[int] | None, num_prompt_tokens: int, /) -> None: ...
 
     def chunk(self, piece: Piece, /) -> Any:
         """Return the chunk of a piece; None if it leaves with the next one."""
@@ -217,11 +213,7 @@ class ChunkMaker(Protocol):
 
 
 class ChunkTaker(Deferring, Protocol):
-    """Takes the chunks of one request."""
-
-    def take(self, chunk: Any, /) -> None:
-        """Take a chunk."""
-        ...
+    def take(self, chunk: Any, /) -> None: ...
 
 
 _SHOWN: Final = 200
@@ -261,11 +253,7 @@ async def generate(
     """Generate one request's answers. Cancelling aborts it.
 
     Args:
-        engine: an AsyncLLM whose processor keeps our answers.
         arguments: of `AsyncLLM.add_request`. The prompt is removed: it may hold images.
-        maker: makes their chunks.
-        sink: takes them.
-        continuation: where one answer resumes.
         on_added: called when vLLM has read the prompt.
     """
     ours = Generation(engine, maker, sink, continuation, getattr(arguments["params"], "n", 1))
@@ -316,12 +304,10 @@ class Generation:
         return answer
 
     def check_begun(self) -> None:
-        """Raise EngineError if vLLM has taken the request past its output processor."""
         if not self.num_answers:
             raise EngineError("vLLM has taken the request past its output processor")
 
     def finish(self, request_id: str) -> None:
-        """Note that an answer is over."""
         self._open.pop(request_id, None)
         # An older vLLM sends the first to its core before it adds the next.
         is_over = not self._open and self.num_answers >= self._num_wanted
@@ -329,12 +315,10 @@ class Generation:
             self.ended.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Fail all of it, because one answer fails."""
         if not self.ended.done():
             self.ended.set_exception(error)
 
     async def abort(self) -> None:
-        """End what is open."""
         ids = list(self._open)
         for request_id in ids:
             self._engine.output_processor.answers.pop(request_id, None)
@@ -438,7 +422,6 @@ class OwnAnswer:
             self._texts[-1] += new
 
     def _offer(self) -> None:
-        """Send the tokens, if they are enough and nobody wants them later."""
         count = len(self._ids)
         # The first one waits for no other.
         is_enough = count >= self._interval or not self._num_tokens
@@ -463,7 +446,6 @@ class OwnAnswer:
         return found
 
     def flush(self) -> None:
-        """Send the tokens of the middle that no chunk has."""
         if not self._ids:
             return
         try:
@@ -531,7 +513,6 @@ class OwnAnswer:
                 self._logprobs.know(group, cumulative_logprob)
 
     def fail(self, error: Exception) -> None:
-        """Fail its request."""
         self._of.fail(error)
 
 
@@ -540,6 +521,5 @@ def _is_stop(reason: Any) -> bool:
 
 
 def requests_of(engine: Any) -> list[Any]:
-    """Return what is known of each open request: vLLM's states, and our answers."""
     kept_by = engine.output_processor
     return [*kept_by.request_states.values(), *getattr(kept_by, "answers", {}).values()]

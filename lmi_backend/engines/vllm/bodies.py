@@ -186,11 +186,9 @@ class BodyAnswer:
     """Of the prompt, those found in the prefix cache."""
 
     def may_send_ids(self, params: Any) -> bool:
-        """Tell whether chunks of a call with these parameters carry the ids of their tokens."""
         return self._may_send_ids and bool(resume_strategy_of(self.engine, params))
 
     def begin(self, head: HttpChunk) -> None:
-        """Take status and headers from the server."""
         self.head = head
 
     def take(self, chunk: HttpChunk) -> None:
@@ -238,7 +236,6 @@ class BodyAnswer:
         return bool(can_refuse)
 
     def write(self, chunk: HttpChunk) -> None:
-        """Take a chunk that was written without the server."""
         if chunk.is_last:
             self.is_written = True
         self._given += chunk.num_tokens
@@ -256,15 +253,12 @@ class Call:
         self.params = named.get("sampling_params", given[1] if len(given) > 1 else None)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of `AsyncLLM.add_request`."""
         arguments = dict(zip(_FIRST, self.given, strict=False)) | self.named
         arguments["params"] = arguments.pop("sampling_params")
         return arguments
 
 
 class _OwnSink:
-    """Takes the chunks of an answer of our own."""
-
     __slots__ = ("defer", "take")
 
     def __init__(self, answer: BodyAnswer) -> None:
@@ -400,7 +394,6 @@ class EngineClient:
         return self.engine.encode(*args, **kwargs)
 
     async def check(self, params: Any, named: dict[str, Any]) -> None:
-        """Raise for what the engine must not get."""
         self._check_adapter(named.get("lora_request"))
         await _check(params, self._bounds, self._grammars)
 

@@ -138,7 +138,6 @@ class ShortChats:
         return prompt
 
     def _prompts(self, chats: list[Messages], rendering: Rendering) -> list[Any]:
-        """Return prompts; raises what vLLM does."""
         _, prompts = self._render(chats, *rendering.given, **rendering.named)  # type: ignore[misc]
         if len(prompts) != len(chats):
             raise ValueError("not a prompt for each chat")
@@ -349,13 +348,11 @@ class Chats:
 
 
 def _is_plain(params: Any) -> bool:
-    """Tell whether parameters are those of one answer of text, and of nothing else."""
     wanted = ("structured_outputs", "extra_args")
     return not any(getattr(params, name, None) for name in wanted)
 
 
 def _most(num_prompt_tokens: int) -> int:
-    """Return the most tokens that vLLM's platform generates after a prompt."""
     bound = getattr(names.current_platform, "get_max_output_tokens", None)
     return sys.maxsize if bound is None else bound(num_prompt_tokens)
 

@@ -35,7 +35,6 @@ _OURS: Final = str(Path(__file__).parents[3])
 
 
 def checked(found: Any, name: str, *members: str) -> Any:
-    """Return what a function of vLLM's gave, if it is what is needed."""
     if lacking := [each for each in members if not hasattr(found, each)]:
         problem = f"{name} gives a {type(found).__name__}, which has no {', '.join(lacking)}"
         raise unservable(problem)
@@ -43,7 +42,6 @@ def checked(found: Any, name: str, *members: str) -> Any:
 
 
 def unservable(problem: str) -> ConfigurationError:
-    """Return the error of a vLLM that lacks what has no public way."""
     return ConfigurationError(
         f"vLLM {names.vllm_version} cannot be served: {problem}; "
         f"releases that were run: {releases_run('vllm')}"
@@ -84,7 +82,6 @@ async def needed(what: str, does: Awaitable[T]) -> T:
 
 
 async def answer_of(engine: Any, name: str) -> Any:
-    """Return what a method of the engine gives that takes nothing, as `needed` does."""
     return await needed(f"AsyncLLM.{name}", settled(getattr(engine, name)()))
 
 
@@ -140,7 +137,6 @@ def certain_logprobs(ids: Sequence[int]) -> Any:
 
 
 def logprobs_after(lists: Any, count: int) -> Any:
-    """Return vLLM's log probabilities of one request without those of its first tokens."""
     members = ("logprob_token_ids", "logprobs", "sampled_token_ranks")
     return lists._replace(**{name: getattr(lists, name)[count:] for name in members})
 
@@ -171,7 +167,6 @@ def engine_arguments() -> dict[str, bool]:
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """Return vLLM's own command-line parser of engine arguments."""
     add = names.AsyncEngineArgs.add_cli_args
     # The engine's arguments too, whatever a release adds by itself.
     whole = {_WHOLE: False} if _WHOLE in inspect.signature(add).parameters else {}
@@ -201,12 +196,10 @@ def subclass(found: Any, kind: type, *, may_lack: Collection[str] = (), **member
 
 
 def subclass_of(own: type, kind: type, *, may_lack: Collection[str] = (), **members: Any) -> Any:
-    """Return a class of vLLM's with what another one adds to it.
+    """Return a class of vLLM's whose methods another one overrides; its `super()` is vLLM's.
 
     Args:
-        kind: overrides methods, and calls those of `super()`.
         may_lack: methods that only some releases have.
-        members: further members of the class.
 
     Raises:
         TypeError: vLLM's class lacks one of the others, so nothing would call it.
@@ -220,7 +213,6 @@ def subclass_of(own: type, kind: type, *, may_lack: Collection[str] = (), **memb
 
 
 def replaced(found: Any, **values: Any) -> Any:
-    """Return a copy of an object of vLLM's with other values."""
     try:
         return changed(copy(found), **values)
     except AttributeError:  # a release may freeze it
@@ -236,19 +228,16 @@ def changed(found: Any, **values: Any) -> Any:
 
 
 def prompt_of(ids: Sequence[int]) -> Any:
-    """Return a prompt of token ids as vLLM takes it."""
     if names.tokens_input is None:  # as its documentation has it
         return {"prompt_token_ids": ids}
     return names.tokens_input(ids)
 
 
 def core_config(arguments: Any) -> Any:
-    """Return the VllmConfig of an engine core."""
     return arguments.create_engine_config()
 
 
 def rank_executor(vllm_config: Any) -> Any:
-    """Return the class of the executor of a rank that mpirun started."""
     return names.Executor.get_class(vllm_config)
 
 
@@ -265,7 +254,6 @@ def run_headless(arguments: Any) -> None:
 
 
 def failed_outputs(request_id: str) -> Any:
-    """Return the output of a request that a core could not take."""
     reason = getattr(names.FinishReason, "ERROR", names.FinishReason.ABORT)
     output = names.EngineCoreOutput(request_id=request_id, new_token_ids=[], finish_reason=reason)
     return names.EngineCoreOutputs(outputs=[output])

@@ -63,7 +63,6 @@ class _Worker:
             self.distributed_init_method += f"?group=:{own}"
 
     def init_device(self, *given: Any, **named: Any) -> None:
-        """Make the model's runner."""
         super().init_device(*given, **named)  # type: ignore[misc]
         if self.vllm_config.lora_config is not None:
             compat.subclass(names.current_platform, _Platform)
@@ -117,7 +116,6 @@ class _Platform:
 
     @classmethod
     def get_punica_wrapper(cls) -> str:
-        """Return the name of the class that applies LoRA."""
         return f"{__name__}.PunicaWrapper"
 
 
@@ -138,13 +136,11 @@ class _Rows:
 
     @property
     def sampler_indices(self) -> Any:
-        """The adapters of the tokens whose logits are computed."""
         theirs: Any = super()
         return theirs.sampler_indices if self._of_prompt is None else self._of_prompt
 
     # Layers call it by add_lora_linear, or alone where they are sharded.
     def add_shrink(self, y: Any, x: Any, *given: Any, **named: Any) -> Any:
-        """Make the first product of a layer."""
         x = _with_adapter(x, self.token_lora_indices)
         return super().add_shrink(y, x, *given, **named)  # type: ignore[misc]
 

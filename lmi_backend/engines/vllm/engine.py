@@ -240,7 +240,6 @@ class VllmEngine(Engine):
             raise translated(error) from error
 
     async def _request_arguments(self, request: GenerateRequest) -> dict[str, Any]:
-        """Return the arguments of `AsyncLLM.add_request`."""
         bounds = self._config.structure_bounds
         check_sampling(request.sampling, bounds)
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)

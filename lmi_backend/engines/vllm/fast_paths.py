@@ -45,7 +45,6 @@ _off: dict[str, str] = {}
 
 
 def is_on(name: str) -> bool:
-    """Tell whether a part is in use."""
     return name not in _off
 
 
@@ -68,11 +67,7 @@ def turn_off(name: str, expected: str, came: str) -> None:
 
 
 def leave_out(name: str, why: str) -> None:
-    """Do without a part because an option of the user's needs that; warn of nothing.
-
-    Args:
-        why: which option, and what it does.
-    """
+    """Do without a part because an option of the user's needs that; warn of nothing."""
     if name not in _off:
         _off[name] = f"{OPTION_PREFIX}{why}"
         _log.info("%s is off: %s", name, _off[name])
@@ -80,7 +75,6 @@ def leave_out(name: str, why: str) -> None:
 
 @contextmanager
 def without(name: str) -> Iterator[None]:
-    """Do without a part meanwhile."""
     _off.setdefault(name, _COMPARED)
     try:
         yield
@@ -102,7 +96,6 @@ def probe(name: str, expected: str, does: Callable[[], object]) -> bool:
 
 
 def reason_of(name: str) -> str:
-    """Return why a part is off; empty if it is on."""
     return _off.get(name, "")
 
 

@@ -63,9 +63,7 @@ class GrammarTrials:
     """Compiles each structure once in a process of its own, and remembers whether it succeeded.
 
     Args:
-        backend: the library that compiles all structures.
         special: the special tokens of the model, which a grammar may name.
-        tokens: how many the model has.
     """
 
     def __init__(self, backend: str, special: Sequence[str], tokens: int) -> None:
@@ -75,7 +73,6 @@ class GrammarTrials:
 
     @classmethod
     def of(cls, engine: Any, tokenizer: Any, tokens: int) -> GrammarTrials:
-        """Return the trials of a model."""
         special: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()
         return cls(choose_backend(engine, tokenizer), sorted(special), tokens)
 
@@ -120,7 +117,6 @@ class GrammarTrials:
 
 
 def _try(job: bytes) -> bool:
-    """Tell whether a structure may be compiled."""
     command = [sys.executable, "-I", grammar_trial.__file__]
     try:
         done = subprocess.run(  # noqa: S603

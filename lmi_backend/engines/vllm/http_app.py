@@ -139,7 +139,6 @@ async def _run(
 
 
 def _why(task: asyncio.Task[None]) -> BaseException:
-    """Return why an application returned before its answer was complete."""
     error = None if task.cancelled() else task.exception()
     return error or EngineError("the engine's server finished without an answer")
 
@@ -227,7 +226,6 @@ class HttpApp:
         longest_token: int = 0,
         grammars: GrammarTrials,
     ) -> HttpApp:
-        """Build the application."""
         server = vllm_server.http_server()
         fast_paths.probe("short_errors", "code that cleans errors", compat.cut_messages)
         arguments = _arguments(server, engine_args, config)
@@ -259,7 +257,6 @@ class HttpApp:
         return cls(app, engine, config, longest_token, adapters, client)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
-        """Answer a body."""
         answer = await self._respond(request, sink)
         self.num_answered += answer is not None and answer.generated_tokens > 0
 
@@ -359,7 +356,6 @@ class HttpApp:
             raise
 
     def self_test(self, tokenizer: Any) -> SelfTest:
-        """Return the test of the engine and this application."""
         name = self._app.state.args.served_model_name[-1]
         return SelfTest(
             self._engine, tokenizer, self._respond, name, writes_streams=self._writes_streams
@@ -381,7 +377,6 @@ def _is_watched(app: Any, model_config: Any) -> bool:
 
 
 def _arguments(server: Any, engine_args: Any, config: EngineConfig) -> Any:
-    """Return vLLM's server arguments: its defaults, the engine's, and the user's."""
     found = vars(server.argument_parser().parse_args([])) | vars(engine_args)
     for name, value in config.front_end.items():
         if name not in found:
@@ -424,7 +419,6 @@ class _Collected:
 
 
 async def chat_ids(app: HttpApp, body: dict[str, Any]) -> list[int]:
-    """Return the ids of a body's chat."""
     asked = {name: body[name] for name in _READ if body.get(name) is not None}
     collected = _Collected()
     await app.respond(HttpRequest("/tokenize", msgspec.json.encode(asked)), collected)

@@ -35,7 +35,6 @@ _MOST_PIXELS = 178_956_970
 
 
 def most_pixels() -> int:
-    """Return the pixels that vLLM lets an image have."""
     return int(getattr(names.envs, "VLLM_MAX_IMAGE_PIXELS", _MOST_PIXELS))
 
 
@@ -123,7 +122,6 @@ async def wait_for_room() -> None:
 
 
 def is_refused() -> bool:
-    """Tell whether there was no room for the media of this task's request."""
     pixels = budget.get()
     return pixels is not None and pixels.refusal is not None
 
@@ -157,7 +155,6 @@ class _Reader:
         return MethodType(found.__func__, self) if isinstance(found, MethodType) else found
 
     def load_bytes(self, data: bytes) -> Any:
-        """Return what vLLM makes of a file."""
         try:
             if not hasattr(self._own, "image_mode"):
                 return self._load_other(data)
@@ -238,7 +235,6 @@ _pool = ThreadPoolExecutor(AT_ONCE, "lmi-images")
 
 
 async def decode(files: Sequence[bytes], model_config: Any) -> list[Any]:
-    """Return the images of a request."""
     if not model_config.is_multimodal_model:
         raise RequestError("is given, but the model takes text only", field="image")
     most = model_config.multimodal_config.get_limit_per_prompt("image")

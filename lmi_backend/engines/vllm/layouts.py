@@ -67,7 +67,6 @@ class EventLayout:
         return cls(value, {name: place for name, (place, _) in values.items()})
 
     def event(self, values: Mapping[str, Any]) -> bytes:
-        """Return the event with all of its gaps filled."""
         for name, (*path, last) in self.gaps.items():
             _at(self.value, path)[last] = values[name]
         return _event(self.value)
@@ -125,8 +124,6 @@ class StreamLayouts:
         """Return the layouts of a stream; None if any event is unlike all that is known.
 
         Args:
-            events: all that were written of these outputs.
-            outputs: of the engine.
             counts: tokens of the prompt and of the answer.
             gap: where events have the text, or the delta around it.
         """

@@ -52,7 +52,6 @@ class LoraAdapters:
         self.known = table
 
     def has(self, name: object) -> bool:
-        """Tell whether an adapter is called so."""
         return isinstance(name, str) and name in self.known
 
     async def hold(self, engine: Any, name: str) -> AbstractContextManager[Any]:
@@ -134,7 +133,6 @@ class LoraAdapters:
             raise RequestError(problem, field="adapter", value=name, accepted=accepted)
 
     async def _is_current(self, request: Any, folder: str) -> bool:
-        """Tell whether an adapter is what a folder holds now."""
         files = self._loaded.get(request.lora_int_id)
         return request.lora_path == folder and files == await asyncio.to_thread(seen, folder)
 

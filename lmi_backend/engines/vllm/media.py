@@ -129,13 +129,11 @@ class _Connector:
         super().__init__(*given, **named | own)
 
     def load_from_url(self, url: str, media_io: Any, *given: Any, **named: Any) -> Any:
-        """Return what a reader makes of a URL."""
         self._check(url)
         with images.counted(media_io) as reader:
             return super().load_from_url(url, reader, *given, **named)  # type: ignore[misc]
 
     async def load_from_url_async(self, url: str, media_io: Any, *given: Any, **named: Any) -> Any:
-        """Return the same, without waiting for it."""
         self._check(url)
         await images.wait_for_room()
         load = super().load_from_url_async  # type: ignore[misc]
@@ -166,7 +164,6 @@ class _Connection:
         extra_headers: Mapping[str, str] | None = None,
         allow_redirects: bool = True,
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """See vLLM's `HTTPConnection`."""
         return self._respond(
             url,
             headers=self._headers(**(extra_headers or {})),
@@ -223,7 +220,6 @@ class _Connection:
     async def _look(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Look at the host of a request, which a redirect may have named."""
         if problem := self.rules.refusal(request.url.raw_host or ""):
             raise _error(str(request.url), problem)
         return await handler(request)

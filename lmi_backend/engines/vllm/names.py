@@ -21,8 +21,6 @@ class NeverRaised(Exception):
 
 
 class Name(NamedTuple):
-    """One name."""
-
     places: tuple[str, ...]
     """The modules that have had it, the newest first; a colon is before another name there."""
     instead: Any = ...

@@ -55,14 +55,12 @@ def keep_if_unknown() -> None:
 
 
 def write(path: Path) -> None:
-    """Write the record of this vLLM."""
     own = path.with_suffix(f".{os.getpid()}")
     own.write_text(json.dumps(record()), encoding="utf-8")
     own.replace(path)
 
 
 def record() -> dict[str, Any]:
-    """Return what this vLLM takes."""
     flags = {action.dest: action for action in compat.argument_parser()._actions}
     actions = {
         action.dest: action for action in vllm_server.http_server().argument_parser()._actions

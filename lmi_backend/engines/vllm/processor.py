@@ -108,19 +108,16 @@ class OwnAnswers:
                 del self.replays[output.request_id]
 
     def propagate_error(self, error: Exception) -> None:
-        """Fail all requests: the core is dead."""
         super().propagate_error(error)  # type: ignore[misc]
         for answer in list(self.answers.values()):
             answer.fail(error)
         self.answers.clear()
 
     def get_num_unfinished_requests(self) -> int:
-        """Return how many requests are open."""
         theirs: int = super().get_num_unfinished_requests()  # type: ignore[misc]
         return theirs + len(self.answers)
 
     def has_unfinished_requests(self) -> bool:
-        """Tell whether any request is open."""
         return self.get_num_unfinished_requests() > 0
 
     def get_num_queued_tokens(self) -> int:
@@ -203,7 +200,6 @@ class RequestTimes:
             self.end(name, now)
 
     def end(self, name: str, now: float) -> None:
-        """Note that a request is over."""
         if (began := self._begun.pop(name, None)) is not None:
             self.decode.observe(now - began)
 
@@ -233,7 +229,6 @@ class LastStats:
 
     @property
     def value(self) -> EngineStats:
-        """Of all copies together."""
         copies = list(self._copies.values())
         if len(copies) < 2:
             return copies[0] if copies else EngineStats()
@@ -243,7 +238,6 @@ class LastStats:
         return EngineStats(kv_cache_usage=max(each.kv_cache_usage for each in copies), **sums)
 
     def copies(self, requests: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
-        """Return the steps and the requests of each copy."""
         return tuple(
             (self._copies[number].steps or 0, count)
             for number, count in requests.items()
@@ -264,7 +258,6 @@ class LastStats:
 
 
 def _capacity(engine: Any) -> dict[str, int]:
-    """Return the fields of `EngineStats` that do not change."""
     cache, lora = engine.vllm_config.cache_config, engine.vllm_config.lora_config
     return {
         "kv_block_size": cache.block_size or 0,
@@ -279,9 +272,7 @@ def read_stats(
     """Return the stats of an AsyncLLM.
 
     Args:
-        last_stats: what it has reported.
-        num_requests: that the worker has given it.
-        num_answered: of these, answered with tokens since the start.
+        num_answered: of the requests, answered with tokens since the start.
     """
     if fast_paths.is_on("load"):
         try:

@@ -59,7 +59,6 @@ class Broadcast:
             self._move(bytearray(frame))
 
     def receive(self) -> Commands:
-        """Wait for what rank 0 sends."""
         first = self._move(bytearray(_LENGTH + _SMALL))
         length = int.from_bytes(first[:_LENGTH], "little")
         frame = first[_LENGTH:] if length <= _SMALL else self._move(bytearray(length))
@@ -88,8 +87,6 @@ _STOP_SECONDS: Final = 5.0
 
 
 class _Command(NamedTuple):
-    """What every rank is to do before the next step."""
-
     method: str
     arguments: Sequence[Any]
     result: Future[Any]
@@ -110,11 +107,9 @@ class Core:
         return bool(core.scheduler.has_requests() or core.batch_queue)
 
     def apply(self, method: str, arguments: Sequence[Any]) -> Any:
-        """Carry out a command."""
         return getattr(self._core, method)(*arguments)
 
     def step(self) -> Any:
-        """Make a step; return its EngineCoreOutputs."""
         return self._core.get_output()
 
 
@@ -145,12 +140,10 @@ class LockstepClient:
         return outputs
 
     async def add_request_async(self, request: Any) -> None:
-        """Have every rank take a request from the next step on."""
         # Nobody waits: its outputs, or its failure, come as those of all requests.
         self._put("add_request", request)
 
     async def abort_requests_async(self, request_ids: list[str]) -> None:
-        """Have every rank drop requests from the next step on."""
         if request_ids and not self.resources.engine_dead:
             self._put("abort_requests", request_ids)
 

@@ -43,7 +43,6 @@ is in them takes longer than they take to make. Older releases do not have it.""
 def sampling_params(
     request: GenerateRequest, model_defaults: dict[str, Any], vocabulary: int
 ) -> Any:
-    """Return the SamplingParams of a request."""
     sampling = request.sampling
     given = {name: value for name in _OPTIONAL if (value := getattr(sampling, name)) is not None}
     defaults = {name: model_defaults[name] for name in _OPTIONAL if name in model_defaults}
@@ -73,7 +72,6 @@ def sampling_params(
 
 
 def _extra(extra: dict[str, Any]) -> dict[str, Any]:
-    """Return the engine's own parameters, with structured outputs as vLLM's object."""
     structure = extra.get("structured_outputs")
     if structure is None:
         return extra
@@ -195,11 +193,9 @@ class OutputReader:
         )
 
     def begin(self, prompt_ids: Sequence[int] | None, num_prompt_tokens: int) -> None:
-        """Note the prompt of an answer of our own."""
         self._prompt_ids, self._num_prompt_tokens = prompt_ids, num_prompt_tokens
 
     def chunk(self, piece: Piece) -> Delta:
-        """Return the delta of tokens of our own answer."""
         ids = piece.token_ids
         delta = Delta(
             piece.text,
@@ -220,7 +216,6 @@ class OutputReader:
         return delta
 
     def add_prompt(self, chunk: Delta, logprobs: Any) -> None:
-        """Add the prompt's tokens to a delta."""
         if self._prompt_alternatives is not None:
             chunk.prompt_tokens = self._prompt_tokens(self._prompt_ids or (), logprobs)
 
@@ -259,7 +254,6 @@ class OutputReader:
             yield delta
 
     def _chosen(self, token_id: int, position: Position) -> Token:
-        """Return a new token."""
         if not isinstance(position, tuple):
             return self._token(token_id, position, self._alternatives)
         logprob, rank, own = position
@@ -333,7 +327,6 @@ def _adding(token: Token, text: str) -> Token:
 
 
 def _reason(found: Any) -> FinishReason | None:
-    """Return why an answer is finished."""
     if found is None:
         return None
     word = str(found)

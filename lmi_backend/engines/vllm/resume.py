@@ -30,7 +30,6 @@ _IDS: Final = "lmi_backend.forced_ids"
 
 
 def takes_forced_ids(engine: Any) -> bool:
-    """Tell whether an engine's cores apply the plugin."""
     return fast_paths.is_on("forced_tokens") and engine.vllm_config.speculative_config is None
 
 
@@ -43,13 +42,11 @@ def forced_args(params: Any, ids: Sequence[int]) -> dict[str, Any]:
 
 
 def remove_forced_ids(params: Any) -> None:
-    """Drop from parameters the tokens that a client forces."""
     if given := getattr(params, "extra_args", None):
         given.pop(_IDS, None)
 
 
 def forced_ids_of(params: Any) -> list[int]:
-    """Return the tokens that parameters force."""
     return (params.extra_args or {}).get(_IDS) or []
 
 
@@ -165,7 +162,6 @@ def send_from(engine: Any, request: Any, ids: Sequence[int]) -> Repeated:
 
 
 def finished_elsewhere() -> EngineError:
-    """Return the error of an answer that is over with the tokens that its client has."""
     return EngineError("the answer cannot resume: it has finished on this worker")
 
 
@@ -210,11 +206,9 @@ class ReplayedAnswer:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is repeated."""
         return not self._repeated
 
     def new_of(self, output: Any) -> Any:
-        """Return an output without what it repeats, as `Repeated.new_of` does."""
         return self._repeated.new_of(output)
 
     def fail(self, error: Exception) -> None:
@@ -283,7 +277,6 @@ def forced_tokens() -> type:
 
 
 def __getattr__(name: str) -> type:
-    """Return the class for vLLM's look-up by the entry point's name."""
     if name != "ForcedTokens":
         raise AttributeError(name)
     return forced_tokens()
@@ -314,7 +307,6 @@ class _ForcedTokens:
         return partial(_force_next, ids) if ids else None
 
     def update_state(self, batch_update: Any) -> None:
-        """Take what the first runner says of its requests."""
         with _kept_alive():
             super().update_state(batch_update)  # type: ignore[misc]
 

@@ -71,10 +71,7 @@ class SelfTest:
     """The test of one engine.
 
     Args:
-        engine: the AsyncLLM.
-        tokenizer: its; None if it has none.
         respond: has vLLM's server answer a body.
-        model: a name by which clients call the model.
         writes_streams: whether streams are to be written without the server.
     """
 
@@ -132,7 +129,6 @@ class SelfTest:
         return {"request_id": "self-test", "prompt": prompt, "params": made}
 
     async def _compare_outputs(self) -> None:
-        """Compare what is made of the same outputs of the core."""
         whole = self._theirs(_params())
         stop = whole.text.strip()[2:5] or None
         variants: list[dict[str, Any]] = [{}]
@@ -159,7 +155,6 @@ class SelfTest:
             raise _Difference(f"resumed: {ours.text!r} is no end of {whole.text!r}")
 
     async def _abort(self) -> None:
-        """Leave an answer after its first token."""
         sink = _Sink(is_deferring=False)
         arguments = self._arguments() | {"request_id": "self-test-abort"}
         arguments["params"].max_tokens = 1000 * _TOKENS

@@ -97,7 +97,6 @@ class Gate:
 
 
 def _wait_at_gate() -> None:
-    """Wait at the gate, if there is one and this process is to."""
     if (path := os.environ.get(_VARIABLE)) is None:
         return
     # Only processes of vLLM come here, which have it.
@@ -240,8 +239,6 @@ def create_engine(
     """Start the engine of these arguments; blocks until its core has loaded the model.
 
     Args:
-        arguments: as vLLM's `AsyncLLM.from_engine_args` takes them.
-        loggers: factories of what gets the engine's stats.
         on_config: called with the engine's config before any process is started.
     """
     config = compat.checked(

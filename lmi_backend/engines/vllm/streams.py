@@ -85,7 +85,6 @@ class TextParser:
 
     @property
     def reasoning_tokens(self) -> int:
-        """How many tokens of the answer are reasoning."""
         count: int = self._theirs.count_reasoning_tokens(tuple(self._ids))
         return count
 
@@ -94,11 +93,7 @@ class StreamWriter:
     """Makes the chunks of one answer; `answers.generate` gives it the pieces.
 
     Args:
-        layouts: of the events.
         head: of the answer: status and headers.
-        answer_id: the member `id` of all events.
-        sends_ids: whether chunks carry the ids of their tokens.
-        parser: reads the text, where the model has one.
         is_structured: whether the answer has to fit a grammar.
     """
 
@@ -167,7 +162,6 @@ class StreamWriter:
         """Add nothing: vLLM writes such streams."""
 
     def failure(self, num_tokens: int) -> Exception:
-        """Return why vLLM has failed on the request."""
         if self._is_structured:
             error: Exception = names.VLLMClientError(f"structured_outputs {unfit(num_tokens)}")
             return error
@@ -191,7 +185,6 @@ class StreamWriter:
 
 
 def _json(delta: Any) -> bytes:
-    """Return a DeltaMessage as vLLM's server writes it."""
     if delta.model_fields_set == _CONTENT_ALONE and type(delta.content) is str:
         return b'{"content":' + _encode(delta.content) + b"}"
     made: str = delta.model_dump_json(exclude_unset=True)
@@ -234,7 +227,6 @@ class ChatStreams:
 
 
 def _parser_of(server: Any, request: Any, named: dict[str, Any], messages: Any) -> TextParser:
-    """Return a new parser of a chat server, for a request with these messages."""
     if messages is not request.messages:
         request = request.model_copy(update={"messages": messages})
     kwargs = named["chat_template_kwargs"]
@@ -278,7 +270,6 @@ class _Server:
         self._own, self._write, self.parsers = own, write, parsers
 
     def events(self, outputs: AsyncIterator[Any]) -> Events:
-        """Return vLLM's events of outputs."""
         return self._write(self._own, outputs)
 
     async def layouts(self, gap: Place) -> StreamLayouts | None:
@@ -292,7 +283,6 @@ class _Server:
         return StreamLayouts.of(events, _PLAYED, (len(_PROMPT), len(_PLAYED)), gap)
 
     def failure(self, error: Exception) -> list[str]:
-        """Return vLLM's events of an error in the middle of a stream."""
         error_json: str = self._own.create_streaming_error_response(unwrapped(error))
         return [f"data: {error_json}\n\n", DONE.decode()]
 

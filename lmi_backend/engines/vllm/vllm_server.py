@@ -48,7 +48,6 @@ is not named, is run when the server is built, and LMI's users keep a handler of
 
 
 def http_server() -> SimpleNamespace:
-    """Return the parts of vLLM's HTTP server."""
     return SimpleNamespace(
         build_app=names.build_app,
         init_app_state=names.init_app_state,
@@ -122,7 +121,6 @@ def answering(app: Any, path: str) -> Any:
 
 
 def models(app: Any) -> Any:
-    """Return the part of vLLM's server that knows the names of its model and of its adapters."""
     return compat.checked(
         app.state, "init_app_state", "openai_serving_models"
     ).openai_serving_models
@@ -130,7 +128,6 @@ def models(app: Any) -> Any:
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    """Hide from vLLM what it must not see."""
     before = {name: os.environ.get(name) for name in _HIDDEN}
     # Empty, not absent: that is a file of no name.
     os.environ.update(dict.fromkeys(_HIDDEN, ""))
@@ -156,13 +153,11 @@ class _Models:
     """Of the model itself: an adapter's is another's."""
 
     def model_name(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the name that an answer gives its model."""
         name, wanted = super().model_name(*args, **kwargs), asked_name.get()  # type: ignore[misc]
         return wanted if name in self.own_names and wanted in self.own_names else name
 
 
 def attach_asked_name(app: Any) -> None:
-    """Have an application answer by the name in a body, if it is one of the model's."""
     own = app.state.args.served_model_name
     fast_paths.probe(
         "asked_name",
@@ -178,11 +173,8 @@ class ShownPrompt:
     """The prompt of one request; `mended` looks at each output before vLLM's server does.
 
     Args:
-        params: vLLM's sampling parameters.
-        given: what the server calls the engine with.
         is_all: whether the prompt is all that is wanted. vLLM generates a token to get there, which
             its server would count.
-        is_shown: whether it is wanted at all.
     """
 
     def __init__(
@@ -220,7 +212,6 @@ class ShownPrompt:
 
 
 def attach_prefill(app: Any) -> None:
-    """Have messages to vLLM's application continued from now on."""
     if (server := answering(app, MESSAGES)) is not None:
         fast_paths.probe(
             "prefill",
@@ -233,7 +224,6 @@ class _Messages:
     """What an AnthropicServingMessages does besides vLLM's own work."""
 
     def to_chat_completion_request(self, anthropic_request: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return the chat of a body, which continues a prefill."""
         own = super().to_chat_completion_request  # type: ignore[misc]
         chat, messages = own(anthropic_request, *args, **kwargs), anthropic_request.messages
         if messages and _is_prefill(messages[-1]):
@@ -242,7 +232,6 @@ class _Messages:
 
 
 def _is_prefill(message: Any) -> bool:
-    """Tell whether a message is the assistant's, and has nothing but text."""
     content = message.content
     if message.role != "assistant" or not content:
         return False

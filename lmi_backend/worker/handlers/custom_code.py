@@ -81,7 +81,6 @@ def load_adapter_code(folder: str) -> CustomCode:
 
 
 def make_importable() -> None:
-    """Let users' code import our `djl_python`."""
     folder = str(Path(__file__).parent / "provided")
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -112,8 +111,6 @@ def _import(file: Path) -> ModuleType:
 
 
 class _Functions(NamedTuple):
-    """What a handler is made of."""
-
     load: Function
     """Gets the model's folder, and returns the model."""
     read: Function | None

@@ -145,7 +145,6 @@ class CustomEngine(Engine):
         return body, CustomCode(output_formatter=write)
 
     async def _answer(self, parsed: ParsedRequest) -> AsyncGenerator[HttpChunk, None]:
-        """Answer in LMI's own format."""
         if isinstance(parsed.work, HttpRequest):
             async with aclosing(respond_stream(self._generator(), parsed.work)) as chunks:
                 async for chunk in chunks:
@@ -161,7 +160,6 @@ class CustomEngine(Engine):
     async def _format_steps(
         self, parsed: ParsedRequest, body: Mapping[str, Any], write: Function
     ) -> AsyncGenerator[HttpChunk, None]:
-        """Let a formatter of the older kind write each step."""
         older = formatters.OlderFormatter(write, str(body["inputs"]), body.get("parameters") or {})
         async for delta in self._deltas(parsed):
             text = older.write([delta])
@@ -182,7 +180,6 @@ class CustomEngine(Engine):
     async def _format(
         self, request: HttpRequest, write: Function
     ) -> AsyncGenerator[HttpChunk, None]:
-        """Let a formatter of the current kind write a response, or each chunk of it."""
         parts: list[bytes] = []
         has_events = False
         async with aclosing(respond_stream(self._generator(), request)) as chunks:
@@ -249,6 +246,5 @@ def _install(requirements: Path) -> None:
 
 
 def _check_events(data: bytes) -> None:
-    """Raise EngineError if an engine's events report an error: a formatter may take it for text."""
     if reports_error(data):
         raise EngineError(data.decode("utf-8", "replace").strip())

@@ -58,7 +58,6 @@ class Response(dict[str, Any]):
             raise AttributeError(name) from None
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
-        """Return plain values."""
         dumped: dict[str, Any] = json.loads(self.model_dump_json())
         return dumped
 
@@ -122,11 +121,7 @@ def is_older(formatter: Function) -> bool:
 
 
 def write_answer(formatter: Function, response: Any) -> str:
-    """Let a formatter of the current kind write a response, or a chunk of one.
-
-    Raises:
-        HttpError: it raised.
-    """
+    """Let a formatter of the current kind write a response or a chunk; raise HttpError."""
     try:
         written = formatter(response)
         return written if isinstance(written, str) else json.dumps(plain(written)) + "\n"
@@ -135,7 +130,6 @@ def write_answer(formatter: Function, response: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return what a model object holds."""
     return value.model_dump() if hasattr(value, "model_dump") else value
 
 
@@ -156,11 +150,7 @@ class OlderFormatter:
         self._output = TextGenerationOutput(input=text_input, sequences={0: self._sequence})
 
     def write(self, deltas: Sequence[Delta]) -> str:
-        """Return what it writes for the next chunks.
-
-        Raises:
-            HttpError: it raised.
-        """
+        """Return what it writes for the next chunks, or raise HttpError."""
         return "".join(self._write(delta) for delta in deltas)
 
     def _write(self, delta: Delta) -> str:
@@ -185,7 +175,6 @@ class OlderFormatter:
 
 
 def _annotation(formatter: Function) -> str:
-    """Return the name of the first parameter's type; empty if it has none."""
     parameters = list(inspect.signature(formatter).parameters.values())
     if not parameters or parameters[0].annotation is inspect.Parameter.empty:
         return ""
@@ -194,7 +183,6 @@ def _annotation(formatter: Function) -> str:
 
 
 def _named(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a function takes."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return dict(given)

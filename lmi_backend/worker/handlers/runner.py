@@ -46,11 +46,7 @@ class HandlerRunner:
         self._thread = ThreadPoolExecutor(1, "lmi-handler")
 
     async def start(self) -> None:
-        """Let the handler load its model.
-
-        Raises:
-            ConfigurationError: it raised, or answered with an error.
-        """
+        """Let the handler load its model; raise ConfigurationError if that fails."""
         from djl_python.inputs import Input  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
 
         inputs = Input()
@@ -133,7 +129,6 @@ class HandlerRunner:
 
 
 def make_inputs(request: HttpRequest) -> Any:
-    """Return LMI's `Input` of a request."""
     from djl_python.inputs import Input  # noqa: PLC0415
 
     inputs = Input()

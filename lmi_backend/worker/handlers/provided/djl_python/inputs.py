@@ -25,11 +25,9 @@ class Input:
         self.function_name = ""
 
     def get_function_name(self) -> str:
-        """Return the name of the function that is called."""
         return self.function_name
 
     def get_properties(self) -> dict[str, str]:
-        """Return all properties."""
         return self.properties
 
     def get_property(self, key: str, default: str | None = None) -> str | None:
@@ -45,7 +43,6 @@ class Input:
         return _Content(self.content)
 
     def contains_key(self, key: str) -> bool:
-        """Tell whether there is a content of that key."""
         return key in self.content
 
     def is_empty(self) -> bool:
@@ -57,11 +54,9 @@ class Input:
         return False
 
     def get_batch_size(self) -> int:
-        """Return the number of requests."""
         return 1
 
     def get_batches(self) -> list[Input]:
-        """Return each request."""
         return [self]
 
     def get_as_bytes(self, key: str | None = None) -> bytes:
@@ -71,7 +66,6 @@ class Input:
         return self.content.get("data", next(iter(self.content.values()), b""))
 
     def get_as_string(self, key: str | None = None) -> str:
-        """Return a content as text."""
         return self.get_as_bytes(key).decode("utf-8")
 
     def get_as_json(self, key: str | None = None) -> Any:
@@ -90,11 +84,9 @@ class Input:
         return read_text(data.decode(json.detect_encoding(data), "surrogatepass"), MOST_VALUES)
 
     def get_as_csv(self, key: str | None = None) -> list[dict[str, str]]:
-        """Return a content as rows by the names of its first line."""
         return list(csv.DictReader(io.StringIO(self.get_as_string(key))))
 
     def get_as_image(self, key: str | None = None) -> Any:
-        """Return a content as a PIL image."""
         from PIL import Image  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
 
         return Image.open(io.BytesIO(self.get_as_bytes(key))).convert("RGB")

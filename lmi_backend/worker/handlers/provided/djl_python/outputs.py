@@ -21,23 +21,19 @@ class Output:
         self.finalizer: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
 
     def set_code(self, code: int) -> Output:
-        """Set the HTTP status."""
         self.code = code
         return self
 
     def set_message(self, message: str) -> Output:
-        """Set the text of the status."""
         self.message = message
         return self
 
     def error(self, error: str, code: int = 424, message: str = "invoke handler failure") -> Output:
-        """Make it an error."""
         self.code, self.message = code, message
         self.content = []
         return self.add_as_json({"code": code, "message": message, "error": error})
 
     def add_property(self, key: str, value: str) -> Output:
-        """Add a property, which becomes an HTTP header."""
         self.properties[key] = str(value)
         return self
 
@@ -55,7 +51,6 @@ class Output:
     def add_as_json(
         self, value: Any, key: str | None = None, batch_index: int | None = None
     ) -> Output:
-        """Add a content as JSON."""
         self.properties.setdefault("Content-Type", "application/json")
         data = json.dumps(value, ensure_ascii=False, default=_plain)
         self.content.append((key, data.encode("utf-8", "replace")))

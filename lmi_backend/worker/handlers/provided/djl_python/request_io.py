@@ -17,7 +17,6 @@ class Token:
     error_msg: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as LMI writes it."""
         members: dict[str, Any] = {"id": self.id, "text": self.text, "log_prob": self.log_prob}
         if self.special_token:
             members["special_token"] = True
@@ -26,7 +25,6 @@ class Token:
         return members
 
     def as_tgi_dict(self) -> dict[str, Any]:
-        """Return it as TGI writes it."""
         members: dict[str, Any] = {"id": self.id, "text": self.text, "logprob": self.log_prob}
         if self.special_token:
             members["special"] = True
@@ -45,7 +43,6 @@ class Sequence:
     _given: int = 0
 
     def has_next_token(self) -> bool:
-        """Tell whether there is a token that was not handed out."""
         return self._given < len(self.tokens)
 
     def get_next_token(self) -> tuple[Token, int, bool, bool]:
