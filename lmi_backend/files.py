@@ -13,7 +13,6 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from lmi_backend.errors import ConfigurationError
@@ -192,19 +191,13 @@ def _claim(part: Path, name: str) -> None:
         _refuse_other_owner(part, name)
 
 
-def secure_caches(
-    environment: Mapping[str, str], further: Mapping[str, str] = MappingProxyType({})
-) -> None:
+def secure_caches(environment: Mapping[str, str]) -> None:
     """Do as `secure_cache` for every cache that the variables of a worker name.
-
-    Args:
-        environment: the variables.
-        further: whose cache it is, for errors, to a folder that no variable names.
 
     Raises:
         ConfigurationError: one is somebody else's.
     """
-    for name, path in _caches(environment, further):
+    for name, path in _caches(environment):
         if path.name == kernel_cache().name:
             private_folder(path)
         else:
@@ -216,9 +209,7 @@ def kernel_cache() -> Path:
     return Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}"
 
 
-def _caches(
-    environment: Mapping[str, str], further: Mapping[str, str]
-) -> Iterator[tuple[str, Path]]:
+def _caches(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     for name in _CACHES:
         value = environment.get(name, "")
         if value and "://" not in value:
@@ -226,7 +217,6 @@ def _caches(
             # /tmp itself is a usual one.
             yield from ((name, path / part) for part in _OF_THE_HUB if name == "HF_HOME")
             yield name, path
-    yield from ((owner, Path(folder)) for owner, folder in further.items())
 
 
 def check_owner(path: Path) -> None:

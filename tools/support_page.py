@@ -11,7 +11,7 @@ from page_parts import ROOT, table
 SUPPORT: Final = ROOT / "tests" / "support"
 SUBJECTS: Final = {
     "a server, or a part of one": "harness serving in_process_host walks pods routers proxies "
-    "container two_hosts vllm_server added installed_engine queried_engine neuron",
+    "container two_hosts vllm_server added installed_engine queried_engine",
     "a double": "buffering endpoints idle_workers scripted_model scripted_workers service_bench "
     "simulated_engines http_double hub_server s3_server faulty_proxy cutting_proxy endpoint_picker "
     "frames_model obedient obedient_model ranking_model",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from typing import TYPE_CHECKING, cast
 
 from lmi_backend.errors import ConfigurationError
@@ -45,12 +45,20 @@ def _implementation(name: str) -> Implementation:
 
 def _create(name: str, target: str, config: EngineConfig) -> object:
     module_name, _, class_name = target.partition(":")
+    library = _implementation(name).library
+    # A plugin of vLLM's is a library that vLLM itself does without.
+    if library and importlib.util.find_spec(library) is None:
+        raise _lacking(name, f"No module named {library!r}")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise ConfigurationError(
-            f"engine {name} cannot be imported by this interpreter ({error}); name one that has "
-            "it with option.pythonExecutable"
-        ) from error
+        raise _lacking(name, error) from error
     factory = cast("Callable[[EngineConfig], object]", getattr(module, class_name))
     return factory(config)
+
+
+def _lacking(name: str, problem: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"engine {name} cannot be imported by this interpreter ({problem}); name one that has "
+        "it with option.pythonExecutable"
+    )

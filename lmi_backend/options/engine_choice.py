@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options.signature import locate, plugins_in
 from lmi_backend.options.spec import FEATURES, SPECS, EngineChoice, EngineSpec, Mode, default_engine
 from lmi_backend.options.table import common as opt
 
@@ -41,7 +40,7 @@ def choose_engine(options: LmiOptions, environment: Mapping[str, str]) -> Engine
     Raises:
         OptionError: they contradict each other, or name a handler that is not served.
     """
-    spec, reason = _on_plugin(options, environment, *_engine(options, environment))
+    spec, reason = _engine(options, environment)
     mode, how = _mode(options, spec)
     reasons = [f"engine {spec.name}: {reason}", f"{mode} mode: {how}"]
     if spec.why_implementation:
@@ -76,27 +75,6 @@ def _engine(options: LmiOptions, environment: Mapping[str, str]) -> tuple[Engine
     if by_feature and by_feature is not default:
         return by_feature, f"{FEATURES} is {environment[FEATURES]}"
     return default, "LMI's default; rolling_batch and entryPoint name no other"
-
-
-def _on_plugin(
-    options: LmiOptions, environment: Mapping[str, str], spec: EngineSpec, reason: str
-) -> tuple[EngineSpec, str]:
-    """Return the engine that runs it where the workers' interpreter has a plugin for it."""
-    other = spec.on_plugin
-    if other is None:
-        return spec, reason
-    library, python = other.group.partition(".")[0], find_interpreter(options, environment)
-    plugins = (each for folder in locate(library, python) for each in plugins_in(library, folder))
-    wanted = (other.group, other.name)
-    plugin = next((each for each in plugins if (each.group, each.name) == wanted), None)
-    if plugin is None:
-        return spec, f"{reason}, and {other.why_not}"
-    listed = environment.get(other.list_variable)
-    if listed is not None and other.name not in listed.split(","):
-        return spec, f"{reason}, and {other.list_variable}={listed} leaves {other.name} out"
-    package = f"{plugin.distribution} {plugin.version}"
-    have = f"the workers' interpreter has {package} ({other.group}: {plugin.name})"
-    return SPECS[other.engine], f"{reason}, and {have}, {other.why}"
 
 
 def _first(is_meant: Callable[[EngineSpec], object]) -> EngineSpec | None:

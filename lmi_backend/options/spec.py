@@ -81,17 +81,6 @@ class Sizes:
     pipeline: str = "pipeline_parallel_size"
 
 
-@dataclass(frozen=True)
-class Cache:
-    """A folder that the library keeps where everybody may write, unless told otherwise."""
-
-    owner: str
-    """Whose it is, for errors."""
-    variable: str
-    """The environment variable that names another folder."""
-    default: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Implementation:
     """What runs an engine."""
@@ -134,8 +123,6 @@ class Implementation:
     """Why a worker is always one process; empty where MPI ranks may share a model."""
     lone_rank: str = ""
     """Why a group of one rank is started as a plain process, without mpirun; empty if it is not."""
-    one_request: str = ""
-    """Why a worker generates for one request at a time; empty where it batches."""
     pipeline_modes: frozenset[Mode] = frozenset({"python", "mpi"})
     """Modes in which the layers may be split into stages."""
     oldest: tuple[str, str] = ("", "")
@@ -161,7 +148,6 @@ class Implementation:
     """The argument that lets one process span machines over Ray; empty where only MPI does."""
     cpu_pipeline: str = ""
     """What goes wrong with pipeline parallelism on the CPU, which is why it is refused there."""
-    cache: Cache | None = None
     core_variables: Callable[[int, int], dict[str, str]] | None = None
     """Gives a worker's variables by its index and tensor parallel degree."""
     ports: Mapping[str, int] = field(default_factory=dict)
@@ -173,22 +159,6 @@ class Implementation:
         return f"{self.name}-{self.variant}" if self.variant else self.name
 
 
-@dataclass(frozen=True)
-class OnPlugin:
-    """Another engine, which runs the models where the workers' interpreter has a plugin."""
-
-    engine: str
-    group: str
-    """Of entry points."""
-    name: str
-    why: str
-    """What it is good for."""
-    why_not: str
-    """The reason if there is none."""
-    list_variable: str = ""
-    """The environment variable that lists the plugins that are loaded, where it is set."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec:
     """What LMI calls a backend: how it is chosen, and its defaults."""
@@ -198,13 +168,11 @@ class EngineSpec:
     order: int
     """Place in lists. The first is LMI's default; a key of several belongs to the earliest."""
     implementation: Implementation
-    on_plugin: OnPlugin | None = None
-    """Which engine runs its models where a plugin for it is installed."""
     why_implementation: str = ""
     """Why it runs on an implementation of another name."""
 
     rolling_batch: str = ""
-    """The value of option.rolling_batch that names it; empty where it is another's `on_plugin`."""
+    """The value of option.rolling_batch that names it."""
     entry_points: tuple[str, ...] = ()
     """Handlers of LMI's that mean it."""
     engine_word: str = ""
@@ -240,10 +208,6 @@ class EngineSpec:
     @property
     def how_to_choose(self) -> str:
         """What to write so that the model runs on it."""
-        for spec in SPECS.values():
-            if spec.on_plugin and spec.on_plugin.engine == self.name:
-                plugin = f"{spec.on_plugin.group}: {spec.on_plugin.name}"
-                return f"{spec.how_to_choose}, where the workers' interpreter has {plugin},"
         named = f"option.rolling_batch={'disable' if self.unbatched else self.rolling_batch}"
         is_default = self.name == default_engine()
         # The default engine needs no word for it.

@@ -250,9 +250,6 @@ def _max_running(options: LmiOptions, report: Explanation) -> int:
     ]
     if len({value for _, value in given}) > 1:
         raise options.error(given[1][0], f"contradicts {given[0][0].name}={given[0][1]}")
-    if reason := options.choice.spec.implementation.one_request:
-        report.reasons.append(f"one request at a time: {reason}")
-        return 1
     if given:
         return given[0][1]
     if options[srv.BATCH_SIZE] > 1:

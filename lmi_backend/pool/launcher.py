@@ -14,14 +14,13 @@ from lmi_backend.files import secure_caches
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.handshake import BACKLOG
-from lmi_backend.options.spec import implementations
 from lmi_backend.plan.arguments import own_ports
 from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.launch import StartingWorker
 from lmi_backend.pool.process import WorkerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from lmi_backend.plan import EnginePlan
@@ -60,7 +59,7 @@ def launch(  # noqa: PLR0913  settings by name
         port = stack.enter_context(_reserved_port(is_needed=plan.parallel.processes > 1))
         context = LaunchContext(index, folder, address, token, port, number)
         command = worker_command(plan, context, os.environ)
-        secure_caches(command.environment, _default_caches(plan, command.environment))
+        secure_caches(command.environment)
         start = start_message(plan, name, index, return_to)
         launched = StartingWorker(plan, name, WorkerProcess(command, on_line), start, is_cancelled)
         launched.folder = str(folder)
@@ -71,13 +70,6 @@ def launch(  # noqa: PLR0913  settings by name
             raise
         launched.listening = stack.pop_all()
     return launched
-
-
-def _default_caches(plan: EnginePlan, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return owner and folder of what the engine keeps where no variable says otherwise."""
-    implementation = implementations().get(plan.engine)
-    cache = implementation.cache if implementation else None
-    return {} if cache is None or environment.get(cache.variable) else {cache.owner: cache.default}
 
 
 @contextmanager

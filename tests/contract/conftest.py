@@ -63,8 +63,6 @@ ENGINES: dict[str, dict[str, Any]] = {
     "transformers": {"option.rolling_batch": "disable"},
     # Its double, unless tools/verify_trtllm.sh runs the real one on a machine with a GPU.
     "trtllm": {"option.rolling_batch": "trtllm", "option.mpi_mode": "false"},
-    # A double too, around Transformers on the CPU.
-    "neuronx": {"option.rolling_batch": "tnx", "option.n_positions": 2048},
 }
 # Under MPI its server reads no tools out of chats, whose streams are plain then.
 TOOLS = {
@@ -98,15 +96,12 @@ SPLIT = {
 """vLLM that starts a worker process for each of two ranks by itself; its tests name it too."""
 PUBLIC = {"option.vllm_fast_paths": "false", "option.env": "VLLM_CPU_KVCACHE_SPACE=1"}
 """vLLM whose streams are made by its public ways alone."""
-NO_RANKS = "neuronx mpi"
-"""One process drives all cores."""
-CELLS = [f"{name}{mode}" for name in ENGINES for mode in ("", " mpi") if name + mode != NO_RANKS]
+CELLS = [f"{name}{mode}" for name in ENGINES for mode in ("", " mpi")]
 """Each engine in each mode."""
 _OF_VLLM = (
     "option.max_model_len", "option.enforce_eager", "option.num_gpu_blocks_override"
 )  # fmt: skip
 _OF_TRTLLM = ("option.model_id", "option.max_rolling_batch_size")
-_OF_NEURONX = ("option.model_id", "option.pythonExecutable", "option.dtype")
 FAKES = TESTS / "fakes"
 REAL_TRTLLM = os.environ.get("LMI_BACKEND_REAL_TRTLLM")
 """Interpreter that has the real TensorRT-LLM."""
@@ -177,10 +172,8 @@ def engine(
         return _kept.take(request.param, start(tiny_properties | PUBLIC | TOOLS))
     name, _, mode = request.param.partition(" ")
     base: dict[str, Any] = {}
-    if name in ("trtllm", "neuronx"):
-        names = _OF_TRTLLM if name == "trtllm" else _OF_NEURONX
-        base = {key: tiny_properties[key] for key in names}
-        base |= TRTLLM if name == "trtllm" else {}
+    if name == "trtllm":
+        base = {key: tiny_properties[key] for key in _OF_TRTLLM} | TRTLLM
     elif name != "echo":
         base = {k: v for k, v in tiny_properties.items() if name == "vllm" or k not in _OF_VLLM}
     own = {k: v for k, v in ENGINES[name].items() if not mode or k != "option.mpi_mode"}
@@ -209,5 +202,5 @@ def doubles() -> Iterator[None]:
             # That interpreter may lack msgspec, which workers need.
             patch.setenv("PYTHONPATH", os.environ.get("LMI_BACKEND_REAL_TRTLLM_TOOLS", ""))
         else:
-            patch.setenv("PYTHONPATH", f"{FAKES / 'trtllm'}{os.pathsep}{FAKES / 'neuronx'}")
+            patch.setenv("PYTHONPATH", str(FAKES / "trtllm"))
         yield

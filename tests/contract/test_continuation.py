@@ -286,7 +286,7 @@ ALONE: dict[str, Sampling] = {
     "min_tokens": Sampling(60, 0.0, min_tokens=50, stop=("no such word",)),
     "words": Sampling(60, 0.0, ignore_eos=True, bad_words=("the", "a")),
 }
-"""What Transformers' continuous batch cannot do; NeuronX has none."""
+"""What Transformers' continuous batch cannot do."""
 
 
 def begin_some(engine: Harness, tokens: int) -> dict[str, RecordingSink]:
@@ -333,7 +333,7 @@ def test_answers_of_others_are_as_if_nothing_had_happened(
     assert engine.service.snapshot().moved - before == len(sinks) + 1
 
 
-@pytest.mark.parametrize("engine", ["transformers", "neuronx"], indirect=True)
+@pytest.mark.parametrize("engine", ["transformers"], indirect=True)
 @pytest.mark.parametrize("kind", ALONE)
 def test_what_is_generated_alone_goes_on_too(engine: Harness, kind: str) -> None:
     request = GenerateRequest("Tell a story:", ALONE[kind], logprobs=1)

@@ -31,7 +31,6 @@ def engine(start: Any, tiny_properties: dict[str, Any]) -> Iterator[Any]:
 
 def test_a_model_of_tnx_answers_on_the_platform_of_the_plugin(engine: Any) -> None:
     assert engine.plan.engine == "vllm-neuron"
-    assert "vllm_neuron 0.24.0.1.1.0" in " ".join(engine.plan.reasons)
     whole = engine.submit([GenerateRequest(PROMPT, Sampling(16, 0.0), stream=False)]).wait()
     streams = [engine.submit([GenerateRequest(PROMPT, Sampling(16, 0.0))]) for _ in range(8)]
     assert whole.error is None

@@ -30,7 +30,7 @@ PROCESSES = {
     },
     "worker": {"msgspec"},
     "vLLM's worker": {"msgspec", "psutil", "vllm", "torch", "aiohttp"},
-    "Transformers' worker": {"msgspec", "torch", "transformers", "peft", "optimum"},
+    "Transformers' worker": {"msgspec", "torch", "transformers", "peft"},
     "TensorRT-LLM's worker": {"msgspec", "tensorrt_llm"},
     "handler's worker": {"msgspec", "numpy"},
 }

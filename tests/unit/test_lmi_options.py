@@ -18,7 +18,6 @@ from lmi_backend.options.spec import Option, implementation_of
 from lmi_backend.options.table import ENGINES, KEYS, OPTIONS, VARIABLES, find_option
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from tests.support.neuron import interpreter_with_plugin
 
 FILE = Path(__file__).resolve().parents[1] / "data" / "lmi_options.csv"
 with FILE.open(encoding="utf-8", newline="") as lines:
@@ -36,10 +35,10 @@ ENGINES_OF = {
     "trtllm": ("trtllm",),
     "hf": ("transformers",),
     "deepspeed": ("deepspeed",),
-    "neuronx": ("neuronx",),
+    "neuronx": ("vllm-neuron",),
 }
 # What to set so that rolling_batch chooses an engine, and the dialect is still open.
-WORDS = {"vllm": "auto", "transformers": "disable", "neuronx": "tnx", "vllm-neuron": "tnx"}
+WORDS = {"vllm": "auto", "transformers": "disable", "vllm-neuron": "tnx"}
 MACHINES = (
     Hardware(devices=("0", "1", "2", "3"), device_memory=80 << 30, host_memory=1 << 30),
     Hardware(host_memory=1 << 30),
@@ -144,8 +143,6 @@ def outcome(engine: str, settings: dict[str, str], machine: Hardware, folder: Pa
     """Return the plan as text without its reasons, or why there is none."""
     given = {"option.rolling_batch": WORDS.get(engine, engine), "option.model_id": "org/m"}
     given |= {"option.enable_lora": "true"} if engine in LORA else {}
-    if engine == "vllm-neuron":
-        given["option.pythonExecutable"] = interpreter_with_plugin(folder)
     lines = [Property(key, value, 1) for key, value in {**given, **settings}.items()]
     try:
         options = resolve_options(lines, {}, folder=folder)

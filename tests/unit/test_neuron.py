@@ -1,11 +1,12 @@
-"""Models of LMI's tnx: on vLLM where the workers' interpreter has AWS's plugin for Neuron."""
+"""Models of LMI's tnx: on vLLM, with AWS's plugin for Neuron."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from lmi_backend.errors import OptionError
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.registry import create_engine
+from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
@@ -13,16 +14,14 @@ from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.pool.command import CORES_VARIABLE, LaunchContext, worker_command
 from lmi_backend.sizing.model_facts import read_model_facts
-from tests.support.neuron import GROUP, VERSION, interpreter_with_plugin
 from tests.support.places import TESTS
 
 MODEL = "option.model_id=org/m\n"
 TNX = f"option.rolling_batch=tnx\n{MODEL}"
 
 
-def plan_of(folder: Path, properties: str, python: str, **environment: str) -> EnginePlan:
-    lines = parse_properties(f"{properties}\noption.pythonExecutable={python}")
-    around = {"PATH": "/bin:/usr/bin"} | environment
+def plan_of(folder: Path, properties: str) -> EnginePlan:
+    lines, around = parse_properties(properties), {"PATH": "/bin:/usr/bin"}
     options = resolve_options(lines, around, folder=folder)
     facts = read_model_facts(TESTS / "golden" / "ladder_one_device")
     assert facts
@@ -32,49 +31,29 @@ def plan_of(folder: Path, properties: str, python: str, **environment: str) -> E
 @pytest.mark.parametrize(
     "named", [TNX, f"option.entryPoint=djl_python.transformers_neuronx\n{MODEL}"]
 )
-def test_with_the_plugin_it_is_vllms(tmp_path: Path, named: str) -> None:
-    python = interpreter_with_plugin(tmp_path)
-    plan = plan_of(tmp_path, f"{named}option.n_positions=2048", python)
+def test_it_is_vllms(tmp_path: Path, named: str) -> None:
+    plan = plan_of(tmp_path, f"{named}option.n_positions=2048")
     assert (plan.engine, plan.parallel.mode) == ("vllm-neuron", "python")
     arguments = plan.config.arguments
     assert (arguments["max_model_len"], arguments["max_num_seqs"]) == (2048, 256)
-    assert "sequence_length" not in arguments
-    why = plan.reasons[0]
-    assert f"the workers' interpreter has vllm_neuron {VERSION} ({GROUP}: neuron)" in why
-    assert "for Inf2 and Trn1 name an interpreter without it" in why
+    assert "vllm-neuron is a platform of vLLM, and must be installed" in plan.reasons[1]
     # Its cores have memory of their own: the host's holds no cache.
     assert plan.memory is None
 
 
-def test_without_it_optimum_neuron_is_planned_and_the_plan_says_why(tmp_path: Path) -> None:
-    for python in (sys.executable, interpreter_with_plugin(tmp_path, "ascend"), "/bin/false"):
-        plan = plan_of(tmp_path, TNX, python)
-        assert plan.engine == "neuronx"
-        assert "has no plugin of vLLM for Neuron: optimum-neuron runs it" in plan.reasons[0]
-        assert "install AWS's vllm-neuron there" in plan.reasons[0]
-
-
-def test_a_list_of_plugins_that_leaves_it_out_counts(tmp_path: Path) -> None:
-    python = interpreter_with_plugin(tmp_path)
-    plan = plan_of(tmp_path, TNX, python, VLLM_PLUGINS="lora_filesystem_resolver")
-    assert plan.engine == "neuronx"
-    assert "VLLM_PLUGINS=lora_filesystem_resolver leaves neuron out" in plan.reasons[0]
-    assert plan_of(tmp_path, TNX, python, VLLM_PLUGINS="a,neuron").engine == "vllm-neuron"
-
-
-def test_an_engine_that_is_named_is_not_another(tmp_path: Path) -> None:
-    python = interpreter_with_plugin(tmp_path)
-    assert plan_of(tmp_path, f"option.rolling_batch=vllm\n{MODEL}", python).engine == "vllm"
+def test_an_interpreter_without_the_plugin_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="No module named 'vllm_neuron'"):
+        create_engine("vllm-neuron", EngineConfig(model="org/m"))
 
 
 def test_an_interpreter_that_is_none_is_refused_by_its_option(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="pythonExecutable"):
-        plan_of(tmp_path, TNX, "/no/python")
+        plan_of(tmp_path, f"{TNX}option.pythonExecutable=/no/python")
 
 
 def test_each_worker_has_cores_of_its_own(tmp_path: Path) -> None:
     more = "option.tensor_parallel_degree=2\nnc.minWorkers=2\nnc.maxWorkers=2\nengine=MPI"
-    plan = plan_of(tmp_path, TNX + more, interpreter_with_plugin(tmp_path))
+    plan = plan_of(tmp_path, TNX + more)
     assert (plan.parallel.mode, plan.parallel.workers) == ("python", 2)
     assert any("engine=MPI is ignored" in note for note in plan.notes)
     for index, cores in enumerate(("0-1", "2-3")):
@@ -88,11 +67,11 @@ def test_each_worker_has_cores_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["quantize=static_int8", "load_in_8bit=true"])
 def test_what_the_plugin_does_not_do_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(OptionError, match="vllm-neuron takes the quantisation of the checkpoint"):
-        plan_of(tmp_path, f"{TNX}option.{name}", interpreter_with_plugin(tmp_path))
+        plan_of(tmp_path, f"{TNX}option.{name}")
 
 
 def test_sampling_on_the_device_is_asked_for_where_the_plugin_looks(tmp_path: Path) -> None:
     asked = f'{TNX}option.on_device_generation={{"top_k": 50}}'
-    plan = plan_of(tmp_path, asked, interpreter_with_plugin(tmp_path))
+    plan = plan_of(tmp_path, asked)
     neuron = plan.config.arguments["additional_config"]["neuron_config"]
     assert neuron == {"on_device_sampling_config": {"top_k": 50}}

@@ -20,14 +20,7 @@ from lmi_backend.engines.protocol import DeltaSink, Rank, TemplateEngine
 from lmi_backend.engines.steps import AnswerDeltas, StepOutput, given_groups
 from lmi_backend.engines.tokens import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.transformers.batched import ContinuousBatch
-from lmi_backend.engines.transformers.loading import (
-    Batch,
-    Loaded,
-    NoAdapters,
-    PeftAdapters,
-    load,
-    ranks,
-)
+from lmi_backend.engines.transformers.loading import PeftAdapters, load, ranks
 from lmi_backend.engines.transformers.sampling import (
     SEEDS,
     Defaults,
@@ -45,36 +38,29 @@ _Steps = asyncio.Queue[tuple[int, StepOutput]]
 """The steps of all answers of a request, each with its answer's index."""
 
 
-class GenerateEngine(TemplateEngine):
-    """One model, or this rank's part of it. A subclass loads it."""
-
-    NAME = ""
-    VERSION = ""
-    """Of the library."""
+class TransformersEngine(TemplateEngine):
+    """One model, or rank 0's part of it."""
 
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
         self._max_running: int = config.arguments.get("max_batch_size", 1)
         self._stops = tuple(map(str, config.arguments.get("stop", ())))
         self._open = 0
-        self._batch: Batch | None = None
-        self._adapters: NoAdapters = NoAdapters()
-
-    def load(self) -> Loaded:
-        """Load the model; set `_batch` and `_adapters` where the library has them.
-
-        Raises:
-            ConfigurationError: the library refuses the model or an argument.
-        """
-        raise NotImplementedError
+        self._batch: ContinuousBatch | None = None
+        """None for a model with an encoder."""
 
     async def start(self) -> Capabilities:
         await asyncio.to_thread(self._start)
-        longest = self._loaded.max_model_len
-        return Capabilities(self.NAME, self.VERSION, longest, self.longest_token)
+        version, longest = transformers.__version__, self._loaded.max_model_len
+        return Capabilities("transformers", version, longest, self.longest_token)
 
     def _start(self) -> None:
-        loaded = self._loaded = self.load()
+        loaded = load(self._config)
+        self._adapters = PeftAdapters(loaded.model)
+        if not loaded.is_seq2seq:
+            batch = self._batch = ContinuousBatch(loaded, self._config.arguments)
+            loaded = loaded._replace(max_model_len=batch.max_model_len)
+        self._loaded = loaded
         self.longest_token = longest_token(loaded.tokenizer)
         base = self._base = loaded.model.generation_config
         self._is_drawn: bool = self._config.arguments.get("do_sample", bool(base.do_sample))
@@ -122,7 +108,7 @@ class GenerateEngine(TemplateEngine):
         sink: DeltaSink,
     ) -> None:
         ends = frozenset[int]() if request.sampling.ignore_eos else self._ends
-        sends_ids = self._config.sends_ids and request.stream and self.can_go_on(request)
+        sends_ids = self._config.sends_ids and request.stream and request.n == 1
         answers = [
             AnswerDeltas(
                 self._loaded.tokenizer, request, num_prompt_tokens, ends, sends_ids=sends_ids
@@ -174,7 +160,7 @@ class GenerateEngine(TemplateEngine):
             arguments |= {"max_new_tokens": max_new_tokens, "eos_token_id": ends or -1}
             is_streamed = request.stream or bool(sampling.stop)
             return self._batch.submit(ids, arguments, put, is_streamed=is_streamed)
-        self.refuse_solo(request)
+        self._refuse_solo(request)
         config = generation_config(
             request, self._base, ends, is_drawn=is_drawn, vocabulary=self._defaults.vocabulary
         )
@@ -185,22 +171,22 @@ class GenerateEngine(TemplateEngine):
             config.max_new_tokens = min(sampling.max_tokens, self._loaded.max_model_len)
         else:
             config.max_new_tokens = max_new_tokens
-        self.fit_config(config)
         return self._solo.submit(
             ids, _of_answer(request, index), config, put, asyncio.get_running_loop()
         )
 
-    def fit_config(self, config: Any) -> None:
-        """Change a GenerationConfig where the library wants it written differently."""
-
-    def can_go_on(self, request: GenerateRequest) -> bool:
-        """Tell whether a stream could resume from its tokens."""
-        return request.n == 1
-
-    def refuse_solo(self, request: GenerateRequest) -> None:
+    def _refuse_solo(self, request: GenerateRequest) -> None:
         """Raise RequestError for a request that `generate` cannot serve."""
         if request.prompt_logprobs is not None and self._loaded.is_seq2seq:
             raise RequestError("are not served of an encoder's prompt", field="prompt_logprobs")
+        # Ranks agree through the batch only.
+        if ranks() > 1:
+            problem = "need what Transformers' continuous batch cannot do, and nothing else can"
+            accepted = (
+                "temperature, top_k, top_p, max_new_tokens and stops where "
+                "option.tensor_parallel_degree is more than 1"
+            )
+            raise RequestError(problem, field="sampling parameters", accepted=accepted)
 
     async def chat_prompt(
         self, messages: list[dict[str, Any]], options: dict[str, Any]
@@ -258,32 +244,6 @@ def _of_answer(request: GenerateRequest, index: int) -> GenerateRequest:
 
 def _nothing() -> None:
     """Cancel a request that has nothing left to generate."""
-
-
-class TransformersEngine(GenerateEngine):
-    """One model, or rank 0's part of it."""
-
-    NAME = "transformers"
-    VERSION = transformers.__version__
-
-    def load(self) -> Loaded:
-        loaded = load(self._config)
-        self._adapters = PeftAdapters(loaded.model)
-        if not loaded.is_seq2seq:
-            batch = self._batch = ContinuousBatch(loaded, self._config.arguments)
-            loaded = loaded._replace(max_model_len=batch.max_model_len)
-        return loaded
-
-    def refuse_solo(self, request: GenerateRequest) -> None:
-        # Ranks agree through the batch only.
-        if ranks() == 1:
-            return
-        problem = "need what Transformers' continuous batch cannot do, and nothing else can"
-        accepted = (
-            "temperature, top_k, top_p, max_new_tokens and stops where "
-            "option.tensor_parallel_degree is more than 1"
-        )
-        raise RequestError(problem, field="sampling parameters", accepted=accepted)
 
 
 class TransformersFollower(Rank):

@@ -11,9 +11,8 @@ import itertools
 import json
 import os
 import threading
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import torch
 from transformers import (
@@ -29,43 +28,10 @@ from lmi_backend.engines import closed_groups
 from lmi_backend.errors import ConfigurationError, OptionError, RequestError
 from lmi_backend.files import read_bounded, without_folder
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
-    from lmi_backend.engines.steps import StepOutput
+class PeftAdapters:
+    """LoRA adapters by name. What changes the model wants it not in use."""
 
-
-class NoAdapters:
-    """For a model that takes no LoRA adapters."""
-
-    def check(self, name: str) -> None:
-        """Raise RequestError if no adapter has this name; the base model's is empty."""
-        if name:
-            raise RequestError("is not served by this engine", field="adapter", value=name)
-
-    def load(self, name: str, folder: str, *, is_now: bool = True) -> None:
-        """Make an adapter known, or replace it; the model must not be in use.
-
-        Args:
-            is_now: load its weights now, not with its first use.
-
-        Raises:
-            RequestError: the library cannot load it.
-        """
-        self.check(name)
-
-    def unload(self, name: str) -> None:
-        self.check(name)
-
-    def use(self, name: str) -> None:
-        """Apply an adapter to the model from now on; none if the name is empty.
-
-        Raises:
-            RequestError: the library cannot load it.
-        """
-
-
-class PeftAdapters(NoAdapters):
     def __init__(self, model: Any) -> None:
         self._model = model
         self._numbers = itertools.count()
@@ -77,6 +43,7 @@ class PeftAdapters(NoAdapters):
         self._used = ""
 
     def check(self, name: str) -> None:
+        """Raise RequestError if no adapter has this name; the base model's is empty."""
         if name and name not in {**self._folders, **self._later}:
             names = (
                 ", ".join({**self._folders, **self._later})
@@ -85,6 +52,14 @@ class PeftAdapters(NoAdapters):
             raise RequestError("is unknown", field="adapter", value=name, accepted=names)
 
     def load(self, name: str, folder: str, *, is_now: bool = True) -> None:
+        """Make an adapter known, or replace it.
+
+        Args:
+            is_now: load its weights now, not with its first use.
+
+        Raises:
+            RequestError: the library cannot load it.
+        """
         own = self._loaded(name, folder) if is_now else ""
         with self._lock:
             replaced = self._folders.pop(name, None)
@@ -113,6 +88,11 @@ class PeftAdapters(NoAdapters):
             self._model.delete_adapter(own)
 
     def use(self, name: str) -> None:
+        """Apply an adapter to the model from now on; none if the name is empty.
+
+        Raises:
+            RequestError: the library cannot load it.
+        """
         if name == self._used:
             return
         if name:
@@ -134,32 +114,6 @@ class Loaded(NamedTuple):
     is_seq2seq: bool = False
     device: str = "cpu"
     """Device of the prompts' tensors."""
-
-
-class Batch(Protocol):
-    """A continuous batch that the library itself steps."""
-
-    def submit(
-        self,
-        ids: Sequence[int],
-        arguments: dict[str, Any],
-        on_step: Callable[[StepOutput], None],
-        *,
-        is_streamed: bool,
-    ) -> Callable[[], None]:
-        """Start a request; return a function that cancels it. Call both inside the event loop."""
-        ...
-
-    def pause(self) -> AbstractContextManager[None]: ...
-
-    def check_health(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def paused(batch: Batch | None) -> AbstractContextManager[None]:
-    """Return a context in which the batch makes no step, so that the model is free."""
-    return batch.pause() if batch is not None else nullcontext()
 
 
 _DTYPES: Final = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
 from lmi_backend.engines.steps import StepOutput, given_groups
-from lmi_backend.engines.transformers.loading import Batch, Loaded, paused
 from lmi_backend.errors import EngineError, LmiError
 from lmi_backend.generation import GenerateRequest, Token
 
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from lmi_backend.engines.transformers.loading import NoAdapters
+    from lmi_backend.engines.transformers.batched import ContinuousBatch
+    from lmi_backend.engines.transformers.loading import Loaded, PeftAdapters
 
 
 class Solo:
     """Generates for one request at a time, in a thread."""
 
-    def __init__(self, loaded: Loaded, batch: Batch | None, adapters: NoAdapters) -> None:
+    def __init__(
+        self, loaded: Loaded, batch: ContinuousBatch | None, adapters: PeftAdapters
+    ) -> None:
         self._loaded, self._batch, self._adapters = loaded, batch, adapters
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lmi-solo")
 
@@ -70,7 +73,7 @@ class Solo:
         """Change the model while nobody uses it; blocks until it is done."""
 
         def work() -> None:
-            with paused(self._batch):
+            with _paused(self._batch):
                 change()
 
         self._thread.submit(work).result()
@@ -114,14 +117,19 @@ class Solo:
         report(StepOutput(ids=[each for each in rest if each != config.pad_token_id], is_over=True))
 
 
+def _paused(batch: ContinuousBatch | None) -> AbstractContextManager[None]:
+    """Return a context in which the batch makes no step, so that the model is free."""
+    return batch.pause() if batch is not None else nullcontext()
+
+
 class _Turns:
     """Holds the model for a solo request, and lets the batch have it after each token."""
 
-    def __init__(self, batch: Batch | None, adapters: NoAdapters, adapter: str) -> None:
+    def __init__(self, batch: ContinuousBatch | None, adapters: PeftAdapters, adapter: str) -> None:
         self._batch, self._adapters, self._adapter = batch, adapters, adapter
 
     def __enter__(self) -> None:
-        self._pause = paused(self._batch)
+        self._pause = _paused(self._batch)
         self._pause.__enter__()
         try:
             self._adapters.use(self._adapter)

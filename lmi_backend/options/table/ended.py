@@ -27,8 +27,7 @@ _CONVERSION = "it concerns conversion by LMI's own toolkit"
 _PARTITION = (
     "only LMI's partition command reads it, which writes a checkpoint; nothing does at serving"
 )
-_NEURON = "Transformers-NeuronX is retired, and optimum-neuron decides it itself"
-_NO_DRAFT = "optimum-neuron drafts no tokens; answers are the same without, but slower"
+_NEURON = "Transformers-NeuronX is retired, and vllm-neuron decides it itself"
 
 # Of each scope: names, with blanks between them, to the reason they share.
 _IGNORED: dict[str, dict[str, str]] = {
@@ -126,23 +125,15 @@ _IGNORED: dict[str, dict[str, str]] = {
         "enable_cuda_graph triangular_masking return_tuple training_mp_size"
         " deepspeed_config_path": "only DeepSpeed itself reads it; the model runs on Transformers",
     },
-    "neuronx": {
+    "vllm-neuron": {
         "unroll load_split_model group_query_attention": _NEURON,
-        "model_loader": "optimum-neuron is the only loader",
-        "low_cpu_mem_usage": "optimum-neuron has nothing like it",
+        "model_loader": "vllm-neuron is the only loader",
+        "low_cpu_mem_usage": "vllm-neuron has nothing like it",
         "rolling_batch_strategy": "batching is continuous",
-        "speculative_draft_model speculative_length draft_model_tp_size"
-        " draft_model_compiled_path": _NO_DRAFT,
-        "context_length_estimate": "optimum-neuron compiles one length of prompt, "
-        "option.n_positions",
-        "on_device_embedding": "optimum-neuron always does",
-        "sequence_parallel": "optimum-neuron has nothing like it where a model answers",
         "fuse_mlp fused_rmsnorm_qkv qkv_tiling weight_tiling mlp_out_weight_transpose"
         " attention_layout collectives_layout cache_layout partition_schema all_reduce_dtype"
         " cast_logits_dtype sequence_parallel_norm_threshold shard_over_sequence"
         " compilation_worker_count neuron_cc_pipeline_factor neuron_quant": _NEURON,
-    },
-    "vllm-neuron": {
         "neuron_optimize_level": "vllm-neuron compiles with -O1 by itself; "
         "option.optimization_level=3 says -O3",
         "compiled_graph_path": "its graphs are kept where NEURON_COMPILED_ARTIFACTS in option.env "
@@ -202,13 +193,9 @@ _REFUSED: dict[str, dict[str, str]] = {
         "smoothquant_alpha": _FORK,
         "checkpoint": "DeepSpeed's own checkpoints are not read; use option.model_id",
     },
-    "neuronx": {
+    "vllm-neuron": {
         "multi_node": "a model over several Neuron nodes is not served",
         "height width num_images_per_prompt use_auth_token use_stable_diffusion": _IMAGES,
-        "quantize load_in_8bit": "optimum-neuron has no weights in int8; leave it out, and choose a"
-        " degree (option.tensor_parallel_degree) by which they fit as option.dtype says",
-    },
-    "vllm-neuron": {
         "quantize load_in_8bit": "vllm-neuron takes the quantisation of the checkpoint, or "
         "neuron_config's in option.additional_config, and none by name; leave it out",
     },

@@ -11,7 +11,7 @@ _NO_JVM = Status("ignored", "there is no Java server here")
 _NO_CACHE = Status("ignored", "results are not cached")
 _NODES = Status("mapped", "used as hosts, in MPI mode")
 _SIZE = Status("ignored", "serve --max-body says it, for the front end")
-_NEURON = Status("ignored", "Transformers-NeuronX is retired, and optimum-neuron decides it itself")
+_NEURON = Status("ignored", "Transformers-NeuronX is retired, and vllm-neuron decides it itself")
 _SECURE = Status("refused", "secure mode's controls are not enforced yet")
 
 

@@ -18,7 +18,7 @@ CLIENTS = ("clients", "repository")
 def test_the_default_is_the_first() -> None:
     assert tuple(SPECS) == ENGINES
     assert ENGINES[0] == "vllm"
-    known = ["vllm", "trtllm", "transformers", "neuronx", "vllm-neuron", "echo"]
+    known = ["vllm", "trtllm", "transformers", "vllm-neuron", "echo"]
     assert list(implementations()) == known
 
 

@@ -141,7 +141,7 @@ def test_a_flag_that_a_reason_names_is_one_of_serve() -> None:
         ("option.device_map", "vllm", "(option.rolling_batch=disable chooses transformers)"),
         ("normalize", "vllm", "vLLM's embeddings have option.normalize"),
         ("certificate_file", "vllm", "serve --tls-certificate and --tls-key say it"),
-        ("nc.minWorkers", "vllm", "on Neuron cores only these engines run: neuronx, vllm-neuron"),
+        ("nc.minWorkers", "vllm", "on Neuron cores only these engines run: vllm-neuron"),
     ],
 )
 def test_a_reason_is_true_for_the_engine_it_is_said_of(key: str, engine: str, reason: str) -> None:

@@ -176,10 +176,10 @@ def test_the_tag_of_mpirun_becomes_words(line: str, shown: str) -> None:
 
 
 def test_workers_on_neuron_have_cores_of_their_own() -> None:
-    two = {"engine": "neuronx", "tensor_parallel_degree": 4, "device_groups": ((), ())}
+    two = {"engine": "vllm-neuron", "tensor_parallel_degree": 4, "device_groups": ((), ())}
     made = environment(index=1, **two)
-    assert (made["NEURON_RT_VISIBLE_CORES"], made["OMP_NUM_THREADS"]) == ("4-7", "8")
-    assert "NEURON_RT_VISIBLE_CORES" not in environment()
+    assert made["NEURON_VISIBLE_DEVICES"] == "4-7"
+    assert "NEURON_VISIBLE_DEVICES" not in environment()
 
 
 @pytest.mark.parametrize(
