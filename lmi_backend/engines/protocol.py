@@ -8,7 +8,7 @@ request that fails harms no other. When the engine dies, every open request rais
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import RequestError
@@ -145,28 +145,3 @@ class Engine(Rank):
             RequestError: the engine takes no adapters.
         """
         raise RequestError("cannot be loaded by this model's engine", field="adapter")
-
-
-class TemplateEngine(Engine):
-    """An engine that knows its model's chat template, and has no HTTP server of its own.
-
-    A request that resumes is answered from its beginning, in the same deltas. The deltas that its
-    client has carry no ids: the writer of the body's answer needs them all.
-    """
-
-    longest_token: int = 0
-    """Characters of the tokenizer's longest token; 0 if they are not known."""
-
-    async def chat_prompt(
-        self, messages: list[dict[str, Any]], options: dict[str, Any]
-    ) -> list[int]:
-        """Return the token ids of a chat; `options` are those of `apply_chat_template`.
-
-        Raises:
-            RequestError: the model has no template, or it refuses the messages.
-        """
-        raise NotImplementedError
-
-    async def answer_tokens(self, request: HttpRequest) -> HttpChunk:
-        """Answer a request of `tokenization.TOKEN_PATHS`."""
-        raise NotImplementedError

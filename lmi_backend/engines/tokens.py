@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from lmi_backend.clients.openai_bodies import read_chat
+from lmi_backend.engines.protocol import Engine
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.structures import DEFAULT_BOUNDS
@@ -162,7 +163,7 @@ async def answer_tokens(
 
     Args:
         tokenizer: one of Hugging Face's; None if the model has none.
-        max_model_len, longest: see `prompts.prompt_ids`.
+        max_model_len, longest: see `prompt_ids`.
         chat_ids: as the engine makes them.
     """
     if tokenizer is None:
@@ -187,18 +188,6 @@ async def answer_tokens(
     except HttpError as error:
         return HttpChunk(str(error).encode(), is_last=True, status=error.status)
     return HttpChunk(msgspec.json.encode(answer), is_last=True, headers=_JSON)
-
-
-def by_template(
-    chat_prompt: Callable[[list[dict[str, Any]], dict[str, Any]], Awaitable[list[int]]],
-) -> ChatIds:
-    """Return what makes the ids of a body as `TemplateEngine.chat_prompt` makes them of a chat."""
-
-    async def chat_ids(body: dict[str, Any]) -> list[int]:
-        read = read_chat(body)
-        return await chat_prompt(read.messages, read.template_options)
-
-    return chat_ids
 
 
 def _spans(spanning: Spanning, ids: list[int] | None, tokenizer: Any) -> Spans:
@@ -253,3 +242,38 @@ def _check(ids: list[int], tokenizer: Any) -> None:
     if unknown := [number for number in ids if not 0 <= number < size]:
         accepted = f"0 to {size - 1}"
         raise RequestError("is unknown", field="TOKENS_BATCH", value=unknown[0], accepted=accepted)
+
+
+class TemplateEngine(Engine):
+    """An engine that knows its model's chat template, and has no HTTP server of its own.
+
+    `start` sets the members. A request that resumes is answered from its beginning, in the same
+    deltas. The deltas that its client has carry no ids: the writer of the body's answer needs them.
+    """
+
+    tokenizer: Any
+    """One of Hugging Face's."""
+    max_model_len: int = 0
+    """Longest prompt plus answer, in tokens; 0 if it is not known."""
+    longest_token: int = 0
+    """Characters of the tokenizer's longest token; 0 if they are not known."""
+
+    async def chat_prompt(
+        self, messages: list[dict[str, Any]], options: dict[str, Any]
+    ) -> list[int]:
+        """Return the token ids of a chat, as `chat_ids` does."""
+        longest, most = self.longest_token, self.max_model_len
+        return await asyncio.to_thread(
+            chat_ids, self.tokenizer, messages, options, max_model_len=most, longest=longest
+        )
+
+    async def answer_tokens(self, request: HttpRequest) -> HttpChunk:
+        """Answer a request of `tokenization.TOKEN_PATHS`."""
+        longest, most = self.longest_token, self.max_model_len
+        return await answer_tokens(
+            request, self.tokenizer, max_model_len=most, longest=longest, chat_ids=self._chat_ids
+        )
+
+    async def _chat_ids(self, body: dict[str, Any]) -> list[int]:
+        read = read_chat(body)
+        return await self.chat_prompt(read.messages, read.template_options)

@@ -26,8 +26,9 @@ from lmi_backend.clients.openai_bodies import (
 )
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.bodies import BodyBounds, check_body, check_sampling, read_body
-from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine, TemplateEngine
+from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
 from lmi_backend.engines.streams import stream, take_all
+from lmi_backend.engines.tokens import TemplateEngine
 from lmi_backend.errors import HTTP_ERROR, HttpError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, openai_error
 from lmi_backend.ipc.engine import Capabilities, EngineStats
@@ -48,15 +49,12 @@ class OpenAiEngine(Engine):
         self._inner = inner
         self._adapters: dict[str, str] = {}
         self._names = (DEFAULT_MODEL_NAME, config.name) if config.name else (DEFAULT_MODEL_NAME,)
-        self._max_model_len = 0
 
     async def prepare(self) -> None:
         await self._inner.prepare()
 
     async def start(self) -> Capabilities:
-        capabilities = await self._inner.start()
-        self._max_model_len = capabilities.max_model_len
-        return capabilities
+        return await self._inner.start()
 
     async def generate(self, request: GenerateRequest, sink: DeltaSink) -> None:
         check_sampling(request.sampling, self._config.structure_bounds)
@@ -109,7 +107,7 @@ class OpenAiEngine(Engine):
             raise HttpError(HTTPStatus.NOT_FOUND, message)
         bounds = BodyBounds(
             self._config.structure_bounds,
-            self._max_model_len,
+            self._inner.max_model_len,
             self._inner.longest_token,
             reads=dict.fromkeys((CHATS, COMPLETIONS), READ),
         )
@@ -140,7 +138,7 @@ class OpenAiEngine(Engine):
         for prompt in prompts:
             sampling = body.sampling
             if not body.has_limit and isinstance(prompt, tuple):
-                most = (self._max_model_len or len(prompt) + 1024) - len(prompt)
+                most = (self._inner.max_model_len or len(prompt) + 1024) - len(prompt)
                 sampling = replace(sampling, max_tokens=max(1, most))
             yield GenerateRequest(
                 prompt,

@@ -15,15 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.engines.protocol import Engine, TemplateEngine
 from lmi_backend.engines.registry import create_engine
+from lmi_backend.engines.tokens import TemplateEngine
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.options.spec import CUSTOM
 from lmi_backend.threads import spare_collections
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.protocol import Rank
+    from lmi_backend.engines.protocol import Engine, Rank
     from lmi_backend.ipc.engine import Capabilities
 
 

@@ -9,16 +9,14 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import msgspec
 import transformers
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines import tokens
-from lmi_backend.engines.protocol import DeltaSink, Rank, TemplateEngine
+from lmi_backend.engines.protocol import DeltaSink, Rank
 from lmi_backend.engines.steps import AnswerDeltas, StepOutput, given_groups
-from lmi_backend.engines.tokens import chat_ids, longest_token, prompt_ids
+from lmi_backend.engines.tokens import TemplateEngine, longest_token, prompt_ids
 from lmi_backend.engines.transformers.batched import ContinuousBatch
 from lmi_backend.engines.transformers.loading import PeftAdapters, load, ranks
 from lmi_backend.engines.transformers.sampling import (
@@ -31,7 +29,7 @@ from lmi_backend.engines.transformers.sampling import (
 )
 from lmi_backend.engines.transformers.solo import Solo
 from lmi_backend.errors import RequestError
-from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.generation import Delta, GenerateRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 _Steps = asyncio.Queue[tuple[int, StepOutput]]
@@ -51,17 +49,18 @@ class TransformersEngine(TemplateEngine):
 
     async def start(self) -> Capabilities:
         await asyncio.to_thread(self._start)
-        version, longest = transformers.__version__, self._loaded.max_model_len
-        return Capabilities("transformers", version, longest, self.longest_token)
+        version, longest = transformers.__version__, self.longest_token
+        return Capabilities("transformers", version, self.max_model_len, longest)
 
     def _start(self) -> None:
         loaded = load(self._config)
         self._adapters = PeftAdapters(loaded.model)
-        if not loaded.is_seq2seq:
-            batch = self._batch = ContinuousBatch(loaded, self._config.arguments)
-            loaded = loaded._replace(max_model_len=batch.max_model_len)
-        self._loaded = loaded
+        self._is_seq2seq = loaded.is_seq2seq
+        self.tokenizer, self.max_model_len = loaded.tokenizer, loaded.max_model_len
         self.longest_token = longest_token(loaded.tokenizer)
+        if not loaded.is_seq2seq:
+            self._batch = ContinuousBatch(loaded, self._config.arguments)
+            self.max_model_len = self._batch.max_model_len
         base = self._base = loaded.model.generation_config
         self._is_drawn: bool = self._config.arguments.get("do_sample", bool(base.do_sample))
         text = loaded.model.config.get_text_config(decoder=True)
@@ -77,8 +76,8 @@ class TransformersEngine(TemplateEngine):
             request = self._with_stops(request)
         ids = await prompt_ids(
             request,
-            self._loaded.tokenizer.encode,
-            max_model_len=self._loaded.max_model_len,
+            self.tokenizer.encode,
+            max_model_len=self.max_model_len,
             vocabulary=self._defaults.vocabulary,
             longest=self.longest_token,
         )
@@ -110,9 +109,7 @@ class TransformersEngine(TemplateEngine):
         ends = frozenset[int]() if request.sampling.ignore_eos else self._ends
         sends_ids = self._config.sends_ids and request.stream and request.n == 1
         answers = [
-            AnswerDeltas(
-                self._loaded.tokenizer, request, num_prompt_tokens, ends, sends_ids=sends_ids
-            )
+            AnswerDeltas(self.tokenizer, request, num_prompt_tokens, ends, sends_ids=sends_ids)
             for _ in range(request.n)
         ]
         whole = [Delta(index=index) for index in range(request.n)]
@@ -146,7 +143,7 @@ class TransformersEngine(TemplateEngine):
 
         ends = [] if sampling.ignore_eos else [*self._ends]
         ends += sampling.stop_token_ids
-        max_new_tokens = min(sampling.max_tokens, self._loaded.max_model_len - len(ids))
+        max_new_tokens = min(sampling.max_tokens, self.max_model_len - len(ids))
         if self._batch is not None and can_be_batched(request, is_drawn=is_drawn):
             given = given_groups(request)
             for group in given:
@@ -165,10 +162,10 @@ class TransformersEngine(TemplateEngine):
             request, self._base, ends, is_drawn=is_drawn, vocabulary=self._defaults.vocabulary
         )
         if sampling.bad_words:
-            encode = self._loaded.tokenizer.encode
+            encode = self.tokenizer.encode
             config.bad_words_ids = [encode(w, add_special_tokens=False) for w in sampling.bad_words]
-        if self._loaded.is_seq2seq:
-            config.max_new_tokens = min(sampling.max_tokens, self._loaded.max_model_len)
+        if self._is_seq2seq:
+            config.max_new_tokens = min(sampling.max_tokens, self.max_model_len)
         else:
             config.max_new_tokens = max_new_tokens
         return self._solo.submit(
@@ -177,7 +174,7 @@ class TransformersEngine(TemplateEngine):
 
     def _refuse_solo(self, request: GenerateRequest) -> None:
         """Raise RequestError for a request that `generate` cannot serve."""
-        if request.prompt_logprobs is not None and self._loaded.is_seq2seq:
+        if request.prompt_logprobs is not None and self._is_seq2seq:
             raise RequestError("are not served of an encoder's prompt", field="prompt_logprobs")
         # Ranks agree through the batch only.
         if ranks() > 1:
@@ -187,27 +184,6 @@ class TransformersEngine(TemplateEngine):
                 "option.tensor_parallel_degree is more than 1"
             )
             raise RequestError(problem, field="sampling parameters", accepted=accepted)
-
-    async def chat_prompt(
-        self, messages: list[dict[str, Any]], options: dict[str, Any]
-    ) -> list[int]:
-        return await asyncio.to_thread(
-            chat_ids,
-            self._loaded.tokenizer,
-            messages,
-            options,
-            max_model_len=self._loaded.max_model_len,
-            longest=self.longest_token,
-        )
-
-    async def answer_tokens(self, request: HttpRequest) -> HttpChunk:
-        return await tokens.answer_tokens(
-            request,
-            self._loaded.tokenizer,
-            max_model_len=self._loaded.max_model_len,
-            longest=self.longest_token,
-            chat_ids=tokens.by_template(self.chat_prompt),
-        )
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
         # Once it is loaded it is kept.

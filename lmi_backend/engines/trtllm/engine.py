@@ -15,10 +15,9 @@ from itertools import chain
 from typing import Any, Final
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines import tokens
-from lmi_backend.engines.protocol import DeltaSink, Rank, TemplateEngine
+from lmi_backend.engines.protocol import DeltaSink, Rank
 from lmi_backend.engines.steps import given_groups
-from lmi_backend.engines.tokens import chat_ids, longest_token, prompt_ids
+from lmi_backend.engines.tokens import TemplateEngine, longest_token, prompt_ids
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.engines.trtllm.outputs import ResultReader, can_go_on, sampling_params
 from lmi_backend.engines.trtllm.stats import StepCounts
@@ -30,7 +29,7 @@ from lmi_backend.errors import (
     RequestError,
 )
 from lmi_backend.files import Seen, problem_of, seen
-from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.options.table.trtllm import STEP_COUNTS
 from lmi_backend.structures import check_structures
@@ -104,7 +103,6 @@ class TrtllmEngine(TemplateEngine):
         super().__init__(config)
         self._llm: Any = None
         self._death: EngineDeadError | None = None
-        self._max_model_len = 0
         self._open = 0
         self._last_output = time.monotonic()
         self._has_answered = False
@@ -118,15 +116,15 @@ class TrtllmEngine(TemplateEngine):
             self._llm = await asyncio.to_thread(self._create, arguments)
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"TensorRT-LLM refuses to start: {error}") from error
-        self._max_model_len = getattr(self._llm.args, "max_seq_len", None) or 0
+        self.max_model_len = getattr(self._llm.args, "max_seq_len", None) or 0
         # The library wraps Hugging Face's tokenizer.
-        self._tokenizer = getattr(self._llm.tokenizer, "tokenizer", self._llm.tokenizer)
-        self.longest_token = longest_token(self._tokenizer)
+        self.tokenizer = getattr(self._llm.tokenizer, "tokenizer", self._llm.tokenizer)
+        self.longest_token = longest_token(self.tokenizer)
         self._counts = StepCounts(self._llm)
         self._is_counted = arguments.get(STEP_COUNTS) is True
         self._takes_trace_headers = compat.takes_trace_headers(self._llm)
         version, longest = compat.trtllm_version, self.longest_token
-        return Capabilities("trtllm", version, self._max_model_len, longest)
+        return Capabilities("trtllm", version, self.max_model_len, longest)
 
     def _create(self, arguments: dict[str, Any]) -> Any:
         if "RANK" in os.environ:
@@ -146,7 +144,7 @@ class TrtllmEngine(TemplateEngine):
         ids = await prompt_ids(
             request,
             self._llm.tokenizer.encode,
-            max_model_len=self._max_model_len,
+            max_model_len=self.max_model_len,
             longest=self.longest_token,
         )
         sends_ids = self._config.sends_ids and request.stream and can_go_on(request)
@@ -200,27 +198,6 @@ class TrtllmEngine(TemplateEngine):
             raise RequestError(f"is refused by TensorRT-LLM: {error}", field="request") from error
         except RuntimeError as error:
             raise self._failure(error) from error
-
-    async def chat_prompt(
-        self, messages: list[dict[str, Any]], options: dict[str, Any]
-    ) -> list[int]:
-        return await asyncio.to_thread(
-            chat_ids,
-            self._tokenizer,
-            messages,
-            options,
-            max_model_len=self._max_model_len,
-            longest=self.longest_token,
-        )
-
-    async def answer_tokens(self, request: HttpRequest) -> HttpChunk:
-        return await tokens.answer_tokens(
-            request,
-            self._tokenizer,
-            max_model_len=self._max_model_len,
-            longest=self.longest_token,
-            chat_ids=tokens.by_template(self.chat_prompt),
-        )
 
     def _trace(self, headers: dict[str, str]) -> dict[str, Any]:
         return {"trace_headers": headers} if headers and self._takes_trace_headers else {}
