@@ -1,1 +1,5 @@
-"""The `lmi-backend` command."""
+"""The `lmi-backend` command.
+
+A module is a command, or what several share. What a user can correct is a ConfigurationError, which
+`main` prints in a line.
+"""

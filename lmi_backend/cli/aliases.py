@@ -12,7 +12,6 @@ from lmi_backend.repository.writer import check_model_name
 
 
 def add_clients(parser: argparse.ArgumentParser) -> None:
-    """Add --clients; its value is the list of aliases next to the main model."""
     forms = ". ".join(
         f"{variant.clients} = {variant.model_name('NAME')}, for {variant.help}"
         for variant in VARIANTS.values()
@@ -29,11 +28,6 @@ def add_clients(parser: argparse.ArgumentParser) -> None:
 
 
 def model_names(models: Sequence[str], aliases: Sequence[Alias]) -> list[str]:
-    """Return the names of some models and of all their alias models.
-
-    Raises:
-        ConfigurationError: two of them would have one name.
-    """
     chosen = [alias.name for alias in aliases if alias.name]
     if chosen and len(models) > 1:
         message = f"--clients {chosen[0]}: names one model, but there are {len(models)} to share"
@@ -53,13 +47,7 @@ def _names(model: str, aliases: Sequence[Alias]) -> list[str]:
 def describe_aliases(
     name: str, aliases: Sequence[Alias], *, shows_closed: bool = True
 ) -> list[str]:
-    """Return a line for each alias model of a model.
-
-    Args:
-        name: of the model.
-        aliases: of it.
-        shows_closed: whether a line names those that --clients would open.
-    """
+    """Return a line for each alias model; `shows_closed` adds those that --clients would open."""
     lines = [f"{each.model_name(name)}: for {each.variant.help}" for each in aliases]
     there = {alias.variant.clients for alias in aliases}
     closed = [word for word in VARIANTS if word != MAIN.clients and word not in there]

@@ -50,11 +50,7 @@ class Parser(argparse.ArgumentParser):
             self.epilog = "\n".join(lines)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse a command line; `flags` of its result has the options of a model.
-
-        Raises:
-            ConfigurationError: a flag is no option.
-        """
+        """Parse a command line; `flags` of its result has the options of a model."""
         if not self._takes_flags:
             return super().parse_known_args(args, namespace)
         is_strict = self._takes_flags != "any"
@@ -64,13 +60,10 @@ class Parser(argparse.ArgumentParser):
         return namespace_read, left
 
     def error(self, message: str) -> NoReturn:
-        """Write a usage error, with the nearest name that is accepted."""
         super().error(f"{message}{_meant(message, self)}")
 
 
 class Formatter(argparse.HelpFormatter):
-    """Wraps texts of one line."""
-
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:
             return "".join(f"{indent}{line}\n" for line in text.splitlines()).rstrip("\n")
@@ -78,7 +71,6 @@ class Formatter(argparse.HelpFormatter):
 
 
 def _meant(message: str, parser: argparse.ArgumentParser) -> str:
-    """Return what the user may have meant by an argument that is not accepted."""
     _, _, choice = message.partition("invalid choice: '")
     word, is_choice, accepted = choice.partition("' (choose from ")
     if is_choice:
@@ -103,7 +95,6 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def add_url(parser: argparse.ArgumentParser) -> None:
-    """Add URL, the HTTP port of a running server."""
     parser.add_argument(
         "url",
         nargs="?",
@@ -114,7 +105,6 @@ def add_url(parser: argparse.ArgumentParser) -> None:
 
 
 def add_timeout(parser: argparse.ArgumentParser, seconds: float, what: str) -> None:
-    """Add --timeout; `what` is its help, without the default."""
     parser.add_argument(
         "--timeout",
         type=float,
@@ -125,7 +115,6 @@ def add_timeout(parser: argparse.ArgumentParser, seconds: float, what: str) -> N
 
 
 def add_ports(parser: argparse.ArgumentParser, host_help: str) -> None:
-    """Add --triton-host and the ports of a server; `ports_of` reads them."""
     parser.add_argument(
         "--triton-host",
         default="127.0.0.1",
@@ -140,18 +129,12 @@ def add_ports(parser: argparse.ArgumentParser, host_help: str) -> None:
 
 
 def ports_of(arguments: argparse.Namespace) -> Ports:
-    """Return what the arguments of `add_ports` say."""
     return Ports(
         arguments.triton_host, arguments.http_port, arguments.grpc_port, arguments.metrics_port
     )
 
 
 def comma_list(text: str, accepted: Collection[str]) -> list[str]:
-    """Return the names in a text that has commas between them.
-
-    Raises:
-        ArgumentTypeError: one of them is not accepted.
-    """
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in accepted:
@@ -160,7 +143,6 @@ def comma_list(text: str, accepted: Collection[str]) -> list[str]:
 
 
 def not_accepted(text: str, accepted: str) -> argparse.ArgumentTypeError:
-    """Return the error for a value that an option does not take."""
     return argparse.ArgumentTypeError(f"{printable(text)}; accepted: {accepted}")
 
 

@@ -77,8 +77,6 @@ def _check(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Examined:
-    """A model, what becomes of its settings, and why it is refused, if it is."""
-
     name: str
     options: LmiOptions
     settings: _Settings
@@ -91,7 +89,6 @@ class Examined:
 
     @property
     def what(self) -> str:
-        """What this is, in a line."""
         if self.plan is None:
             choice = self.options.choice
             return f"{self.name}: engine {choice.engine}, {choice.mode} mode; it cannot be planned"
@@ -111,11 +108,9 @@ class Examined:
 
     @property
     def rows(self) -> list[dict[str, str]]:
-        """Each setting with what becomes of it."""
         return [row_of(setting, status) for setting, status in self.settings]
 
     def as_dict(self) -> dict[str, object]:
-        """Return it as --json prints it."""
         return {
             "model": self.name,
             "what": self.what,
@@ -127,7 +122,6 @@ class Examined:
 
 
 def examine(models: Sequence[LmiFolder], machine: Machine, hardware: Hardware) -> list[Examined]:
-    """Return what becomes of each setting of models that share a machine."""
     read: dict[str, tuple[LmiOptions, _Settings, list[str]]] = {}
     for model in models:
         options, errors = examine_options(model.folder, os.environ, model.given)
@@ -170,7 +164,6 @@ def _examined(
 
 
 def _classify(options: LmiOptions) -> _Settings:
-    """Return each setting with its status; the engine's signature decides what is passed on."""
     statuses: dict[int, Status] = {}
     if _has_handler(options):
         written = {**options.settings, **options.passthrough}
@@ -209,7 +202,6 @@ def _to_handler(name: str, options: LmiOptions) -> Status:
 
 
 def _release(options: LmiOptions) -> str:
-    """Return the release that settings are judged by; nothing without an interpreter."""
     try:
         return release_and_why(options, find_interpreter(options, os.environ))
     except OptionError:
@@ -217,7 +209,6 @@ def _release(options: LmiOptions) -> str:
 
 
 def _refused(setting: WrittenSetting, status: Status, error: OptionError) -> Status:
-    """Return what becomes of a setting where the plan refuses one."""
     is_it = (setting.name, setting.origin) == (error.option, error.origin)
     return Status("refused", error.problem) if is_it else status
 
@@ -225,13 +216,11 @@ def _refused(setting: WrittenSetting, status: Status, error: OptionError) -> Sta
 def _ignored(
     setting: WrittenSetting, status: Status, options: LmiOptions, plan: EnginePlan
 ) -> Status:
-    """Return what becomes of a setting under a plan, which may have no use for it."""
     reasons = (why for name, why in plan.ignored.items() if options.settings.get(name) is setting)
     return next((Status("ignored", reason) for reason in reasons), status)
 
 
 def row_of(setting: WrittenSetting, status: Status) -> dict[str, str]:
-    """Return a setting with what becomes of it, as --json prints it."""
     return {
         "name": printable(setting.name),
         "value": setting.redacted,

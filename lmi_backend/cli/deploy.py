@@ -113,7 +113,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _add_placement(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments; `_placement_of` reads them."""
     group = parser.add_argument_group("Kubernetes")
     extras = "; ".join(f"{word}: {what}" for word, what in EXTRAS.items())
     group.add_argument(
@@ -169,11 +168,6 @@ def _deploy(arguments: argparse.Namespace) -> int:
 
 
 def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan, Served]:
-    """Return a model's plan, and what the arguments describe.
-
-    Raises:
-        ConfigurationError: the model cannot be run, or not in this way.
-    """
     placement = _placement_of(arguments)
     machine = machine_of(arguments)
     options = options_of(model, machine, for_another_machine=arguments.to != "systemd")
@@ -214,11 +208,6 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
 
 
 def _placement_of(arguments: argparse.Namespace) -> Placement:
-    """Return what the arguments say.
-
-    Raises:
-        ConfigurationError: one of them cannot be used with this target, or with another.
-    """
     given = [name for name in _OF_KUBERNETES if getattr(arguments, name)]
     if given and arguments.to not in OF_PODS:
         option = given[0].strip("_").replace("_", "-")
@@ -265,7 +254,6 @@ def _mount(folder: Path, output: Path) -> str:
 
 
 def _say_what_to_mount(model: LmiFolder, plan: EnginePlan, arguments: argparse.Namespace) -> None:
-    """Name a folder that the container or the unit would not see."""
     place, folder = plan.config.model, str(model.folder.resolve())
     if arguments.to == "systemd":
         paths = (folder, place, sys.executable)
@@ -287,11 +275,7 @@ def _remote_model(plan: EnginePlan, arguments: argparse.Namespace) -> str:
 
 
 def _place(model: LmiFolder, options: LmiOptions, target: str) -> tuple[str, str, tuple[str, ...]]:
-    """Return a model's name, its folder where it will run, and what `serve` is given.
-
-    Raises:
-        ConfigurationError: no Triton model can have the name, and its folder stays where it is.
-    """
+    """Return a model's name, its folder where it will run, and what `serve` is given."""
     if target == "systemd":
         folder = str(model.folder.resolve())
         return check_model_name(model.name), folder, (folder,)
@@ -312,7 +296,6 @@ def _variables(
     title: str,
     place: str,
 ) -> dict[str, str]:
-    """Return the variables to write; say which are not."""
     is_here = arguments.to == "systemd"
     assigned = variables_of(options, os.environ, place=place, name=title)
     written = {LOAD_MODELS: f"{title}={STORE}"} if place == STORE else {}
@@ -330,7 +313,6 @@ def _variables(
 
 
 def manifest_name(name: str) -> str:
-    """Return a model's name as Kubernetes takes it: small letters, digits and dashes."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return plain[:_MOST_NAME].rstrip("-") or "model"
 
@@ -345,11 +327,6 @@ def _image(options: LmiOptions, plan: EnginePlan) -> str:
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    """Return the files of a folder, for a ConfigMap.
-
-    Raises:
-        ConfigurationError: they are not what a ConfigMap takes.
-    """
     advice = "copy the folder to a volume and name its claim with --model-claim"
     texts, left = {}, _MOST_BYTES
     for path in sorted(folder.iterdir()):
@@ -374,11 +351,6 @@ def _warn_of_secrets(plan: EnginePlan) -> None:
 
 
 def _unwritten(files: Mapping[str, str], folder: Path, *, is_forced: bool) -> dict[Path, str]:
-    """Return the files that are not there yet as they are to be.
-
-    Raises:
-        ConfigurationError: somebody has changed one of them.
-    """
     wanted = {folder / name: text for name, text in files.items()}
     unwritten = {}
     for path, text in wanted.items():

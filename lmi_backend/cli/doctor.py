@@ -74,8 +74,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One thing that was looked at."""
-
     what: str
     status: Literal["ok", "warning", "error"]
     """An error keeps models from being served; a warning may, or costs something."""
@@ -120,7 +118,6 @@ def _checks(arguments: argparse.Namespace) -> Iterator[CheckResult]:
 
 
 def _server() -> CheckResult:
-    """Look for the server that `serve` would start, and whether it starts."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             server = usable_server(Path(folder))
@@ -145,7 +142,6 @@ def _started(server: TritonServer, installed: str) -> CheckResult:
 
 
 def _machine(ports: Ports, port: int) -> CheckResult:
-    """Look for what `serve` refuses to start without."""
     try:
         check_limits()
         check_folder()
@@ -200,7 +196,6 @@ def _disk(folder: Path) -> CheckResult:
 
 
 def _models(paths: Sequence[str], hardware: Hardware) -> Iterator[CheckResult]:
-    """Yield what models need that are served side by side."""
     try:
         models = find_models(paths, os.environ, DEFAULT_STORE)
     except ConfigurationError as error:
@@ -247,7 +242,6 @@ def _engine(name: str, plan: EnginePlan) -> CheckResult:
 
 
 def _engines() -> CheckResult:
-    """Look which engines an interpreter has, where no model is named."""
     wanted = os.environ.get("PYTHON_EXECUTABLE")
     python = shutil.which(wanted) if wanted else sys.executable
     if python is None:
@@ -265,7 +259,6 @@ def _engines() -> CheckResult:
 
 
 def _age(implementation: Implementation, version: str) -> str:
-    """Say whether a release is too old, or newer than any that was run; else nothing."""
     if problem := age_problem(implementation, version):
         return f"{implementation.library} {version} is {problem}"
     return newer_than_run(implementation, version)

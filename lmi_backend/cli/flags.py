@@ -28,16 +28,7 @@ _KEY_IN_HINT: Final = re.compile(r"\boption\.(\w+)")
 def split(
     argv: Sequence[str], own: Mapping[str, object], *, is_strict: bool = True
 ) -> tuple[list[str], list[Property]]:
-    """Separate a command's own arguments from the flags that are options of a model.
-
-    Args:
-        argv: what follows the command.
-        own: flags of the command, with their actions of argparse.
-        is_strict: whether to refuse a flag that is neither.
-
-    Raises:
-        ConfigurationError: a flag is neither, or lacks its value.
-    """
+    """Separate a command's own arguments from the flags that are options of a model."""
     rest, others, flags = list(argv), list[str](), list[Property]()
     while rest:
         word = rest.pop(0)
@@ -88,7 +79,6 @@ def _signatures() -> list[Signature]:
 
 @functools.cache
 def _keys() -> Mapping[str, str]:
-    """Return the key of each name that an option or an engine's argument has."""
     names = {key: key for key in KEYS if not key.startswith(PREFIX)}
     for flags in _signatures():
         listener = SERVER_FLAGS if flags.listener else ()
@@ -100,7 +90,6 @@ def _keys() -> Mapping[str, str]:
 
 @functools.cache
 def _kind(key: str) -> str:
-    """Return the type of an option's value as its table or its engine writes it."""
     if key in KEYS:
         return KEYS[key][0].kind.name
     name = key.removeprefix(PREFIX)
@@ -113,7 +102,6 @@ def _kind(key: str) -> str:
 
 
 def _value(key: str, rest: list[str], *, is_strict: bool) -> str | None:
-    """Take a flag's value from what follows it; None if it is missing."""
     kind, values = _kind(key), list[str]()
     is_truth = kind.startswith("bool") and "str" not in kind
     while rest and (not rest[0].startswith("-") or _NUMBER.match(rest[0])):
@@ -128,11 +116,6 @@ def _value(key: str, rest: list[str], *, is_strict: bool) -> str | None:
 
 
 def _refuse(flag: str, own: Collection[str]) -> NoReturn:
-    """Refuse a flag with the nearest name.
-
-    Raises:
-        ConfigurationError: always.
-    """
     hint = closest(PREFIX + _stem(flag), (*KEYS, *_keys().values()))
     if not hint and (near := difflib.get_close_matches(flag, own, 1)):
         hint = f"; did you mean {near[0]}?"

@@ -39,8 +39,6 @@ _PARTS_OF_ID = 2
 
 @dataclass(frozen=True)
 class LmiFolder:
-    """An LMI folder and the name it is served under."""
-
     name: str
     folder: Path
     given: tuple[Property, ...] | None = None
@@ -48,11 +46,7 @@ class LmiFolder:
 
 
 def model_folder(path: Path) -> Path:
-    """Return the LMI folder a path names: the folder, or its serving.properties.
-
-    Raises:
-        ConfigurationError: there is nothing to serve at the path.
-    """
+    """Return the LMI folder a path names: the folder, or its serving.properties."""
     folder = path.parent if path.name == FILE_NAME else path
     if not os.path.isdir(folder):
         raise ConfigurationError(f"{path}: is not a folder; accepted: {_ACCEPTED}{_other(path)}")
@@ -67,7 +61,6 @@ def model_folder(path: Path) -> Path:
 
 
 def _other(path: Path) -> str:
-    """Say how to name a model of the Hub, where a path may be meant for one."""
     first = path.parts[0] if path.parts else ""
     if len(path.parts) == _PARTS_OF_ID and os.path.isdir(first) and first not in (".", "..", "/"):
         return f". {first} is a folder here: {MODEL_ID}={path} names the model of the Hub"
@@ -75,7 +68,6 @@ def _other(path: Path) -> str:
 
 
 def is_remote(name: str) -> bool:
-    """Tell whether a name is that of a model of the Hub or of a bucket, and no path."""
     if "://" in name:
         return True
     first, slash, _ = name.partition("/")
@@ -83,7 +75,6 @@ def is_remote(name: str) -> bool:
 
 
 def add_path(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add PATH, which may be left out; `models_at` reads it."""
     parser.add_argument(
         "path",
         nargs="?",
@@ -94,13 +85,11 @@ def add_path(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_model(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add PATH, which may name a model of the Hub, and --save; the parser takes flags."""
     add_path(parser, f"a model of the Hub as ORGANISATION/NAME, a folder of weights, {what}")
     add_save(parser)
 
 
 def add_save(parser: argparse.ArgumentParser) -> None:
-    """Add --save, for parsers that take flags."""
     parser.add_argument(
         "--save",
         type=Path,
@@ -110,11 +99,6 @@ def add_save(parser: argparse.ArgumentParser) -> None:
 
 
 def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[LmiFolder]:
-    """Return the models that the argument of `add_path` names, or the environment.
-
-    Raises:
-        ConfigurationError: there is nothing to serve.
-    """
     paths = [arguments.path] if arguments.path else []
     # A model with variables only has no folder yet: none of its paths is found.
     models = find_models(paths, environment, DEFAULT_STORE)
@@ -122,11 +106,7 @@ def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> 
 
 
 def with_flags(models: list[LmiFolder], arguments: argparse.Namespace) -> list[LmiFolder]:
-    """Return models with the options that flags set; log and save what stands for their file.
-
-    Raises:
-        ConfigurationError: there are flags, and several models or a file with options.
-    """
+    """Return models with the options that flags set; log and save what stands for their file."""
     flags: list[Property] = arguments.flags
     word = flags[0].flag if flags else "--save"
     save: Path | None = getattr(arguments, "save", None)
@@ -168,11 +148,6 @@ def _save(model: LmiFolder, folder: Path) -> None:
 
 
 def model_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> LmiFolder:
-    """Return the only model that `models_at` finds.
-
-    Raises:
-        ConfigurationError: there is none, or there are several.
-    """
     model, *others = models_at(arguments, environment)
     if others:
         names = listed([model.name, *(each.name for each in others)])
@@ -187,12 +162,7 @@ def find_models(
 ) -> list[LmiFolder]:
     """Return the models at some paths; of LMI's own environment if there are none.
 
-    Args:
-        paths: folders, stores, and models of the Hub.
-        repository: Triton's, which has the folder of a model with variables or flags only.
-
-    Raises:
-        ConfigurationError: there is nothing to serve, or two models have one name.
+    `repository` has the folder of a model with variables or flags only.
     """
     if paths:
         models = [model for path in paths for model in _models(path, repository)]
@@ -217,7 +187,6 @@ def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -
 
 
 def _models(path: str, repository: Path) -> list[LmiFolder]:
-    """Return the model or the models at a path, or of the Hub."""
     if not is_remote(path):
         return [LmiFolder(folder.resolve().name, folder) for folder in _folders(Path(path))]
     name = model_of_id(path).model_name
@@ -232,7 +201,6 @@ def _models(path: str, repository: Path) -> list[LmiFolder]:
 
 
 def _folders(path: Path) -> list[Path]:
-    """Return the model at a path, or the models of the store there."""
     if not os.path.isdir(path) or _is_model(path):
         return [model_folder(path)]
     folders = list(store_folders(path))

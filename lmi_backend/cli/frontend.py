@@ -58,12 +58,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def add_front_end_arguments(parser: argparse.ArgumentParser, *, is_alone: bool = False) -> None:
-    """Add the options that set a front end's settings.
-
-    Args:
-        parser: of `serve` or `frontend`.
-        is_alone: whether no `serve` sets the others.
-    """
+    """Add the options that set a front end's settings; `is_alone`: no `serve` sets the others."""
     group = parser.add_argument_group("the front end")
     for each in options():
         if each.option.is_shared or is_alone:
@@ -88,7 +83,6 @@ def _add(group: argparse._ArgumentGroup, setting: SettingField) -> None:
 
 
 def settings_of(arguments: argparse.Namespace, **more: Any) -> Settings:
-    """Return the settings that options set, and more."""
     given = vars(arguments)
     set_by_options = {each.name: given[each.name] for each in options() if each.name in given}
     api_key = os.environ.get(KEY_VARIABLE, "")
@@ -130,11 +124,6 @@ def _frontend(arguments: argparse.Namespace) -> int:
 
 
 def check_certificate(arguments: argparse.Namespace) -> None:
-    """Refuse a certificate that cannot be used.
-
-    Raises:
-        ConfigurationError: the files hold no pair.
-    """
     from lmi_backend.frontend.http.certificate import certificate_of  # noqa: PLC0415  another process's
 
     certificate_of(arguments.tls_certificate, arguments.tls_key)
@@ -145,7 +134,6 @@ def _default_folder() -> str:
 
 
 def _serve_many(settings: Settings) -> int:
-    """Run the processes of a front end until a signal."""
     from lmi_backend.supervisor.front_end import FrontEnds  # noqa: PLC0415  not in each of them
 
     stop = StopSignals()
@@ -160,7 +148,6 @@ def needs_key(arguments: argparse.Namespace) -> bool:
 
 
 def exposure(arguments: argparse.Namespace) -> str:
-    """Return what is open to anyone who reaches the port; empty where nothing is."""
     from lmi_backend.frontend.http.access import is_loopback  # noqa: PLC0415  the front end's
 
     if is_loopback(arguments.host):
@@ -179,7 +166,6 @@ def exposure(arguments: argparse.Namespace) -> str:
 
 
 def triton_exposure(arguments: argparse.Namespace) -> str:
-    """Return what is open to anyone who reaches Triton's own ports; empty where nothing is."""
     from lmi_backend.frontend.http.access import is_loopback  # noqa: PLC0415  the front end's
 
     host = arguments.triton_host

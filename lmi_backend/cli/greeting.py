@@ -33,14 +33,7 @@ _LONGEST_PATH: Final = 200
 
 @dataclass(frozen=True)
 class Greeter:
-    """Tells what serves, while somebody else watches the server.
-
-    Args:
-        plans: of the models, by name.
-        ports: Triton's own.
-        arguments: of `serve`.
-        is_over: whether the server is to stop.
-    """
+    """Tells what serves, while somebody else watches the server."""
 
     plans: Mapping[str, EnginePlan]
     ports: Ports
@@ -48,11 +41,7 @@ class Greeter:
     is_over: Callable[[], bool]
 
     def start(self, missing: Collection[str]) -> None:
-        """Greet in a thread; a server that dies meanwhile is not for this to notice.
-
-        Args:
-            missing: models that do not serve.
-        """
+        """Greet in a thread; a server that dies meanwhile is not for this to notice."""
         there = {name: plan for name, plan in self.plans.items() if name not in missing}
         greeter = replace(self, plans=there)
         threading.Thread(target=greeter._greet, name="lmi-greeting", daemon=True).start()
@@ -88,7 +77,6 @@ class Greeter:
         show(f"\n{prompt}{''.join(stream(triton, name, prompt, {'max_new_tokens': 20}))}\n")
 
     def _summary(self) -> Iterator[str]:
-        """Yield what serves: each model, its workers and its memory."""
         for name, plan in self.plans.items():
             yield f"  {name}: {plan.engine} {printable(plan.config.model, _LONGEST_PATH)}".rstrip()
             yield (
@@ -104,7 +92,6 @@ class Greeter:
         yield f"  keys {keys} · log {log}"
 
     def _addresses(self) -> Iterator[str]:
-        """Yield where it serves, and a command that requests an answer of the first model."""
         given, names = self.arguments, list(self.plans)
         triton = f"Triton http {self.ports.http}, gRPC {self.ports.grpc}"
         prompt = given.example or _PROMPT

@@ -75,11 +75,6 @@ def _run(arguments: argparse.Namespace, stop: StopSignals) -> int:
 
 
 def on_node(plan: EnginePlan, rank: int) -> EnginePlan:
-    """Return the plan of a further machine.
-
-    Raises:
-        ConfigurationError: the model is not spread so, or has no such machine.
-    """
     implementation = implementations().get(plan.engine)
     count = plan.config.arguments.get("nnodes", 1)
     if implementation is None or not implementation.node or count == 1:

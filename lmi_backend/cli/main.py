@@ -33,7 +33,6 @@ from lmi_backend.redaction import Redactor
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `lmi-backend`; return the exit status."""
     open_missing()
     if not (sys.argv[1:] if argv is None else argv):
         parser().print_help(sys.stderr)

@@ -95,7 +95,6 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _write_all(model: LmiFolder, source: PresentServer, arguments: argparse.Namespace) -> int:
-    """Write the model folder, the files that deploy it and the page; return the exit status."""
     machine = machine_of(arguments)
     hardware = machine.hardware()
     (examined,) = examine([model], machine, hardware)
@@ -136,7 +135,6 @@ def _once() -> Callable[[str, str], str]:
 
 
 def _other_models(examined: Examined) -> Iterator[str]:
-    """Yield each setting that names another model than the one that is served."""
     names = {common.MODEL_ID.name, *common.MODEL_ID.aliases, *common.MODEL_ID.variables}
     named = [(each, status.word) for each, status in examined.settings if each.name in names]
     served = [each for each, word in named if word == "mapped"]
@@ -146,7 +144,6 @@ def _other_models(examined: Examined) -> Iterator[str]:
 
 
 def _of_replicas(source: PresentServer, target: str | None) -> list[str]:
-    """Return what to decide about several instances, where a target runs one server."""
     if source.replicas <= 1 or target in deploy.OF_PODS:
         return []
     where = f"--to {target} runs one server" if target else "`serve` runs one server"
@@ -173,7 +170,6 @@ def _weights(source: PresentServer, examined: Examined) -> dict[str, str]:
 
 
 def _starts(target: str, place: Path) -> list[list[str]]:
-    """Return the commands that start what `deploy` wrote."""
     unit = next(place.glob("*.service"), place).name
     return {
         "kubernetes": [["kubectl", "apply", "-k", str(place)]],
@@ -187,7 +183,6 @@ def _starts(target: str, place: Path) -> list[list[str]]:
 
 
 def _deployed(source: PresentServer, arguments: argparse.Namespace) -> tuple[int, list[str]]:
-    """Write the files for a target; return the exit status, and what is in the way."""
     if not arguments.to:
         return 0, ["choose who runs it: `lmi-backend deploy`, or `migrate` with --to"]
     folder = arguments.output / _DEPLOYED
@@ -216,7 +211,6 @@ def _run(module: ModuleType, words: Sequence[str], arguments: argparse.Namespace
 
 
 def _left(source: PresentServer, examined: Examined) -> list[dict[str, str]]:
-    """Return a row for each variable that sets no option."""
     names = {setting.name for setting, _ in examined.settings}
     return [
         row_of(WrittenSetting(name, value, ORIGIN), Status("ignored", why_left(name, value)))

@@ -61,8 +61,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 @dataclass(frozen=True, kw_only=True)
 class OptionRow:
-    """An option, an engine's argument or an environment variable, for people."""
-
     name: str
     aliases: tuple[str, ...] = ()
     environment: tuple[str, ...]
@@ -74,7 +72,6 @@ class OptionRow:
     help: str
 
     def has(self, words: Sequence[str]) -> bool:
-        """Tell whether one of its names contains all of some texts, in any case."""
         is_live = self.status in ("mapped", "passed")
         names = (self.name, *self.aliases, *self.environment, self.detail if is_live else "")
         return any(all(word.lower() in name.lower() for word in words) for name in names)
@@ -96,13 +93,11 @@ def _options(arguments: argparse.Namespace) -> int:
 
 
 def _searched(words: Sequence[str]) -> list[str]:
-    """Return what to search for: each flag without its value, else all terms together."""
     flags = [word.partition("=")[0] for word in words if word.startswith("-")]
     return flags or [" ".join(words)]
 
 
 def _rows_for(word: str, engine: str, release: str) -> list[OptionRow]:
-    """Return what search terms find under an engine, or say what they find elsewhere."""
     rows = _rows_of(word, engine, release)
     if not rows:
         other, rows = _rows_of_others(word, engine, release)
@@ -113,7 +108,6 @@ def _rows_for(word: str, engine: str, release: str) -> list[OptionRow]:
 
 
 def _rows_of(word: str, engine: str, release: str) -> list[OptionRow]:
-    """Return what search terms find under an engine."""
     if owner := _engine_called(word):
         own = {option.name for option in OPTIONS if option.scope == owner}
         return [row for row in table(owner, release) if row.name in own or row.status == "passed"]
@@ -127,13 +121,11 @@ def _rows_of(word: str, engine: str, release: str) -> list[OptionRow]:
 
 
 def _plain(word: str) -> str:
-    """Return the name in a flag, in a variable of AWS's images, or in a key."""
     match = _OTHERS.match(word)
     return word[match.end() if match else 0 :].replace("-", "_")
 
 
 def _rows_of_others(word: str, engine: str, release: str) -> tuple[str, list[OptionRow]]:
-    """Return the first other engine under which search terms find something, and what."""
     for other in ENGINES:
         if other != engine and (rows := _rows_of(word, other, release)):
             return other, rows
@@ -141,7 +133,6 @@ def _rows_of_others(word: str, engine: str, release: str) -> tuple[str, list[Opt
 
 
 def _engine_called(word: str) -> str:
-    """Return the engine that LMI, its makers or we call so; empty if none is."""
     for name, spec in SPECS.items():
         if word.lower() in (name, spec.title.lower(), spec.rolling_batch or name):
             return name
@@ -160,11 +151,7 @@ def _show(row: OptionRow) -> None:
 
 
 def table(engine: str, release: str = "") -> Iterator[OptionRow]:
-    """Yield a row for every option that an engine understands or LMI knows.
-
-    Args:
-        release: of the engine; the recorded one if it is left out.
-    """
+    """Yield a row for every option that LMI or an engine knows, by default the recorded release."""
     yield from (_row(option, engine) for option in OPTIONS if engine in option.engines)
     yield from _arguments(engine, release)
     for name, status in VARIABLES.items():
@@ -179,7 +166,6 @@ def table(engine: str, release: str = "") -> Iterator[OptionRow]:
 
 
 def _arguments(engine: str, release: str) -> Iterator[OptionRow]:
-    """Yield what is an option under the engine's own name alone."""
     implementation = implementation_of(engine)
     recorded = recorded_signature(implementation)
     if release:

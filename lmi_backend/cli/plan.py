@@ -89,11 +89,6 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
-    """Yield what vLLM would log of its memory.
-
-    Raises:
-        ConfigurationError: another engine runs, or model or device are not known.
-    """
     implementation = implementations().get(plan.engine)
     if implementation is None or not implementation.counts_memory_as_vllm:
         raise ConfigurationError(
@@ -112,7 +107,6 @@ def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
 
 
 def _plan_one(options: LmiOptions, hardware: Hardware) -> EnginePlan:
-    """Return the plan of a model, without secrets, and with what it cannot say."""
     plan = plan_model(
         options, os.environ, hardware=hardware, reach="config", must_start=False, say=say
     )
@@ -160,7 +154,6 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
 
 
 def _why_not_here(plan: EnginePlan) -> str:
-    """Return why this machine cannot start a plan; empty if it can."""
     try:
         refuse_unserved(plan)
     except ConfigurationError as error:
@@ -169,7 +162,6 @@ def _why_not_here(plan: EnginePlan) -> str:
 
 
 def _cache(plan: EnginePlan) -> str:
-    """Return the size of the KV cache, and between what it is if that is not sure."""
     memory, implementation = plan.memory, implementations().get(plan.engine)
     if memory is None:
         return ""
@@ -180,7 +172,6 @@ def _cache(plan: EnginePlan) -> str:
 
 
 def _bar(memory: MemoryEstimate) -> str:
-    """Draw what takes a device's memory, as far as the engine may use it."""
     step, cache = memory.step, max(0, memory.kv_cache)
     whole = memory.weights + step + cache
     weights = round(_BAR_WIDTH * memory.weights / whole)

@@ -40,22 +40,12 @@ _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([kmgt])(?:i?b)?", re.IGNORECASE 
 def options_of(
     model: LmiFolder, machine: Machine, *, for_another_machine: bool = False
 ) -> LmiOptions:
-    """Return the options of a model.
-
-    Args:
-        machine: that it is planned for.
-        for_another_machine: whether it runs on another machine in any case, which may have folders
-            that are not here.
-
-    Raises:
-        ConfigurationError: one of them cannot be used.
-    """
+    """Return the options of a model; another machine may have folders that are not here."""
     options = load_options(model.folder, os.environ, given=model.given)
     return machine.supposed(options, for_another_machine=for_another_machine)
 
 
 def status_of(plan: EnginePlan, name: str) -> int:
-    """Return the exit status of a command that wrote files by a plan; say what it lacked."""
     if not plan.is_unread:
         return 0
     without = "devices, memory and times are not checked against it"
@@ -68,11 +58,6 @@ def all_planned(
     hardware: Hardware,
     plan: Callable[[LmiOptions, Hardware], EnginePlan],
 ) -> dict[str, EnginePlan]:
-    """Return the plans of models that share a machine, by their names.
-
-    Raises:
-        ConfigurationError: one cannot be run, or not together with the others.
-    """
     made = plan_together(options, hardware, plan)
     problems = {name: each for name, each in made.items() if isinstance(each, ConfigurationError)}
     if problems and len(options) == 1:
@@ -85,13 +70,6 @@ def all_planned(
 def served_plans(
     models: Sequence[LmiFolder],
 ) -> Iterator[tuple[LmiFolder, LmiOptions, EnginePlan, Allocation]]:
-    """Yield each of some models that are served here together, its plan and what it gets.
-
-    A log line names what this release does not do as written.
-
-    Raises:
-        ConfigurationError: one cannot be run, or not with the others and what is already held.
-    """
     options = {model.name: options_of(model, Machine()) for model in models}
     hardware = detect_hardware(os.environ)
     hardware = replace(hardware, allocations=held_devices(hardware))
@@ -110,19 +88,16 @@ def served_plans(
 
 
 def say_notes(name: str, plan: EnginePlan) -> None:
-    """Log what a plan does not do as written."""
     for note in plan.notes:
         say(f"{name}: {note}")
 
 
 def devices_of(plan: EnginePlan) -> str:
-    """Return the devices of each worker, for people."""
     groups = "; ".join(",".join(group) for group in plan.parallel.device_groups if group)
     return f"GPU {groups}" if groups else "the CPU"
 
 
 def held_devices(hardware: Hardware) -> tuple[Allocation, ...]:
-    """Return what the servers of this user hold of this machine's devices."""
     return Reservations("").held() if hardware.devices else ()
 
 
@@ -143,16 +118,10 @@ class Machine:
 
     @property
     def for_another_machine(self) -> bool:
-        """Whether the GPUs are not those of this machine."""
         return self.gpus is not None or self.gpu is not None
 
     @property
     def release(self) -> str:
-        """The release of the engine to suppose; empty for none.
-
-        Raises:
-            ConfigurationError: it is no release.
-        """
         given = self.engine_version.strip().removeprefix("v")
         if given and (len(numbers(given)) < _LEAST_PARTS or not names_release(given)):
             message = f"--engine-version {printable(given)}; accepted: a release, such as 0.26.0"
@@ -160,18 +129,12 @@ class Machine:
         return given
 
     def supposed(self, options: LmiOptions, *, for_another_machine: bool = False) -> LmiOptions:
-        """Return options that are to be planned for it."""
         for_another_machine |= self.for_another_machine
         return replace(
             options, supposed_release=self.release, for_another_machine=for_another_machine
         )
 
     def hardware(self) -> Hardware:
-        """Return its devices and their memory.
-
-        Raises:
-            ConfigurationError: a number makes no sense.
-        """
         for option, value, least in (("--gpus", self.gpus, 0), ("--nodes", self.nodes, 1)):
             if value is not None and not least <= value <= _MOST:
                 message = f"{option} {value}; accepted: a whole number, {least} to {_MOST}"
@@ -189,7 +152,6 @@ class Machine:
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    """Add the options that suppose another machine than this one; `machine_of` reads them."""
     group = parser.add_argument_group(
         "machine", "to plan for another machine than this one; no GPU and no weights are needed"
     )
@@ -205,7 +167,6 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
 
 
 def add_release(parser: argparse._ActionsContainer) -> None:
-    """Add --engine-version; `machine_of` reads it."""
     parser.add_argument(
         "--engine-version",
         default="",
@@ -216,7 +177,6 @@ def add_release(parser: argparse._ActionsContainer) -> None:
 
 
 def machine_of(arguments: argparse.Namespace) -> Machine:
-    """Return what the arguments of `add_machine` say."""
     given = vars(arguments)
     return Machine(
         **{each.name: given[each.name] for each in fields(Machine) if each.name in given}
@@ -235,11 +195,6 @@ def _with_gpu(hardware: Hardware, gpu: GpuKind) -> Hardware:
 
 
 def plan_one_node(options: LmiOptions, hardware: Hardware, name: str) -> EnginePlan:
-    """Plan a server of one node.
-
-    Raises:
-        ConfigurationError: it cannot be planned, or spans several nodes.
-    """
     made = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
     if made.parallel.nodes > 1:
         message = f"{name}: its plan spans {made.parallel.nodes} nodes; {_ONE_NODE}"
@@ -248,11 +203,7 @@ def plan_one_node(options: LmiOptions, hardware: Hardware, name: str) -> EngineP
 
 
 def parse_size(text: str, flag: str = "--gpu-memory") -> int:
-    """Read a size such as 80GiB, in bytes; K, M, G and T are powers of 1024.
-
-    Raises:
-        ConfigurationError: it is no size.
-    """
+    """Read a size such as 80GiB, in bytes; K, M, G and T are powers of 1024."""
     match = _SIZE.fullmatch(text.strip())
     size = int(float(match[1]) * (1 << _UNITS[match[2].lower()])) if match else 0
     # A number alone would be bytes, and is meant as GiB.

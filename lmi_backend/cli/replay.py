@@ -190,8 +190,6 @@ def _interruptible(replay: Replay) -> Iterator[None]:
 
 
 def _progress(total: int) -> Callable[[int], None]:
-    """Return what shows the progress on a terminal; it shows nothing elsewhere."""
-
     def tell(done: int) -> None:
         if sys.stderr.isatty():
             log(f"\r{done} of {total}" + "\n" * (done == total))
@@ -200,7 +198,6 @@ def _progress(total: int) -> Callable[[int], None]:
 
 
 def _searching(done: int) -> None:
-    """Show on a terminal that small requests are looked for."""
     if sys.stderr.isatty():
         log(f"\rlooking for small requests: {done} found")
 

@@ -79,10 +79,7 @@ def _health(arguments: argparse.Namespace) -> int:
 
 
 def _failed(server: LocalServer, arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the models that could not be loaded, and why, where nothing loads them again.
-
-    Restarting the container may help none of them. A `serve` tries again, while the others serve.
-    """
+    """Return the models that could not be loaded, and why, where nothing loads them again."""
     if arguments.live:
         return {}
     wanted = arguments.model
@@ -94,7 +91,6 @@ def _failed(server: LocalServer, arguments: argparse.Namespace) -> dict[str, str
 
 
 def _problem(state: str, endpoint: Path, arguments: argparse.Namespace) -> str:
-    """Return what is wrong with a model; nothing if it is well."""
     health = request_health(endpoint, arguments.timeout)
     if health is None:
         return f"its process does not answer within {arguments.timeout:g} s"
@@ -156,7 +152,6 @@ def _drain(arguments: argparse.Namespace) -> int:
 
 
 def _renew(server: LocalServer, arguments: argparse.Namespace) -> int:
-    """Restart workers, one after the other."""
     name = arguments.model
     endpoints = [each for each in server.endpoints if name is None or is_endpoint_of(each, name)]
     if len(endpoints) != 1:
@@ -212,12 +207,6 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 
 def _only_model(server: TritonHttp) -> str:
-    """Return the name of the only model of a server.
-
-    Raises:
-        ConfigurationError: there are several, or nobody may list them.
-        UnavailableError: nobody answers, or there is none.
-    """
     names = _listed(server)
     if not names:
         raise UnavailableError(f"{server.url}: no model is loaded")
@@ -227,7 +216,6 @@ def _only_model(server: TritonHttp) -> str:
 
 
 def _listed(server: TritonHttp) -> list[str]:
-    """Return the models of a front end, or those of a tritonserver of this machine."""
     if server.is_ready("") is None:
         raise UnavailableError(f"{server.url}: no answer: nobody listens there")
     answer = None
@@ -247,7 +235,6 @@ def _listed(server: TritonHttp) -> list[str]:
 def stream(
     server: TritonHttp, model: str, prompt: str, parameters: dict[str, Any]
 ) -> Iterator[str]:
-    """Yield the chunks of an answer as they come, and a line feed."""
     body = {"inputs": prompt, "parameters": parameters, "stream": True}
     for event in server.events(f"/v2/models/{model}/generate_stream", body):
         yield event["text_output"]

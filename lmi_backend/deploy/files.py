@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def helm(served: Served) -> dict[str, str]:
-    """Return a chart: path to text."""
     about = {
         "name": served.full_name,
         "description": scalar(f"{served.title} on NVIDIA Triton with lmi-backend"),
@@ -79,7 +78,6 @@ _VOLUME: Final = """
 
 
 def compose(served: Served) -> dict[str, str]:
-    """Return the file for `docker compose up`."""
     needs = served.needs
     gpus = f"\n    gpus:\n      - count: {needs.devices}\n        capabilities: [gpu]"
     folder = _compose_word(served.mount)
@@ -99,7 +97,6 @@ def compose(served: Served) -> dict[str, str]:
 
 
 def systemd(served: Served) -> dict[str, str]:
-    """Return a unit that serves with this installation."""
     variables = (_unit_value(f"{name}={value}") for name, value in served.variables.items())
     values = {
         "name": served.full_name,

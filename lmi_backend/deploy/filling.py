@@ -70,10 +70,8 @@ STORE: Final = "/opt/ml/model"
 
 
 def fill(name: str, values: Mapping[str, object]) -> str:
-    """Return the text of a file with its values."""
     return Template((FOLDER / name).read_text(encoding="utf-8")).substitute(values)
 
 
 def texts_below(name: str) -> dict[str, str]:
-    """Return the text of each file of a folder, by its name."""
     return {each.name: each.read_text(encoding="utf-8") for each in (FOLDER / name).iterdir()}

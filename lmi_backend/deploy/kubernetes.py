@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def kubernetes(served: Served) -> dict[str, str]:
-    """Return the folder: path to text."""
     extras = _extras(served)
     others = [name for name in extras if "/" not in name]
     return extras | {
@@ -32,7 +31,6 @@ def kubernetes(served: Served) -> dict[str, str]:
 
 
 def _extras(served: Served) -> dict[str, str]:
-    """Return the files of what --with names, by their names."""
     placement = served.placement
     # The name of another may begin with the name of this one. Kubernetes cuts names of pods after
     # 58 characters and adds five, so a long one has a single part after its Deployment's.
@@ -79,7 +77,6 @@ def _whole(served: Served, fields: dict[str, Value]) -> dict[str, Value]:
 
 
 def _patch(served: Served) -> str:
-    """Return the strategic merge patch that gives the base what the model needs."""
     needs = served.needs
     pod: dict[str, Value] = {
         **served.placement.of_pod(served.labels),
@@ -159,7 +156,6 @@ def _volumes(served: Served) -> list[Value]:
 
 
 def _kustomization(served: Served, others: Sequence[str]) -> str:
-    """Return the kustomization.yaml that joins base, patch, `others` and the model's files."""
     label: dict[str, Value] = {
         "pairs": {"app.kubernetes.io/instance": served.name},
         "includeSelectors": True,

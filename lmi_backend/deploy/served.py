@@ -61,10 +61,6 @@ class Needs:
 
     @classmethod
     def of(cls, plan: EnginePlan, *, is_downloaded: bool = False) -> Needs:
-        """Return what a plan needs.
-
-        A device, or a rank on a CPU, takes a process; on a CPU the model is in host memory.
-        """
         parallel = plan.parallel
         devices = len({name for group in parallel.device_groups for name in group})
         processes = devices or parallel.workers * parallel.processes
@@ -130,15 +126,12 @@ EXTRAS: Final = {
 
 @dataclass(frozen=True)
 class Toleration:
-    """A taint that the pods tolerate."""
-
     key: str
     value: str = ""
     effect: str = ""
 
     @property
     def fields(self) -> dict[str, Value]:
-        """Its fields in a pod's spec."""
         made: dict[str, Value] = {"key": self.key}
         made["operator"] = "Equal" if self.value else "Exists"
         if self.value:
@@ -150,8 +143,6 @@ class Toleration:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """What an operator says about the pods."""
-
     extras: frozenset[str] = frozenset()
     """Names in EXTRAS."""
     namespace: str = ""
@@ -165,7 +156,6 @@ class Placement:
     """Label of nodes over whose values the pods are spread."""
 
     def of_pod(self, labels: Mapping[str, Value], *, is_spread: bool = True) -> dict[str, Value]:
-        """Return the fields of a pod's spec; `labels` are those of the pods."""
         fields: dict[str, Value] = {}
         if self.service_account:
             fields["serviceAccountName"] = self.service_account
@@ -189,8 +179,6 @@ _MOST_REPLICAS: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A model and how it is to be run."""
-
     name: str
     """Of the model, in letters that Kubernetes takes."""
     title: str
@@ -239,10 +227,8 @@ class Served:
 
     @property
     def cache_size(self) -> str:
-        """The size of a claim for its downloads."""
         return f"{(self.needs.storage or UNKNOWN_STORAGE) // GIB}Gi"
 
     @property
     def most_replicas(self) -> int:
-        """How many pods KEDA may start."""
         return max(_MOST_REPLICAS, self.replicas)

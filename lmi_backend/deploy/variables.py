@@ -26,8 +26,6 @@ _BUCKET: Final = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_E
 
 @dataclass(frozen=True)
 class Variables:
-    """What the environment said of a model."""
-
     written: Mapping[str, str]
     """Name to value, for the environment of the server."""
     secret: tuple[str, ...] = ()
@@ -39,14 +37,7 @@ class Variables:
 def variables_of(
     options: LmiOptions, environment: Mapping[str, str], *, place: str, name: str
 ) -> Variables:
-    """Sort the variables that options were read from.
-
-    Args:
-        options: of the model.
-        environment: that they were read from.
-        place: folder of the model where the server will run.
-        name: that the model is served under.
-    """
+    """Sort the variables that options were read from; the server has the folder at `place`."""
     machine = _names(options, opt.PYTHON_EXECUTABLE.name)
     from_variables = [each for each in options.classifications if each.setting.origin == ORIGIN]
     names = {each.setting.name for each in from_variables}

@@ -20,7 +20,6 @@ _ABOUT: Final = Fate()
 
 
 def _left(text: str) -> Fate:
-    """Return the fate of what is not carried over."""
     return Fate(f"not carried over: {text}")
 
 

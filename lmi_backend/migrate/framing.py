@@ -30,8 +30,6 @@ UNREAD: Final = NotJson()
 
 
 class Event(NamedTuple):
-    """One event of a stream, or a whole body."""
-
     name: str
     """Of a server-sent event; empty if it has none."""
     text: str
@@ -40,8 +38,6 @@ class Event(NamedTuple):
 
 
 class Framed(NamedTuple):
-    """A body in its events."""
-
     kind: str
     """`json`, `text`, `empty`, or that of a stream."""
     events: list[Event]
@@ -50,12 +46,10 @@ class Framed(NamedTuple):
 
     @property
     def is_stream(self) -> bool:
-        """Whether there may be any number of events."""
         return self.kind not in ("json", "text", "empty")
 
 
 def framed(answer: RecordedAnswer) -> Framed:
-    """Return the events of an answer, as its content type says, or as it looks without one."""
     media, body = answer.media_type, answer.body
     if media == AMAZON:
         inner, marks = _amazon(body)
@@ -214,8 +208,6 @@ _SAMPLES: Final = frozenset({"temperature", "top_k", "top_p", "typical_p"})
 
 
 class Node(NamedTuple):
-    """A value in an answer."""
-
     place: str
     """Its path, without the numbers of list members."""
     exact: str
@@ -283,7 +275,6 @@ def as_float(value: float) -> float:
 
 
 def is_same_vocabulary(was: str, now: str) -> bool:
-    """Return whether a client may get either of two finish reasons."""
     return was == now or any({was, now} <= family for family in _FAMILIES)
 
 
@@ -309,7 +300,6 @@ def is_greedy(request: Request) -> bool:
 
 
 def quoted(value: Any, most: int = 80) -> str:
-    """Return a value for people, cut."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 

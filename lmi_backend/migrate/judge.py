@@ -44,8 +44,6 @@ _PING: Final = "ping"
 
 
 class Judge(NamedTuple):
-    """How answers are judged."""
-
     tolerance: float = TOLERANCE
     ignored: Sequence[str] = ()
     """Patterns `KIND:PLACE` of differences that are accepted."""
@@ -53,7 +51,6 @@ class Judge(NamedTuple):
     def differences(
         self, request: Request, was: RecordedAnswer, now: RecordedAnswer
     ) -> list[Difference]:
-        """Return in what an answer differs from another one, each kind and place once."""
         by_key = {each.key: each for each in self._all(request, was, now)}
         return [each for each in by_key.values() if not self._is_ignored(each)]
 
@@ -134,7 +131,6 @@ def _as_read(name: str, request: Request, value: str) -> str:
 
 
 def _media(content_type: str) -> tuple[str, str]:
-    """Return a content type and its character set, UTF-8 by default."""
     media, _, more = content_type.lower().partition(";")
     charset = more.partition("charset=")[2].strip(_BLANKS + '"')
     return media.strip(), "" if charset == "utf-8" else charset

@@ -9,8 +9,6 @@ _OURS: Final = "this may be a fault of lmi-backend: report it with this request"
 
 
 class Difference(NamedTuple):
-    """What a client sees differently."""
-
     kind: str
     """A key of `ADVICE`."""
     place: str

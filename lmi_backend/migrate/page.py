@@ -12,8 +12,6 @@ _CARRIED: Final = ("mapped", "passed")
 
 @dataclass(frozen=True)
 class Migration:
-    """What the page reports."""
-
     name: str
     what: str
     """What would run, in a line."""
@@ -28,7 +26,6 @@ class Migration:
 
 
 def page_of(migration: Migration) -> str:
-    """Return the page as Markdown."""
     return "\n".join([*_lines(migration), ""])
 
 

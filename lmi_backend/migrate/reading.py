@@ -27,8 +27,6 @@ SUFFIXES: Final = (".jsonl", ".json", ".har", ".ndjson")
 
 
 class BadRecord(NamedTuple):
-    """A record that cannot be read."""
-
     place: str
     text: str
 
@@ -38,8 +36,6 @@ class BadRecord(NamedTuple):
 
 @dataclass
 class Corpus:
-    """What was read."""
-
     exchanges: list[RecordedExchange] = field(default_factory=list)
     problems: list[BadRecord] = field(default_factory=list)
     skipped: int = 0
@@ -49,11 +45,7 @@ class Corpus:
 def read_corpus(
     names: Iterable[str], environment: Mapping[str, str], *, say: Callable[[str], None]
 ) -> Corpus:
-    """Return the exchanges of files, folders and s3:// prefixes, in their order.
-
-    Raises:
-        ConfigurationError: there is no such file or prefix, or it has no exchange.
-    """
+    """Return the exchanges of files, folders and s3:// prefixes, in their order."""
     corpus = Corpus()
     for name in names:
         is_remote = name.startswith("s3://")

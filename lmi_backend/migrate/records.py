@@ -33,8 +33,6 @@ UNKNOWN: Final = "none"
 
 @dataclass(frozen=True)
 class Request:
-    """What a client sent."""
-
     path: str
     """With its query."""
     body: bytes = b""
@@ -44,18 +42,15 @@ class Request:
 
     @property
     def bare_path(self) -> str:
-        """The path without its query."""
         return self.path.partition("?")[0]
 
     @property
     def template(self) -> str:
-        """The path with names in braces, if it is a known one."""
         served = path_at(self.path)
         return served.template if served else self.bare_path
 
     @property
     def client(self) -> str:
-        """The title of the client that has this path."""
         served = path_at(self.path)
         specs = (spec for spec in CLIENTS.values() if served in spec.paths)
         return next((spec.title for spec in specs), UNKNOWN)
@@ -63,8 +58,6 @@ class Request:
 
 @dataclass(frozen=True)
 class RecordedAnswer:
-    """What a server answered."""
-
     status: int | None
     """None: the record does not have it."""
     headers: Mapping[str, str]
@@ -79,14 +72,11 @@ class RecordedAnswer:
 
     @property
     def media_type(self) -> str:
-        """The content type without its parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 @dataclass(frozen=True)
 class RecordedExchange:
-    """A recorded request, and its answer if that was recorded."""
-
     request: Request
     answer: RecordedAnswer | None
     place: str
@@ -115,7 +105,6 @@ class BadRecordError(ValueError):
 
 
 def path_of(value: Any) -> str:
-    """Return the path, with its query, of an address or a path."""
     if not isinstance(value, str):
         raise BadRecordError(f"path is {kind_text(value)}; accepted: a path such as {INVOCATIONS}")
     try:
@@ -156,7 +145,6 @@ def _pair(member: Any, name: str) -> tuple[str, Any]:
 
 
 def _checked(value: Any, name: str) -> str:
-    """Return a header's value, which has no line feed."""
     text = value if isinstance(value, str) else str(value)
     if "\n" in text or "\r" in text or "\0" in text:
         raise BadRecordError(f"{printable(name, 60)} has a line feed in its value")
@@ -164,7 +152,6 @@ def _checked(value: Any, name: str) -> str:
 
 
 def without_encoding(headers: dict[str, str], kind: str) -> dict[str, str]:
-    """Return the headers of a body that the record has decoded."""
     others = {name: value for name, value in headers.items() if name != "content-encoding"}
     return others | ({"content-type": kind} if kind and "content-type" not in others else {})
 
@@ -198,14 +185,12 @@ def decoded(text: str, name: str) -> bytes:
 
 
 def number_of(record: Mapping[str, Any], name: str) -> float | None:
-    """Return a number of a record; None if it has none."""
     value = record.get(name)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if is_number and value is not None else None
 
 
 def instant_of(value: Any) -> float | None:
-    """Return a date and time in seconds; None if it is none."""
     if not isinstance(value, str):
         return None
     try:
@@ -215,7 +200,6 @@ def instant_of(value: Any) -> float | None:
 
 
 def typed(record: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
-    """Return a member of a record, which has one type."""
     value = record.get(name)
     if value is None:
         return default
@@ -226,7 +210,6 @@ def typed(record: Mapping[str, Any], name: str, kind: type, default: Any) -> Any
 
 
 def kind_text(value: Any) -> str:
-    """Return the type of a value, for people."""
     if value is None:
         return "missing"
     if isinstance(value, (bool, int, float)):
@@ -240,13 +223,7 @@ _KINDS: Final[dict[type, str]] = {str: "a text", dict: "an object", list: "a lis
 def read_har_entry(entry: Any, place: str, folder: Path) -> RecordedExchange | None:
     """Return the exchange of a HAR entry; None if it only loads a page or a picture.
 
-    Args:
-        entry: of the list in the file.
-        place: of the entry, for people.
-        folder: where the file is: Playwright writes bodies to files next to it.
-
-    Raises:
-        BadRecordError: it is none.
+    `folder` is where the file is: Playwright writes bodies to files next to it.
     """
     if not isinstance(entry, dict):
         raise BadRecordError(f"is {kind_text(entry)}; accepted: an object")
@@ -280,7 +257,6 @@ def _as_a_page_there(headers: dict[str, str], url: str) -> dict[str, str]:
 
 
 def _har_answer(entry: Mapping[str, Any], folder: Path) -> RecordedAnswer | None:
-    """Return the answer of an entry; None if the file does not have the whole one."""
     answer = typed(entry, "response", dict, {})
     status = answer.get("status")
     if not isinstance(status, int) or status <= 0 or answer.get("_failureText"):
@@ -299,7 +275,6 @@ def _har_answer(entry: Mapping[str, Any], folder: Path) -> RecordedAnswer | None
 
 
 def _content(content: Mapping[str, Any], name: str, folder: Path) -> bytes | None:
-    """Return the bytes of a body; None if the file does not have them."""
     media_type = str(content.get("mimeType", ""))
     if isinstance(file := content.get("_file"), str):
         data = _file_content(folder, file, name)
@@ -361,11 +336,6 @@ JSON: Final = "application/json"
 
 
 def read_record(record: Any, place: str) -> RecordedExchange:
-    """Return the exchange of a JSON line.
-
-    Raises:
-        BadRecordError: it is none.
-    """
     if not isinstance(record, dict):
         raise BadRecordError(f"is {kind_text(record)}; accepted: an object")
     if "captureData" in record:
@@ -480,11 +450,6 @@ STREAMED: Final = "http_streamed_trace_segment"
 
 
 def read_tap(record: Mapping[str, Any], place: str) -> RecordedExchange:
-    """Return the exchange of a trace.
-
-    Raises:
-        BadRecordError: it is none, or it was cut.
-    """
     if STREAMED in record:
         raise BadRecordError("is a segment of a streamed trace; accepted: buffered traces")
     trace = typed(record, BUFFERED, dict, {})

@@ -28,8 +28,6 @@ _HIDDEN = "(hidden)"
 
 @dataclass(frozen=True)
 class Group:
-    """Differences of one kind at one place of the answers of one path."""
-
     path: str
     client: str
     difference: Difference
@@ -45,8 +43,6 @@ class Group:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a replay found."""
-
     outcomes: Sequence[Outcome]
     groups: Sequence[Group]
     corpus: Corpus
@@ -55,7 +51,6 @@ class Report:
 
     @property
     def judged(self) -> list[Outcome]:
-        """Outcomes of exchanges with a measure."""
         return [each for each in self.outcomes if each.is_judged]
 
     @property
@@ -65,7 +60,6 @@ class Report:
         return 100 * sum(bool(each.differences) for each in judged) / len(judged) if judged else 0.0
 
     def paths(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """Return how many requests each client and path has, and how many show no difference."""
         all_of = Counter((each.client, each.path) for each in self.judged)
         same = Counter((e.client, e.path) for e in self.judged if not e.differences)
         return {key: (count, same[key]) for key, count in sorted(all_of.items())}
@@ -79,13 +73,11 @@ class Report:
         }
 
     def sides(self, difference: Difference) -> tuple[str, str]:
-        """Return what differs, before and now, as it may be shown."""
         if self.is_redacted and difference.kind in QUOTING:
             return _HIDDEN, _HIDDEN
         return difference.was, difference.now
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as --json prints it."""
         return {
             "requests": len(self.outcomes),
             "judged": len(self.judged),
@@ -123,7 +115,6 @@ class Report:
         return figures
 
     def request_text(self, request: Request) -> str:
-        """Return a request for people, on one line."""
         body, path = request.body.decode("utf-8", "replace"), request.path
         headers = {k: v for k, v in request.headers.items() if k != "content-type"}
         if self.is_redacted:
@@ -150,9 +141,8 @@ def report_of(
 ) -> Report:
     """Return the report of a run, with a small request for each of the largest groups.
 
-    Args:
-        is_shrunk: whether small requests are looked for, which sends more.
-        tell: called with the number of groups that have one.
+    `is_shrunk`: small requests are looked for, which sends more; `tell` gets the number of groups
+    that have one.
     """
     exchanges = {each.place: each for each in corpus.exchanges}
     groups = list(_groups(outcomes))
@@ -177,7 +167,6 @@ def _groups(outcomes: Sequence[Outcome]) -> Iterator[Group]:
 
 
 def _with_example(replay: Replay, exchanges: Mapping[str, RecordedExchange], group: Group) -> Group:
-    """Return a group with the smallest request, made from that of its smallest exchange."""
     members = [exchanges[place] for place in group.places]
     smallest = min(members, key=lambda each: len(each.request.body))
     example = example_of(replay, smallest, group.difference)

@@ -155,7 +155,6 @@ def times_of(answer: RecordedAnswer | None) -> Times:
 
 
 def measured(times: Iterable[Times], measure: str) -> list[float]:
-    """Return what is known of a measure, the least first."""
     values = (getattr(each, measure) for each in times)
     return sorted(value for value in values if value is not None)
 
@@ -170,8 +169,6 @@ MOST_AT_ONCE: Final = 256
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one exchange."""
-
     place: str
     client: str
     path: str
@@ -184,13 +181,6 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Replay:
-    """A run over exchanges.
-
-    Args:
-        new: the server whose answers are judged.
-        old: the server that is sent the same; None: recorded answers are the measure.
-    """
-
     new: Target
     judge: Judge
     old: Target | None = None
@@ -264,7 +254,6 @@ class Replay:
 
 
 def recorded_at_once(exchanges: Sequence[RecordedExchange]) -> int:
-    """Return how many recorded exchanges ran at the same time, 1 if the record has no times."""
     changes: list[tuple[float, int]] = []
     for each in exchanges:
         spent = each.answer.seconds if each.answer else None
@@ -280,11 +269,8 @@ def recorded_at_once(exchanges: Sequence[RecordedExchange]) -> int:
 class OutcomeFile:
     """A file of outcomes, with which a run that was stopped continues.
 
-    Only this user can read it: differences quote answers.
-
-    Args:
-        path: of the file; None: nothing is kept.
-        about: what the run is of; a file of another run is refused.
+    Only this user can read it: differences quote answers. A file of a run about something else is
+    refused.
     """
 
     def __init__(self, path: Path | None, about: Mapping[str, Any]) -> None:
@@ -332,11 +318,7 @@ def replay_all(
     state: OutcomeFile,
     tell: Callable[[int], None],
 ) -> list[Outcome]:
-    """Return the outcomes of exchanges, in their order; those that are known are not sent again.
-
-    Args:
-        tell: called with the number of the known outcomes after each one.
-    """
+    """Return the outcomes of exchanges, in their order; those that are known are not sent again."""
     left = [each for each in exchanges if each.place not in state.outcomes]
     tell(len(state.outcomes))
     for outcome in replay.run(left):

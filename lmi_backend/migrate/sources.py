@@ -29,12 +29,10 @@ _OF_MACHINES: Final = frozenset(
 
 
 def without_machine(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return variables without those of the machine."""
     return {name: value for name, value in variables.items() if name not in _OF_MACHINES}
 
 
 def why_left(name: str, value: str) -> str:
-    """Return why a variable that sets no option is not carried over."""
     if name in _OF_MACHINES:
         return "it describes the old machine"
     if not value:
@@ -44,8 +42,6 @@ def why_left(name: str, value: str) -> str:
 
 @dataclass
 class PresentServer:
-    """What runs a model today."""
-
     name: str = ""
     """Of the model, as AWS has it."""
     folder: Path | None = None
@@ -67,7 +63,6 @@ class PresentServer:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables without those of the machine."""
         return without_machine(self.environment)
 
 
@@ -82,11 +77,7 @@ _MOST_NAMED: Final = 5
 
 
 def read_description(path: Path, source: PresentServer) -> None:
-    """Read what `aws sagemaker describe-…` or `aws application-autoscaling describe-…` printed.
-
-    Raises:
-        ConfigurationError: the file is none of these.
-    """
+    """Read what `aws sagemaker describe-…` or `aws application-autoscaling describe-…` printed."""
     try:
         read = json.loads(read_bounded(path, MIB))
     except (ValueError, RecursionError) as error:
@@ -107,7 +98,6 @@ def read_description(path: Path, source: PresentServer) -> None:
 
 
 def _note(structure: str, read: Mapping[str, Any], source: PresentServer) -> None:
-    """Keep what becomes of the members of a structure."""
     for fate in fates_of(structure, read):
         texts = source.decisions if fate.needs_decision else source.changes
         if fate.text not in texts:
@@ -178,7 +168,6 @@ def _read_image(image: str, source: PresentServer) -> None:
 
 
 def _vllm_in(image: str) -> str:
-    """Return the release of vLLM that an image has; empty if it is not known."""
     if match := _LMI_RELEASE.search(image):
         releases: dict[str, str] = json.loads(_PEERS.read_text(encoding="utf-8"))["lmi"]
         return releases.get(match[1], "")
@@ -237,7 +226,6 @@ def _read_endpoint(read: Mapping[str, Any], source: PresentServer) -> None:
 
 
 def _of_variant(variant: Mapping[str, Any]) -> str:
-    """Return what a variant has that a router must know."""
     names = ("InitialVariantWeight", "DesiredWeight", "CurrentWeight")
     weight = next((variant[name] for name in names if name in variant), "unknown")
     text = f"variant `{_text(variant, 'VariantName')}`: weight {printable(str(weight), 20)}"
@@ -262,7 +250,6 @@ def _read_variant(variant: Mapping[str, Any], source: PresentServer) -> None:
 
 
 def _read_startup(read: Mapping[str, Any], source: PresentServer) -> None:
-    """Read how long a container may take to start."""
     option = common.MODEL_LOADING_TIMEOUT
     if seconds := _count(read, "ContainerStartupHealthCheckTimeoutInSeconds"):
         source.environment.setdefault(option.variable, str(seconds))
@@ -332,7 +319,6 @@ def _read_specification(path: Path, read: Mapping[str, Any], source: PresentServ
 
 
 def _read_scaling(read: Mapping[str, Any], source: PresentServer) -> None:
-    """Read what Application Auto Scaling has for a variant or a component."""
     _note("scaling", read, source)
     for each in _objects(read, "ScalableTargets")[:_MOST_NAMED]:
         least, most = (
@@ -363,15 +349,7 @@ _FOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
 
 def read_sources(paths: Iterable[Path], work: Path) -> PresentServer:
-    """Return what all sources say together.
-
-    Args:
-        paths: folders, archives, files of variables, and JSON files.
-        work: where archives are unpacked.
-
-    Raises:
-        ConfigurationError: a source cannot be read.
-    """
+    """Return what all sources say together; archives are unpacked in `work`."""
     source = PresentServer()
     for path in paths:
         try:
@@ -387,7 +365,6 @@ def read_sources(paths: Iterable[Path], work: Path) -> PresentServer:
 
 
 def _settle_gpus(source: PresentServer) -> None:
-    """Let a copy have the GPUs that it needs, of those of the instance."""
     if source.accelerators and source.gpus is not None:
         source.gpus = source.gpus._replace(number=source.accelerators)
 
@@ -421,7 +398,6 @@ def _read(path: Path, work: Path, source: PresentServer) -> None:
 
 
 def _folders(path: Path, work: Path, source: PresentServer) -> list[Path]:
-    """Return an LMI folder as it is, or those that models of Triton's vLLM backend become."""
     versions = models_in(path)
     return [read_version(each, work, source) for each in versions] or [path]
 
@@ -504,11 +480,7 @@ def models_in(folder: Path) -> list[Path]:
 
 
 def read_version(version: Path, work: Path, source: PresentServer) -> Path:
-    """Write a model of the backend as an LMI folder of its name; return that.
-
-    Raises:
-        ConfigurationError: a file is not a JSON object.
-    """
+    """Write a model of the backend as an LMI folder of its name; return that."""
     name = version.parent.resolve().name
     arguments = _read_object(version / _ARGUMENTS)
     adapters = _read_object(version / _ADAPTERS) if (version / _ADAPTERS).is_file() else {}

@@ -32,8 +32,6 @@ _NUMBERS = frozenset({"integer", "number"})
 
 @dataclass
 class _Seen:
-    """What answers have at one place."""
-
     node: Node
     kinds: dict[str, int] = field(default_factory=dict)
     values: list[Any] = field(default_factory=list)
@@ -65,7 +63,6 @@ def _seen(events: Iterable[Event]) -> _Places:
 
 
 def kinds_of(events: Iterable[Event]) -> dict[str, frozenset[str]]:
-    """Return the types at each place of all events, without null."""
     return {place: frozenset(seen.kinds) - {"null"} for place, seen in _seen(events).items()}
 
 
@@ -77,14 +74,6 @@ def has_log_probabilities(event: Event) -> bool:
 
 
 class Rules:
-    """What may differ between two answers.
-
-    Args:
-        has_same_text: whether the generated texts are equal.
-        is_stream: whether values come in any number of events.
-        tolerance: by how much numbers may differ.
-    """
-
     def __init__(self, tolerance: float, *, has_same_text: bool, is_stream: bool) -> None:
         self.tolerance, self.has_same_text, self.is_stream = tolerance, has_same_text, is_stream
 
@@ -116,7 +105,6 @@ def _may_be_absent(place: str, there: _Seen | None, old: _Places, new: _Places) 
 
 
 def _presence(place: str, old: _Places, new: _Places) -> Iterator[Difference]:
-    """Yield whether some objects lack a member that all have in the other answer."""
     was, now = _share(place, old), _share(place, new)
     if was != now and not place.endswith("[]"):
         kind = kinds.MISSING if was == "always" else kinds.ADDED
@@ -128,7 +116,6 @@ def _parent(place: str) -> str:
 
 
 def _has_parent(place: str, old: _Places, new: _Places) -> bool:
-    """Return whether both have an object or a list there: what is in a missing one is missing."""
     parent = _parent(place)
     if place == "":
         return True
@@ -138,7 +125,6 @@ def _has_parent(place: str, old: _Places, new: _Places) -> bool:
 
 
 def _share(place: str, places: _Places) -> str:
-    """Return whether each object has the member."""
     parent = places.get(_parent(place))
     around = parent.kinds.get("object", 0) if parent else 0
     return "always" if places[place].count >= around else "sometimes"
@@ -168,7 +154,6 @@ def _types(place: str, one: _Seen, other: _Seen, rules: Rules) -> Iterator[Diffe
 
 
 def _emptiness(place: str, one: _Seen, other: _Seen, rules: Rules) -> Iterator[Difference]:
-    """Yield whether a list is empty in all events of a kind, and in none of the other answer."""
     if not rules.is_stream or (one.node.follows_text and not rules.has_same_text):
         return
     sizes = [

@@ -26,8 +26,6 @@ _LIKELY: Final = 5
 
 
 class Text(NamedTuple):
-    """A generated text, whole."""
-
     place: str
     name: str
     text: str
@@ -152,7 +150,6 @@ def with_probabilities(request: Request) -> Request | None:
 
 
 def _tokens(events: Iterable[Event]) -> Iterator[_Token]:
-    """Yield the tokens of an answer that has their log probabilities."""
     for event in events:
         for node in nodes(event.value) if event.value is not UNREAD else ():
             if isinstance(node.value, dict):

@@ -17,7 +17,6 @@ _ACCEPTED: Final = "16 to 256 letters, digits, and _ . -"
 
 
 def new_key() -> str:
-    """Return a key of 256 random bits."""
     return secrets.token_hex(32)
 
 

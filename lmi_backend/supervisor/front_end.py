@@ -40,13 +40,7 @@ _KILL_SECONDS: Final = 5.0
 
 
 class BeatingProcess:
-    """A process that writes a byte a second into a pipe.
-
-    Args:
-        settings: of the front end.
-        log: the descriptor on which it logs.
-        listener: the descriptor of the socket that listens.
-    """
+    """A process that writes a byte a second into a pipe, and logs on a descriptor."""
 
     def __init__(self, settings: Settings, log: int, listener: int) -> None:
         self._beats, theirs = os.pipe()
@@ -72,7 +66,6 @@ class BeatingProcess:
         return self._heard_at - self._began
 
     def problem(self) -> str:
-        """Return what is wrong with it, empty if nothing is."""
         if (status := self._process.poll()) is not None:
             return describe_exit(status)
         # At the end of file it has closed the pipe, and is heard no more.
@@ -84,11 +77,9 @@ class BeatingProcess:
         return f"sent nothing for {SILENT_SECONDS:.0f} s and is stopped" if is_silent else ""
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it has not exited."""
         self._process.send_signal(number)
 
     def stop(self) -> None:
-        """End it at once."""
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_KILL_SECONDS)
@@ -116,7 +107,6 @@ _LONGEST_WAIT_SECONDS: Final = 4.0
 
 
 def missing_libraries() -> list[str]:
-    """Return which of its libraries this environment lacks."""
     return [name for name in LIBRARIES if not _is_there(name)]
 
 
@@ -134,10 +124,6 @@ class FrontEnds:
     reports its health through a pipe and not on its port, for two reasons. Chance decides which
     process answers there. And a port without room for another connection is no reason to cut its
     connections. One that accepts no more connections finishes its requests while the next serves.
-
-    Args:
-        settings: of each.
-        log: the descriptor on which they log.
     """
 
     def __init__(self, settings: Settings, log: int = STANDARD_ERROR) -> None:
@@ -150,13 +136,7 @@ class FrontEnds:
         stop_seconds: float,
         is_urgent: Callable[[], bool],
     ) -> None:
-        """Keep them up until the end; then they have some seconds to let requests end.
-
-        Args:
-            wait_for_end: waits for some seconds, and returns whether the end has come.
-            stop_seconds: of these.
-            is_urgent: whether they are not to have them.
-        """
+        """Keep them up until the end; then they have `stop_seconds` to let requests end."""
         while not wait_for_end(_LOOK_SECONDS):
             for each in self._runs:
                 each.look()
@@ -200,9 +180,6 @@ class _Door:
     """The socket that listens, which outlives a front end: clients wait for the next one.
 
     Of several front ends each has its own. The kernel spreads the connections over these.
-
-    Args:
-        settings: of the front end.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -210,11 +187,6 @@ class _Door:
         self._socket: socket.socket | None = None
 
     def open(self) -> int:
-        """Return the descriptor of the socket.
-
-        Raises:
-            ConfigurationError: the address cannot be had.
-        """
         if self._socket is None:
             is_shared = self._settings.processes > 1
             self._socket = listen(self._settings.host, self._settings.port, is_shared=is_shared)
@@ -283,7 +255,6 @@ class Restarted:
         self._start_at = time.monotonic() + pause
 
     def end(self) -> None:
-        """Accept no more, and let requests end."""
         self._door.close()
         self.send(signal.SIGTERM)
 

@@ -40,13 +40,7 @@ _LOOKS_PER_SEARCH = 5
 class HealthMonitor(threading.Thread):
     """Checks a server each second, and at once when a stub has exited.
 
-    `problem` has the problem, once there is one.
-
-    Args:
-        client: of its HTTP port; it may use the index of models.
-        server: its process id.
-        names: the models that are checked, as long as they are loaded.
-        base: the folder of their endpoints.
+    `problem` has the problem, once there is one. The client may use the index of models.
     """
 
     def __init__(self, client: TritonHttp, server: int, names: Iterable[str], base: Path) -> None:
@@ -65,7 +59,6 @@ class HealthMonitor(threading.Thread):
         self.problem = ""
 
     def stop(self) -> None:
-        """End the thread."""
         self._stopped.set()
 
     def take_failed(self) -> dict[str, str]:
@@ -74,7 +67,6 @@ class HealthMonitor(threading.Thread):
         return taken
 
     def run(self) -> None:
-        """Check the server until something is wrong."""
         while not self.problem and not self._rest():
             try:
                 self.problem = self._check()
@@ -86,7 +78,7 @@ class HealthMonitor(threading.Thread):
                     log(traceback.format_exc())
 
     def _rest(self) -> bool:
-        """Wait until the next look; tell whether none is wanted."""
+        """Wait until the next look; return whether none is wanted."""
         is_soon = any(name in self._misses for name in self._names)
         end = time.monotonic() + (_SOON_SECONDS if is_soon else _LOOK_SECONDS)
         alive = list(filter(lives, self.stubs.values()))
@@ -118,7 +110,6 @@ class HealthMonitor(threading.Thread):
         return self._endpoint_problem(ready)
 
     def _endpoint_problem(self, ready: set[str]) -> str:
-        """Return what is wrong with the endpoints of models that are ready."""
         endpoints = find_endpoints(self._server, self._base)
         if lost := self._lost_endpoint(ready, endpoints):
             return f"the socket of {lost} was removed"

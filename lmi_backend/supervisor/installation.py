@@ -64,7 +64,6 @@ def is_vulnerable(version: str) -> bool:
 
 
 def describe(version: str) -> str:
-    """Return one line on a version that a server reports: its release, and whether it is safe."""
     numbers = _numbers(version)
     if not numbers:
         return f"Triton {version!r:.40}: not a version such as 2.71.0, so nothing is known of it"
@@ -77,11 +76,7 @@ def describe(version: str) -> str:
 
 
 def installed_version(binary: Path) -> str:
-    """Return the version of a tritonserver that does not run; empty if nothing tells.
-
-    Args:
-        binary: the program, as `find_server` finds it.
-    """
+    """Return the version of a tritonserver that does not run; empty if nothing tells."""
     try:
         return (binary.parent.parent / _VERSION_FILE).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -90,12 +85,7 @@ def installed_version(binary: Path) -> str:
 
 
 def numpy_problem(version: str, numpy: str) -> str:
-    """Return why a server cannot serve with a release of numpy; empty if it can, or nobody knows.
-
-    Args:
-        version: of the server, as `installed_version` finds it.
-        numpy: of the Python that its stubs run on.
-    """
+    """Return why a server cannot serve with a release of numpy; empty if it can, or is unknown."""
     numbers = _numbers(version)
     if not numbers or numbers >= _NUMPY_2 or int(numpy.partition(".")[0]) < _NUMPY_TWO:
         return ""
@@ -106,11 +96,7 @@ def numpy_problem(version: str, numpy: str) -> str:
 
 
 def starts_stubs_by_shell(version: str) -> bool:
-    """Return whether a server hands the paths of models to a shell; True if that is not known.
-
-    Args:
-        version: as `installed_version` finds it.
-    """
+    """Return whether a server hands the paths of models to a shell; True if that is not known."""
     return _numbers(version) < _NO_SHELL
 
 
@@ -174,7 +160,6 @@ class TritonServer:
 
     @cached_property
     def _flags(self) -> frozenset[str]:
-        """Return the flags that `--help` names; none if it cannot be run."""
         command, environment = [str(self.binary), "--help"], self.environment(os.environ)
         try:
             done = subprocess.run(  # noqa: S603  the server that is started next
@@ -187,15 +172,7 @@ class TritonServer:
 
 
 def usable_server(folder: Path, repository: Path | None = None) -> TritonServer:
-    """Find the server, as `find_server`.
-
-    Args:
-        folder: where a backend directory may be put together.
-        repository: where the user wants the models' folders to be.
-
-    Raises:
-        ConfigurationError: there is none, or it cannot start our models.
-    """
+    """Find the server as `find_server`; raise ConfigurationError if it cannot start our models."""
     server = find_server(folder)
     version = installed_version(server.binary)
     if starts_stubs_by_shell(version):
@@ -216,11 +193,7 @@ def usable_server(folder: Path, repository: Path | None = None) -> TritonServer:
 def find_server(folder: Path) -> TritonServer:
     """Return the server on PATH, of a Triton container, or of the nvidia-pytriton wheel.
 
-    Args:
-        folder: where a backend directory may be put together.
-
-    Raises:
-        ConfigurationError: there is none.
+    `folder` is where a backend directory may be put together.
     """
     command = shutil.which("tritonserver")
     if command is not None or _CONTAINER.is_file():

@@ -34,11 +34,7 @@ class LocalServer:
 
     @classmethod
     def at(cls, url: str) -> LocalServer:
-        """Find the server that listens at a URL, or the one behind a front end of `serve`.
-
-        Raises:
-            UnavailableError: nobody listens there whom this user may look at.
-        """
+        """Find the server that listens at a URL, or the one behind a front end of `serve`."""
         client = TritonHttp(url)
         listeners = _listeners(client.port) if _is_here(client.host) else [None]
         if not listeners:
@@ -62,11 +58,7 @@ class LocalServer:
         return cls(TritonHttp(url, timeout=5.0, headers=headers), endpoints, restarts)
 
     def models(self) -> Iterator[tuple[str, str, Path | None]]:
-        """Yield name, state and endpoint of each LMI model; an alias model has no endpoint.
-
-        Raises:
-            UnavailableError: the server does not answer, or keeps the list of its models.
-        """
+        """Yield name, state and endpoint of each LMI model; an alias model has no endpoint."""
         for model in self.client.index():
             name, state = model["name"], model.get("state", "")
             endpoint = next((each for each in self.endpoints if is_endpoint_of(each, name)), None)
@@ -74,11 +66,6 @@ class LocalServer:
                 yield name, state, endpoint
 
     def failed(self) -> dict[str, str]:
-        """Return each model that could not be loaded, and why.
-
-        Raises:
-            UnavailableError: as `models`.
-        """
         return {
             row["name"]: LoadFailure.of(row["name"], row["reason"]).brief
             for row in self.client.index()
@@ -86,7 +73,6 @@ class LocalServer:
         }
 
     def unload(self) -> bool:
-        """Make every LMI model not ready; return whether the server lets one do so."""
         try:
             names = [name for name, state, _ in self.models() if state == "READY"]
         except UnavailableError:

@@ -28,8 +28,6 @@ _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the server listens."""
-
     host: str
     """Where Triton's own ports listen: an address, or a name of this machine."""
     http: int
@@ -38,12 +36,10 @@ class Ports:
 
     @property
     def url(self) -> str:
-        """Address for a client on this machine."""
         return url_of(self.host, self.http)
 
     @property
     def metrics_url(self) -> str:
-        """Where Triton's metrics are, for a client on this machine."""
         return f"{url_of(self.host, self.metrics)}/metrics"
 
     def arguments(self) -> list[str]:
@@ -60,11 +56,7 @@ class Ports:
         ]
 
     def check(self, others: Mapping[str, int]) -> None:
-        """Raise ConfigurationError if one of them is in use, or given twice.
-
-        Args:
-            others: ports that the same command uses, by their options.
-        """
+        """Raise ConfigurationError if a port is in use or given twice; `others` go by option."""
         own = {
             "--http-port": self.http, "--grpc-port": self.grpc, "--metrics-port": self.metrics
         }  # fmt: skip

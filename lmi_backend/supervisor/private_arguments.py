@@ -40,14 +40,10 @@ def start_privately(
     prepare: Callable[[], None],
     **options: Any,
 ) -> subprocess.Popen[bytes]:
-    """Start a program.
+    """Start a program whose private arguments other users cannot read.
 
-    Args:
-        argv: its arguments, as everybody may read them.
-        private: variable of its environment to the argument of `argv` that it replaces.
-        environment: of the program, with these variables.
-        before: called in the new process, before it loads the program.
-        options: of `subprocess.Popen`.
+    `private` has the variable that replaces an argument of `argv`; `prepare` is called in the new
+    process, before it loads the program.
 
     Raises:
         OSError: it cannot be started like that; nothing runs.

@@ -103,7 +103,6 @@ def _is_ours(process: psutil.Process) -> bool:
 
 
 def with_children(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Return processes and all below them, each once."""
     family = {}
     for process in processes:
         family[process.pid] = process
@@ -152,7 +151,6 @@ class Traces:
         return with_children(each for each in self.workers() if each.pid in left)
 
     def end(self) -> None:
-        """Kill every process and remove every file."""
         kill(self.processes() + with_children(running((PROGRAM,), str(self.run))))
         self.names.give_back()
         shutil.rmtree(self.run, ignore_errors=True)
@@ -174,10 +172,7 @@ def send_kill(processes: Iterable[psutil.Process]) -> None:
 def end_with(parent: int) -> None:
     """Let the kernel kill this process with the thread that has made it.
 
-    For a child, before it loads a program.
-
-    Args:
-        parent: the process id of the parent, which may have died meanwhile.
+    For a child, before it loads a program; its parent may have died meanwhile.
     """
     _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:

@@ -34,11 +34,7 @@ class Backoff:
         self._last = 0.0
 
     def pause(self, well_seconds: float = 0.0) -> float:
-        """Count a failure, and return how many seconds to wait.
-
-        Args:
-            well_seconds: how long it had served before it failed.
-        """
+        """Count a failure of what had served for some seconds; return how many seconds to wait."""
         now = time.monotonic()
         if now - self._last > _FORGIVEN or well_seconds >= _WELL_SECONDS:
             self._failures = 0
@@ -51,8 +47,7 @@ class Backoff:
 class ModelReloads:
     """Reloads models, with pauses that grow with each failure of a model.
 
-    Args:
-        client: may unload and load models, and waits for as long as a load takes.
+    Its client waits for as long as a load takes.
     """
 
     def __init__(self, client: TritonHttp) -> None:
@@ -61,12 +56,7 @@ class ModelReloads:
         self._running: dict[str, threading.Thread] = {}
 
     def reload(self, given_up: Mapping[str, str], is_over: threading.Event) -> None:
-        """Reload models in the background, except those that are being reloaded.
-
-        Args:
-            given_up: the name of each model, and the reason for its reload.
-            is_over: stops it.
-        """
+        """Reload models in the background, by name and reason, unless they are being reloaded."""
         for name, reason in given_up.items():
             running = self._running.get(name)
             if running is not None and running.is_alive():

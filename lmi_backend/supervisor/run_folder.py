@@ -150,7 +150,6 @@ def _remove_unlocked(path: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """Return a descriptor that holds a lock on a folder."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     with contextlib.suppress(OSError):  # Some network file systems have no locks.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -46,11 +46,7 @@ def widen_send_buffers(server: int) -> None:
 
 
 def socket_pairs(process: int) -> Iterator[socket.socket]:
-    """Yield each end of a process's pairs of stream sockets, open until the next one.
-
-    Raises:
-        OSError: as `widen_send_buffers`.
-    """
+    """Yield each end of a process's pairs of stream sockets, open until the next one."""
     return filter(_is_of_a_pair, _sockets(process))
 
 

@@ -16,10 +16,7 @@ from lmi_backend.errors import ConfigurationError, RequestError, UnavailableErro
 class TritonHttp:
     """Triton's HTTP port at a URL such as http://127.0.0.1:8000.
 
-    Args:
-        url: where it listens.
-        timeout: seconds that a read may take; None: as long as it takes.
-        headers: sent with each call, for instance those that open a restricted API.
+    A read may take `timeout` seconds; None: as long as it takes. Headers are sent with each call.
     """
 
     def __init__(
@@ -33,20 +30,14 @@ class TritonHttp:
 
     @property
     def host(self) -> str:
-        """The host's name or address."""
         return self._parts.hostname or ""
 
     @property
     def port(self) -> int:
-        """The port, also where the URL names none."""
         return self._parts.port or (443 if self._parts.scheme == "https" else 80)
 
     def index(self) -> list[dict[str, Any]]:
-        """Return the models of the server, each with `name`, `version`, `state` and `reason`.
-
-        Raises:
-            UnavailableError: nobody answers, or not with that.
-        """
+        """Return the models of the server, each with `name`, `version`, `state` and `reason`."""
         models = self.json("/v2/repository/index", method="POST", body={})
         if not isinstance(models, list):
             message = f"{self.url}: does not list its models: {models.get('error', models)}"
@@ -62,11 +53,6 @@ class TritonHttp:
         return {row["name"]: (row.get("state", ""), row.get("reason", "")) for row in rows}
 
     def json(self, path: str, *, method: str = "GET", body: Any = None) -> Any:
-        """Return the JSON answer of a call.
-
-        Raises:
-            UnavailableError: nobody answers, or not with JSON.
-        """
         try:
             return json.loads(self._answer(method, path, body)[1])
         except (OSError, HTTPException, ValueError) as error:
@@ -86,7 +72,6 @@ class TritonHttp:
         return self._status("POST", f"/v2/repository/models/{model}/unload") == HTTPStatus.OK
 
     def _status(self, method: str, path: str) -> int | None:
-        """Return the status of a call, or None if nobody answers."""
         try:
             return self._answer(method, path, {} if method == "POST" else None)[0]
         except (OSError, HTTPException):
