@@ -389,8 +389,8 @@ def installed_signature(implementation: str, python: str) -> Signature | None:
         if installed is None and source and (record := answer_of(source, folder)):
             installed = _signature(implementation, record)
         if installed and source:
-            found = plugins_in(source.package, folder) if source.has_flags else ()
-            plugins = tuple(dict.fromkeys(each.distribution for each in found))
+            plugged = plugins_in(source.package, folder) if source.has_flags else ()
+            plugins = tuple(dict.fromkeys(each.distribution for each in plugged))
             return replace(installed, version=version, is_recorded=False, plugins=plugins)
     return None
 
