@@ -318,6 +318,8 @@ class Lines:
     def __init__(self, requested: RequestedAnswer) -> None:
         self._requested = requested
         self.answers = Answers(requested, keeps_tokens=requested.top_n_tokens > 0)
+        self._texts: Sequence[str] = ()
+        """Of the last `line`."""
         self._has_others = requested.answers > 1
         is_async = requested.dialect == "async"
         self._has_index = is_async or self._has_others
@@ -347,7 +349,8 @@ class Lines:
         if not delta.tokens or delta.finish_reason is not None or self._has_others:
             return None
         lines = ""
-        for token, text in zip(delta.tokens, token_texts(delta), strict=False):
+        self._texts = (delta.text,) if len(delta.tokens) == 1 else token_texts(delta)
+        for token, text in zip(delta.tokens, self._texts, strict=False):
             if token.is_special or token.logprob is None:
                 return None
             number = token.logprob if isfinite(token.logprob) else _NEVER
@@ -358,7 +361,7 @@ class Lines:
         return on_one_line(data) if b"\xe2\x80" in data or b"\xc2\x85" in data else data
 
     def note(self, delta: Delta) -> None:
-        self.answers[0].add(delta, token_texts(delta))
+        self.answers[0].add(delta, self._texts)
 
     def _objects(self, delta: Delta) -> Iterator[Json]:
         """Yield an object for each token, and one for a text or an end without any."""
