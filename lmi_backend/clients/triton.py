@@ -295,8 +295,7 @@ def write_inference(
         written, values = _written(each, part)
         inputs.append(written)
         if each.name not in PROMPTS:
-            if len(part) > MOST_TEXT:
-                raise too_much(len(part))
+            check_size(len(part))
             texts += values
     body: dict[str, Any] = {"inputs": inputs}
     if read.id:
@@ -313,24 +312,18 @@ def write_inference(
 def name_raw(data: bytes, name: str, tenant: str) -> Written:
     """Return a request for Triton that is whole the element of an input, and names a tenant."""
     size = len(data) + 4
-    body = {
-        "inputs": [
-            {
-                "name": name,
-                "datatype": "BYTES",
-                "shape": [1],
-                "parameters": {"binary_data_size": size},
-            }
-        ],
-        "parameters": {"binary_data_output": True, "tenant": tenant},
-    }
-    head = msgspec.json.encode(body)
+    element = {"name": name, "datatype": "BYTES", "shape": [1]}
+    inputs = [element | {"parameters": {"binary_data_size": size}}]
+    parameters = {"binary_data_output": True, "tenant": tenant}
+    head = msgspec.json.encode({"inputs": inputs, "parameters": parameters})
     return Written((head, len(data).to_bytes(4, "little"), data), len(head))
 
 
-def too_much(size: int) -> HttpError:
-    text = f"{size} bytes of JSON or text for Triton; accepted: at most {MOST_TEXT}"
-    return HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
+def check_size(size: int) -> None:
+    """Raise HttpError for more JSON or text than Triton is sent."""
+    if size > MOST_TEXT:
+        text = f"{size} bytes of JSON or text for Triton; accepted: at most {MOST_TEXT}"
+        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
 
 
 def _check_inference(read: _Inference) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import Rejoined
-from lmi_backend.ipc.events import append_event, chunks_of
+from lmi_backend.ipc.events import append_event, outputs_of
 from lmi_backend.shares import Shares
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ def _without(messages: Sequence[msg.ToClient], requests: AbstractSet[int]) -> li
     others: list[msg.ToClient] = []
     for message in messages:
         if isinstance(message, msg.Events):
-            for row in (each for each in chunks_of(message) if each[0] not in requests):
-                append_event(others, *row)
+            for each in (row for row in outputs_of(message) if row.id not in requests):
+                append_event(others, each.id, each.chunk)
         elif (
             not isinstance(message, msg.Output | msg.HttpOutput | Rejoined)
             or message.id not in requests

@@ -142,12 +142,9 @@ class Endpoint:
                 client.put(self._welcome())
             case msg.AskHealth():
                 client.put(self.service.health())
-            case msg.AskState(is_brief=True):
-                buffered = {"buffered": self.buffered.counts()}
-                client.put(msg.State(self._state.brief() | buffered))
-            case msg.AskState(log_after=number):
-                buffered = {"buffered": self.buffered.counts()}
-                client.put(msg.State(self._state.values(log_after=number) | buffered))
+            case msg.AskState(log_after=number, is_brief=is_brief):
+                state = self._state.brief() if is_brief else self._state.values(log_after=number)
+                client.put(msg.State(state | {"buffered": self.buffered.counts()}))
             case msg.Abort(ids=request_ids):
                 client.abort(request_ids)
             case msg.Drain(seconds=seconds):

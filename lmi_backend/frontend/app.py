@@ -38,7 +38,7 @@ from lmi_backend.frontend.reading import Reading
 from lmi_backend.frontend.triton import TritonProxy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from starlette.routing import Route
 
@@ -61,19 +61,17 @@ class FrontEnd:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.control = ModelControl(settings.triton_url, settings.control_headers)
-        self._starting = Starting(settings.awaited, self.control.index)
-        self.models = Models(settings.base, self._starting, settings.awaited)
+        starting = Starting(settings.awaited, self.control.index)
+        self.models = Models(settings.base, starting, settings.awaited)
         self._bodies = Bodies(ALL_BODIES * settings.max_body)
         self.metrics = Metrics(self.models, settings.metrics_url)
         self.health = HealthChecks(self.models, settings.required)
-        limits = settings.max_body, settings.client_seconds
+        self._limits = settings.max_body, settings.client_seconds
         self._reading = Reading(self.models)
-        self._answering = Answering(self._reading, *limits)
-        self.triton = TritonProxy(settings.triton_url, *limits)
-        parts = settings.processes, settings.place
-        keys = ApiKeys(settings.api_keys, settings.api_key, *parts)
-        names = OwnNames(settings.hosts, settings.host)
-        is_local = is_loopback(settings.host)
+        self._answering = Answering(self._reading, *self._limits)
+        self.triton = TritonProxy(settings.triton_url, *self._limits)
+        keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes, settings.place)
+        names, is_local = OwnNames(settings.hosts, settings.host), is_loopback(settings.host)
         self._access = Access(keys, settings.origins, names, is_local=is_local)
         self.routes = Routes(self.make_routes())
         self._is_leaving = False
@@ -90,16 +88,15 @@ class FrontEnd:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
-        looking = asyncio.gather(self.models.run(), self._starting.run())
+        looking = asyncio.gather(self.models.run(), self.models.starting.run())
         await find_models(self.models, self._settings.base)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         looking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await looking
-        await self.triton.close()
-        await self.control.close()
-        await self.metrics.close()
+        for each in (self.triton, self.control, self.metrics):
+            await each.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _http(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -121,10 +118,8 @@ class FrontEnd:
         except Exception:  # noqa: BLE001  one request must not end the others
             path, name = exchange.raw_path[:_PATH_LETTERS], as_field(exchange.request_id)
             _log.exception("%s %s failed id=%s", exchange.method, path, name)
-            failed = HttpError(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "the request failed; the log says why"
-            )
-            await self._fail(exchange, failed)
+            text = "the request failed; the log says why"
+            await self._fail(exchange, HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, text))
         finally:
             exchange.close()
             if self._settings.logs_access:
@@ -219,7 +214,9 @@ class FrontEnd:
         client = near.client if near else self.routes.client_of(scope)
         client = client or client_near(scope["path"])
         # Browsers ask this before they send a key, and show a page no 404 that they did not send.
-        if scope["method"] == "OPTIONS" and (allowed or _is_preflight(scope)):
+        names = (name for name, _ in scope["headers"])
+        is_preflight = b"access-control-request-method" in names
+        if scope["method"] == "OPTIONS" and (allowed or is_preflight):
             return Responder(_methods(allowed), client, ANYBODY), {}
         return Responder(_refusal(allowed, near), client), {}
 
@@ -238,7 +235,6 @@ class FrontEnd:
             yield route(template, "GET"), Responder(answer, CLIENTS["openai"], who)
 
     def _actions(self) -> dict[str, _Answer]:
-        limits = self._settings.max_body, self._settings.client_seconds
         listing, health = Listing(self.models), self.health
         return {
             "list models": listing.models,
@@ -251,7 +247,7 @@ class FrontEnd:
             "version": health.version,
             "describe paths": ApiDescription(self.models).show,
             "load": self.metrics.load,
-            **Management(self.models, self.control, *limits).actions(),
+            **Management(self.models, self.control, *self._limits).actions(),
         }
 
     async def _triton_ready(self, exchange: Exchange) -> None:
@@ -274,10 +270,6 @@ def _methods(allowed: set[str]) -> _Answer:
         await exchange.respond(204, b"", {})
 
     return say
-
-
-def _is_preflight(scope: Mapping[str, Any]) -> bool:
-    return any(name == b"access-control-request-method" for name, _ in scope["headers"])
 
 
 def _refusal(allowed: set[str], near: Near | None) -> _Answer:

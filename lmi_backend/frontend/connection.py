@@ -430,9 +430,8 @@ class ModelConnection(asyncio.Protocol):
             frame = self._encoder.encode_request(request)
         except ValueError as error:
             # The stub cannot read such a frame, and would close the connection.
-            raise HttpError(
-                HTTPStatus.BAD_REQUEST, f"the request cannot be sent to the model: {error}"
-            ) from error
+            text = f"the request cannot be sent to the model: {error}"
+            raise HttpError(HTTPStatus.BAD_REQUEST, text) from error
         answer = Answer(self, number, self._progress(request), tenant)
         self.answers[number] = answer
         self._write(self._transport, frame)

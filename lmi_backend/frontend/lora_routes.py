@@ -56,11 +56,10 @@ def load_of(body: dict[str, Any]) -> Read:
     """
     name, folder, replaces = (body.get(each) for each in ("lora_name", "lora_path", INPLACE))
     if not name or not folder:
-        text = "Both 'lora_name' and 'lora_path' must be provided."
-        raise HttpError(HTTPStatus.BAD_REQUEST, text)
+        raise _wrong("Both 'lora_name' and 'lora_path' must be provided.")
     if replaces and not str(folder).startswith("/"):
         text = f"lora_path {printable(repr(folder))}: accepted with {INPLACE}: an absolute path"
-        raise HttpError(HTTPStatus.BAD_REQUEST, text)
+        raise _wrong(text)
     order = {"requestType": "REGISTER_ADAPTER", "name": name, "src": folder}
     change = AdapterChange(order if replaces is None else order | {INPLACE: replaces})
     return Read(change, _DoneForm(f"LoRA adapter '{name}' added"), failure=_vllm_failure)
@@ -68,10 +67,8 @@ def load_of(body: dict[str, Any]) -> Read:
 
 def unload_of(body: dict[str, Any]) -> Read:
     """Return what a request to unload an adapter wants; raises as `load_of` does."""
-    name = body.get("lora_name")
-    if not name:
-        text = "'lora_name' needs to be provided to unload a adapter."
-        raise HttpError(HTTPStatus.BAD_REQUEST, text)
+    if not (name := body.get("lora_name")):
+        raise _wrong("'lora_name' needs to be provided to unload a adapter.")
     change = AdapterChange({"requestType": "UNREGISTER_ADAPTER", "name": name})
     return Read(change, _DoneForm(f"LoRA adapter '{name}' removed"), failure=_vllm_failure)
 
@@ -79,8 +76,12 @@ def unload_of(body: dict[str, Any]) -> Read:
 def _vllm_failure(error: LmiError) -> ErrorResponse:
     """Return an error as vLLM's server writes those of its requests about adapters."""
     if isinstance(error, HttpError) and error.status in _VLLM_400:
-        error = HttpError(HTTPStatus.BAD_REQUEST, str(error))
+        error = _wrong(str(error))
     return openai_failure(error)
+
+
+def _wrong(text: str) -> HttpError:
+    return HttpError(HTTPStatus.BAD_REQUEST, text)
 
 
 def check_bodies(exchange: Exchange, bodies: Iterable[str]) -> None:

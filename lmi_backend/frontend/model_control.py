@@ -37,9 +37,9 @@ class RepositoryModel(NamedTuple):
     @property
     def status(self) -> str:
         """DJLServing's status; empty for a model that it would not list."""
-        words = {"READY": "READY", "LOADING": "PENDING"}
-        is_failed = has_failed(self.state, self.reason)
-        return "FAILED" if is_failed else words.get(self.state, "")
+        if has_failed(self.state, self.reason):
+            return "FAILED"
+        return {"READY": "READY", "LOADING": "PENDING"}.get(self.state, "")
 
 
 class ModelControl:
@@ -64,11 +64,8 @@ class ModelControl:
         Raises:
             LmiError: Triton does not answer, or not to us.
         """
-        status, answer = await self._post("/index")
-        if status != HTTPStatus.OK:
-            raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, _error(answer))
         models: dict[str, RepositoryModel] = {}
-        for row in answer:
+        for row in await self._post("/index"):
             model = RepositoryModel(row.get("state", ""), row.get("reason", ""))
             # Of several versions one that is loaded counts.
             if row["name"] not in models or model.is_loaded:
@@ -81,24 +78,19 @@ class ModelControl:
         Raises:
             LmiError: as for `index`; HttpError 507 if it has no memory, 500 if it fails otherwise.
         """
-        status, body = await self._post(f"/models/{quote(name, safe='')}/load")
-        if status != HTTPStatus.OK:
+        try:
+            await self._post(f"/models/{quote(name, safe='')}/load")
+        except HttpError as error:
             # What follows is where in our code.
-            text = _error(body).partition("\n\nAt:")[0].strip()
-            raise HttpError(
-                HTTPStatus.INSUFFICIENT_STORAGE
-                if _MEMORY_WORDS.search(text)
-                else HTTPStatus.INTERNAL_SERVER_ERROR,
-                text,
-            )
+            text = str(error).partition("\n\nAt:")[0].strip()
+            full = HTTPStatus.INSUFFICIENT_STORAGE
+            raise HttpError(full if _MEMORY_WORDS.search(text) else error.status, text) from None
 
     async def unload(self, name: str) -> None:
         """Have a model unloaded, whose requests may still run; raises like `index`."""
-        status, body = await self._post(f"/models/{quote(name, safe='')}/unload")
-        if status != HTTPStatus.OK:
-            raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, _error(body))
+        await self._post(f"/models/{quote(name, safe='')}/unload")
 
-    async def _post(self, path: str) -> tuple[int, Any]:
+    async def _post(self, path: str) -> Any:
         if self._session is None:
             # A load takes as long as it takes.
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
@@ -109,13 +101,11 @@ class ModelControl:
         except aiohttp.ClientError as error:
             raise UnavailableError("Triton's HTTP port does not answer") from error
         if response.status == HTTPStatus.FORBIDDEN:
-            text = (
-                "Triton's model repository needs a key that this front end does not have; "
-                "`lmi-backend serve` gives it; next to other servers --control-key FILE does"
-            )
+            text = "Triton's model repository needs a key that this front end does not have; "
+            text += "`lmi-backend serve` gives it; next to other servers --control-key FILE does"
             raise HttpError(HTTPStatus.NOT_IMPLEMENTED, text)
-        return response.status, msgspec.json.decode(data) if data else {}
-
-
-def _error(body: Any) -> str:
-    return f"Triton says: {body.get('error', body)}"
+        body: Any = msgspec.json.decode(data) if data else {}
+        if response.status != HTTPStatus.OK:
+            text = f"Triton says: {body.get('error', body)}"
+            raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, text)
+        return body

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
@@ -152,15 +153,14 @@ class Reading:
         body: dict[str, Any] = dict(parse_qsl(exchange.query))
         if exchange.method in ("POST", "PUT") and data:
             body |= await read_object(data)
-        name = exchange.parameters.get("adapter", "")
-        if name:
+        if name := exchange.parameters.get("adapter", ""):
             body["name"] = name
-        words = {"GET": "DESCRIBE" if name else "LIST", "POST": "REGISTER", "PUT": "UPDATE",
-                 "DELETE": "UNREGISTER"}  # fmt: skip
-        kind = words[exchange.method]
-        request_type = f"{kind}_ADAPTER" + ("S" if kind == "LIST" else "")
+        body["requestType"] = {
+            "GET": "DESCRIBE_ADAPTER" if name else "LIST_ADAPTERS", "POST": "REGISTER_ADAPTER",
+            "PUT": "UPDATE_ADAPTER", "DELETE": "UNREGISTER_ADAPTER",
+        }[exchange.method]  # fmt: skip
         model = await self._named(exchange, exchange.parameters.get("model", ""))
-        return model, change_of(exchange, body | {"requestType": request_type})
+        return model, change_of(exchange, body)
 
     async def _load_adapter(self, _p: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
         body = await read_object(data)
@@ -186,7 +186,8 @@ class Reading:
             if (model := await self.models.reach(exchange, name)) is not None:
                 return model, name
         # A name in the body is read with the rest of it.
-        wanted = await _model_named_in(data) or endpoint
+        with _errors_as_lmis():
+            wanted = await model_of(data) or endpoint
         return await self.models.of_body(exchange, wanted), ""
 
     async def _named(self, exchange: Exchange, name: str) -> Model:
@@ -217,9 +218,8 @@ def _read_of(parsed: ParsedRequest, exchange: Exchange) -> Read:
         work = streamed(work, parsed.reply)
     if isinstance(work, HttpRequest) and work.path != INVOCATIONS:
         # OpenAI's body was told by its fields; its client may have named any type.
-        work = HttpRequest(
-            work.path, work.body, {**work.headers, "content-type": "application/json"}
-        )
+        headers = {**work.headers, "content-type": "application/json"}
+        work = HttpRequest(work.path, work.body, headers)
     return Read(work, form, parsed.tenant, dropped=parsed.dropped)
 
 
@@ -228,25 +228,22 @@ async def parsed_in_turns(data: bytes, headers: dict[str, str], context: Context
     # Users' code reads its bodies itself.
     if context.is_custom and _MANAGEMENT not in data:
         return pass_on(data, headers)
-    try:
+    with _errors_as_lmis():
         body = await read_object(data)
-    except HttpError as error:
-        raise _as_lmi(error) from error
     if context.is_custom and not is_adapter_request(body):
         return pass_on(data, headers)
     return read_large_body(body, data, headers, context)
 
 
-async def _model_named_in(data: bytes) -> str:
+@contextlib.contextmanager
+def _errors_as_lmis() -> Iterator[None]:
+    """Raise the error of a body that is no JSON as LMI's clients know it."""
     try:
-        return await model_of(data)
+        yield
     except HttpError as error:
-        raise _as_lmi(error) from error
-
-
-def _as_lmi(error: HttpError) -> HttpError:
-    """Return the error of a body that is no JSON, whether one model reads it or it names one."""
-    return _step_failed(str(error)) if error.status == HTTPStatus.BAD_REQUEST else error
+        if error.status != HTTPStatus.BAD_REQUEST:
+            raise
+        raise _step_failed(str(error)) from error
 
 
 def _text(data: bytes) -> str:
@@ -258,7 +255,5 @@ def _text(data: bytes) -> str:
 
 def _step_failed(text: str) -> HttpError:
     """Return the error of a body that cannot be read, as LMI's clients know it."""
-    return HttpError(
-        HTTPStatus.FAILED_DEPENDENCY,
-        json.dumps({"code": HTTPStatus.FAILED_DEPENDENCY, "error": text}),
-    )
+    status = HTTPStatus.FAILED_DEPENDENCY
+    return HttpError(status, json.dumps({"code": status, "error": text}))

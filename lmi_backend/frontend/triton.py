@@ -18,15 +18,15 @@ from yarl import URL
 from lmi_backend.clients.request import take_trace
 from lmi_backend.clients.triton import (
     MOST_ELEMENTS,
-    MOST_TEXT,
     TritonPath,
     Written,
     check_members,
+    check_size,
     name_raw,
     read_members,
     read_path,
+    refusal,
     texts_of,
-    too_much,
     write_generate_body,
     write_inference,
 )
@@ -88,28 +88,26 @@ class TritonProxy:
 
     async def __call__(self, exchange: Exchange) -> None:
         path = _path_of(exchange)
-        if path.method == "GET":
-            sent = _Sent(path, _headers(exchange))
-        elif path.word == "infer":
-            sent = await self._inference(exchange, path)
-        else:
-            sent = await self._generation(exchange, path)
+        sent = _Sent(path, _headers(exchange))
+        if path.method == "POST":
+            read = self._inference if path.word == "infer" else self._generation
+            sent = await read(exchange, path)
         await exchange.unless_gone(self._pass_on(exchange, sent))
 
     async def _generation(self, exchange: Exchange, path: TritonPath) -> _Sent:
         data = await exchange.text(self._limit, self._seconds)
         body = check_members(await read_json(data, read_members))
-        _check_size(len(data))
+        check_size(len(data))
         await _check_texts(exchange, texts_of(body))
         written = await aside(len(data), write_generate_body, body, exchange.tenant)
-        return _Sent(path, _headers(exchange) | _kind("json"), (written,))
+        return _Sent(path, _headers(exchange, "json"), (written,))
 
     async def _inference(self, exchange: Exchange, path: TritonPath) -> _Sent:
         # Beside JSON there may be bytes, which are no text.
         read = exchange.body if _JSON_LENGTH in exchange.headers else exchange.text
         data = await read(self._limit, self._seconds)
         length = _json_length(exchange, len(data))
-        _check_size(length or len(data))
+        check_size(length or len(data))
         if length == 0:
             written = await self._raw(exchange, path, data)
         else:
@@ -117,7 +115,7 @@ class TritonProxy:
             write = partial(write_inference, is_counted=exchange.has_token_limit)
             written = await aside(len(data), write, data, length, exchange.tenant)
         await _check_texts(exchange, written.texts)
-        headers = _headers(exchange) | _kind("json" if length is None else "octet-stream")
+        headers = _headers(exchange, "json" if length is None else "octet-stream")
         if written.json_length is not None:
             headers[_JSON_LENGTH] = str(written.json_length)
         return _Sent(path, headers, written.pieces)
@@ -200,11 +198,6 @@ async def _one_by_one(pieces: Sequence[bytes | memoryview]) -> AsyncIterator[byt
             yield bytes(piece[at : at + _PART])
 
 
-def _check_size(size: int) -> None:
-    if size > MOST_TEXT:
-        raise too_much(size)
-
-
 async def _check_texts(exchange: Exchange, texts: Sequence[str]) -> None:
     """Refuse JSON in JSON that takes long to read, or that manages adapters."""
     for text in texts:
@@ -222,18 +215,18 @@ def _path_of(exchange: Exchange) -> TritonPath:
     if (path := read_path(text)) is None:
         raise HttpError(HTTPStatus.NOT_FOUND, f"{printable(text)} is not served on this port")
     if exchange.query:
-        raise HttpError(
-            HTTPStatus.BAD_REQUEST, f"{printable(exchange.query)}: {path.text} has no parameters"
-        )
+        raise refusal(f"{printable(exchange.query)}: {path.text} has no parameters")
     if exchange.method != path.method:
         exchange.extra_headers.append((b"allow", path.method.encode()))
         raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, f"{exchange.method} is not served here")
     return path
 
 
-def _headers(exchange: Exchange) -> dict[str, str]:
+def _headers(exchange: Exchange, kind: str = "") -> dict[str, str]:
+    """Return the headers of a request as they are written to Triton."""
     accepted = _encoding(exchange.headers.get("accept-encoding", ""))
-    return {"accept-encoding": accepted, **take_trace(dict(exchange.headers))}
+    typed = {"content-type": f"application/{kind}"} if kind else {}
+    return {"accept-encoding": accepted, **take_trace(dict(exchange.headers)), **typed}
 
 
 def _encoding(accepted: str) -> str:
@@ -251,9 +244,5 @@ def _json_length(exchange: Exchange, size: int) -> int | None:
         return None
     if not _LENGTH.fullmatch(given) or int(given) > size:
         text = f"Inference-Header-Content-Length: {printable(given)}; accepted: 0 to {size}, "
-        raise HttpError(HTTPStatus.BAD_REQUEST, f"{text}the bytes of the body")
+        raise refusal(f"{text}the bytes of the body")
     return int(given)
-
-
-def _kind(name: str) -> dict[str, str]:
-    return {"content-type": f"application/{name}"}

@@ -65,13 +65,6 @@ def append_event(messages: list[Any], request_id: int, event: Chunk) -> None:
     last.token_ids.append(ids)
 
 
-def chunks_of(events: Events) -> list[tuple[int, Chunk]]:
-    """Return the request id and the chunk of each event."""
-    columns = zip(events.ids, events.data, events.token_ids, strict=True)
-    kind = events.__class__
-    return [(number, chunk_of(kind, data, token_ids)) for number, data, token_ids in columns]
-
-
 def chunk_of(kind: type[Events], data: bytes, token_ids: bytes) -> Chunk:
     """Return the chunk of an event.
 
@@ -100,6 +93,5 @@ def output_of(
 
 def outputs_of(events: Events) -> Iterator[Output | HttpOutput]:
     """Yield a message of its own for each event."""
-    columns = zip(events.ids, events.data, events.token_ids, strict=True)
-    for number, data, token_ids in columns:
-        yield output_of(events.__class__, number, data, token_ids)
+    for row in zip(events.ids, events.data, events.token_ids, strict=True):
+        yield output_of(events.__class__, *row)

@@ -141,18 +141,12 @@ class Access:
             )
         # It is compared, and not read: what is no origin is another's.
         elif origin.partition("://")[2] != host or not is_own:
-            raise HttpError(
-                HTTPStatus.FORBIDDEN, "this page's site may not send requests (--allowed-origins)"
-            )
+            raise _forbidden("this page's site may not send requests (--allowed-origins)")
         if not is_own and (who == OPERATOR or (self._guards_names and who != PROBE)):
             raise _foreign(host)
 
     def check_host(self, exchange: Exchange) -> None:
-        """Refuse a name that somebody else's DNS server gave this address.
-
-        Raises:
-            HttpError: the request's host is not a name of this server (403).
-        """
+        """Refuse a name that somebody else's DNS server gave this address, by HttpError (403)."""
         if not self._is_own(host := exchange.headers.get("host")):
             raise _foreign(host)
 
@@ -176,11 +170,11 @@ class Access:
         if not self._keys.are_needed:
             if for_operator and not self.is_operator(None):
                 text = "management needs an operator's key (--api-keys), or a port on 127.0.0.1"
-                raise HttpError(HTTPStatus.FORBIDDEN, text)
+                raise _forbidden(text)
             return None
         key = self._keys.find(_given(exchange))
         if for_operator and not key.is_operator:
-            raise HttpError(HTTPStatus.FORBIDDEN, "this key is not an operator's")
+            raise _forbidden("this key is not an operator's")
         return key
 
     def is_operator(self, key: ApiKey | None) -> bool:
@@ -196,9 +190,11 @@ def _allowed_headers(exchange: Exchange) -> bytes:
 
 def _foreign(host: str | None) -> HttpError:
     accepted = "its addresses, localhost, and the names of --host and --allowed-hosts"
-    return HttpError(
-        HTTPStatus.FORBIDDEN, f"{host} is not a name of this server; accepted: {accepted}"
-    )
+    return _forbidden(f"{host} is not a name of this server; accepted: {accepted}")
+
+
+def _forbidden(text: str) -> HttpError:
+    return HttpError(HTTPStatus.FORBIDDEN, text)
 
 
 def _given(exchange: Exchange) -> str:

@@ -81,9 +81,8 @@ def decoding_of(encodings: Iterable[str], limit: int) -> Decoding | None:
     names = [_ALIASES.get(name, name) for name in names if name not in _IDENTITY]
     if len(names) > MOST_ENCODINGS or not set(names) <= set(ACCEPTED):
         text = f"Content-Encoding: {printable(given, 80)}; accepted: {', '.join(ACCEPTED)}"
-        raise HttpError(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"{text}, at most {MOST_ENCODINGS} of them"
-        )
+        text = f"{text}, at most {MOST_ENCODINGS} of them"
+        raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
     return Decoding(names, limit) if names else None
 
 
@@ -149,7 +148,9 @@ class _Layer:
         self._begun = b""
         while data or is_full:
             if self._decoder is None:
-                data = self._unpadded(data)
+                if self._num_members and self._name == "gzip":
+                    # What writes blocks pads with zeros, which gzip leaves out too.
+                    data = data.lstrip(b"\0")
                 if not self._begin(data):
                     return
             try:
@@ -165,10 +166,6 @@ class _Layer:
             data = getattr(self._decoder, "unconsumed_tail", b"")
             if self._decoder.eof:
                 data, self._decoder, is_full = self._decoder.unused_data, None, False
-
-    def _unpadded(self, data: bytes) -> bytes:
-        """Leave out zeros behind a member, as gzip does: what writes blocks pads with them."""
-        return data.lstrip(b"\0") if self._num_members and self._name == "gzip" else data
 
     def _begin(self, data: bytes) -> bool:
         """Begin a member; return False where more bytes must come before its format is known."""
@@ -285,7 +282,9 @@ class Bodies:
             ClientGoneError: the client left in the middle.
         """
         arrival = Arrival(owner)
-        timer = asyncio.get_running_loop().call_later(seconds, _stop_slow, arrival, seconds)
+        text = f"the body did not come within {seconds:.0f} s"
+        slow = HttpError(HTTPStatus.REQUEST_TIMEOUT, text)
+        timer = asyncio.get_running_loop().call_later(seconds, arrival.stop, slow)
         self._arriving.add(arrival)
         # Its bytes are not copied once more in the end.
         data = io.BytesIO()
@@ -382,20 +381,13 @@ def _part(message: Mapping[str, Any], arrival: Arrival) -> bytes:
 
 
 def too_large(limit: int) -> HttpError:
-    return HttpError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {limit} bytes (--max-body)"
-    )
-
-
-def _stop_slow(arrival: Arrival, seconds: float) -> None:
-    text = f"the body did not come within {seconds:.0f} s"
-    arrival.stop(HttpError(HTTPStatus.REQUEST_TIMEOUT, text))
+    text = f"the body is larger than {limit} bytes (--max-body)"
+    return HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
 
 
 def _full(limit: int) -> HttpError:
     text = f"the bodies of this key's requests together exceed its share of {limit} bytes"
-    text = f"{text} for all (8 x --max-body)"
-    return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, text)
+    return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, f"{text} for all (8 x --max-body)")
 
 
 async def outline_of(data: bytes, most: float = math.inf) -> Outline:
@@ -437,7 +429,7 @@ async def read_json(data: bytes, read: Callable[[bytes], _Read]) -> _Read:
         return read(data)
     outlined = await outline_of(data, MOST_VALUES)
     value = read(outlined.text)
-    whole: _Read = await in_turns(fill(value, outlined, data, _read_string))
+    whole: _Read = await in_turns(fill(value, outlined, data, partial(_decode, _strings)))
     return whole
 
 
@@ -496,10 +488,6 @@ async def read_object(data: bytes) -> dict[str, Any]:
         HttpError: it is none, is nested too deeply, or has too many values.
     """
     return await read_json(data, partial(_decode, _objects))
-
-
-def _read_string(data: bytes) -> str:
-    return _decode(_strings, data)
 
 
 def _decode(decoder: msgspec.json.Decoder[_Read], data: bytes) -> _Read:

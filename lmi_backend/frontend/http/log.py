@@ -40,16 +40,6 @@ class LineFormatter(logging.Formatter):
     Lines of a trace begin with blanks: an exception's text may have lines of its own.
     """
 
-    _second, _written = -1, ""
-    """The second of the last record, and the time as it is written."""
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """Return a record's time. How a second is written is found out once."""
-        if int(record.created) != self._second:
-            self._second = int(record.created)
-            self._written = super().formatTime(record, datefmt or self.default_time_format)
-        return self._written if datefmt else f"{self._written},{record.msecs:03.0f}"
-
     def format(self, record: logging.LogRecord) -> str:
         # Another handler's may be kept there.
         record.exc_text = None

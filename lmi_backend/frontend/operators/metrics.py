@@ -11,6 +11,7 @@ import asyncio
 import os
 import re
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.models import Model, Models
 
 
-_FAMILY: Final = re.compile(r"^# HELP (?P<name>\S+)", re.MULTILINE)
+_FAMILY: Final = re.compile(r"^(?=# HELP )", re.MULTILINE)
 _BUCKET: Final = "_bucket"
 _PARTS: Final = (_BUCKET, "_sum", "_count")
 
@@ -34,49 +35,20 @@ def as_histograms(text: str) -> str:
 
     Collectors that go by the type would otherwise keep three counters.
     """
-    starts = [match.start() for match in _FAMILY.finditer(text)]
-    if not starts:
-        return text
-    ends = [*starts[1:], len(text)]
-    blocks: dict[str, str] = {}
-    for start, end in zip(starts, ends, strict=True):
-        block = text[start:end]
-        name = block.split(maxsplit=3)[2]
-        blocks[name] = blocks.get(name, "") + block
-    return text[: starts[0]] + "".join(_joined(blocks))
-
-
-def _joined(blocks: Mapping[str, str]) -> Iterator[str]:
-    histograms = {
-        name.removesuffix(_BUCKET)
-        for name in blocks
-        if name.endswith(_BUCKET)
-        and all(name.removesuffix(_BUCKET) + part in blocks for part in _PARTS)
-    }
-    for name, block in blocks.items():
-        base, part = _split(name)
-        if base not in histograms:
-            yield block
-        elif part == _BUCKET:
-            yield _histogram(base, blocks)
-
-
-def _split(name: str) -> tuple[str, str]:
-    part = next((part for part in _PARTS if name.endswith(part)), "")
-    return name.removesuffix(part), part
-
-
-def _histogram(base: str, blocks: Mapping[str, str]) -> str:
-    lines = blocks[base + _BUCKET].splitlines()
-    about = lines[0].split(maxsplit=3)[3:]
-    head = " ".join(["# HELP", base, *about])
-    samples = [
-        line
-        for part in _PARTS
-        for line in blocks[base + part].splitlines()
-        if not line.startswith("#")
-    ]
-    return "".join(f"{line}\n" for line in (head, f"# TYPE {base} histogram", *samples))
+    head, *families = _FAMILY.split(text)
+    blocks: defaultdict[str, str] = defaultdict(str)
+    for family in families:
+        blocks[family.split(maxsplit=3)[2]] += family
+    for name in [each for each in blocks if each.endswith(_BUCKET)]:
+        base = name.removesuffix(_BUCKET)
+        if all(base + part in blocks for part in _PARTS):
+            about = blocks[name].partition("\n")[0].replace(name, base, 1)
+            lines = "".join(blocks[base + part] for part in _PARTS).splitlines()
+            samples = (line for line in lines if not line.startswith("#"))
+            whole = (about, f"# TYPE {base} histogram", *samples)
+            blocks[name] = "".join(f"{line}\n" for line in whole)
+            del blocks[f"{base}_sum"], blocks[f"{base}_count"]
+    return head + "".join(blocks.values())
 
 
 _TRITON_SECONDS: Final = 1.0
@@ -144,7 +116,7 @@ class Metrics:
     async def show(self, exchange: Exchange) -> None:
         async with self._renewing:
             now = time.monotonic()
-            if self._is_triton_old(now):
+            if now - self._triton_at >= _TRITON_SECONDS:
                 self._triton, self._triton_at = await self._read_triton(), now
             if self._is_fleet_old(now):
                 self._fleet, self._fleet_at = await self._read_models(), now
@@ -154,9 +126,6 @@ class Metrics:
         """Answer as vLLM's server does: how many requests all models have, running or waiting."""
         running, waiting = _loads(await asyncio.gather(*map(_state, self._models.all())))
         await exchange.respond_json({"server_load": running + waiting})
-
-    def _is_triton_old(self, now: float) -> bool:
-        return now - self._triton_at >= _TRITON_SECONDS
 
     def _is_fleet_old(self, now: float) -> bool:
         age = now - self._fleet_at
@@ -184,7 +153,7 @@ class Metrics:
         states = await asyncio.gather(*map(_state, self._models.all()))
         held = self._models.outage_counts()
         is_waiting = any(counts["waiting"] for counts in held.values())
-        self._is_quiet = not is_waiting and not any(map(_is_busy, states))
+        self._is_quiet = not is_waiting and all(states) and not any(_loads(states))
         buffered = {each["model"]: each["buffered"] for each in states if each}
         lines = (*_lines(states), *_held(held, buffered))
         return "".join(f"{line}\n" for line in lines)
@@ -197,22 +166,11 @@ async def _state(model: Model) -> dict[str, Any]:
         return {}
 
 
-def _is_busy(state: dict[str, Any]) -> bool:
-    """Tell whether a model has requests, or does not say."""
-    if not state or state["stats"]["waiting"]:
-        return True
-    return any(each["stats"]["running"] or each["stats"]["waiting"] for each in state["workers"])
-
-
 def _loads(states: Iterable[dict[str, Any]]) -> tuple[int, int]:
     """Return how many requests run, and how many wait, by some models' states."""
     reported = [state for state in states if state]
-    workers = [worker["stats"] for state in reported for worker in state["workers"]]
-    waiting = sum(state["stats"]["waiting"] for state in reported)
-    return (
-        sum(worker["running"] for worker in workers),
-        waiting + sum(worker["waiting"] for worker in workers),
-    )
+    parts = [each["stats"] for state in reported for each in (state, *state["workers"])]
+    return sum(each.get("running", 0) for each in parts), sum(each["waiting"] for each in parts)
 
 
 def _lines(states: Iterable[dict[str, Any]]) -> Iterator[str]:

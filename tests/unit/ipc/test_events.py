@@ -6,7 +6,7 @@ import pytest
 
 from lmi_backend.generation import Chunk, Delta, HttpChunk, Token
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import append_event, chunks_of, is_event, outputs_of
+from lmi_backend.ipc.events import append_event, is_event, outputs_of
 from lmi_backend.tokenization import pack
 
 IDS = pack([5]) + pack([6])
@@ -24,7 +24,7 @@ def test_an_event_is_the_same_chunk_at_the_other_end(event: Chunk) -> None:
     assert is_event(event)
     messages: list[Any] = []
     append_event(messages, 1, event)
-    assert chunks_of(messages[0]) == [(1, event)]
+    assert [(each.id, each.chunk) for each in outputs_of(messages[0])] == [(1, event)]
     assert event.ids == IDS
 
 

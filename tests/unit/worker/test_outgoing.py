@@ -9,7 +9,7 @@ import pytest
 from lmi_backend.generation import Delta, HttpChunk, Token
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities, EngineStats
-from lmi_backend.ipc.events import chunks_of
+from lmi_backend.ipc.events import outputs_of
 from lmi_backend.ipc.frames import FrameDecoder
 from lmi_backend.tokenization import pack
 from lmi_backend.worker.outgoing import MOST_UNSENT, Outgoing
@@ -103,10 +103,8 @@ async def test_an_event_that_cannot_be_sent_fails_its_own_request(make: Any, bad
         reader.outgoing.send_chunk(number, make(data, num_tokens=1, ids=pack([7])))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    events = [
-        row for each in reader.messages if isinstance(each, msg.Events) for row in chunks_of(each)
-    ]
-    sent = [*events, *((each.id, each.chunk) for n in (1, 3) for each in reader.of(n))]
+    events = [each for m in reader.messages if isinstance(m, msg.Events) for each in outputs_of(m)]
+    sent = [(each.id, each.chunk) for each in (*events, *reader.of(1), *reader.of(3))]
     assert sent == [
         (n, make(data, num_tokens=1, ids=pack([7]))) for n, data in zip((1, 3), good, strict=True)
     ]

@@ -83,13 +83,6 @@ def test_whatever_is_logged_is_one_line_and_a_trace_begins_with_blanks(
     assert trace[-1] == r"  2026-11-25 12:00:00 INFO forged\x1b[31m\u2028y"
 
 
-def test_each_line_has_its_own_time_to_the_millisecond() -> None:
-    ours, usual = LineFormatter("%(asctime)s"), logging.Formatter("%(asctime)s")
-    for created in (1e9, 1e9 + 0.25, 1e9 + 0.9999, 1e9 + 1, 2e9 + 0.001, 1e9):
-        record = logging.makeLogRecord({"created": created, "msecs": created % 1 * 1000 // 1})
-        assert ours.format(record) == usual.format(record)
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
