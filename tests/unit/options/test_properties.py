@@ -44,14 +44,6 @@ def test_nothing_to_read(text: str) -> None:
     assert parse_properties(text) == []
 
 
-def test_a_line_that_ends_in_an_odd_number_of_backslashes_goes_on() -> None:
-    assert parse_properties("a=b,\\\n   c\nd=e\\\\\nf=g") == [
-        Property("a", "b,c", 1),
-        Property("d", "e\\", 3),
-        Property("f", "g", 4),
-    ]
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_a_line_goes_on_whatever_ends_it(end: str) -> None:
     text = f"a=b\\{end}\t c{end}d=e\\{end}{end}f=g"
@@ -67,19 +59,6 @@ def test_a_comment_does_not_go_on_but_a_continued_line_may_look_like_one() -> No
         Property("b", "c", 2),
         Property("d", "# e", 3),
     ]
-
-
-def test_line_ends_of_every_system_count() -> None:
-    assert [(p.key, p.line) for p in parse_properties("a=1\r\nb=2\rc=3\nd=4")] == [
-        ("a", 1),
-        ("b", 2),
-        ("c", 3),
-        ("d", 4),
-    ]
-
-
-def test_a_repeated_key_is_kept_in_order() -> None:
-    assert [p.value for p in parse_properties("a=1\na=2")] == ["1", "2"]
 
 
 @pytest.mark.parametrize("text", [r"a=\u00", r"a=\uXYZW", r"\u12=b"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options import LmiOptions, examine_options, load_options, resolve_options
+from lmi_backend.options import LmiOptions, examine_options, resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.options.resolve import argument_of
 from lmi_backend.options.signature import NO_FLAG, recorded_signature
@@ -17,13 +17,6 @@ HERE = Path("/models/m")
 
 def resolve(text: str = "", environment: Mapping[str, str] | None = None) -> LmiOptions:
     return resolve_options(parse_properties(text), environment or {}, folder=HERE)
-
-
-def test_defaults_are_those_of_the_table() -> None:
-    options = resolve()
-    assert options[common.TENSOR_PARALLEL_DEGREE] == "max"
-    assert options[server.JOB_QUEUE_SIZE] == 1000
-    assert not options.is_set(server.JOB_QUEUE_SIZE)
 
 
 @pytest.mark.parametrize(
@@ -109,10 +102,6 @@ def test_aliases_that_differ_in_spelling_only_agree() -> None:
     assert options.settings["minWorkers"].origin == "serving.properties:1"
 
 
-def test_blanks_around_a_typed_value_do_not_count() -> None:
-    assert resolve("job_queue_size=7  ")[server.JOB_QUEUE_SIZE] == 7
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -124,32 +113,12 @@ def test_an_error_found_later_names_what_was_written(text: str, message: str) ->
     assert str(resolve(text).error(server.MAX_WORKERS, "is too few")).startswith(message)
 
 
-def test_an_engines_complaint_about_nothing_written_stays_as_it_is() -> None:
-    error = OptionError("is bad", option="option.watermark", origin="engine")
-    assert resolve("").locate(error) is error
-
-
-def test_the_last_of_a_repeated_key_counts() -> None:
-    assert resolve("job_queue_size=1\njob_queue_size=2")[server.JOB_QUEUE_SIZE] == 2
-
-
-def test_ignored_options_are_noted_with_the_reason() -> None:
-    (found,) = resolve("option.swap_space=4").classifications
-    assert str(found).startswith("serving.properties:1: option.swap_space=4 is ignored: ")
-
-
 def test_the_last_of_a_repeated_key_wins_and_it_is_said() -> None:
     options = resolve("option.dtype=fp16\noption.dtype=bf16")
     assert options[common.DTYPE] == "bfloat16"
     assert str(options.classifications[0]) == (
         "serving.properties:1: option.dtype=fp16 is ignored: serving.properties:2 repeats it"
     )
-
-
-def test_every_error_is_found_and_the_first_is_raised() -> None:
-    text = "option.dtype=fp99\njob_queue_size=-1\noption.enable_lora=true"
-    with pytest.raises(OptionError, match="fp99"):
-        resolve(text)
 
 
 def test_a_refused_option_that_asks_for_nothing_is_only_ignored() -> None:
@@ -172,16 +141,6 @@ def test_secrets_are_not_shown() -> None:
     shown = [str(found) for found in options.classifications]
     assert "hf_secret" not in "".join(shown)
     assert "option.max_num_tokens=5" in shown[1]
-
-
-def test_a_folder_without_the_file_is_configured_by_the_environment(tmp_path: Path) -> None:
-    options = load_options(tmp_path, {"OPTION_MODEL_ID": "m"})
-    assert options[common.MODEL_ID] == "m"
-    assert options.folder == tmp_path
-
-
-def test_relative_paths_may_start_elsewhere(tmp_path: Path) -> None:
-    assert load_options(tmp_path, {}, base=HERE).folder == HERE
 
 
 def test_secrets_in_pairs_are_not_shown_either() -> None:

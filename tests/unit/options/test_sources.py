@@ -198,12 +198,6 @@ def test_a_flag_of_vllms_server_has_one_outcome_however_it_is_written(name: str)
         assert {each.status.word for each in options.classifications} <= {status.word, "mapped"}
 
 
-def test_where_vllms_server_would_listen_is_ignored(tmp_path: Path) -> None:
-    options, errors = examine_options(tmp_path, {"SM_VLLM_PORT": "8080"})
-    assert not errors
-    assert [found.status.word for found in options.classifications] == ["ignored"]
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [

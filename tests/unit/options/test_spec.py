@@ -7,19 +7,12 @@ from pathlib import Path
 import pytest
 
 import lmi_backend
-from lmi_backend.options.spec import COMMON_SCOPES, SPECS, implementations
+from lmi_backend.options.spec import COMMON_SCOPES, SPECS
 from lmi_backend.options.table import ENGINES, KEYS, OPTIONS
 
 PACKAGE = Path(lmi_backend.__file__).parent
 # Where a client's body or model, not an engine, is called so.
 CLIENTS = ("clients", "repository")
-
-
-def test_the_default_is_the_first() -> None:
-    assert tuple(SPECS) == ENGINES
-    assert ENGINES[0] == "vllm"
-    known = ["vllm", "trtllm", "transformers", "vllm-neuron", "echo"]
-    assert list(implementations()) == known
 
 
 def test_no_two_engines_share_a_word_or_a_place() -> None:
@@ -55,11 +48,6 @@ def test_an_engine_speaks_of_options_that_there_are(name: str) -> None:
     assert not named - set(KEYS)
     common = {option.name for option in OPTIONS if option.scope in COMMON_SCOPES}
     assert set(spec.implementation.arguments) <= common
-
-
-def test_an_engine_that_runs_on_another_says_why() -> None:
-    for spec in SPECS.values():
-        assert bool(spec.why_implementation) == (spec.implementation.name != spec.name)
 
 
 def test_nothing_else_asks_for_an_engine_by_its_name() -> None:

@@ -54,14 +54,6 @@ def test_defaults_are_of_the_kind_they_document() -> None:
                 assert option.kind.parse(str(default)) == default
 
 
-def test_a_reason_is_a_phrase_that_help_can_end_with_a_stop() -> None:
-    ended = [option for option in OPTIONS if option.status != "mapped"]
-    assert {option.status for option in ended} == {"ignored", "refused"}
-    for option in ended:
-        assert option.reason == option.reason.strip().rstrip(".")
-        assert option.help == f"{option.status.capitalize()}: {option.reason}."
-
-
 def test_what_an_ended_option_points_to_is_not_ended_too() -> None:
     for option in OPTIONS:
         for key in re.findall(r"option\.\w+", option.reason):

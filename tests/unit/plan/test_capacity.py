@@ -49,13 +49,6 @@ def test_the_share_of_the_memory_is_the_releases(
     assert capacity(tmp_path, properties, release).utilization == share
 
 
-def test_a_step_has_as_many_tokens_as_vllm_takes_by_itself(tmp_path: Path) -> None:
-    """In an engine that is not its server's: 2048 on every device."""
-    assert capacity(tmp_path).step.tokens == 2048
-    asked = capacity(tmp_path, "option.max_rolling_batch_prefill_tokens=512\n")
-    assert asked.step.tokens == 512
-
-
 @pytest.mark.parametrize(
     ("hardware", "capability"),
     [

@@ -1,4 +1,3 @@
-import dataclasses
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,54 +40,10 @@ def test_what_vllm_takes_on_gpus_alone_is_refused_on_a_cpu(line: str) -> None:
     )
 
 
-def test_vllms_time_to_shut_down_is_that_of_running_requests() -> None:
-    assert plan("option.shutdown_timeout=7").limits.drain_seconds == 7
-    assert plan().limits.drain_seconds == 30
-
-
-def test_on_a_cpu_max_is_one_worker_of_one() -> None:
-    made = plan("option.tensor_parallel_degree=max")
-    assert (
-        made.parallel.tensor_parallel_degree,
-        made.parallel.workers,
-        made.parallel.device_groups,
-    ) == (1, 1, ((),))
-    assert made.config.arguments["tensor_parallel_size"] == 1
-
-
-def test_max_takes_all_devices_for_one_worker() -> None:
-    made = plan("", FOUR)
-    assert made.parallel.tensor_parallel_degree == 4
-    assert made.parallel.device_groups == (("0", "2", "5", "7"),)
-
-
-def test_a_degree_cuts_the_devices_into_workers() -> None:
-    made = plan("option.tensor_parallel_degree=2", FOUR)
-    assert made.parallel.device_groups == (("0", "2"), ("5", "7"))
-    assert made.max_requests == 2 * made.limits.max_running
-
-
 def test_each_data_parallel_copy_runs_as_many() -> None:
     made = plan("option.data_parallel_size=2\noption.tensor_parallel_degree=1", FOUR)
     assert (made.parallel.workers, made.worker_requests) == (2, 2 * made.limits.max_running)
     assert made.max_requests == 4 * made.limits.max_running
-
-
-def test_tenants_have_weights() -> None:
-    assert plan('option.tenant_weights={"gold": 4}').limits.tenant_weights == {"gold": 4}
-    with pytest.raises(OptionError, match=r"option.tenant_weights.*1 or more"):
-        plan('option.tenant_weights={"gold": -4}')
-
-
-def test_workers_are_capped_and_counted() -> None:
-    assert plan("option.tensor_parallel_degree=1\nmaxWorkers=3", FOUR).parallel.workers == 3
-    assert plan("minWorkers=2").parallel.workers == 2
-
-
-def test_pipeline_stages_take_devices_too() -> None:
-    made = plan("option.pipeline_parallel_degree=2", FOUR)
-    assert (made.parallel.tensor_parallel_degree, made.parallel.pipeline_parallel_degree) == (2, 2)
-    assert made.parallel.world_size == 4
 
 
 def test_lora_is_served_by_one_worker() -> None:
@@ -165,45 +120,12 @@ def test_the_dialect_follows_from_what_was_written(text: str, dialect: str) -> N
     assert plan(text).config.clients.dialect == dialect
 
 
-def test_options_become_the_engines_arguments() -> None:
-    made = plan("option.quantize=awq\noption.max_rolling_batch_size=8\noption.seed=16")
-    assert made.config.arguments["quantization"] == "awq"
-    assert made.config.arguments["max_num_seqs"] == 8
-    assert "dtype" not in made.config.arguments
-    assert made.config.passthrough == {"seed": "16"}
-
-
 def test_the_plan_names_an_interpreter_on_the_path(tmp_path: Path) -> None:
     assert plan().launch.python == sys.executable
     python = tmp_path / "my-python"
     python.touch(mode=0o755)
     found = plan("option.pythonExecutable=my-python", environment={"PATH": str(tmp_path)})
     assert found.launch.python == str(python)
-
-
-def test_every_choice_has_a_reason() -> None:
-    made = plan("option.rolling_batch=lmi-dist\noption.swap_space=4", FOUR)
-    reasons = "\n".join((*made.notes, *made.reasons))
-    for words in (
-        "option.swap_space=4 is ignored",
-        "engine lmi-dist: rolling_batch is",
-        "it runs on vllm: LMI-Dist was vLLM started by MPI",
-        "1 worker(s) of 4",
-    ):
-        assert words in reasons
-    assert "no device is visible, nothing was set" in "\n".join(plan().reasons)
-
-
-def test_only_vllm_gets_vllms_arguments() -> None:
-    made = plan("option.rolling_batch=echo\noption.dtype=fp16\noption.token_seconds=1")
-    assert (made.engine, made.config.model, made.config.arguments) == (
-        "echo",
-        "",
-        {"max_running": 256},
-    )
-    assert made.config.passthrough == {"token_seconds": "1"}
-    made = plan("option.rolling_batch=echo\noption.max_num_seqs=3")
-    assert made.config.arguments == {"max_running": 3}
 
 
 def test_the_limits_are_the_options() -> None:
@@ -221,13 +143,6 @@ def test_the_limits_are_the_options() -> None:
     assert limits == (1, 2, 3, 4)
     assert (made.limits.max_message_size, made.launch.parallel_loading) == (4096, True)
     assert made.launch.environment == {"A": "1", "B": "2"}
-
-
-def test_a_plan_is_frozen_and_plain() -> None:
-    made = plan("", FOUR)
-    assert made.as_dict()["device_groups"] == made.parallel.device_groups
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        made.engine = "echo"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

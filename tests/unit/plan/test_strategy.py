@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.errors import LmiError, OptionError, PlanError
+from lmi_backend.errors import LmiError, OptionError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
@@ -95,46 +95,6 @@ def test_heads_decide_what_max_is(text: str, shape: tuple[int, int, int]) -> Non
     made = plan(text, TWELVE_HEADS)
     degrees = (made.parallel.tensor_parallel_degree, made.parallel.pipeline_parallel_degree)
     assert (*degrees, made.parallel.workers) == shape
-
-
-def test_a_cap_is_said() -> None:
-    text = "option.tensor_parallel_degree=max\noption.pipeline_parallel_degree=1"
-    assert plan(text, TWELVE_HEADS).notes == (
-        "tensor parallel degree 6, capped from 8: the model's 12 attention heads do not divide by "
-        "it",
-        "2 of 8 devices are left unused",
-    )
-    assert plan("option.tensor_parallel_degree=max", TWELVE_HEADS).notes == (
-        "pipeline parallel degree 2, instead of tensor parallel degree 8: the model's 12 attention "
-        "heads do not divide by it",
-    )
-    assert plan("option.tensor_parallel_degree=max").notes == ()
-
-
-def test_a_refusal_has_numbers_and_a_way_out() -> None:
-    with pytest.raises(PlanError) as refusal:
-        plan("option.tensor_parallel_degree=1")
-    message = str(refusal.value)
-    assert message.startswith(
-        "the model does not fit on 1 device: each needs 131.4 GiB for weights"
-    )
-    assert "may use 73.6 GiB of 80.0 GiB" in message
-    with pytest.raises(PlanError, match=r"option.max_model_len=\d+ or less fits"):
-        plan("option.tensor_parallel_degree=4\noption.max_model_len=4000k")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("option.tensor_parallel_degree=3", "does not divide the model's 64 attention heads"),
-        ("option.tensor_parallel_degree=16", "needs 16 devices (16 x 1); 8 usable"),
-        ("option.pipeline_parallel_degree=9", "needs 9 devices; 8 usable"),
-    ],
-)
-def test_degrees_that_cannot_be_are_refused(text: str, message: str) -> None:
-    with pytest.raises(OptionError) as refusal:
-        plan(text)
-    assert message in str(refusal.value)
 
 
 def test_an_engine_may_use_less_of_a_device() -> None:

@@ -154,14 +154,3 @@ def test_a_draft_is_served_as_the_model_that_it_drafts_for(
 ) -> None:
     assert read_architectures(fields(outer)) == named
     assert read_served_architectures(fields(outer)) == served
-
-
-def test_the_files_own_come_before_those_of_the_model_inside() -> None:
-    assert read_architectures(fields({"architectures": ["A"]}, architectures=["B"])) == ("A",)
-    assert read_architectures(fields({}, architectures=["B"])) == ("B",)
-
-
-@pytest.mark.parametrize("named", ["A", [1], {"A": 1}])
-def test_what_is_no_list_of_names_is_refused(named: object) -> None:
-    with pytest.raises(ConfigurationError):
-        read_architectures(fields({"architectures": named}))

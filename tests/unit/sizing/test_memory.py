@@ -121,11 +121,6 @@ def test_the_fullest_stage_decides(pipeline: int, layers: int) -> None:
     assert blocks == GIB // (16 * 2048 * layers * 2)
 
 
-def test_half_the_bytes_cache_twice_the_tokens() -> None:
-    blocks = [blocks_of(GIB, LLAMA_3_8B, dtype_bytes=size) for size in (1, 2, 4)]
-    assert blocks == [1024, 512, 256]
-
-
 def test_layers_without_a_cache_take_none() -> None:
     hybrid = with_fields(LLAMA_3_8B, layers=8)
     assert estimate(hybrid).block_bytes * 4 == estimate().block_bytes
@@ -174,10 +169,6 @@ def test_a_tied_matrix_is_there_once_unless_stages_part() -> None:
     assert estimate(tied, pipeline=2).weights == estimate(pipeline=2).weights
 
 
-def test_weights_may_take_less_than_on_disk() -> None:
-    assert estimate(weight_scale=0.5).weights == LLAMA_3_8B.weights.total // 2 + ROTATIONS
-
-
 def test_the_rotations_of_ten_million_positions_are_counted() -> None:
     scout = with_fields(LLAMA_3_8B, max_position_embeddings=10_485_760)
     assert estimate(scout, tensor=4).weights >= 2.5 * GIB + LLAMA_3_8B.weights.total / 4
@@ -201,18 +192,6 @@ def test_a_model_that_does_not_fit_caches_nothing() -> None:
     found = estimate(budget=8 * GIB)
     assert found.kv_cache < 0
     assert (found.num_blocks, found.num_tokens) == (0, 0)
-
-
-@pytest.mark.parametrize("name", ["tokens", "sequences"])
-def test_larger_steps_need_more_memory(name: str) -> None:
-    assert estimate(**{name: 16384}).step > estimate().step
-
-
-def test_experts_widen_the_activations() -> None:
-    mixtral = with_fields(
-        LLAMA_3_8B, num_experts=8, experts_per_token=2, expert_intermediate_size=14336
-    )
-    assert estimate(mixtral).activations > estimate().activations
 
 
 def test_weights_smaller_than_their_embeddings_are_still_counted_once() -> None:

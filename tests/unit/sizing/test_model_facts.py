@@ -175,14 +175,6 @@ def test_every_fact_of_a_dense_model(tmp_path: Path) -> None:
     )
 
 
-def test_facts_of_a_model_with_experts_and_a_latent_cache(tmp_path: Path) -> None:
-    facts = facts_of(tmp_path, DEEPSEEK_V3)
-    assert facts.cache.is_mla
-    assert (facts.shape.num_experts, facts.shape.experts_per_token) == (256, 8)
-    assert (facts.shape.intermediate_size, facts.shape.expert_intermediate_size) == (18432, 2048)
-    assert (facts.shape.head_dim, facts.shape.quantization) == (192, "fp8")
-
-
 @pytest.mark.parametrize(
     ("config", "name", "value"),
     [

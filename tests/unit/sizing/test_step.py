@@ -13,7 +13,6 @@ from lmi_backend.sizing.step import (
     Step,
     cuda_graphs,
     deducted_buffers,
-    deducts_graphs,
     has_second_runner,
     non_torch,
     peak_activation,
@@ -43,10 +42,6 @@ def peak(release: Release, **changes: Any) -> float:
 )
 def test_each_release_has_its_sampler(release: Release, gib: float) -> None:
     assert peak(release) == pytest.approx(gib, abs=0.02)
-
-
-def test_flashinfer_may_sample_before_it_is_the_default() -> None:
-    assert peak((0, 11), flashinfer_sampler=True) == pytest.approx(1.82, abs=0.02)
 
 
 def test_few_sequences_leave_the_peak_to_the_layers() -> None:
@@ -168,16 +163,6 @@ def test_counts_for_penalties_are_deducted_from_027_on() -> None:
     assert deducted_buffers(LLAMA_3_8B, replace(SERVER, release=(0, 26))) == 0
     kept = deducted_buffers(LLAMA_3_8B, replace(SERVER, release=(0, 27)))
     assert kept == 1024 * 128256 * 33 // 8
-
-
-@pytest.mark.parametrize(
-    ("release", "certain"), [((0, 21), True), ((0, 24), False), ((0, 28), False), ((0, 29), True)]
-)
-def test_the_second_runner_deducts_graphs_from_0_29_on(release: Release, certain: bool) -> None:
-    """Until then it returned 0 for them, in each release that had it."""
-    assert deducts_graphs(LLAMA_3_8B, replace(SERVER, release=release)) is certain
-    mixture = with_fields(LLAMA_3_8B, architecture="OlmoeForCausalLM", num_experts=64)
-    assert deducts_graphs(mixture, replace(SERVER, release=release))
 
 
 def test_kernels_of_4_bits_are_in_the_graphs() -> None:
