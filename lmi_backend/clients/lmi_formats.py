@@ -177,11 +177,11 @@ class Answers:
 
     def _newer_details(self, answer: PartialAnswer, last: Delta, *, with_tokens: bool) -> Json:
         requested = self._requested
-        details: Json = {
-            "finish_reason": finish_word(last, requested),
-            "generated_tokens": answer.num_tokens,
-            "seed": requested.seed,
-        }
+        details: Json = {"finish_reason": finish_word(last, requested)}
+        seed, count = {"seed": requested.seed}, {"generated_tokens": answer.num_tokens}
+        # LMI's own handlers say the seed first at the end of a stream.
+        is_seed_first = requested.dialect == "async" and not with_tokens
+        details |= seed | count if is_seed_first else count | seed
         if with_tokens or (requested.decoder_input_details and requested.dialect == "async"):
             details["prefill"] = self._prefill(answer)
         if not with_tokens:
