@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lmi_backend.errors import HTTP_ERROR, HttpError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 
     from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
     from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
@@ -53,9 +53,17 @@ def stream(engine: Engine, requests: Sequence[GenerateRequest]) -> AsyncGenerato
     return _chunks(run)
 
 
-def respond_stream(engine: Engine, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+def respond_stream(
+    respond: Callable[[HttpRequest, ChunkSink], Awaitable[None]], request: HttpRequest
+) -> AsyncGenerator[HttpChunk, None]:
+    """Yield the chunks of the answer to a body; like `stream`.
+
+    Args:
+        respond: as `Engine.respond`.
+    """
+
     async def run(queue: asyncio.Queue[HttpChunk | None]) -> None:
-        await engine.respond(request, _QueueSink(queue))
+        await respond(request, _QueueSink(queue))
 
     return _chunks(run)
 

@@ -185,11 +185,6 @@ class _Parser:
         raise ValueError(message)
 
 
-def import_reasoning_parser(plugin: str) -> None:
-    """Make the parsers of a user's file known, which vLLM does only in its own server."""
-    names.ReasoningParserManager.import_reasoning_parser(plugin)
-
-
 def subclass(found: Any, kind: type, *, may_lack: Collection[str] = (), **members: Any) -> None:
     """Have an object of vLLM's do what a class adds to its own, for all that have the object."""
     found.__class__ = subclass_of(type(found), kind, may_lack=may_lack, **members)
@@ -231,14 +226,6 @@ def prompt_of(ids: Sequence[int]) -> Any:
     if names.tokens_input is None:  # as its documentation has it
         return {"prompt_token_ids": ids}
     return names.tokens_input(ids)
-
-
-def core_config(arguments: Any) -> Any:
-    return arguments.create_engine_config()
-
-
-def rank_executor(vllm_config: Any) -> Any:
-    return names.Executor.get_class(vllm_config)
 
 
 def use_core_client(client: Any) -> None:

@@ -98,7 +98,7 @@ class VllmEngine(Engine):
         if is_rank():
             # Its core computes in this process.
             before_loading(self._config)
-            await asyncio.to_thread(vllm_server.http_server)
+            await asyncio.to_thread(vllm_server.import_server)
             return
         self._gate = starting.Gate()
         self._starting = asyncio.create_task(self._start_named())
@@ -300,7 +300,7 @@ async def _import_while(loading: asyncio.Task[Any]) -> None:
     this = psutil.Process()
     while not loading.done():
         if this.children():
-            await asyncio.to_thread(vllm_server.http_server)
+            await asyncio.to_thread(vllm_server.import_server)
             return
         await asyncio.sleep(_POLL_SECONDS)
 
@@ -331,7 +331,7 @@ class VllmFollower(Rank):
         from lmi_backend.engines.vllm.ranks import follow  # noqa: PLC0415
 
         try:
-            follow(compat.core_config(arguments), ready)
+            follow(arguments.create_engine_config(), ready)
         except BaseException as error:  # noqa: BLE001  raised where it is started
             if not ready.done():
                 ready.set_exception(error)

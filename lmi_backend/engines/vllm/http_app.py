@@ -15,8 +15,9 @@ import msgspec
 
 from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.clients.registry import RESUMED, is_at_once
-from lmi_backend.clients.spec import DESCRIPTION
+from lmi_backend.clients.spec import DESCRIPTION, JSON
 from lmi_backend.engines.bodies import BodyBounds, check_body, head_of
+from lmi_backend.engines.streams import respond_stream
 from lmi_backend.engines.vllm import compat, fast_paths, images, names, streams, vllm_server
 from lmi_backend.engines.vllm.bodies import (
     BodyAnswer,
@@ -68,26 +69,23 @@ async def respond(
 ) -> None:
     """Hand over the answer as it comes; each chunk has status and headers.
 
+    Cancelling tells the application that its client has left, and waits until it returns.
+
     Args:
         begin: called with status and headers alone, before any chunk.
 
-    Cancelling tells the application that its client has left, and waits until it returns.
-
     Raises:
-        EngineError: the application returned without a complete answer.
-        Exception: what the application raised before that.
+        Exception: what the application raised before its answer was complete, or EngineError.
     """
     answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    has_gone = asyncio.Event()
+    has_gone, head = asyncio.Event(), HttpChunk()
     spare = iter(range(_SPARE))
-    head = HttpChunk()
 
     async def send(message: Message) -> None:
         nonlocal head
         if has_gone.is_set():
-            # Dropped, without a wait. An application streams from a generator: to raise or be
-            # cancelled here would leave that open, and the engine would generate to the end. It
-            # shall be cancelled where it waits for the engine.
+            # An application streams from a generator: to raise or be cancelled here would leave
+            # that open, and the engine would generate to the end.
             if next(spare, None) is None:
                 raise OSError("the client has left")
             return
@@ -104,47 +102,36 @@ async def respond(
         # One that never waits by itself must not keep others from their turn.
         await asyncio.sleep(0)
 
-    task = asyncio.create_task(_run(application, request, send, has_gone))
-    await _until_answered(task, answered, has_gone)
-
-
-async def _until_answered(
-    task: asyncio.Task[None], answered: asyncio.Future[None], has_gone: asyncio.Event
-) -> None:
-    """Wait for the end of an answer; then the application has to return."""
+    receive = _receiver(request.body, has_gone)
+    task = asyncio.ensure_future(application(scope_of(request), receive, send))
     try:
         await asyncio.wait({task, answered}, return_when=asyncio.FIRST_COMPLETED)
         if not answered.done():
-            raise _why(task)
+            raise _cause(task)
     finally:
         has_gone.set()
         await _end(task)
 
 
-async def _run(
-    application: Application,
-    request: HttpRequest,
-    send: Callable[[Message], Awaitable[None]],
-    has_gone: asyncio.Event,
-) -> None:
-    bodies = iter([request.body])
-
-    async def receive() -> Message:
-        for body in bodies:
-            return {"type": "http.request", "body": body, "more_body": False}
-        await has_gone.wait()
-        return {"type": "http.disconnect"}
-
-    await application(scope_of(request), receive, send)
-
-
-def _why(task: asyncio.Task[None]) -> BaseException:
+def _cause(task: asyncio.Future[None]) -> BaseException:
     error = None if task.cancelled() else task.exception()
     return error or EngineError("the engine's server finished without an answer")
 
 
-async def _end(task: asyncio.Task[None]) -> None:
-    """Let the application come to its end, and make it."""
+def _receiver(body: bytes, has_gone: asyncio.Event) -> Callable[[], Awaitable[Message]]:
+    bodies = iter([body])
+
+    async def receive() -> Message:
+        for each in bodies:
+            return {"type": "http.request", "body": each, "more_body": False}
+        await has_gone.wait()
+        return {"type": "http.disconnect"}
+
+    return receive
+
+
+async def _end(task: asyncio.Future[None]) -> None:
+    """Let an application that has answered return, and make it."""
     try:
         await asyncio.wait({task}, timeout=_LEAVE_SECONDS)
     finally:
@@ -157,7 +144,7 @@ async def _end(task: asyncio.Task[None]) -> None:
 def scope_of(request: HttpRequest) -> dict[str, Any]:
     path, _, query = request.path.partition("?")
     given = {name.lower(): value for name, value in request.headers.items()}
-    headers = {"content-type": "application/json"} | given
+    headers = {"content-type": JSON} | given
     # HTTP/2's name for the method, which a gateway may pass on.
     method = headers.pop(":method", "POST" if request.body else "GET")
     return {
@@ -226,14 +213,13 @@ class HttpApp:
         longest_token: int = 0,
         grammars: GrammarTrials,
     ) -> HttpApp:
-        server = vllm_server.http_server()
         fast_paths.probe("short_errors", "code that cleans errors", compat.cut_messages)
-        arguments = _arguments(server, engine_args, config)
+        arguments = _arguments(engine_args, config)
         client = EngineClient(engine, config.structure_bounds, grammars, adapters)
         tasks = await compat.answer_of(engine, "get_supported_tasks")
         with vllm_server.hidden():
             app = vllm_server.call(
-                server.build_app,
+                names.build_app,
                 args=arguments,
                 supported_tasks=tasks,  # 0.16
                 model_config=engine.model_config,  # 0.20
@@ -241,7 +227,7 @@ class HttpApp:
         app = vllm_server.uncounted(compat.checked(app, "build_app", "routes", "state"))
         try:
             filling = vllm_server.call(
-                server.init_app_state,
+                names.init_app_state,
                 engine_client=client,
                 vllm_config=engine.vllm_config,  # 0.11
                 state=app.state,
@@ -376,8 +362,8 @@ def _is_watched(app: Any, model_config: Any) -> bool:
     return bool(watching)
 
 
-def _arguments(server: Any, engine_args: Any, config: EngineConfig) -> Any:
-    found = vars(server.argument_parser().parse_args([])) | vars(engine_args)
+def _arguments(engine_args: Any, config: EngineConfig) -> Any:
+    found = vars(vllm_server.argument_parser().parse_args([])) | vars(engine_args)
     for name, value in config.front_end.items():
         if name not in found:
             problem = f"is not known to the server of vLLM {names.vllm_version}"
@@ -390,7 +376,7 @@ def _arguments(server: Any, engine_args: Any, config: EngineConfig) -> Any:
     own = () if config.name in ("", *config.adapters) else (config.name,)
     found["served_model_name"] = list(dict.fromkeys((*served, *own)))
     if plugin := found.get("tool_parser_plugin"):
-        server.import_tool_parser(plugin)
+        names.ToolParserManager.import_tool_parser(plugin)
     return Namespace(**found)
 
 
@@ -404,25 +390,11 @@ class _Tokenized(msgspec.Struct):
     tokens: list[int]
 
 
-class _Collected:
-    def __init__(self) -> None:
-        self.chunks: list[HttpChunk] = []
-
-    def take(self, chunk: HttpChunk) -> None:
-        self.chunks.append(chunk)
-
-    def defer(self, flush: Callable[[], None], num_tokens: int) -> bool:
-        return False
-
-    async def drain(self) -> None:
-        pass
-
-
 async def chat_ids(app: HttpApp, body: dict[str, Any]) -> list[int]:
-    asked = {name: body[name] for name in _READ if body.get(name) is not None}
-    collected = _Collected()
-    await app.respond(HttpRequest("/tokenize", msgspec.json.encode(asked)), collected)
-    data, status = b"".join(each.data for each in collected.chunks), collected.chunks[0].status
+    members = {name: body[name] for name in _READ if body.get(name) is not None}
+    request = HttpRequest("/tokenize", msgspec.json.encode(members))
+    chunks = [each async for each in respond_stream(app.respond, request)]
+    data, status = b"".join(each.data for each in chunks), chunks[0].status
     if status >= HTTP_ERROR:
         raise HttpError(status, data.decode("utf-8", "replace"))
     return msgspec.json.decode(data, type=_Tokenized).tokens

@@ -62,9 +62,7 @@ def write(path: Path) -> None:
 
 def record() -> dict[str, Any]:
     flags = {action.dest: action for action in compat.argument_parser()._actions}
-    actions = {
-        action.dest: action for action in vllm_server.http_server().argument_parser()._actions
-    }
+    actions = {action.dest: action for action in vllm_server.argument_parser()._actions}
     fields = [field for field in dataclasses.fields(names.AsyncEngineArgs) if field.init]
     server, listener = _server()
     own = {field.name for field in fields}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Iterable, Mapping
 from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +21,7 @@ from lmi_backend.engines.vllm.resume import current_replay
 from lmi_backend.ipc.engine import EngineStats, histogram_of_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from lmi_backend.engines.vllm.answers import OwnAnswer
@@ -165,14 +164,6 @@ class RequestTimes:
         self.preemptions = 0
         self.queue, self.prefill, self.decode = (histogram_of_seconds() for _ in range(3))
 
-    def count(self, iteration_stats: Any) -> None:
-        """Take what vLLM has counted itself of a step."""
-        self.preemptions += iteration_stats.num_preempted_reqs
-        for each in iteration_stats.finished_requests:
-            self.queue.observe(each.queued_time)
-            self.prefill.observe(each.prefill_time)
-            self.decode.observe(each.decode_time)
-
     def note(self, output: Any, now: float) -> None:
         """Take the events of an output, and its end, without fail.
 
@@ -224,8 +215,6 @@ class LastStats:
     def __init__(self) -> None:
         self._copies: dict[int, EngineStats] = {}
         """Of each copy, by vLLM's number."""
-        self.times = RequestTimes()
-        """Of all copies, where vLLM itself counts them."""
 
     @property
     def value(self) -> EngineStats:
@@ -254,7 +243,7 @@ class LastStats:
     def logger(self, *given: Any, **named: Any) -> Any:
         """Return a stat logger that reports here, of a copy that vLLM names by its number."""
         numbers = [each for each in (*given, *named.values()) if isinstance(each, int)]
-        return _logger_class()(self._copies, self.times, *numbers[:1] or [0])
+        return _logger_class()(self._copies, *numbers[:1] or [0])
 
 
 def _capacity(engine: Any) -> dict[str, int]:
@@ -295,7 +284,7 @@ def _read(engine: Any, last_stats: LastStats, *, is_answering: bool) -> EngineSt
     adapters: dict[str, tuple[str, ...]] = {}
     if unfinished and fixed["max_adapters"]:
         adapters = adapters_in_use(requests_of(engine), has_waiting=waiting > 0)
-    times = last_stats.times
+    times = RequestTimes()
     if isinstance(processor, OwnAnswers):
         times = processor.times
         times.keep({*processor.answers, *processor.request_states})  # type: ignore[attr-defined]
@@ -340,22 +329,15 @@ def adapters_in_use(states: Iterable[Any], *, has_waiting: bool) -> dict[str, tu
 class _Logger:
     """What vLLM calls; `_logger_class` makes it one of vLLM's own kind."""
 
-    def __init__(
-        self, copies: dict[int, EngineStats], times: RequestTimes, engine_index: int
-    ) -> None:
-        self._copies, self._times, self._index = copies, times, engine_index
+    def __init__(self, copies: dict[int, EngineStats], engine_index: int) -> None:
+        self._copies, self._index = copies, engine_index
 
-    def record(
-        self, scheduler_stats: Any = None, iteration_stats: Any = None, *_: Any, **__: Any
-    ) -> None:
+    def record(self, scheduler_stats: Any = None, *_: Any, **__: Any) -> None:
         """Take vLLM's report of one step. Its further arguments have grown twice."""
-        if not fast_paths.is_on("load"):
+        if scheduler_stats is None or not fast_paths.is_on("load"):
             return
         try:
-            if iteration_stats is not None:
-                self._times.count(iteration_stats)
-            if scheduler_stats is not None:
-                self._record(scheduler_stats)
+            self._record(scheduler_stats)
         except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
             came = f"{type(error).__name__}: {error}"
             fast_paths.turn_off("load", "a scheduler's report that can be read", came)

@@ -96,7 +96,7 @@ class Core:
     """The engine core of one rank. Made and used by one thread only."""
 
     def __init__(self, vllm_config: Any, *, log_stats: bool) -> None:
-        executor = compat.rank_executor(vllm_config)
+        executor = names.Executor.get_class(vllm_config)
         self._core = names.InprocClient(vllm_config, executor, log_stats=log_stats)
         self.broadcast = Broadcast()
 

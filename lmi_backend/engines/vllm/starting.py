@@ -138,7 +138,8 @@ def engine_args(config: EngineConfig) -> Any:
     # The guard has the user's list; vLLM by itself shall fetch nothing.
     typed["allowed_media_domains"] = list(images.NO_HOSTS)
     if plugin := typed.get("reasoning_parser_plugin"):
-        compat.import_reasoning_parser(plugin)
+        # vLLM does so in its own command alone.
+        names.ReasoningParserManager.import_reasoning_parser(plugin)
     try:
         return names.AsyncEngineArgs(
             # Without the loggers of vLLM's metrics page; ours are asked all the same.

@@ -8,8 +8,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 from lmi_backend.clients.openai import CHATS, COMPLETIONS
@@ -47,22 +45,15 @@ is not named, is run when the server is built, and LMI's users keep a handler of
 """
 
 
-def http_server() -> SimpleNamespace:
-    return SimpleNamespace(
-        build_app=names.build_app,
-        init_app_state=names.init_app_state,
-        argument_parser=partial(_parser, names.make_arg_parser, names.FlexibleArgumentParser()),
-        import_tool_parser=_import_tool_parser,
-    )
+def argument_parser() -> Any:
+    parser = names.make_arg_parser(names.FlexibleArgumentParser())
+    return compat.checked(parser, "make_arg_parser", "parse_args")
 
 
-def _parser(make: Callable[[Any], Any], own: Any) -> Any:
-    return compat.checked(make(own), "make_arg_parser", "parse_args")
-
-
-def _import_tool_parser(path: str) -> None:
-    # Looked up for a user's file alone: a release may have none.
-    names.ToolParserManager.import_tool_parser(path)
+def import_server() -> None:
+    """Import vLLM's server, which takes seconds."""
+    for name in ("build_app", "init_app_state", "make_arg_parser"):
+        getattr(names, name)
 
 
 def call(function: Callable[..., Any], **given: Any) -> Any:

@@ -146,7 +146,7 @@ class CustomEngine(Engine):
 
     async def _answer(self, parsed: ParsedRequest) -> AsyncGenerator[HttpChunk, None]:
         if isinstance(parsed.work, HttpRequest):
-            async with aclosing(respond_stream(self._generator(), parsed.work)) as chunks:
+            async with aclosing(respond_stream(self._generator().respond, parsed.work)) as chunks:
                 async for chunk in chunks:
                     yield chunk
             return
@@ -182,7 +182,7 @@ class CustomEngine(Engine):
     ) -> AsyncGenerator[HttpChunk, None]:
         parts: list[bytes] = []
         has_events = False
-        async with aclosing(respond_stream(self._generator(), request)) as chunks:
+        async with aclosing(respond_stream(self._generator().respond, request)) as chunks:
             async for chunk in chunks:
                 kind = chunk.headers.get("content-type", "")
                 has_events = has_events or kind.startswith("text/event-stream")

@@ -96,7 +96,7 @@ async def test_an_error_in_the_middle_of_a_body_is_none_of_its_parts() -> None:
 async def test_an_engine_refuses_what_it_does_not_implement() -> None:
     engine = Engine(EngineConfig(model=""))
     with pytest.raises(RequestError, match="an OpenAI body, which this model's engine"):
-        await anext(respond_stream(engine, HttpRequest("/v1/models", b"")))
+        await anext(respond_stream(engine.respond, HttpRequest("/v1/models", b"")))
     with pytest.raises(RequestError, match="cannot be loaded by this model's engine"):
         await engine.load_adapter("a", "/a", preload=True, pin=False)
     with pytest.raises(RequestError, match="cannot be loaded by this model's engine"):

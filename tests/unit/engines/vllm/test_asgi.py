@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.protocol import ChunkSink, Engine
+from lmi_backend.engines.protocol import ChunkSink
 from lmi_backend.engines.streams import respond_stream
 from lmi_backend.engines.vllm import http_app
 from lmi_backend.errors import EngineError
@@ -18,19 +17,11 @@ from tests.support.waiting import turns
 CALL = HttpRequest("/v1/x?a=1", b"body", {"x-request-id": "7"})
 
 
-class Calling(Engine):
-    """Answers with an application."""
-
-    def __init__(self, application: Any) -> None:
-        super().__init__(EngineConfig(model=""))
-        self._application = application
-
-    async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
-        await http_app.respond(self._application, request, sink.take)
-
-
 def respond(application: Any, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
-    return respond_stream(Calling(application), call)
+    async def answer(request: HttpRequest, sink: ChunkSink) -> None:
+        await http_app.respond(application, request, sink.take)
+
+    return respond_stream(answer, call)
 
 
 async def start(send: Any, status: int = 200) -> None:

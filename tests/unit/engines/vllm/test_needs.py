@@ -46,10 +46,10 @@ async def test_what_raises_is_named() -> None:
 
 
 def test_what_raises_at_our_place_is_named_by_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(vars(names), "ReasoningParserManager", SimpleNamespace())
+    monkeypatch.setitem(vars(names), "EngineCoreClient", None)
     with pytest.raises(ConfigurationError) as caught, compat.naming():
-        compat.import_reasoning_parser("")
-    assert "`names.ReasoningParserManager.import_reasoning_parser" in str(caught.value)
+        compat.use_core_client(None)
+    assert "`names.EngineCoreClient.make_async_mp_client" in str(caught.value)
     assert "raises AttributeError" in str(caught.value)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.engines.vllm import fast_paths
-from lmi_backend.engines.vllm.processor import LastStats, _Logger, read_stats
+from lmi_backend.engines.vllm.processor import LastStats, read_stats
 
 CONFIG = SimpleNamespace(
     cache_config=SimpleNamespace(block_size=16, num_gpu_blocks=10),
@@ -64,14 +64,3 @@ def test_what_no_heartbeat_can_carry_is_counted_by_the_worker(engine: Any) -> No
     stats = _read(engine)
     assert (stats.running, stats.running_adapters) == (3, ())
     assert not fast_paths.is_on("load")
-
-
-def test_what_vllm_counts_itself_is_taken() -> None:
-    last, engine = LastStats(), _engine({"lora_name": None, "is_prefilling": False})
-    done = SimpleNamespace(queued_time=1.0, prefill_time=2.0, decode_time=3.0)
-    counted = SimpleNamespace(num_preempted_reqs=4, finished_requests=[done])
-    _Logger(last._copies, last.times, 0).record(None, counted)
-    stats = read_stats(engine, last, num_requests=1, num_answered=0)
-    assert stats.preemptions == 4
-    parts = stats.queue_seconds, stats.prefill_seconds, stats.decode_seconds
-    assert [each.total for each in parts] == [1.0, 2.0, 3.0]

@@ -33,7 +33,7 @@ async def ask(
     for name, place in (adapters or {}).items():
         await engine.load_adapter(name, place, preload=False, pin=False)
     request = HttpRequest("/invocations", json.dumps(body).encode())
-    return [chunk async for chunk in respond_stream(engine, request)]
+    return [chunk async for chunk in respond_stream(engine.respond, request)]
 
 
 def text_of(chunks: list[HttpChunk]) -> str:
@@ -76,7 +76,7 @@ async def test_a_body_that_is_no_json_is_lmis_error(tmp_path: Path) -> None:
     engine = CustomEngine(config, EchoEngine(config))
     await engine.start()
     request = HttpRequest("/invocations", b"{no")
-    (chunk,) = [chunk async for chunk in respond_stream(engine, request)]
+    (chunk,) = [chunk async for chunk in respond_stream(engine.respond, request)]
     error = json.loads(chunk.data)["error"]
     assert error.startswith("Input parsing failed: Expecting property name enclosed")
 
@@ -138,7 +138,9 @@ async def test_an_adapters_formatter_needs_none_of_the_models(tmp_path: Path) ->
     await engine.start()
     await engine.load_adapter("x", str(tmp_path), preload=False, pin=False)
     body = json.dumps({"question": "a b c", "adapters": "x"}).encode()
-    answer = [chunk async for chunk in respond_stream(engine, HttpRequest("/invocations", body))]
+    answer = [
+        chunk async for chunk in respond_stream(engine.respond, HttpRequest("/invocations", body))
+    ]
     assert json.loads(text_of(answer)) == {"generated_text": "a b"}
 
 
@@ -181,7 +183,7 @@ async def test_an_asynchronous_handler_needs_no_engine(tmp_path: Path) -> None:
     await engine.start()
     for prompt, expected in {"a": ("said", 200), "": ("", 204)}.items():
         request = HttpRequest("/invocations", json.dumps({"inputs": prompt}).encode())
-        chunks = [chunk async for chunk in respond_stream(engine, request)]
+        chunks = [chunk async for chunk in respond_stream(engine.respond, request)]
         assert (text_of(chunks), chunks[-1].status) == expected
 
 
@@ -203,7 +205,7 @@ async def test_a_formatter_does_not_get_an_engines_error_for_a_part(tmp_path: Pa
     await engine.start()
     body = json.dumps({"inputs": "a", "stream": True}).encode()
     with pytest.raises(EngineError, match="it broke"):
-        [_ async for _ in respond_stream(engine, HttpRequest("/invocations", body))]
+        [_ async for _ in respond_stream(engine.respond, HttpRequest("/invocations", body))]
 
 
 async def test_a_handler_that_raises_in_the_middle_ends_with_an_error(tmp_path: Path) -> None:
