@@ -171,7 +171,6 @@ def gpus(hardware: Hardware) -> CheckResult:
     whose = ", which is the host's" if any(gpu.is_unified for gpu in hardware.gpus) else ""
     text += f" of at least {hardware.device_memory / GIB:.0f} GiB{whose}; {first.product}"
     text += f", driver {first.driver or 'unknown'}"
-    text += f", joined by {hardware.interconnect}" if hardware.interconnect else ""
     return CheckResult("GPUs", "ok", text)
 
 

@@ -113,7 +113,6 @@ _FIELDS: Final = (
 """All drivers that engines of today run on know them."""
 _PARTITION: Final = re.compile(r"^[ \t]+MIG .*\(UUID: (MIG-[^)\s]+)\)", re.MULTILINE)
 _GPU: Final = re.compile(r"^GPU \d+:.*\(UUID: (GPU-[^)\s]+)\)", re.MULTILINE)
-_UP: Final = re.compile(r"^[ \t]+Link \d+: [\d.]+ GB/s", re.MULTILINE)
 _SIZES: Final = re.compile(
     r"<fb_memory_usage>\s*<total>(\d+) MiB</total>(?:\s*<reserved>(\d+) MiB)?"
 )
@@ -137,8 +136,6 @@ class Gpu:
     capability: int = 0
     """Compute capability, times ten; 0 if unknown."""
     driver: str = ""
-    links: int = -1
-    """NVLinks that are up; less than 0 if unknown."""
     is_unified: bool = False
     """Whether it has no memory but the host's."""
 
@@ -156,7 +153,7 @@ def find_gpus() -> list[Gpu]:
 
 
 def _gpu(name: str, row: list[str]) -> Gpu:
-    uuid, product, total, reserved, capability, driver, links = row
+    uuid, product, total, reserved, capability, driver, _ = row
     version = _CAPABILITY.fullmatch(capability)
     reserved_mib = int(reserved) if _NUMBER.fullmatch(reserved) else 0
     return Gpu(
@@ -167,7 +164,6 @@ def _gpu(name: str, row: list[str]) -> Gpu:
         memory=(int(total) - reserved_mib) * MIB if _NUMBER.fullmatch(total) else 0,
         capability=int(version[1] + version[2]) if version else 0,
         driver=driver if driver not in _NONE else "",
-        links=int(links) if links else -1,
         is_unified=total in _NONE and not uuid.startswith(PARTITION),
     )
 
@@ -178,25 +174,20 @@ def _rows(tool: str) -> list[list[str]]:
     rows = [[text.strip() for text in line.split(",")] for line in output.splitlines()]
     if any(len(row) != len(_FIELDS) for row in rows):
         return []
-    links = _by_gpu((tool, "nvlink", "--status")) if len(rows) > 1 else {}
-    listed = _by_gpu((tool, "-L")) if any(row[-1] == "Enabled" for row in rows) else {}
-    devices = []
-    for *row, mode in rows:
-        up = str(len(_UP.findall(links[row[0]]))) if row[0] in links else ""
-        parts = _partitions(tool, row, listed.get(row[0], "")) if mode == "Enabled" else []
-        devices += [[*each, up] for each in parts or [row]]
-    return devices
+    listed = _parts_by_gpu(tool) if any(row[-1] == "Enabled" for row in rows) else {}
+    return [each for row in rows for each in _partitions(tool, row, listed.get(row[0])) or [row]]
 
 
-def _by_gpu(command: tuple[str, ...]) -> dict[str, str]:
-    """Return what follows the line of each GPU, by the UUID of the GPU."""
-    parts = _GPU.split(_output(command))
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
+def _parts_by_gpu(tool: str) -> dict[str, list[str]]:
+    """Return the UUIDs of the partitions of each GPU that has some, by its own UUID."""
+    _, *parts = _GPU.split(_output((tool, "-L")))
+    return dict(zip(parts[::2], map(_PARTITION.findall, parts[1::2]), strict=True))
 
 
-def _partitions(tool: str, row: list[str], listed: str) -> list[list[str]]:
+def _partitions(tool: str, row: list[str], uuids: list[str] | None) -> list[list[str]]:
     """Return the partitions of a GPU; their memory is empty where the tool's XML has none."""
-    uuids = _PARTITION.findall(listed)
+    if not uuids:
+        return []
     *parts, _ = _output((tool, "-q", "-x", "-i", row[0])).split("</mig_device>")
     matches = [_SIZES.search(part.rpartition("<mig_device>")[2]) for part in parts]
     sizes = [each.groups("") for each in matches if each]
@@ -408,14 +399,6 @@ class Hardware:
         return "gpu" if self.devices else "cpu"
 
     @property
-    def interconnect(self) -> str:
-        """By what several devices reach each other: NVLink or PCIe; empty if unknown."""
-        links = [gpu.links for gpu in self.gpus]
-        if len(links) < 2 or min(links) < 0:
-            return ""
-        return "NVLink" if min(links) else "PCIe"
-
-    @property
     def title(self) -> str:
         """The machine for people: its GPUs and their memory."""
         if not self.devices:
@@ -475,9 +458,6 @@ def _entries(mask: str) -> list[str]:
 
 def _named(name: str, gpus: Sequence[Gpu]) -> Gpu | None:
     """Return the GPU of an entry: an index, or the beginning of the UUID of just one."""
-    if name.startswith(f"{PARTITION}GPU-"):
-        # Of old drivers: the GPU's UUID and two numbers, which nobody tells.
-        return Gpu(name=name, uuid=name)
     matching = [
         gpu
         for index, gpu in enumerate(gpus)

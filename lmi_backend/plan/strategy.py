@@ -41,8 +41,6 @@ class Strategy:
             PlanError: the model does not fit.
         """
         degrees = self._choose()
-        if degrees.tensor > 1 and (way := self.hardware.interconnect):
-            self.report.reasons.append(f"tensor parallel over {way}, between GPUs of a machine")
         if self.capacity and degrees.memory:
             self.report.reasons.extend(describe(self.capacity, degrees.memory))
         return degrees

@@ -287,7 +287,6 @@ def test_where_no_driver_tells_the_mask_is_believed(
         ("1,2,0", ["1"]),
         ("GPU-8f9", ["GPU-8f9"]),
         ("GPU-8f", []),
-        ("MIG-GPU-8f21/1/0", ["MIG-GPU-8f21/1/0"]),
     ],
 )
 def test_of_known_gpus_it_takes_what_cuda_takes(
