@@ -42,7 +42,7 @@ from lmi_backend.options.table import (
 from lmi_backend.options.table.variables import SERVER_FLAGS
 
 _MOST_FLAGS: Final = 4
-"""Flags of one beginning that an error names."""
+"""Flags of one beginning that an error lists."""
 
 
 def release_with_flags(options: LmiOptions, environment: Mapping[str, str]) -> Signature | None:
@@ -89,8 +89,8 @@ def argument_of(name: str, release: Signature) -> str:
     plain = name.replace("-", "_")
     begun = [plain] if plain in flags else [each for each in flags if each.startswith(plain)]
     if len({flags[each] for each in begun}) > 1:
-        flags_text = ", ".join(f"--{each.replace('_', '-')}" for each in begun[:_MOST_FLAGS])
-        raise ValueError(f"it could match {flags_text}")
+        listed = ", ".join(f"--{each.replace('_', '-')}" for each in begun[:_MOST_FLAGS])
+        raise ValueError(f"it could match {listed}")
     return flags[begun[0]] if begun else name
 
 

@@ -389,8 +389,8 @@ def installed_signature(implementation: str, python: str) -> Signature | None:
         if installed is None and source and (record := answer_of(source, folder)):
             installed = _signature(implementation, record)
         if installed and source:
-            plugged = plugins_in(source.package, folder) if source.has_flags else ()
-            plugins = tuple(dict.fromkeys(each.distribution for each in plugged))
+            points = plugins_in(source.package, folder) if source.has_flags else ()
+            plugins = tuple(dict.fromkeys(each.distribution for each in points))
             return replace(installed, version=version, is_recorded=False, plugins=plugins)
     return None
 

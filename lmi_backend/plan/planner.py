@@ -25,10 +25,10 @@ from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, mak
 from lmi_backend.plan.refusals import refuse_dense_copies, refuse_unsupported
 from lmi_backend.plan.strategy import Strategy
 from lmi_backend.plan.workers import (
-    SpareFacts,
     check_memory,
     cut_devices,
     load_in_parallel,
+    loaded_bytes,
     scaling,
     usable_devices,
     with_spares,
@@ -131,8 +131,8 @@ def _make(
     weights = facts.weights.total if facts else 0
     at_once = load_in_parallel(options, hardware, devices, weights, report)
     launch = replace(launch, parallel_loading=at_once)
-    spares = SpareFacts(degrees.memory, parts, passthrough.keys(), has_code=has_code)
-    launch = with_spares(launch, options, parallel, spares, report)
+    loaded = loaded_bytes(degrees.memory, parts, passthrough.keys(), parallel)
+    launch = with_spares(launch, options, parallel, loaded, report, has_code=has_code)
     return EnginePlan(
         engine=options.choice.spec.implementation.key,
         config=engine_config(options, sources, arguments, passthrough, report, served=served),

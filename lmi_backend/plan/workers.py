@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
@@ -96,7 +96,7 @@ def cut_devices(
         OptionError: the bounds of the number of workers cannot be kept.
         PlanError: a worker would span partitions of GPUs.
     """
-    least, most = _bound(options, hardware.kind, 0), _bound(options, hardware.kind, 1)
+    least, most = _bounds(options, hardware.kind)
     if 0 < options[most] < options[least]:
         raise options.error(least, f"is more than {most.name}, {options[most]}")
     devices = hardware.devices
@@ -132,7 +132,7 @@ def scaling(options: LmiOptions, hardware: Hardware, workers: int, report: Expla
     As in LMI the load starts and stops workers where maxWorkers is set and minWorkers is less. On a
     CPU minWorkers is 1 unless it is set. In MPI mode all workers run.
     """
-    least, most = _bound(options, hardware.kind, 0), _bound(options, hardware.kind, 1)
+    least, most = _bounds(options, hardware.kind)
     always = options[least] or (workers if hardware.devices else 1)
     fixed = ""
     if options.choice.mode == "mpi":
@@ -231,7 +231,7 @@ def host_workers(options: LmiOptions) -> int:
 
     LMI's default is one for every OMP_NUM_THREADS cores; an engine uses all cores by itself.
     """
-    least, most = (options[_bound(options, "cpu", which)] for which in (0, 1))
+    least, most = (options[each] for each in _bounds(options, "cpu"))
     return (least or 1) if options.choice.mode == "mpi" else max(least or 1, most)
 
 
@@ -268,12 +268,14 @@ def check_memory(options: LmiOptions, hardware: Hardware) -> None:
             )
 
 
-def _bound(options: LmiOptions, kind: str, which: Literal[0, 1]) -> Option[int]:
-    """Return the option that bounds workers on this kind of device: its own, else the general."""
+def _bounds(options: LmiOptions, kind: str) -> tuple[Option[int], Option[int]]:
+    """Return the options that bound workers on this kind of device: its own, else the general."""
     device = options.choice.spec.implementation.device
-    own = _BY_KIND[kind if device == "gpu" else device][which]
-    general = (srv.MIN_WORKERS, srv.MAX_WORKERS)[which]
-    return own if options.is_set(own) else general
+    least, most = _BY_KIND[kind if device == "gpu" else device]
+    return (
+        least if options.is_set(least) else srv.MIN_WORKERS,
+        most if options.is_set(most) else srv.MAX_WORKERS,
+    )
 
 
 _SPARE: Final = "spare, which replaces a worker that dies; of vLLM it takes about 1 GiB of memory"
@@ -281,41 +283,32 @@ _LOADED: Final = ", and {} more for the model, if these are left"
 _NO_SPARE: Final = "no worker of several machines, and none with code of the user's, has a spare"
 
 
-@dataclass(frozen=True)
-class SpareFacts:
-    """What decides whether workers have spares, and whether these load the model."""
+def loaded_bytes(
+    memory: MemoryEstimate | None, copies: int, passed: Collection[str], parallel: Parallel
+) -> int:
+    """Return what a spare takes for its model; 0 where it loads none before it is needed.
 
-    memory: MemoryEstimate | None
-    """Of a rank; None if nobody knows."""
-    copies: int
-    """Of the model in one worker."""
-    passed: Collection[str]
-    """Names of the engine's further arguments."""
-    has_code: bool
-    """Whether code of the user's stands before the engine."""
-
-    def loaded_bytes(self, parallel: Parallel) -> int:
-        """Return what a spare takes for its model; 0 where it loads none before it is needed.
-
-        It loads none where that would take a device or a port of the worker's, and where nobody
-        knows how much it is.
-        """
-        has_ports = self.copies > 1 or any(name in self.passed for name in (EVENTS, *TRANSFERS))
-        if self.memory is None or has_ports or any(parallel.device_groups):
-            return 0
-        return (self.memory.weights + max(self.memory.kv_cache, 0)) * parallel.world_size
+    It loads none where that would take a device or a port of the worker's, and where the memory of
+    a rank is not known.
+    """
+    has_ports = copies > 1 or any(name in passed for name in (EVENTS, *TRANSFERS))
+    if memory is None or has_ports or any(parallel.device_groups):
+        return 0
+    return (memory.weights + max(memory.kv_cache, 0)) * parallel.world_size
 
 
 def with_spares(
     launch: Launch,
     options: LmiOptions,
     parallel: Parallel,
-    facts: SpareFacts,
+    loaded: int,
     report: Explanation,
+    *,
+    has_code: bool,
 ) -> Launch:
-    """Add how many workers have a spare, and what it takes if it loads the model."""
+    """Add how many workers have a spare, and what each of these has loaded."""
     spares = options[opt.SPARE_WORKERS]
-    if parallel.hosts or parallel.nodes > 1 or facts.has_code:
+    if parallel.hosts or parallel.nodes > 1 or has_code:
         if spares not in ("auto", 0):
             report.notes.append(f"{opt.SPARE_WORKERS.name}={spares}: {_NO_SPARE}")
         return launch
@@ -326,7 +319,6 @@ def with_spares(
         number = min(int(spares), parallel.workers)
     if not number:
         return launch
-    loaded = facts.loaded_bytes(parallel)
     more = _LOADED.format(human_bytes(loaded)) if loaded else ""
     report.reasons.append(f"{number} {_SPARE}{more} ({opt.SPARE_WORKERS.name})")
     return replace(launch, spare_workers=number, spare_bytes=loaded)

@@ -12,7 +12,7 @@ from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.engine_plan import EnginePlan, Parallel
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from lmi_backend.plan.workers import SpareFacts
+from lmi_backend.plan.workers import loaded_bytes
 from lmi_backend.printable import GIB
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
@@ -62,17 +62,19 @@ FULL: Any = SimpleNamespace(weights=5, kv_cache=-1)
 
 
 @pytest.mark.parametrize(
-    ("facts", "parallel", "loaded"),
+    ("memory", "copies", "passed", "parallel", "loaded"),
     [
-        (SpareFacts(MEMORY, 1, (), has_code=False), Parallel(), 7),
-        (SpareFacts(FULL, 1, (), has_code=False), Parallel(), 5),
-        (SpareFacts(MEMORY, 1, ("seed",), has_code=False), Parallel(tensor_parallel_degree=2), 14),
-        (SpareFacts(MEMORY, 1, (), has_code=False), Parallel(device_groups=(("0",),)), 0),
-        (SpareFacts(None, 1, (), has_code=False), Parallel(), 0),
-        (SpareFacts(MEMORY, 2, (), has_code=False), Parallel(), 0),
-        (SpareFacts(MEMORY, 1, ("kv_transfer_config",), has_code=False), Parallel(), 0),
-        (SpareFacts(MEMORY, 1, ("kv_events_config",), has_code=False), Parallel(), 0),
+        (MEMORY, 1, (), Parallel(), 7),
+        (FULL, 1, (), Parallel(), 5),
+        (MEMORY, 1, ("seed",), Parallel(tensor_parallel_degree=2), 14),
+        (MEMORY, 1, (), Parallel(device_groups=(("0",),)), 0),
+        (None, 1, (), Parallel(), 0),
+        (MEMORY, 2, (), Parallel(), 0),
+        (MEMORY, 1, ("kv_transfer_config",), Parallel(), 0),
+        (MEMORY, 1, ("kv_events_config",), Parallel(), 0),
     ],
 )
-def test_it_takes_no_device_and_no_port(facts: SpareFacts, parallel: Parallel, loaded: int) -> None:
-    assert facts.loaded_bytes(parallel) == loaded
+def test_it_takes_no_device_and_no_port(
+    memory: Any, copies: int, passed: tuple[str, ...], parallel: Parallel, loaded: int
+) -> None:
+    assert loaded_bytes(memory, copies, passed, parallel) == loaded
