@@ -23,7 +23,6 @@ from engines_page import engines
 from page_parts import MARK, ROOT, Makers, filled, table
 from releases_record import PATH as RELEASES
 from releases_record import releases_record
-from support_page import SUPPORT, support
 
 from lmi_backend.deploy.filling import texts_below
 from lmi_backend.engines.vllm.fast_paths import COSTS
@@ -58,7 +57,7 @@ def pages() -> dict[Path, str]:
         RELEASES: releases_record(),
         **{DEPLOY / "kubernetes/base" / name: text for name, text in texts_below("base").items()},
     }
-    folders = (DOCS, ROOT / "benchmarks", ROOT / "tests" / "data", SUPPORT)
+    folders = (DOCS, ROOT / "benchmarks", ROOT / "tests" / "data")
     for page in (page for folder in folders for page in folder.rglob("*.md")):
         if "<!-- made: " in (text := _read(page)):
             texts[page] = filled(text, MAKERS)
@@ -100,7 +99,6 @@ MAKERS: Makers = {
     "questions": metrics_page.questions,
     "regimes": results_page.regimes,
     "server-releases": compat_page.server_releases,
-    "support": support,
     "tensors": requests_page.tensors,
     "triton-clients": clients_page.triton_clients,
     "unserved-paths": requests_page.unserved_paths,

@@ -1,1 +1,28 @@
-"""What tests share: servers, engines, streams, traffic, hostile bodies, attackers, waiting."""
+"""What tests share, by subject; the first line of each module says what it gives.
+
+Servers: harness (a service without Triton), serving (`lmi-backend serve`), pods, routers, proxies,
+in_process_host, vllm_server, container, two_hosts, walks.
+
+The package with something more, or beside an engine that is not here: added, installed_engine,
+queried_engine, neuron.
+
+Doubles of what the package talks to: idle_workers, scripted_workers, service_bench,
+simulated_engines, endpoints, buffering, scripted_model, endpoint_picker, cutting_proxy,
+http_double, hub_server, s3_server, frames_model, obedient, obedient_model, ranking_model.
+
+Requests and answers: asking, streams, failing_streams, event_stream, running_response, mixed_chats,
+steady_load, bystanders, traffic, triton_bodies, openai_bodies, openai_corpus, pooling_corpus,
+explained, lmi_answers, lmi_differences, lmi_kinds.
+
+Harm: attackers, hostile, hostile_clients, planted_faults, doors.
+
+What the engine's interpreter runs: unread_arguments, vllm_arguments, vllm_copies, vllm_fields,
+vllm_grammars, vllm_images, vllm_interpreter, vllm_layout, vllm_refusals, media_process, releases,
+compiling.
+
+Records, and documents of others: chaos_report, fleet_report, measured, pages, published_logs,
+manifests, facts, browser, certificates.
+
+The run of the tests: places, ports, processes, waiting, sharing, shell, spending, left_behind,
+left_out.
+"""
