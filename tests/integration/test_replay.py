@@ -12,19 +12,21 @@ from lmi_backend.migrate.judge import Judge
 from lmi_backend.migrate.records import RecordedExchange, Request
 from lmi_backend.migrate.running import Replay, Target
 from lmi_backend.migrate.shrinking import Example, example_of, fields_of
-from tests.support import more_faults
-from tests.support.faulty_proxy import HEADER, faulty_proxy
 from tests.support.places import TESTS
-from tests.support.planted_faults import FAULTS as BASIC
-from tests.support.planted_faults import HEADERS, REQUESTS
+from tests.support.planted_faults import (
+    FAULTS,
+    HARMLESS,
+    HEADER,
+    HEADERS,
+    REQUESTS,
+    faulty_proxy,
+)
 from tests.support.serving import Served
-
-FAULTS = BASIC | more_faults.FAULTS
 
 
 @pytest.fixture(scope="module")
 def proxy(ensemble_server: Served) -> Iterator[str]:
-    plants = {name: plant for name, (*_, plant) in (FAULTS | more_faults.HARMLESS).items()}
+    plants = {name: plant for name, (*_, plant) in (FAULTS | HARMLESS).items()}
     with faulty_proxy(ensemble_server.front_end, plants) as url:
         yield url
 
@@ -61,12 +63,12 @@ def test_a_planted_fault_is_found_with_a_small_request(
     assert fields_of(example.request) <= 5, example.request.body
 
 
-@pytest.mark.parametrize("name", more_faults.HARMLESS)
+@pytest.mark.parametrize("name", HARMLESS)
 def test_a_change_that_no_client_sees_is_no_difference(
     name: str, ensemble_server: Served, proxy: str
 ) -> None:
     replay = Replay(Target(proxy), Judge(), Target(f"http://{ensemble_server.front_end}"))
-    asked, _ = more_faults.HARMLESS[name]
+    asked, _ = HARMLESS[name]
     assert replay.one(exchange(asked, **{HEADER: name})).differences == []
 
 

@@ -1,12 +1,22 @@
-"""Faults that `replay` must find, and the requests that show them to the echo engine."""
+"""A proxy that plants a fault in the answers of a real server: the one that a header names.
 
+`replay` must find each of `FAULTS`, and none of `HARMLESS`.
+"""
+
+import contextlib
+import http.client
+import json
+import re
+import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
 from operator import delitem, setitem
 from typing import Any
 
 from lmi_backend.migrate import kinds
-from tests.support.faulty_proxy import Plant, Planted, in_event, in_events, in_json
+from tests.support.http_double import Handler, running
+from tests.support.waiting import HANG_SECONDS
 
 MORE = {"temperature": 0, "top_p": 1.0, "seed": 7, "user": "someone", "max_tokens": 4}
 CHAT: dict[str, Any] = {
@@ -35,11 +45,99 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat with an id": ("/v1/chat/completions", CHAT),
 }
 HEADERS = {"chat with an id": {"x-request-id": "own"}}
+HEADER = "x-plant"
 
 
-def _at(path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Callable[[Any], None]:
-    """Return what changes a member of an answer, given its object and its name."""
-    return lambda read: change(reduce(lambda inner, name: inner[name], path[:-1], read), path[-1])
+@dataclass
+class Planted:
+    """An answer, to be changed."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    is_cut: bool = False
+    """Whether the connection is closed before the end of the body."""
+
+    @property
+    def events(self) -> list[bytes]:
+        """The server-sent events of the body."""
+        return [each for each in self.body.split(b"\n\n") if each.strip()]
+
+    @events.setter
+    def events(self, events: list[bytes]) -> None:
+        self.body = b"".join(each + b"\n\n" for each in events)
+
+
+Plant = Callable[[Planted], None]
+
+
+def faulty_proxy(server: str, faults: dict[str, Plant]) -> contextlib.AbstractContextManager[str]:
+    """Run the proxy in front of a server, HOST:PORT, until the end of a block; give its URL."""
+    return running(_Handler, upstream=server, plants=faults)
+
+
+class _Handler(Handler):
+    upstream: str
+    plants: dict[str, Plant]
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        connection = http.client.HTTPConnection(self.upstream, timeout=HANG_SECONDS)
+        with contextlib.closing(connection):
+            connection.request(self.command, self.path, body, dict(self.headers))
+            response = connection.getresponse()
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            answer = Planted(response.status, headers, response.read())
+        self.plants.get(self.headers.get(HEADER, ""), lambda _: None)(answer)
+        self._write(answer)
+
+    do_POST = do_GET
+
+    def _write(self, answer: Planted) -> None:
+        for name in ("content-length", "transfer-encoding", "connection", "date", "server"):
+            answer.headers.pop(name, None)
+        lines = [f"HTTP/1.1 {answer.status} Planted", *map(": ".join, answer.headers.items())]
+        lines += [f"content-length: {len(answer.body)}", "connection: close"]
+        body = answer.body[: len(answer.body) // 2] if answer.is_cut else answer.body
+        self.wfile.write("\r\n".join([*lines, "", ""]).encode() + body)
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+
+
+def in_json(change: Callable[[Any], Any]) -> Plant:
+    """Change the JSON of a whole answer."""
+
+    def plant(answer: Planted) -> None:
+        read = json.loads(answer.body)
+        changed = change(read)
+        answer.body = json.dumps(read if changed is None else changed).encode()
+
+    return plant
+
+
+def in_events(change: Callable[[list[bytes]], Any]) -> Plant:
+    """Change the list of the events of a stream."""
+
+    def plant(answer: Planted) -> None:
+        events = answer.events
+        changed = change(events)
+        answer.events = events if changed is None else changed
+
+    return plant
+
+
+def in_event(place: int, change: Callable[[Any], Any]) -> Plant:
+    """Change the JSON of one event of a stream."""
+
+    def plant(answer: Planted) -> None:
+        events = answer.events
+        read = json.loads(events[place].removeprefix(b"data:"))
+        change(read)
+        events[place] = b"data: " + json.dumps(read).encode()
+        answer.events = events
+
+    return plant
 
 
 def put(*path: Any, value: Any) -> Callable[[Any], None]:
@@ -57,132 +155,197 @@ def add(amount: float, *path: Any) -> Callable[[Any], None]:
     return _at(path, lambda inner, name: setitem(inner, name, inner[name] + amount))
 
 
+def _at(path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Callable[[Any], None]:
+    return lambda read: change(reduce(lambda inner, name: inner[name], path[:-1], read), path[-1])
+
+
 def field(name: str, value: Any) -> Plant:
     """Return what sets a field of the whole answer."""
     return lambda answer: setattr(answer, name, value)
 
 
-def header(name: str, value: str | None = None) -> Plant:
-    """Return what sets a header, or removes it."""
+def header(name: str, value: str) -> Plant:
+    """Return what sets a header."""
+    return lambda answer: answer.headers.update({name: value})
 
-    def plant(answer: Planted) -> None:
-        answer.headers.pop(name, None)
-        if value is not None:
-            answer.headers[name] = value
 
-    return plant
+def body(old: bytes, new: bytes) -> Plant:
+    """Return what replaces bytes of the body."""
+    return lambda answer: setattr(answer, "body", answer.body.replace(old, new))
+
+
+def start(data: bytes) -> Plant:
+    """Return what puts bytes before the body."""
+    return lambda answer: setattr(answer, "body", data + answer.body)
 
 
 def half(answer: Planted) -> None:
     answer.body = answer.body[: len(answer.body) // 2]
 
 
-def without_blank(answer: Planted) -> None:
-    answer.body = answer.body.replace(b"data: ", b"data:")
+def numbered(change: Callable[[int, Any], None]) -> Plant:
+    """Return what changes the JSON of each event, given its number."""
+
+    def one(number: int, event: bytes) -> bytes:
+        text = event.removeprefix(b"data: ")
+        if text == b"[DONE]":
+            return event
+        change(number, read := json.loads(text))
+        return b"data: " + json.dumps(read).encode()
+
+    return in_events(lambda events: [one(*each) for each in enumerate(events)])
 
 
-def unfinished(answer: Planted) -> None:
-    answer.body = answer.body.rstrip(b"\n")
+def _several_lines(answer: Planted) -> None:
+    """Write each event's JSON on several lines, each with its `data:`."""
+
+    def several(event: bytes) -> bytes:
+        text = event.removeprefix(b"data: ")
+        lines = [] if text == b"[DONE]" else json.dumps(json.loads(text), indent=1).splitlines()
+        return "\n".join(f"data: {line}" for line in lines).encode() or event
+
+    answer.events = [several(each) for each in answer.events]
 
 
-def swapped(first: int, second: int) -> Plant:
-    def change(events: list[bytes]) -> None:
-        events[first], events[second] = events[second], events[first]
+def _ended_twice(events: list[bytes]) -> list[bytes]:
+    at = next(at for at, each in enumerate(events) if b'"finish_reason":"' in each)
+    return [*events[: at + 1], *events[at:]]
 
-    return in_events(change)
+
+def _with_blank(events: list[bytes]) -> None:
+    """Let the text end with a blank."""
+    at = max(at for at, each in enumerate(events) if re.search(rb'"content": ?"[^"]', each))
+    events[at] = re.sub(rb'("content": ?"[^"]+)"', rb'\1 "', events[at])
 
 
 CHOICE = ("choices", 0)
+TOKEN = ("details", "tokens", 0)
+ERROR = b'data: {"error": {"message": "gone"}}'
 FAULTS: dict[str, tuple[str, str, Plant]] = {
     "a missing count": ("chat", kinds.MISSING, in_json(drop("usage", "total_tokens"))),
-    "a missing usage": ("chat", kinds.MISSING, in_json(drop("usage"))),
     "a missing reason": ("chat", kinds.MISSING, in_json(drop(*CHOICE, "finish_reason"))),
-    "a missing id": ("chat", kinds.MISSING, in_json(drop("id"))),
-    "a missing role": ("chat", kinds.MISSING, in_json(drop(*CHOICE, "message", "role"))),
     "a number as a text": ("chat", kinds.TYPE, in_json(put("created", value="1"))),
-    "a count as a text": ("chat", kinds.TYPE, in_json(put("usage", "prompt_tokens", value="2"))),
+    "a time in milliseconds": ("chat", kinds.VALUE, in_json(put("created", value=17 * 10**11))),
     "usage off by one": ("chat", kinds.USAGE, in_json(add(1, "usage", "completion_tokens"))),
-    "prompt off by one": ("chat", kinds.USAGE, in_json(add(1, "usage", "prompt_tokens"))),
-    "a wrong reason": ("chat", kinds.FINISH, in_json(put(*CHOICE, "finish_reason", value="stop"))),
     "LMI's reason": ("chat", kinds.FINISH, in_json(put(*CHOICE, "finish_reason", value="eos"))),
     "no reason": ("chat", kinds.TYPE, in_json(put(*CHOICE, "finish_reason", value=None))),
-    "another object": ("chat", kinds.VALUE, in_json(put("object", value="completion"))),
-    "another role": ("chat", kinds.VALUE, in_json(put(*CHOICE, "message", "role", value="user"))),
     "another model": ("chat", kinds.VALUE, in_json(put("model", value="lmi"))),
     "a fraction": ("chat", kinds.NUMBER_FORM, in_json(put(*CHOICE, "index", value=0.0))),
     "other words": ("chat", kinds.GREEDY, in_json(put(*CHOICE, "message", "content", value="no"))),
-    "no content": ("chat", kinds.TYPE, in_json(put(*CHOICE, "message", "content", value=None))),
-    "a new member": ("chat", kinds.ADDED, in_json(put("more", value=1))),
+    "a call nobody made": (
+        "chat", kinds.ADDED, in_json(put(*CHOICE, "message", "tool_calls", value=[{"id": "1"}])),
+    ),
     "null for absent": ("chat", kinds.NULL, in_json(put(*CHOICE, "logprobs", value=None))),
     "no choice": ("chat", kinds.LENGTH, in_json(put("choices", value=[]))),
-    "a choice for a list": ("chat", kinds.TYPE, in_json(put("choices", value={}))),
     "a list for an object": ("chat", kinds.TYPE, in_json(lambda read: [read])),
-    "a header gone": ("chat", kinds.HEADER, header("x-request-id")),
+    "a header gone": ("chat", kinds.HEADER, lambda answer: answer.headers.pop("x-request-id")),
+    "another request's id": ("chat with an id", kinds.HEADER, header("x-request-id", "other")),
     "a plain text": ("chat", kinds.CONTENT_TYPE, header("content-type", "text/plain")),
     "a failure": ("chat", kinds.STATUS, field("status", 500)),
     "half a body": ("chat", kinds.BODY, half),
     "an empty body": ("chat", kinds.BODY, field("body", b"")),
+    "a mark before the body": ("chat", kinds.BODY, start(b"\xef\xbb\xbf")),
     "a cut connection": ("chat", kinds.UNANSWERED, field("is_cut", True)),
     "a lost [DONE]": ("chat stream", kinds.FRAMING, in_events(lambda events: events[:-1])),
-    "two [DONE]": ("chat stream", kinds.FRAMING, in_events(lambda events: [*events, events[-1]])),
-    "texts swapped": ("chat stream", kinds.GREEDY, swapped(0, 1)),
-    "the end before": ("chat stream", kinds.ORDER, swapped(-3, -2)),
-    "[DONE] before": ("chat stream", kinds.ORDER, swapped(-1, -2)),
+    "[DONE] as JSON": ("chat stream", kinds.FRAMING, body(b"[DONE]", b'"[DONE]"')),
+    "[DONE] before": ("chat stream", kinds.ORDER, in_events(lambda e: [*e[:-2], e[-1], e[-2]])),
     "a lost event": ("chat stream", kinds.GREEDY, in_events(lambda events: events[1:])),
     "a doubled event": ("chat stream", kinds.GREEDY, in_events(lambda e: [e[0], *e])),
-    "no blank": ("chat stream", kinds.FRAMING, without_blank),
-    "no last line": ("chat stream", kinds.FRAMING, unfinished),
-    "a named event": (
-        "chat stream",
-        kinds.FRAMING,
-        in_events(lambda events: [b"event: x\n" + events[0], *events[1:]]),
+    "the end twice": ("chat stream", kinds.FRAMING, in_events(_ended_twice)),
+    "a blank at the end": ("chat stream", kinds.GREEDY, in_events(_with_blank)),
+    "no blank": ("chat stream", kinds.FRAMING, body(b"data: ", b"data:")),
+    "no last line": (
+        "chat stream", kinds.FRAMING, lambda answer: field("body", answer.body.rstrip())(answer),
+    ),
+    "lines with CR LF": ("chat stream", kinds.FRAMING, body(b"\n", b"\r\n")),
+    "events by name": ("chat stream", kinds.FRAMING, body(b"data: ", b"event: chunk\ndata: ")),
+    "an event on several lines": ("chat stream", kinds.FRAMING, _several_lines),
+    "half a letter": (
+        "chat stream", kinds.FRAMING,
+        in_events(lambda e: [e[0], b'data: {"x": "\xc3"}', *e[1:]]),
     ),
     "one id missing": ("chat stream", kinds.MISSING, in_event(0, drop("id"))),
-    "another kind": ("chat stream", kinds.VALUE, in_event(0, put("object", value="x"))),
     "a text in an event": ("chat stream", kinds.TYPE, in_event(1, put("created", value="1"))),
+    "another id in each event": (
+        "chat stream", kinds.VALUE, numbered(lambda n, e: e.update(id=f"{e['id']}-{n}")),
+    ),
+    "a role in the first alone": (
+        "chat stream", kinds.MISSING,
+        numbered(lambda n, e: n and [c["delta"].pop("role") for c in e["choices"]]),
+    ),
     "usage of a stream": (
-        "chat stream",
-        kinds.USAGE,
-        in_event(-2, add(1, "usage", "total_tokens")),
+        "chat stream", kinds.USAGE, in_event(-2, add(1, "usage", "total_tokens")),
     ),
     "JSON for a stream": (
-        "chat stream",
-        kinds.CONTENT_TYPE,
-        header("content-type", "application/json"),
+        "chat stream", kinds.CONTENT_TYPE, header("content-type", "application/json"),
+    ),
+    "an error amid a stream": (
+        "sampled stream", kinds.FRAMING, in_events(lambda e: [*e[:2], ERROR, *e[2:]]),
+    ),
+    "no reason in a stream": (
+        "sampled stream", kinds.FRAMING,
+        numbered(lambda _, e: [c.update(finish_reason=None) for c in e["choices"]]),
+    ),
+    "an event that is no JSON": (
+        "sampled stream", kinds.FRAMING, in_events(lambda e: [e[0], b"data: alive", *e[1:]]),
     ),
     "a text as a number": ("completion", kinds.TYPE, in_json(put(*CHOICE, "text", value=1))),
     "200 for 404": ("unknown model", kinds.STATUS, field("status", 200)),
-    "an error as a text": ("unknown model", kinds.TYPE, in_json(put("error", value="no"))),
     "a code as a text": ("unknown model", kinds.TYPE, in_json(put("error", "code", value="404"))),
     "another error": ("unknown model", kinds.VALUE, in_json(put("error", "type", value="x"))),
-    "200 for 424": ("wrong LMI", kinds.STATUS, field("status", 200)),
     "no code": ("wrong LMI", kinds.MISSING, in_json(drop("code"))),
-    "less likely": (
-        "LMI",
-        kinds.LOG_PROBABILITY,
-        in_json(add(-0.3, "details", "tokens", 0, "log_prob")),
-    ),
-    "not a number": (
-        "LMI",
-        kinds.TYPE,
-        in_json(put("details", "tokens", 0, "log_prob", value=float("nan"))),
-    ),
+    "less likely": ("LMI", kinds.LOG_PROBABILITY, in_json(add(-0.3, *TOKEN, "log_prob"))),
+    "not a number": ("LMI", kinds.TYPE, in_json(put(*TOKEN, "log_prob", value=float("nan")))),
     "one token more": ("LMI", kinds.USAGE, in_json(add(1, "details", "generated_tokens"))),
-    "one token less": ("LMI", kinds.LENGTH, in_json(drop("details", "tokens", 0))),
+    "one token less": ("LMI", kinds.LENGTH, in_json(drop(*TOKEN))),
+    "a token of another number": ("LMI", kinds.VALUE, in_json(add(1, *TOKEN, "id"))),
     "OpenAI's reason": (
-        "LMI",
-        kinds.FINISH,
-        in_json(put("details", "finish_reason", value="stop")),
+        "LMI", kinds.FINISH, in_json(put("details", "finish_reason", value="stop")),
     ),
-    "no last text": (
-        "LMI stream",
-        kinds.MISSING,
-        lambda answer: setattr(answer, "body", answer.body.replace(b"generated_text", b"text")),
-    ),
+    "no last text": ("LMI stream", kinds.MISSING, body(b"generated_text", b"text")),
     "lines as JSON": ("LMI stream", kinds.CONTENT_TYPE, header("content-type", "application/json")),
     "null details": ("TGI", kinds.TYPE, in_json(put("details", value=None))),
     "a wrong number": ("TGI stream", kinds.VALUE, in_event(-1, add(1, "index"))),
     "no text": ("Triton", kinds.MISSING, in_json(drop("text_output"))),
     "Triton's text": ("Triton stream", kinds.GREEDY, in_event(0, put("text_output", value="x"))),
     "a broken message": ("SageMaker stream", kinds.FRAMING, half),
+}  # fmt: skip
+"""Of each the request that shows it, the kind of the difference, and what plants it."""
+
+
+def _turned(value: Any) -> Any:
+    """Return JSON with the members of its objects in another order."""
+    if isinstance(value, dict):
+        return {key: _turned(item) for key, item in reversed(value.items())}
+    return [_turned(each) for each in value] if isinstance(value, list) else value
+
+
+def _cut_otherwise(answer: Planted) -> None:
+    """Send each text in two events where it can be cut."""
+    events = []
+    for event in answer.events:
+        found = re.search(rb'"content": ?"([a-z ]{2,})"', event)
+        if found is None or b'"finish_reason":null' not in event:
+            events.append(event)
+            continue
+        middle = found.start(1) + 1
+        events.append(event[:middle] + event[found.end(1) :])
+        events.append(event[: found.start(1)] + event[middle:])
+    answer.events = events
+
+
+HARMLESS: dict[str, tuple[str, Plant]] = {
+    "another order of members": ("chat", in_json(_turned)),
+    "other escapes": ("chat", body(b"one", b"\\u006fne")),
+    "its character set": ("chat", header("content-type", "application/json; charset=UTF-8")),
+    "a comment": ("chat stream", start(b": hello\n\n")),
+    "a time to reconnect": ("chat stream", start(b"retry: 100\n\n")),
+    "numbers of events": ("chat stream", body(b"data: ", b"id: 1\ndata: ")),
+    "texts cut otherwise": ("chat stream", _cut_otherwise),
+    "another id": ("chat", in_json(put("id", value="chatcmpl-other"))),
+    "another second": ("chat", in_json(add(9, "created"))),
+    "another text of an error": ("unknown model", in_json(put("error", "message", value="none"))),
+    "more headers": ("chat", header("server", "other")),
+    "log probabilities a little off": ("LMI", in_json(put(*TOKEN, "log_prob", value=-0.51))),
 }
+"""Changes that no client sees."""
