@@ -22,11 +22,37 @@ PROMPTS = (
     "The capital of France is", "Count to one hundred:", "Tell a story:", 'Say "x": {"text":"y"}',
     "née à Zürich — 東京 🗼\u2028\\n\t\"content\":\"a\"", "0 1 2 3 4 5", "\x7f\x01", "<b>&amp;</b>",
 )  # fmt: skip
+TURNS = [{"role": "user", "content": "née"}, {"role": "assistant", "content": ""}]
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 APART = "stream_interval"
 EVENT = re.compile(rb'^(.*"(?:content|text)":)("(?:[^"\\]|\\.)*")(.*)$', re.DOTALL)
 
 FINISHED = re.compile(rb'"finish_reason":"\w+","stop_reason":[^,]*,')
+REFUSED: tuple[dict[str, Any], ...] = (
+    {"messages": []},
+    {"messages": [{"role": "user"}]},
+    {"messages": [{"role": "user", "content": 5}]},
+    {"messages": [{"role": "user", "content": "a " * 6000}]},
+    {"max_tokens": 0},
+    {"max_tokens": 100_000},
+    {"max_tokens": "many"},
+    {"temperature": -1},
+    {"top_p": 2},
+    {"stop": [""]},
+    {"min_tokens": 9},
+    {"logit_bias": {"10000000": 1}},
+    {"model": "none"},
+    {"seed": 1 << 70},
+    {"tool_choice": "auto"},
+)
+"""What the server refuses, before or in the stream."""
+UNUSUAL: tuple[list[dict[str, Any]], ...] = (
+    [{"role": "tool", "content": "a", "tool_call_id": "1"}],
+    [{"role": "someone", "content": "a"}],
+    [{"role": "user", "name": "bob", "content": "a"}],
+    [{"role": "user", "content": [{"type": "text", "text": "a"}]}],
+    [{"role": "assistant", "content": None}],
+)
 
 
 def body(dice: random.Random) -> tuple[str, dict[str, Any]]:
@@ -36,7 +62,8 @@ def body(dice: random.Random) -> tuple[str, dict[str, Any]]:
     asked: dict[str, Any] = {"model": "lmi", "stream": True, "max_tokens": dice.randint(1, 9)}
     asked["stream_options"] = {"include_usage": True}
     if path == CHAT:
-        asked["messages"] = [{"role": "user", "content": prompt}]
+        earlier = [{"role": "system", "content": "a"}, *TURNS][: dice.choice((0, 0, 1, 3))]
+        asked["messages"] = [*earlier, {"role": "user", "content": prompt}]
     else:
         asked["prompt"] = prompt
         asked |= dice.choice(({}, {}, {"echo": True}))
@@ -45,9 +72,13 @@ def body(dice: random.Random) -> tuple[str, dict[str, Any]]:
         {"ignore_eos": True},
         {"stop": ["a", "the "]},
         {"stop": ["e"], "include_stop_str_in_output": True},
+        {"stop": ["never"], "top_k": 3},
         {"min_tokens": 1},
         {"skip_special_tokens": False},
-        {"frequency_penalty": 1.0},
+        {"frequency_penalty": 1.0, "presence_penalty": -1},
+        {"repetition_penalty": 1.3},
+        {"logit_bias": {"300": 100, "301": -5.5}},
+        {"stop_token_ids": [300, 301, 302]},
         {"user": "née", "service_tier": "auto"},
         {"n": 2},
         {"return_token_ids": True},
@@ -117,14 +148,14 @@ def pairs(engine: Any) -> Iterator[tuple[str, dict[str, Any], list[Any], list[An
     for _ in range(2 * BODIES // AT_ONCE):
         some = [body(dice) for _ in range(AT_ONCE // 2)]
         streams = [
-            (engine.submit(_call(path, asked)), engine.submit(_call(path, by_the_server(asked))))
+            (engine.submit(post(path, asked)), engine.submit(post(path, by_the_server(asked))))
             for path, asked in some
         ]
         for (path, asked), (ours, theirs) in zip(some, streams, strict=True):
             yield path, asked, ours.wait().deltas, theirs.wait().deltas
 
 
-def _call(path: str, asked: dict[str, Any]) -> HttpRequest:
+def post(path: str, asked: dict[str, Any]) -> HttpRequest:
     return HttpRequest(path, json.dumps(asked).encode())
 
 
@@ -154,3 +185,23 @@ def test_bodies_have_the_events_that_the_server_writes(engine: Any) -> None:
     # otherwise.
     assert num_middles > BODIES / 10
     assert len(kinds) > 20
+
+
+def content(chunks: list[Any], *, has_usage: bool = False) -> Any:
+    """Return what an answer tells, wherever its events are cut."""
+    found = events(b"".join(each.data for each in chunks))
+    is_stream = found[-1] == b"data: [DONE]" and b'"choices":[]' in found[-2]
+    middle, *others = content_of(without_usage(found) if has_usage and is_stream else found)
+    assert len(set(middle)) <= 1
+    counts = (sum(each.num_tokens for each in chunks), chunks[-1].num_prompt_tokens)
+    return chunks[0].status, chunks[0].headers.get("content-type"), others, counts
+
+
+def test_what_the_server_refuses_is_refused_in_its_words(engine: Any) -> None:
+    good: dict[str, Any] = {"model": "lmi", "stream": True, "max_tokens": 8, "temperature": 0}
+    good |= {"stream_options": {"include_usage": True}}
+    hello = good | {"messages": [{"role": "user", "content": "a"}]}
+    bodies = [hello, *(hello | each for each in REFUSED)]
+    for each in bodies + [good | {"messages": talk} for talk in UNUSUAL]:
+        ours, theirs = (engine.submit(post(CHAT, one)) for one in (each, by_the_server(each)))
+        assert content(ours.wait().deltas) == content(theirs.wait().deltas, has_usage=True), each

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.generation import HttpRequest
+from tests.contract.test_events import CHAT, by_the_server, post
 from tests.support.releases import vllm_release
 
 # The worker whose server parses tools.
@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.skipif(vllm_release() < (0, 30), reason="an older vLLM has other parsers"),
 ]
 
-CHAT = "/v1/chat/completions"
 BODIES = 160
 AT_ONCE = 40
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -64,24 +63,16 @@ def calling(dice: random.Random) -> dict[str, Any]:
     return {name: asked[name] for name in asked if name not in NOT_PLAIN | {"tool_choice"}}
 
 
-def by_the_server(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return a body that the server answers by itself: each event tells the usage too."""
-    return asked | {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-
-
 def streams(engine: Any, bodies: list[dict[str, Any]]) -> Iterator[tuple[Any, Any, Any]]:
     """Yield bodies with the chunks of our answer, and those of the server's."""
     for start in range(0, len(bodies), AT_ONCE // 2):
         some = bodies[start : start + AT_ONCE // 2]
         asked = [
-            [engine.submit(_call(each)), engine.submit(_call(by_the_server(each)))] for each in some
+            [engine.submit(post(CHAT, each)), engine.submit(post(CHAT, by_the_server(each)))]
+            for each in some
         ]
         for each, (ours, theirs) in zip(some, asked, strict=True):
             yield each, ours.wait().deltas, theirs.wait().deltas
-
-
-def _call(asked: dict[str, Any]) -> HttpRequest:
-    return HttpRequest(CHAT, json.dumps(asked).encode())
 
 
 def shown(chunks: list[Any]) -> tuple[Any, ...]:
