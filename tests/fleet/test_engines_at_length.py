@@ -20,6 +20,7 @@ from tests.support.fleet_report import FleetReport
 from tests.support.places import ENGINE_PYTHON, LORA, TINY
 from tests.support.pods import MODEL, Pod
 from tests.support.routers import ROUTERS, SESSION, Router
+from tests.support.serving import answer_of
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 PROPERTIES: dict[str, Any] = {
@@ -97,8 +98,7 @@ def _talk(url: str) -> None:
     chance.shuffle(turns)
     for turn, session in turns:
         body = {"model": MODEL, "prompt": f"{begun[session]} {turn}", "max_tokens": 2}
-        status, _ = _post(url, body, {SESSION: f"session-{session}"})
-        assert status == 200
+        assert _post(url, body, {SESSION: f"session-{session}"}) == 200
 
 
 def _looked_up(servers: list[Pod]) -> tuple[float, float]:
@@ -143,7 +143,7 @@ def test_an_adapter_in_use_on_one_server_is_asked_for_there(
 
 def _adapted(url: str, request_id: str) -> int:
     body = {"model": ADAPTER, "prompt": "The capital of France is", "max_tokens": 2}
-    return _post(url, body, {"x-request-id": request_id})[0]
+    return _post(url, body, {"x-request-id": request_id})
 
 
 @contextlib.contextmanager
@@ -161,10 +161,6 @@ def _streaming(server: Pod) -> Iterator[None]:
         response.close()
 
 
-def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> tuple[int, bytes]:
-    client = http.client.HTTPConnection(url.removeprefix("http://"), timeout=HANG_SECONDS)
-    with contextlib.closing(client):
-        kind = {"content-type": "application/json"}
-        client.request("POST", "/v1/completions", json.dumps(body), kind | headers)
-        answer = client.getresponse()
-        return answer.status, answer.read()
+def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> int:
+    kind = {"content-type": "application/json"}
+    return answer_of(url.removeprefix("http://"), "/v1/completions", body, kind | headers)[0]

@@ -1,7 +1,5 @@
 """What the Gateway API's endpoint picker needs of a server, up to a model behind Envoy."""
 
-import contextlib
-import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +8,8 @@ import pytest
 
 from tests.support.endpoint_picker import Picker, RefusedError, Seen, parse, picking_router
 from tests.support.pods import MODEL, Pod
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.serving import answer_of
+from tests.support.waiting import wait_for
 
 
 def test_the_newest_series_counts_else_the_first_and_never_a_sum() -> None:
@@ -54,44 +53,23 @@ def picker(servers: list[Pod]) -> Iterator[tuple[Picker, int]]:
         yield made, port
 
 
-@contextlib.contextmanager
-def _held(server: Pod, count: int) -> Iterator[None]:
-    """Give a server some long streams."""
-    body = {"model": MODEL, "prompt": " word", "max_tokens": 2000, "stream": True}
-    with contextlib.ExitStack() as open_ones:
-        for _ in range(count):
-            client = http.client.HTTPConnection(server.served.front_end, timeout=HANG_SECONDS)
-            open_ones.callback(client.close)
-            kind = {"content-type": "application/json"}
-            client.request("POST", "/v1/completions", json.dumps(body), kind)
-        wait_for(lambda: server.running() == count)
-        yield
-
-
 def test_requests_go_through_envoy_to_who_has_the_least_to_do(
     servers: list[Pod], picker: tuple[Picker, int], tmp_path: Path
 ) -> None:
     made, picker_port = picker
     with (
         picking_router(picker_port).running(tmp_path, [each.port for each in servers]) as running,
-        _held(servers[0], 4),
-        _held(servers[1], 2),
+        servers[0].occupied(4),
+        servers[1].occupied(2),
     ):
         wait_for(lambda: [made.seen[each.port].running for each in servers] == [4, 2, 0])
         before = [len(each.answered()) for each in servers]
-        client = http.client.HTTPConnection(
-            running.url.removeprefix("http://"), timeout=HANG_SECONDS
-        )
-        with contextlib.closing(client):
-            for number in range(10):
-                body = {"model": MODEL, "prompt": "a b", "max_tokens": 2}
-                headers = {"content-type": "application/json", "x-request-id": f"picked-{number}"}
-                client.request("POST", "/v1/completions", json.dumps(body), headers)
-                answer = client.getresponse()
-                assert (answer.status, json.loads(answer.read())["choices"][0]["text"]) == (
-                    200,
-                    "a b",
-                )
+        address = running.url.removeprefix("http://")
+        for number in range(10):
+            body = {"model": MODEL, "prompt": "a b", "max_tokens": 2}
+            headers = {"content-type": "application/json", "x-request-id": f"picked-{number}"}
+            status, _, data = answer_of(address, "/v1/completions", body, headers)
+            assert (status, json.loads(data)["choices"][0]["text"]) == (200, "a b")
         wait_for(lambda: sum("picked-" in each for each in servers[2].answered()) == 10)
         assert [len(each.answered()) for each in servers[:2]] == before[:2]
     assert made.refused == []

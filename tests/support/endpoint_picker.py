@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import grpc
@@ -22,7 +22,7 @@ from envoy.config.core.v3 import base_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
 
-from tests.support.routers import ENVOY_BINARY, Router, envoy_config
+from tests.support.routers import ENVOY_TYPES, Router, envoy_command, envoy_endpoint
 from tests.support.waiting import HANG_SECONDS
 
 SCRAPE_SECONDS = 0.05
@@ -239,66 +239,40 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
                     self.refused.append(f"{time.monotonic():.1f} {port}: {error}")
 
 
+_ASKS = f"""\
+          - name: envoy.filters.http.ext_proc
+            typed_config:
+              "@type": {ENVOY_TYPES}.filters.http.ext_proc.v3.ExternalProcessor
+              grpc_service: {{envoy_grpc: {{cluster_name: picker}}}}
+              message_timeout: 2s
+              processing_mode: {{request_header_mode: SEND, request_body_mode: BUFFERED,
+                                response_header_mode: SKIP}}"""
+_OVERRIDES = f"""\
+load_balancing_policy:
+      policies:
+      - typed_extension_config:
+          name: envoy.load_balancing_policies.override_host
+          typed_config:
+            "@type": {ENVOY_TYPES}.load_balancing_policies.override_host.v3.OverrideHost
+            override_host_sources: [{{header: {DESTINATION}}}]
+            fallback_policy:
+              policies:
+              - typed_extension_config:
+                  name: envoy.load_balancing_policies.least_request
+                  typed_config:
+                    "@type": {ENVOY_TYPES}.load_balancing_policies.least_request.v3.LeastRequest"""
+_OF_PICKER = f"""\
+  - name: picker
+    connect_timeout: 1s
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": {ENVOY_TYPES}.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {{http2_protocol_options: {{}}}}
+    load_assignment: {{cluster_name: picker, endpoints: [{{lb_endpoints: [HERE]}}]}}"""
+
+
 def picking_router(picker: int) -> Router:
     """Return an Envoy that asks a picker, at some port, for each request."""
-
-    def command(folder: Path, port: int, ports: Sequence[int], is_sticky: bool) -> list[str]:
-        config = _picking(envoy_config(port, ports, is_sticky=is_sticky), picker)
-        path = folder / "envoy.json"
-        path.write_text(json.dumps(config), "utf-8")
-        return [str(ENVOY_BINARY), "-c", str(path), "--disable-hot-restart", "--concurrency", "1"]
-
-    return Router("Envoy with a picker", lambda: "", command)
-
-
-def _picking(config: dict[str, Any], picker: int) -> dict[str, Any]:
-    """Return a configuration of Envoy that asks a picker for each request."""
-    resources = config["static_resources"]
-    (listener,) = resources["listeners"]
-    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
-    processor = {
-        "name": "envoy.filters.http.ext_proc",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3"
-            ".ExternalProcessor",
-            "grpc_service": {"envoy_grpc": {"cluster_name": "picker"}},
-            "message_timeout": "2s",
-            "processing_mode": {
-                "request_header_mode": "SEND",
-                "request_body_mode": "BUFFERED",
-                "response_header_mode": "SKIP",
-            },
-        },
-    }
-    manager["http_filters"].insert(0, processor)
-    (servers,) = resources["clusters"]
-    del servers["lb_policy"]
-    fallback = _policy("least_request", "LeastRequest", {})
-    override = {"override_host_sources": [{"header": DESTINATION}], "fallback_policy": fallback}
-    servers["load_balancing_policy"] = _policy("override_host", "OverrideHost", override)
-    http2 = {"explicit_http_config": {"http2_protocol_options": {}}}
-    kind = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-    address = {"socket_address": {"address": "127.0.0.1", "port_value": picker}}
-    cluster = {
-        "name": "picker",
-        "connect_timeout": "1s",
-        "typed_extension_protocol_options": {
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {"@type": kind, **http2}
-        },
-        "load_assignment": {
-            "cluster_name": "picker",
-            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}],
-        },
-    }
-    resources["clusters"].append(cluster)
-    return config
-
-
-def _policy(name: str, kind: str, values: dict[str, Any]) -> dict[str, Any]:
-    full = f"type.googleapis.com/envoy.extensions.load_balancing_policies.{name}.v3.{kind}"
-    config = {"name": f"envoy.load_balancing_policies.{name}"}
-    return {
-        "policies": [
-            {"typed_extension_config": {**config, "typed_config": {"@type": full, **values}}}
-        ]
-    }
+    cluster = _OF_PICKER.replace("HERE", envoy_endpoint(picker))
+    asks = {"filters": _ASKS, "balancing": _OVERRIDES, "clusters": cluster}
+    return Router("Envoy with a picker", lambda: "", partial(envoy_command, **asks))

@@ -1,10 +1,10 @@
 """Servers of a fleet: each on ports of its own, to which it returns when it is started again."""
 
 import contextlib
+import http.client
+import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from tests.support.ports import free_ports
-from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.serving import Served, lmi, serve, write_properties
+from tests.support.waiting import HANG_SECONDS, wait_for
 
 MODEL = "echo"
 PROPERTIES: Mapping[str, Any] = {
@@ -76,8 +76,7 @@ class Pod:
 
     def drain(self) -> None:
         """Refuse what is new and let the rest end, as the command `drain` does; it stays up."""
-        words = [sys.executable, "-m", "lmi_backend.cli.main", "drain"]
-        subprocess.run([*words, f"http://{self.served.http}"], check=True, capture_output=True)
+        assert lmi("drain", f"http://{self.served.http}").returncode == 0
 
     def answered(self) -> list[str]:
         """Return the ids of the requests it has answered with 200, since its log began."""
@@ -101,6 +100,20 @@ class Pod:
             most = max(most, self.running())
             time.sleep(seconds / 20)
         return most
+
+    @contextlib.contextmanager
+    def occupied(self, count: int) -> Iterator[None]:
+        """Give it some long streams, as many of which run as it has places."""
+        body = {"model": MODEL, "prompt": " word", "max_tokens": 2000, "stream": True}
+        with contextlib.ExitStack() as open_ones:
+            for _ in range(count):
+                client = http.client.HTTPConnection(self.served.front_end, timeout=HANG_SECONDS)
+                open_ones.callback(client.close)
+                kind = {"content-type": "application/json"}
+                client.request("POST", "/v1/completions", json.dumps(body), kind)
+            most = min(count, PROPERTIES["option.max_rolling_batch_size"])
+            wait_for(lambda: self.running() == most)
+            yield
 
     def _processes(self) -> list[psutil.Process]:
         return [psutil.Process(self.served.process.pid), *self.served.family()]

@@ -1,21 +1,18 @@
 """Proxies of others before one server of ours: real programs, with the files of deploy/proxies."""
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import pytest
-from debian_package import PackageError, unpacked
 
 from tests.support.places import ROOT
 from tests.support.routers import (
     DEBIAN,
     ENVOY_BINARY,
     HAPROXY_BINARY,
+    HAPROXY_PACKAGES,
     Router,
     envoy_version,
-    haproxy_environment,
     haproxy_version,
+    packages,
     version_of,
 )
 
@@ -96,24 +93,9 @@ def _varnish(folder: Path, port: int, servers: Sequence[int], _: bool) -> list[s
     return [*words, "-p", "pipe_timeout=3600"]
 
 
-def _packages(*names: str) -> Callable[[], dict[str, str]]:
-    """Have packages unpacked; return the environment in which their programs run."""
-
-    def environment() -> dict[str, str]:
-        try:
-            found = [unpacked(name, DEBIAN) for name in names]
-        except PackageError as error:
-            pytest.skip(str(error))
-        folders = [each for one in found for each in (one / "usr" / "lib").glob("*-gnu")]
-        folders += [one / "usr" / "lib" / "varnish" for one in found]
-        return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, folders)), "HOME": str(DEBIAN)}
-
-    return environment
-
-
-_NGINX_PACKAGES = _packages("nginx")
-_CADDY_PACKAGES = _packages("caddy")
-_VARNISH_PACKAGES = _packages("varnish", "libvarnishapi3", "libjemalloc2")
+_NGINX_PACKAGES = packages("nginx")
+_CADDY_PACKAGES = packages("caddy")
+_VARNISH_PACKAGES = packages("varnish", "libvarnishapi3", "libjemalloc2")
 
 
 def _nginx_version() -> str:
@@ -123,7 +105,7 @@ def _nginx_version() -> str:
 PROXIES = (
     Router("nginx", _nginx_version, _nginx("nginx.conf"), _NGINX_PACKAGES),
     Router("nginx that is not told anything", _nginx_version, _nginx(), _NGINX_PACKAGES),
-    Router("HAProxy", haproxy_version, _haproxy, haproxy_environment),
+    Router("HAProxy", haproxy_version, _haproxy, HAPROXY_PACKAGES),
     Router("Envoy", envoy_version, _envoy),
     Router(
         "Caddy",

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from debian_package import PackageError, unpacked
@@ -95,112 +94,93 @@ def version_of(words: list[str], pattern: str, environment: dict[str, str] | Non
 
 
 ENVOY_BINARY = Path(sys.executable).with_name("envoy")
+_ENVOY = """\
+static_resources:
+  listeners:
+  - name: clients
+    address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": {of}.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: clients
+          stream_idle_timeout: 0s
+          preserve_external_request_id: true
+          http_filters:
+{filters}
+          - name: envoy.filters.http.router
+            typed_config: {{"@type": {of}.filters.http.router.v3.Router}}
+          route_config:
+            virtual_hosts:
+            - name: all
+              domains: ["*"]
+              routes:
+              - match: {{prefix: /}}
+                route:
+                  cluster: servers
+                  timeout: 0s
+                  hash_policy: {hash}
+                  retry_policy:
+                    # `reset`: the server has gone before it has said anything; a prompt may be
+                    # asked twice.
+                    retry_on: connect-failure,reset,retriable-status-codes
+                    retriable_status_codes: [503]
+                    num_retries: 3
+                    per_try_idle_timeout: {silent}s
+                    retry_back_off: {{base_interval: 0.025s}}
+                    host_selection_retry_max_attempts: 5
+                    retry_host_predicate:
+                    - name: envoy.retry_host_predicates.previous_hosts
+                      typed_config:
+                        "@type": {of}.retry.host.previous_hosts.v3.PreviousHostsPredicate
+  clusters:
+  - name: servers
+    connect_timeout: 1s
+    {balancing}
+    load_assignment: {{cluster_name: servers, endpoints: [{{lb_endpoints: [{servers}]}}]}}
+    health_checks:
+    - {{timeout: 1s, interval: 1s, no_traffic_interval: 1s, unhealthy_threshold: 1,
+       healthy_threshold: 1, http_health_check: {{path: /ping}}}}
+    # By default three requests may be tried again at a time.
+    circuit_breakers:
+      thresholds:
+      - {{max_connections: 100000, max_requests: 100000, max_pending_requests: 100000,
+         max_retries: 1000}}
+    # Servers that refuse are not asked, however many do.
+    common_lb_config: {{healthy_panic_threshold: {{value: 0}}}}
+{clusters}
+"""
+ENVOY_TYPES = "type.googleapis.com/envoy.extensions"
 
 
-def _envoy(folder: Path, port: int, servers: Sequence[int], is_sticky: bool) -> list[str]:
-    config = envoy_config(port, servers, is_sticky=is_sticky)
-    path = folder / "envoy.json"
-    path.write_text(json.dumps(config, indent=1), "utf-8")
+def envoy_command(
+    folder: Path, port: int, servers: Sequence[int], is_sticky: bool, **more: str
+) -> list[str]:
+    """Write Envoy's configuration; return its command.
+
+    Args:
+        more: `filters` before its router, `clusters`, and how it is `balancing`.
+    """
+    text = _ENVOY.format(
+        of=ENVOY_TYPES,
+        port=port,
+        silent=_SILENT,
+        hash=f"[{{header: {{header_name: {SESSION}}}}}]" if is_sticky else "[]",
+        servers=", ".join(map(envoy_endpoint, servers)),
+        **{"filters": "", "clusters": ""}
+        | {"balancing": f"lb_policy: {'RING_HASH' if is_sticky else 'LEAST_REQUEST'}"}
+        | more,
+    )
+    path = folder / "envoy.yaml"
+    path.write_text(text, "utf-8")
     return [str(ENVOY_BINARY), "-c", str(path), "--disable-hot-restart", "--concurrency", "1"]
 
 
-def envoy_config(port: int, servers: Sequence[int], *, is_sticky: bool) -> dict[str, Any]:
-    """Return Envoy's configuration."""
-    retry: dict[str, Any] = {
-        # `reset`: the server has gone before it has said anything; a prompt may be asked twice.
-        "retry_on": "connect-failure,reset,retriable-status-codes",
-        "retriable_status_codes": [503],
-        "num_retries": 3,
-        "per_try_idle_timeout": f"{_SILENT}s",
-        "retry_back_off": {"base_interval": "0.025s"},
-        "retry_host_predicate": [_typed("retry.host.previous_hosts", "PreviousHostsPredicate")],
-        "host_selection_retry_max_attempts": 5,
-    }
-    route: dict[str, Any] = {"cluster": "servers", "timeout": "0s", "retry_policy": retry}
-    if is_sticky:
-        route["hash_policy"] = [{"header": {"header_name": SESSION}}]
-    manager = {
-        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3"
-        ".HttpConnectionManager",
-        "stat_prefix": "clients",
-        "stream_idle_timeout": "0s",
-        "preserve_external_request_id": True,
-        "http_filters": [
-            {
-                "name": "envoy.filters.http.router",
-                "typed_config": {
-                    "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
-                },
-            }
-        ],
-        "route_config": {
-            "virtual_hosts": [
-                {
-                    "name": "all",
-                    "domains": ["*"],
-                    "routes": [{"match": {"prefix": "/"}, "route": route}],
-                }
-            ]
-        },
-    }
-    listener = {
-        "name": "clients",
-        "address": _address(port),
-        "filter_chains": [
-            {
-                "filters": [
-                    {
-                        "name": "envoy.filters.network.http_connection_manager",
-                        "typed_config": manager,
-                    }
-                ]
-            }
-        ],
-    }
-    cluster = {
-        "name": "servers",
-        "connect_timeout": "1s",
-        "lb_policy": "RING_HASH" if is_sticky else "LEAST_REQUEST",
-        "load_assignment": {
-            "cluster_name": "servers",
-            "endpoints": [
-                {"lb_endpoints": [{"endpoint": {"address": _address(each)}} for each in servers]}
-            ],
-        },
-        "health_checks": [
-            {
-                "timeout": "1s",
-                "interval": "1s",
-                "no_traffic_interval": "1s",
-                "unhealthy_threshold": 1,
-                "healthy_threshold": 1,
-                "http_health_check": {"path": "/ping"},
-            }
-        ],
-        # By default three requests may be tried again at a time.
-        "circuit_breakers": {
-            "thresholds": [
-                {"max_connections": 100_000, "max_requests": 100_000}
-                | {"max_pending_requests": 100_000, "max_retries": 1000}
-            ]
-        },
-        # Servers that refuse are not asked, however many do.
-        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
-    }
-    return {"static_resources": {"listeners": [listener], "clusters": [cluster]}}
-
-
-def _typed(name: str, kind: str) -> dict[str, Any]:
-    return {
-        "name": f"envoy.{name.replace('retry.host.', 'retry_host_predicates.')}",
-        "typed_config": {
-            "@type": f"type.googleapis.com/envoy.extensions.{name}.v3.{kind}",
-        },
-    }
-
-
-def _address(port: int) -> dict[str, Any]:
-    return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+def envoy_endpoint(port: int) -> str:
+    return (
+        f"{{endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}}}}}"
+    )
 
 
 _HAPROXY = """\
@@ -226,25 +206,31 @@ backend servers
   default-server check inter 1s fall 1 rise 1
 {servers}
 """
-_HAPROXY_PACKAGES = ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1")
 
 
-def haproxy_environment() -> dict[str, str]:
-    try:
-        found = [unpacked(name, DEBIAN) for name in _HAPROXY_PACKAGES]
-    except PackageError as error:
-        pytest.skip(str(error))
-    libraries = [str(folder) for each in found for folder in (each / "usr" / "lib").glob("*-gnu")]
-    return {"LD_LIBRARY_PATH": os.pathsep.join(libraries)}
+def packages(*names: str) -> Callable[[], dict[str, str]]:
+    """Have packages unpacked; return the environment in which their programs run."""
+
+    def environment() -> dict[str, str]:
+        try:
+            found = [unpacked(name, DEBIAN) for name in names]
+        except PackageError as error:
+            pytest.skip(str(error))
+        folders = [each for one in found for each in (one / "usr" / "lib").glob("*-gnu")]
+        folders += [one / "usr" / "lib" / "varnish" for one in found]
+        return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, folders)), "HOME": str(DEBIAN)}
+
+    return environment
 
 
+HAPROXY_PACKAGES = packages(
+    "haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1"
+)
 HAPROXY_BINARY = DEBIAN / "haproxy" / "usr" / "sbin" / "haproxy"
 
 
 def haproxy_version() -> str:
-    return version_of(
-        [str(HAPROXY_BINARY), "-v"], r"version (\d+\.\d+\.\d+)", haproxy_environment()
-    )
+    return version_of([str(HAPROXY_BINARY), "-v"], r"version (\d+\.\d+\.\d+)", HAPROXY_PACKAGES())
 
 
 def envoy_version() -> str:
@@ -321,8 +307,8 @@ def _package(name: str) -> Callable[[], str]:
 
 
 ROUTERS = (
-    Router("Envoy", envoy_version, _envoy),
-    Router("HAProxy", haproxy_version, _haproxy, haproxy_environment),
+    Router("Envoy", envoy_version, envoy_command),
+    Router("HAProxy", haproxy_version, _haproxy, HAPROXY_PACKAGES),
     Router(
         "LiteLLM proxy",
         _package("litellm"),
