@@ -142,96 +142,45 @@ WRONG_COMPLETIONS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 MODEL = '{"model": "tiny"}'
 RAW: tuple[tuple[str, str, str], ...] = (
-    ("POST", CHAT, ""),
-    ("POST", CHAT, "{"),
-    ("POST", CHAT, "[]"),
-    ("POST", CHAT, '"text"'),
-    ("POST", CHAT, "null"),
-    ("POST", COMPLETION, ""),
-    ("POST", COMPLETION, "no JSON"),
-    ("POST", COMPLETION, "[1]"),
-    ("POST", CHAT, MODEL),
-    ("POST", COMPLETION, MODEL),
-    ("GET", CHAT, ""),
-    ("GET", COMPLETION, ""),
-    ("PUT", CHAT, MODEL),
-    ("DELETE", COMPLETION, ""),
-    ("GET", "/v1/models", ""),
-    ("POST", "/v1/models", MODEL),
-    ("GET", "/v1/models/tiny", ""),
-    ("GET", "/v1/nothing", ""),
-    ("POST", "/v1/nothing", MODEL),
-    ("GET", "/health", ""),
-    ("GET", "/ping", ""),
-    ("GET", "/version", ""),
+    *(("POST", CHAT, body) for body in ("", "{", "[]", '"text"', "null", MODEL)),
+    *(("POST", COMPLETION, body) for body in ("", "no JSON", "[1]", MODEL)),
+    ("GET", CHAT, ""), ("GET", COMPLETION, ""), ("PUT", CHAT, MODEL), ("DELETE", COMPLETION, ""),
+    *(("GET", path, "") for path in ("/v1/models", "/v1/models/tiny", "/v1/nothing")),
+    *(("GET", path, "") for path in ("/health", "/ping", "/version")),
+    *(("POST", path, MODEL) for path in ("/v1/models", "/v1/nothing", "/rerank")),
     ("POST", "/v1/embeddings", '{"model": "tiny", "input": "a"}'),
     ("POST", "/tokenize", '{"model": "tiny", "prompt": "The capital"}'),
     ("POST", "/tokenize", MODEL),
     ("POST", "/tokenize", '{"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}'),
     ("POST", "/tokenize", '{"model": "tiny", "prompt": "a", "return_token_strs": true}'),
     ("POST", "/tokenize", '{"model": "tiny", "prompt": "a", "add_special_tokens": false}'),
-    ("POST", "/detokenize", '{"model": "tiny", "tokens": [1, 70, 80]}'),
     ("POST", "/detokenize", MODEL),
-    ("POST", "/detokenize", '{"model": "tiny", "tokens": ["a"]}'),
-    ("POST", "/detokenize", '{"model": "tiny", "tokens": [-1]}'),
+    *(("POST", "/detokenize", f'{{"model": "tiny", "tokens": {ids}}}')
+      for ids in ("[1, 70, 80]", '["a"]', "[-1]")),
     ("POST", "/v1/score", '{"model": "tiny", "text_1": "a", "text_2": "b"}'),
-    ("POST", "/rerank", MODEL),
-)
-OTHERS: tuple[tuple[str, dict[str, Any]], ...] = tuple(
-    (path, {"model": "tiny", "temperature": 0, **base, **more})
-    for path, base, extras in (
-        (
-            "/v1/messages",
-            {
-                "max_tokens": 5,
-                "messages": [{"role": "user", "content": "The capital of France is"}],
-            },
-            (
-                {},
-                {"stream": True},
-                {"system": "Be brief."},
-                {"stop_sequences": ["a"]},
-                {"stop_sequences": ["a"], "stream": True},
-                {"top_k": 3, "top_p": 0.5},
-                {"metadata": {"user_id": "a"}},
-                {"max_tokens": 0},
-                {"max_tokens": None},
-                {"messages": []},
-                {"messages": [{"role": "system", "content": "a"}]},
-                {"model": "nobody"},
-                {"temperature": 3},
-                {"messages": "Hi"},
-                {"stream": "maybe"},
-                {"system": [{"type": "text", "text": "Be brief."}]},
-                {"tools": [{}]},
-                {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]},
-            ),
-        ),
-        (
-            "/v1/responses",
-            {"max_output_tokens": 5, "input": "The capital of France is"},
-            (
-                {},
-                {"stream": True},
-                {"instructions": "Be brief."},
-                {"store": False},
-                {"input": [{"role": "user", "content": "Two plus two is"}]},
-                {"input": []},
-                {"input": 1},
-                {"input": None},
-                {"model": "nobody"},
-                {"temperature": -1},
-                {"max_output_tokens": 0},
-                {"max_output_tokens": "few"},
-                {"metadata": {"a": "b"}},
-                {"top_p": 0.5, "stream": True},
-                {"previous_response_id": "none"},
-                {"text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}}},
-            ),
-        ),
-    )
-    for more in extras
-)
+)  # fmt: skip
+OF_MESSAGES: tuple[dict[str, Any], ...] = (
+    {}, {"stream": True}, {"system": "Be brief."}, {"stop_sequences": ["a"]},
+    {"stop_sequences": ["a"], "stream": True}, {"top_k": 3, "top_p": 0.5}, {"max_tokens": 0},
+    {"metadata": {"user_id": "a"}}, {"max_tokens": None}, {"messages": []}, {"model": "nobody"},
+    {"messages": [{"role": "system", "content": "a"}]}, {"temperature": 3}, {"messages": "Hi"},
+    {"stream": "maybe"}, {"system": [{"type": "text", "text": "Be brief."}]}, {"tools": [{}]},
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]},
+)  # fmt: skip
+OF_RESPONSES: tuple[dict[str, Any], ...] = (
+    {}, {"stream": True}, {"instructions": "Be brief."}, {"store": False}, {"input": []},
+    {"input": [{"role": "user", "content": "Two plus two is"}]}, {"input": 1}, {"input": None},
+    {"model": "nobody"}, {"temperature": -1}, {"max_output_tokens": 0}, {"metadata": {"a": "b"}},
+    {"max_output_tokens": "few"}, {"top_p": 0.5, "stream": True}, {"previous_response_id": "none"},
+    {"text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}}},
+)  # fmt: skip
+_KNOWN: dict[str, Any] = {"model": "tiny", "temperature": 0}
+OTHERS: tuple[tuple[str, dict[str, Any]], ...] = (
+    *(("/v1/messages", {"max_tokens": 5, "messages": MESSAGES[0]} | _KNOWN | more)
+      for more in OF_MESSAGES),
+    *(("/v1/responses", {"max_output_tokens": 5, "input": PROMPTS[0]} | _KNOWN | more)
+      for more in OF_RESPONSES),
+)  # fmt: skip
 HEADERS: tuple[dict[str, str], ...] = (
     {},
     {"x-request-id": "own-id"},
