@@ -72,16 +72,6 @@ def stream(
     return found
 
 
-def test_rows_of_a_batch_are_answered_each_with_its_index(aliases: Served) -> None:
-    inputs = [
-        tensor("text_input", [[b"a b"], [b"c d"]], "BYTES", batch=False),
-        tensor("max_tokens", [[1], [2]], "INT32", batch=False),
-    ]
-    answers = stream(aliases, "slow_trtllm", inputs)
-    texts = {int(a["batch_index"][0][0]): a["text_output"][0] for a in answers}  # type: ignore[index, call-overload]
-    assert texts == {0: b"a ba", 1: b"c dc d"}
-
-
 def test_the_form_of_tritons_openai_front_end_is_answered(aliases: Served) -> None:
     """What it sends to a model whose backend is not vllm."""
     inputs = [
@@ -101,15 +91,6 @@ def test_the_form_of_tritons_openai_front_end_is_answered(aliases: Served) -> No
     assert b"".join(a["text_output"][0] for a in answers) == b"a ba"
     assert sum(int(a["num_output_tokens"].sum()) for a in answers) == 3
     assert answers[-1]["num_input_tokens"].tolist() == [[2]]
-
-
-def test_a_client_that_leaves_an_alias_model_frees_its_request(aliases: Served) -> None:
-    cancelled = aliases.metric(ENDED, "slow", outcome="cancelled")
-    with aliases.events("slow_trtllm", LONG) as events:
-        next(events)
-        wait_for(lambda: aliases.metric(RUNNING, "slow") == 1)
-    wait_for(lambda: aliases.metric(ENDED, "slow", outcome="cancelled") == cancelled + 1)
-    wait_for(lambda: aliases.metric(RUNNING, "slow") == 0)
 
 
 _OWN = {"inputs": "a b c", "parameters": {"max_new_tokens": 3000}}
@@ -161,6 +142,7 @@ def test_who_leaves_a_whole_answer_frees_its_place(
         "front end": lambda: _over_http(aliases.port, "/invocations", _OWN),
         "grpc": lambda: _over_grpc(aliases),
     }
+    aliases.settled(ENDED, "slow")
     outcome = outcome.partition(" ")[0]
     before = {name: aliases.metric(ENDED, "slow", outcome=name) for name in ENDINGS}
     with roads[road]():
@@ -169,16 +151,6 @@ def test_who_leaves_a_whole_answer_frees_its_place(
     wait_for(lambda: aliases.metric(ENDED, "slow", outcome=outcome) > before[outcome])
     ended = {name: aliases.metric(ENDED, "slow", outcome=name) - before[name] for name in ENDINGS}
     assert ended == dict.fromkeys(ENDINGS, 0) | {outcome: 1}
-
-
-def test_a_running_request_is_ended_by_its_id(aliases: Served) -> None:
-    with aliases.events("slow_trtllm", LONG | {"id": "7"}) as events:
-        next(events)
-        stop = [tensor("stop", [True], "BOOL")]
-        assert stream(aliases, "slow_trtllm", stop, request_id="7") == [{}]
-        last = list(events)[-1]
-    assert last["text_output"] == ""
-    wait_for(lambda: aliases.metric(RUNNING, "slow") == 0)
 
 
 def test_the_limits_of_the_model_are_those_of_its_alias_models(aliases: Served) -> None:

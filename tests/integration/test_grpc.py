@@ -1,6 +1,5 @@
 """tritonclient over gRPC: sync and asyncio streams, and its HTTP client for the model's state."""
 
-import asyncio
 import itertools
 import queue
 from collections import defaultdict
@@ -31,26 +30,6 @@ def _inputs(prompt: str, *, stream: bool = True) -> list[Any]:
 def _text(result: Any, output: str = "text_output") -> str:
     array = result.as_numpy(output)
     return "" if array is None else bytes(array[0]).decode()
-
-
-def test_a_sync_stream_answers_and_marks_its_end(
-    served: Served, long_questions: dict[str, str]
-) -> None:
-    answers: queue.Queue[Any] = queue.Queue()
-    with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
-        client.start_stream(lambda result, error: answers.put(error or result))
-        for prompt, answer in long_questions.items():
-            client.async_stream_infer(
-                "tiny", _inputs(prompt), request_id="r", parameters={"max_new_tokens": 300}
-            )
-            chunks, is_final = [], False
-            while not is_final:
-                result = answers.get(timeout=HANG_SECONDS)
-                chunks.append(_text(result))
-                parameters = result.get_response().parameters
-                is_final = parameters["triton_final_response"].bool_param
-            assert "".join(chunks) == answer
-        client.stop_stream()
 
 
 async def test_a_burst_runs_together(served: Served) -> None:
@@ -106,37 +85,6 @@ async def test_64_concurrent_streams_each_get_exactly_their_own_text(
     assert texts == {str(n): known[prompt] for n, prompt in enumerate(prompts)}
 
 
-async def test_64_connections_each_get_exactly_their_own_text(
-    served: Served, questions: dict[str, str]
-) -> None:
-    async def ask(prompt: str) -> str:
-        async def requests() -> AsyncIterator[dict[str, Any]]:
-            yield {"model_name": "tiny", "inputs": _inputs(prompt)}
-
-        text = ""
-        async with tritonclient.grpc.aio.InferenceServerClient(served.grpc) as client:
-            async for result, error in client.stream_infer(requests()):
-                assert error is None
-                text += _text(result)
-                if result.get_response().parameters["triton_final_response"].bool_param:
-                    break
-        return text
-
-    prompts = list(itertools.islice(itertools.cycle(questions), STREAMS))
-    assert await asyncio.gather(*map(ask, prompts)) == [questions[p] for p in prompts]
-
-
-def test_a_wrong_parameter_is_an_error_on_the_stream(served: Served) -> None:
-    answers: queue.Queue[Any] = queue.Queue()
-    with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
-        client.start_stream(lambda result, error: answers.put(error or result))
-        client.async_stream_infer("tiny", _inputs("The"), parameters={"top_p": 2.0})
-        error = answers.get(timeout=HANG_SECONDS)
-        client.stop_stream()
-    assert isinstance(error, InferenceServerException)
-    assert "top_p 2.0 is out of range" in str(error)
-
-
 def test_named_outputs_are_the_ones_that_come(served: Served) -> None:
     answers: queue.Queue[Any] = queue.Queue()
     wanted = [tritonclient.grpc.InferRequestedOutput(n) for n in ("text_output", "finish_reason")]
@@ -151,16 +99,6 @@ def test_named_outputs_are_the_ones_that_come(served: Served) -> None:
         "finish_reason",
     }
     assert _text(result) == " Paris."
-
-
-def test_the_http_client_sees_a_ready_decoupled_model(served: Served) -> None:
-    with tritonclient.http.InferenceServerClient(served.http) as client:
-        assert client.is_model_ready("tiny")
-        config = client.get_model_config("tiny")
-        assert config["model_transaction_policy"] == {"decoupled": True}
-        assert config["instance_group"][0]["kind"] == "KIND_MODEL"
-        names = {tensor["name"] for tensor in client.get_model_metadata("tiny")["inputs"]}
-        assert {"inputs", "text_input", "stream", "stop_sequences"} <= names
 
 
 def test_one_shot_infer_says_that_the_model_is_decoupled(served: Served) -> None:

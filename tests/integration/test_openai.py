@@ -13,7 +13,6 @@ CITY = {
     "required": ["city"],
     "additionalProperties": False,
 }
-RUNNING = "lmi_engine_requests_running"
 
 
 def ask(served: Served, body: Any, **tensors: Any) -> tuple[int, Any]:
@@ -47,22 +46,6 @@ def test_a_streamed_chat_says_the_same(served: Served) -> None:
     assert events[-1]["usage"]["total_tokens"] > 10
 
 
-def test_completions_with_n_and_logprobs(served: Served) -> None:
-    body = {"prompt": "The capital of Italy is", "n": 3, "logprobs": 2, "max_tokens": 4, "seed": 1}
-    _, answer = ask(served, body)
-    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
-    assert all(len(choice["logprobs"]["tokens"]) == 4 for choice in answer["choices"])
-
-
-def test_structured_output_is_the_engines_own(served: Served) -> None:
-    body = {"messages": CHAT, "structured_outputs": {"choice": ["Rome", "Milan"]}, "temperature": 0}
-    _, answer = ask(served, body)
-    assert answer["choices"][0]["message"]["content"] in ("Rome", "Milan")
-    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": CITY}}
-    _, answer = ask(served, {"messages": CHAT, "response_format": form, "temperature": 0})
-    assert json.loads(answer["choices"][0]["message"]["content"]) == {"city": "Rome"}
-
-
 def test_a_tool_is_called(served: Served) -> None:
     """vLLM's hermes grammar leaves the arguments to the model, which here is too small for them."""
     tool = {"type": "function", "function": {"name": "travel", "parameters": CITY}}
@@ -80,12 +63,6 @@ def test_an_lmi_body_has_structured_output_too(served: Served) -> None:
     status, answer = served.generate("tiny", body)
     assert status == 200
     assert answer["generated_text"] in ("Rome", "Milan")
-
-
-def test_an_adapter_is_a_model(served: Served) -> None:
-    body = {"prompt": "The capital of France is", "temperature": 0, "model": "wrong"}
-    _, answer = ask(served, body)
-    assert answer["choices"][0]["text"] == " Lyon."
 
 
 def test_models_are_listed(served: Served) -> None:
@@ -107,18 +84,6 @@ def test_errors_are_bodies_with_their_code(served: Served) -> None:
         assert status == 400
         assert answer["error"]["code"] == code
     assert ask(served, {}, path="/sleep")[1]["code"] == 424
-
-
-def test_a_client_that_leaves_frees_the_request(served: Served) -> None:
-    body = {"prompt": "Tell a story:", "max_tokens": 900, "ignore_eos": True, "stream": True}
-    cancelled = served.metric("lmi_requests_total", "tiny", outcome="cancelled")
-    with served.events("tiny", {"request": json.dumps(body)}) as events:
-        next(events)
-        wait_for(lambda: served.metric(RUNNING, "tiny") == 1)
-    wait_for(
-        lambda: served.metric("lmi_requests_total", "tiny", outcome="cancelled") == cancelled + 1
-    )
-    wait_for(lambda: served.metric(RUNNING, "tiny") == 0)
 
 
 def test_tokens_are_counted(served: Served) -> None:

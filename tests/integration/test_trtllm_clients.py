@@ -171,22 +171,6 @@ def test_end_to_end_test(server: Served, library: Any) -> None:
     assert result.as_numpy("output_log_probs").shape == (1, 1, 2)
 
 
-def test_end_to_end_test_with_many_at_once(server: Served) -> None:
-    outputs = wanted(tritonclient.http, "text_output")
-    with tritonclient.http.InferenceServerClient(server.http, concurrency=8) as client:
-        running = [
-            client.async_infer(
-                "ensemble_infer",
-                tensors(tritonclient.http, ensemble_inputs(f"a{number}", 1)),
-                outputs=outputs,
-                request_id=str(number),
-            )
-            for number in range(8)
-        ]
-        found = [each.get_result().as_numpy("text_output")[0] for each in running]
-    assert found == [f"a{number}a{number}".encode() for number in range(8)]
-
-
 def test_benchmark_core_model(server: Served) -> None:
     arrays = {
         "input_ids": np.array([[5, 6]], dtype=np.int32),
@@ -214,19 +198,6 @@ def test_a_batch_for_one_response_has_a_row_for_each_prompt(server: Served) -> N
     assert result.as_numpy("output_log_probs").shape == (2, 2, 3)
 
 
-def test_litellm_infers_with_parameters_as_tensors(server: Served) -> None:
-    """LiteLLM 1.106's `triton/` where its api_base ends with /infer."""
-    body = {
-        "inputs": [
-            {"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["a b"]},
-            {"name": "temperature", "shape": [1], "datatype": "FP32", "data": [0.5]},
-            {"name": "max_tokens", "shape": [1], "datatype": "INT32", "data": [2]},
-        ]
-    }
-    status, answer = server.post("/v2/models/echo_infer/infer", body)
-    assert (status, answer["outputs"][0]["data"]) == (200, ["a ba b"])
-
-
 def test_sglangs_benchmark(server: Served) -> None:
     """The body of SGLang 0.5.23's `--backend trt`, which vLLM's benchmark had too.
 
@@ -249,27 +220,6 @@ def test_sglangs_benchmark(server: Served) -> None:
         200,
         ["a", " b", " c", "a", " b"],
     )
-
-
-def test_llama_index_reads_text_token_by_token(server: Served) -> None:
-    """The request of llama-index-llms-nvidia-triton 0.6, and how it reads a response."""
-    arrays = {
-        "text_input": np.array([["a b c"]]).astype(object),
-        "max_tokens": np.array([[5]], dtype=np.int32),
-        "top_k": np.array([[1]], dtype=np.int32),
-        "top_p": np.array([[0]], dtype=np.float32),
-        "temperature": np.array([[1.0]], dtype=np.float32),
-        "length_penalty": np.array([[1.0]], dtype=np.float32),
-        "repetition_penalty": np.array([[1.0]], dtype=np.float32),
-        "random_seed": np.array([[0]], dtype=np.uint64),
-        "beam_width": np.array([[1]], dtype=np.int32),
-        "stream": np.array([[True]], dtype=bool),
-    }
-    outputs = wanted(tritonclient.grpc, "text_output")
-    results = streamed(server, "ensemble", arrays, outputs, request_id="9")
-    parts = ["".join(token.decode() for token in r.as_numpy("text_output")) for r in results]
-    assert "".join(parts) == "a b ca b"
-    assert results[-1].get_response().parameters["triton_final_response"].bool_param
 
 
 def stop_signals(length: Any = np.int32) -> Arrays:
