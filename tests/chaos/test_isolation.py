@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.bystanders import Bystanders, Seen
 from tests.support.chaos_report import Report
-from tests.support.hostile_clients import EXCHANGES, harm, name_of, smallest
+from tests.support.hostile_clients import EXCHANGES, exchange, harm
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import until, wait_for
 
@@ -54,8 +54,8 @@ class Harm:
     def __init__(self, served: Served, pool: ProcessPoolExecutor, longest: float) -> None:
         self._port, self._pool = served.port, pool
         self._bystanders = Bystanders(served.port, STREAMS, TOKENS, longest)
-        self.done: list[tuple[int, float]] = []
-        """Seeds, and when the exchange of each began."""
+        self.done: list[int] = []
+        """Seeds of exchanges that began."""
 
     async def learn(self) -> None:
         """Hear what bystanders are answered while nobody harms."""
@@ -76,7 +76,7 @@ class Harm:
     async def _harm(self, seeds: Iterator[int], end: float) -> None:
         loop = asyncio.get_running_loop()
         for seed in seeds:
-            self.done.append((seed, time.monotonic()))
+            self.done.append(seed)
             await loop.run_in_executor(self._pool, harm, self._port, seed)
             if time.monotonic() > end or self._bystanders.seen.faults:
                 return
@@ -105,25 +105,6 @@ def memory(served: Served) -> dict[str, int]:
     return found
 
 
-async def find_cause(harmful: Harm) -> str:
-    """Return the fewest exchanges that still harm, as far as they are found in a while."""
-    last = [seed for seed, began in harmful.done if began > time.monotonic() - 15][-40:]
-    end = time.monotonic() + 120
-
-    async def fails(seeds: list[int]) -> bool:
-        if time.monotonic() > end:
-            return False
-        return bool((await harmful.run(iter(seeds), 60)).faults)
-
-    loop = asyncio.get_running_loop()
-
-    def ask(seeds: list[int]) -> bool:
-        return asyncio.run_coroutine_threadsafe(fails(seeds), loop).result()
-
-    found = await asyncio.to_thread(smallest, last, ask)
-    return ", ".join(f"{seed} ({name_of(seed)})" for seed in found)
-
-
 async def test_no_client_harms_another(echo: Served, report: Report, is_long: bool) -> None:
     half = (LONG_SECONDS if is_long else SECONDS) / 2
     processes = lasting(echo)
@@ -135,8 +116,8 @@ async def test_no_client_harms_another(echo: Served, report: Report, is_long: bo
             asyncio.get_running_loop().call_later(half / 2, echo.workers("echo")[0].kill)
             seen = await harmful.run(seeds, half)
             if seen.faults:
-                cause = await find_cause(harmful)
-                pytest.fail(f"{seen.faults[:5]}; caused by exchange {cause}")
+                last = [(seed, exchange(seed).__name__) for seed in harmful.done[-40:]]
+                pytest.fail(f"{seen.faults[:5]}; the last exchanges were {last}")
             # Whoever was slow has left.
             wait_for(lambda: echo.metric("lmi_requests_open", "echo") == 0)
             wait_for(lambda: len(echo.workers("echo")) == 2)
@@ -153,8 +134,3 @@ async def test_no_client_harms_another(echo: Served, report: Report, is_long: bo
         f"{seen.pause:.1f} s at most; no other process stops, none grows by more than "
         f"{max(grown.values()) / 2**20:.0f} MiB in the second half",
     )
-
-
-def test_the_fewest_exchanges_that_harm_are_found() -> None:
-    assert smallest(list(range(40)), lambda seeds: 17 in seeds) == [17]
-    assert smallest(list(range(40)), lambda seeds: {3, 30} <= set(seeds)) == [3, 30]

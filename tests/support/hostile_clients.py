@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,8 +16,8 @@ from typing import Any
 from backports import zstd
 
 from lmi_backend.printable import MIB
-from tests.support.front_streams import KINDS, body_of
 from tests.support.hostile import http_body, value
+from tests.support.streams import KINDS, body_of
 
 PATHS = (
     "/invocations", "/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses",
@@ -79,6 +79,12 @@ class Wire:
             if not part:
                 return
             most -= len(part)
+
+    def ask(self, data: bytes, seconds: float, *, parts: int = 1, most: int = 1 << 20) -> None:
+        """Send what is all that is sent, and read for a while."""
+        self.open()
+        self.send(data, parts)
+        self.read(seconds, most)
 
     def leave(self) -> None:
         """Leave in one of the ways that there are."""
@@ -157,10 +163,8 @@ def sends_trailers(wire: Wire) -> None:
         (b"x-api-key: k\r\n", b"host: evil\r\n", b"x: " + b"y" * 99_999 + b"\r\n")
     )
     chunk = b"%x%b\r\n%b\r\n" % (len(body), chance.choice((b"", extension)), body)
-    wire.open()
     trailers = trailer * chance.choice((1, 3, 1 + (4 * MIB) // len(trailer)))
-    wire.send(head + chunk + b"0\r\n" + trailers + b"\r\n")
-    wire.read(0.5)
+    wire.ask(head + chunk + b"0\r\n" + trailers + b"\r\n", 0.5)
 
 
 def fields_of_odd_types(wire: Wire) -> None:
@@ -194,9 +198,7 @@ def bodies_that_cost(wire: Wire) -> None:
     for name, pack in chance.choice(ENCODED):
         body = pack(body)
         more.append(f"content-encoding: {name}")
-    wire.open()
-    wire.send(request(chance.choice(PATHS), body, *more))
-    wire.read(10, most=1)
+    wire.ask(request(chance.choice(PATHS), body, *more), 10, most=1)
 
 
 def prompts_that_cost(wire: Wire) -> None:
@@ -208,9 +210,7 @@ def prompts_that_cost(wire: Wire) -> None:
     path, valid = body_of(chance.choice(KINDS), "echo", 3)
     body = json.loads(valid)
     body[next(name for name in ("inputs", "prompt", "text_input") if name in body)] = prompt
-    wire.open()
-    wire.send(request(path, json.dumps(body, ensure_ascii=False).encode()))
-    wire.read(10, most=1)
+    wire.ask(request(path, json.dumps(body, ensure_ascii=False).encode()), 10, most=1)
 
 
 def patterns_that_cost(wire: Wire) -> None:
@@ -232,9 +232,7 @@ def patterns_that_cost(wire: Wire) -> None:
     path, valid = body_of(chance.choice(KINDS), "echo", 3)
     body = json.loads(valid)
     body.get("parameters", body).update(named)
-    wire.open()
-    wire.send(request(path, json.dumps(body).encode()))
-    wire.read(1)
+    wire.ask(request(path, json.dumps(body).encode()), 1)
 
 
 def headers_that_cost(wire: Wire) -> None:
@@ -253,9 +251,7 @@ def headers_that_cost(wire: Wire) -> None:
         )
     )  # fmt: skip
     path, body = body_of(chance.choice(KINDS), "echo", 3)
-    wire.open()
-    wire.send(request(path, body, *more) + (_get(chance) if chance.random() < 0.5 else b""))
-    wire.read(0.3)
+    wire.ask(request(path, body, *more) + (_get(chance) if chance.random() < 0.5 else b""), 0.3)
 
 
 def noise(wire: Wire) -> None:
@@ -264,9 +260,7 @@ def noise(wire: Wire) -> None:
     data = bytearray(_stream(chance, tokens=5))
     for _ in range(chance.choice((1, 3, 30))):
         data[chance.randrange(len(data))] = chance.randrange(256)
-    wire.open()
-    wire.send(bytes(data) if chance.random() < 0.8 else chance.randbytes(9000), parts=3)
-    wire.read(0.2)
+    wire.ask(bytes(data) if chance.random() < 0.8 else chance.randbytes(9000), 0.2, parts=3)
 
 
 def reads_nothing(wire: Wire) -> None:
@@ -291,13 +285,9 @@ def classifies(wire: Wire) -> None:
     body = json.dumps({"inputs": [text], "outputs": [output]}).encode()
     deep = b"[" * 400_000
     length = chance.choice(("0", "+5", "5 a", "-1", "9" * 5000, str(len(body))))
-    wire.open()
-    if chance.random() < 0.5:
-        wire.send(request("/v2/models/echo_infer/infer", body))
-    else:
-        path = chance.choice(("/v2/models/echo/generate", "/v2/models/echo_infer/infer"))
-        wire.send(request(path, deep, f"inference-header-content-length: {length}"))
-    wire.read(0.5)
+    path = chance.choice(("/v2/models/echo/generate", "/v2/models/echo_infer/infer"))
+    wrong = request(path, deep, f"inference-header-content-length: {length}")
+    wire.ask(chance.choice((request("/v2/models/echo_infer/infer", body), wrong)), 0.5)
 
 
 def manages(wire: Wire) -> None:
@@ -310,9 +300,7 @@ def manages(wire: Wire) -> None:
     path = chance.choice(("/invocations", "/adapters", "/models/echo/adapters", "/predictions/echo",
                           "/v1/load_lora_adapter", "/v2/models/echo/generate"))  # fmt: skip
     body["requestType"] = f"{kind}_ADAPTER"
-    wire.open()
-    wire.send(request(path, json.dumps(body).encode()))
-    wire.read(0.3)
+    wire.ask(request(path, json.dumps(body).encode()), 0.3)
 
 
 def sends_tiny_chunks(wire: Wire) -> None:
@@ -323,9 +311,7 @@ def sends_tiny_chunks(wire: Wire) -> None:
     zeros = b"0" * chance.choice((0, 0, 5, 300))
     chunks = b"".join(b"%b1\r\n%c\r\n" % (zeros, each) for each in body)
     blanks = b"%b1\r\n \r\n" % zeros * chance.choice((1, 100_000, 700_000 // (1 + len(zeros))))
-    wire.open()
-    wire.send(head + blanks + chunks + chance.choice((b"0\r\n\r\n", b"", b"-1\r\n")))
-    wire.read(0.5)
+    wire.ask(head + blanks + chunks + chance.choice((b"0\r\n\r\n", b"", b"-1\r\n")), 0.5)
 
 
 def never_sends_the_rest(wire: Wire) -> None:
@@ -378,37 +364,15 @@ EXCHANGES: tuple[Callable[[Wire], None], ...] = (
 )  # fmt: skip
 
 
-def name_of(seed: int) -> str:
-    """Return what the exchange of a seed does."""
-    return EXCHANGES[seed % len(EXCHANGES)].__name__
+def exchange(seed: int) -> Callable[[Wire], None]:
+    """Return what is done for a seed."""
+    return EXCHANGES[seed % len(EXCHANGES)]
 
 
-def harm(port: int, seed: int) -> str:
-    """Do the exchange of a seed; return its name. What comes of it is the server's to decide."""
+def harm(port: int, seed: int) -> None:
+    """Do the exchange of a seed. What comes of it is the server's to decide."""
     wire = Wire(port, random.Random(seed))
-    exchange = EXCHANGES[seed % len(EXCHANGES)]
     with contextlib.suppress(OSError):
-        exchange(wire)
+        exchange(seed)(wire)
         wire.leave()
     wire.socket.close()
-    return exchange.__name__
-
-
-def smallest(seeds: list[int], fails: Callable[[list[int]], bool]) -> list[int]:
-    """Return few seeds that still fail: halves are left out as long as the rest does."""
-    size = len(seeds) // 2
-    while size:
-        for rest in _without(seeds, size):
-            if fails(rest):
-                seeds = rest
-                break
-        else:
-            size //= 2
-        size = min(size, len(seeds) // 2)
-    return seeds
-
-
-def _without(seeds: list[int], size: int) -> Iterator[list[int]]:
-    for at in range(0, len(seeds), size):
-        if rest := seeds[:at] + seeds[at + size :]:
-            yield rest
