@@ -1,8 +1,6 @@
 """Faults under chats of vLLM that `make test` does to the echo engine: by `make chaos`."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -12,7 +10,7 @@ import pytest
 
 from tests.support.chaos_report import Report
 from tests.support.mixed_chats import MixedChats, note_chats
-from tests.support.serving import Served, serve, write_properties
+from tests.support.serving import Served, lmi, serve, write_properties
 from tests.support.waiting import wait_for
 
 
@@ -29,9 +27,8 @@ def two(
 
 
 def _start_anew(served: Served) -> None:
-    words = ["drain", f"http://{served.http}", "--model", "tiny", "--worker", "0"]
-    command = [sys.executable, "-m", "lmi_backend.cli.main", *words, "--timeout", "120"]
-    subprocess.run(command, check=True)
+    words = ("drain", f"http://{served.http}", "--model", "tiny", "--worker", 0)
+    assert lmi(*words, "--timeout", 120).returncode == 0
 
 
 def _signal(number: signal.Signals, word: str = "") -> Callable[[Served], None]:

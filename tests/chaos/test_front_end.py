@@ -21,7 +21,8 @@ import pytest
 
 from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import CuttingProxy, follow
-from tests.support.front_streams import (
+from tests.support.serving import SETTLING, Served, serve, write_properties
+from tests.support.streams import (
     KINDS,
     FrontStreams,
     ask_and_wait,
@@ -29,7 +30,6 @@ from tests.support.front_streams import (
     request_of,
     vanish,
 )
-from tests.support.serving import SETTLING, Served, serve, write_properties
 from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
 
 CLIENT_SECONDS = 3

@@ -3,12 +3,9 @@
 import contextlib
 import http.client
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +17,7 @@ from lmi_backend.supervisor.processes import lives
 from tests.chaos.test_front_end import CHATS, ECHO, RESUMABLE
 from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import CuttingProxy, Stream, follow
-from tests.support.ports import free_ports, listens
-from tests.support.serving import Served, serve, write_properties
+from tests.support.serving import Served, front_end, serve, write_properties
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 STREAMS = 16
@@ -50,17 +46,10 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture
 def both(served: Served) -> Iterator[Served]:
     """A second front end of the server with vLLM; it has two processes."""
-    (port,) = free_ports(1)
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", "--port", str(port)]
-    command += ["--run-folder", str(served.run_folder()), "--frontend-processes", "2"]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True) as process:
-        front = replace(served, process=process, port=port)
-        try:
-            wait_for(lambda: len(front.front_ends()) == 2 and listens(port))
-            wait_for(lambda: front.ask("/ping")[0] == 200)
-            yield front
-        finally:
-            process.terminate()
+    options = (f"--run-folder={served.run_folder()}", "--frontend-processes=2")
+    with front_end(served.log_file, *options) as front:
+        wait_for(lambda: len(front.front_ends()) == 2 and front.ask("/ping")[0] == 200)
+        yield front
 
 
 def _state(served: Served, name: str = "echo") -> dict[str, Any]:

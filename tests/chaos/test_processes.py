@@ -16,12 +16,11 @@ import pytest
 
 from lmi_backend.supervisor.processes import lives
 from tests.support.chaos_report import Report, Row
-from tests.support.front_streams import FrontStreams
 from tests.support.mixed_chats import MixedChats, note_chats
 from tests.support.running_response import RunningResponse
 from tests.support.serving import Served
 from tests.support.steady_load import SteadyLoad
-from tests.support.streams import Streams
+from tests.support.streams import FrontStreams, TritonStreams
 from tests.support.waiting import wait_for
 
 STREAMS = 32
@@ -77,10 +76,10 @@ def _break(
     find: Find,
     number: signal.Signals,
     report: Report,
-) -> tuple[Streams, Probe]:
+) -> tuple[TritonStreams, Probe]:
     """Do it under streams; check what must be so after any fault; note what was seen."""
     tokens = FEWER if model == "tiny" else TOKENS
-    streams = Streams(served, model, STREAMS, tokens).wait_until_running()
+    streams = TritonStreams(served, model, STREAMS, tokens)
     find(served).send_signal(number)
     began = time.monotonic()
     streams.wait()
@@ -205,7 +204,7 @@ def _without_the_front_end(
     (front_end,) = served.front_ends()
     others = served.family(with_front_end=False)
     wait_for(lambda: is_well(served))
-    directly = Streams(served, "echo", STREAMS, tokens).wait_until_running()
+    directly = TritonStreams(served, "echo", STREAMS, tokens)
     through = FrontStreams(served, "echo", STREAMS, TOKENS)
     loses(front_end)
     began = time.monotonic()
@@ -243,7 +242,7 @@ def test_the_front_end_is_killed(echo: Served, report: Report) -> None:
 def test_the_front_end_stands_still_for_a_while(echo: Served, report: Report) -> None:
     (front_end,) = echo.front_ends()
     wait_for(lambda: is_well(echo))
-    directly = Streams(echo, "echo", STREAMS // 2, 200).wait_until_running()
+    directly = TritonStreams(echo, "echo", STREAMS // 2, 200)
     through = FrontStreams(echo, "echo", STREAMS, 300)
     front_end.suspend()
     began = time.monotonic()

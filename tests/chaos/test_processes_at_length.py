@@ -1,8 +1,6 @@
 """Workers with a spare, several workers, and an engine's processes, each under 32 streams."""
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -22,10 +20,9 @@ from tests.chaos.test_processes import (
     worker_of,
 )
 from tests.support.chaos_report import Report, Row
-from tests.support.front_streams import FrontStreams
 from tests.support.places import LORA, TINY
-from tests.support.serving import Served, serve, write_properties
-from tests.support.streams import Streams
+from tests.support.serving import Served, lmi, serve, write_properties
+from tests.support.streams import FrontStreams, TritonStreams
 from tests.support.waiting import wait_for
 
 
@@ -58,14 +55,13 @@ def test_one_of_the_workers(
 ) -> None:
     workers = {"minWorkers": count, "maxWorkers": count, "option.parallel_loading": "true"}
     with serve_echo("own", **workers) as echo:
-        streams = Streams(echo, "echo", STREAMS, FEWER).wait_until_running()
+        streams = TritonStreams(echo, "echo", STREAMS, FEWER)
         through = FrontStreams(echo, "echo", STREAMS, FEWER)
         began = time.monotonic()
         if how == "killed":
             echo.workers("echo")[0].kill()
         else:
-            command = [sys.executable, "-m", "lmi_backend.cli.main", "drain"]
-            subprocess.run([*command, f"http://{echo.http}", "--worker", "0"], check=True)
+            assert lmi("drain", f"http://{echo.http}", "--worker", 0).returncode == 0
         streams.wait()
         through.assert_whole()
         assert streams.outcomes == {"whole": STREAMS}, streams.errors

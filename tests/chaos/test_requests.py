@@ -24,7 +24,7 @@ from tests.support.chaos_report import Report
 from tests.support.places import TESTS
 from tests.support.processes import memory_of_server
 from tests.support.serving import Served, serve, write_properties
-from tests.support.streams import Streams
+from tests.support.streams import TritonStreams
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 STREAMS = 32
@@ -38,11 +38,11 @@ MORE = 50
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
 
 
-def _streams(served: Served, model: str, tokens: int = 300) -> Streams:
-    return Streams(served, model, STREAMS, tokens).wait_until_running()
+def _streams(served: Served, model: str, tokens: int = 300) -> TritonStreams:
+    return TritonStreams(served, model, STREAMS, tokens)
 
 
-def _assert_whole(streams: Streams) -> None:
+def _assert_whole(streams: TritonStreams) -> None:
     streams.wait()
     assert streams.outcomes == {"whole": STREAMS}, streams.errors
 

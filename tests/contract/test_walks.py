@@ -23,9 +23,9 @@ from lmi_backend.serving.lora import LoraManager
 from lmi_backend.triton import workers
 from tests.support.buffering import Front
 from tests.support.endpoints import short_folder
-from tests.support.front_streams import request_of
 from tests.support.places import ROOT, TINY
 from tests.support.scripted_model import FRONT_END
+from tests.support.streams import request_of
 from tests.support.waiting import wait_for
 from tests.support.walks import BEGIN, LOG, Walk, interpreter
 

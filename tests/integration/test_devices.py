@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.serving import LMI
+
 # Its node has eight; the tool counts those that the container sees.
 TOOL = """\
 #!/bin/sh
@@ -47,7 +49,7 @@ class Container:
     def ask(self, word: str, model: Path, **variables: str) -> Any:
         """Return the answer of a command of ours about a model."""
         settings = [f"{name}={value}" for name, value in variables.items()]
-        command = [sys.executable, "-m", "lmi_backend.cli.main", word, "--json", str(model)]
+        command = [*LMI, word, "--json", str(model)]
         done = subprocess.run(
             [*("unshare", "-rm", "sh", "-c", NAMESPACE, self._folder), "env", *settings, *command],
             check=False,

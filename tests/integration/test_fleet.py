@@ -4,10 +4,7 @@ import contextlib
 import http.client
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +15,7 @@ import tritonclient.http
 from lmi_backend.options import load_options
 from lmi_backend.repository.variants import VARIANTS, Alias
 from lmi_backend.repository.writer import MODEL_PY, write_alias_model
-from tests.support.ports import free_ports, listens
-from tests.support.serving import Served, tritonserver, write_properties
+from tests.support.serving import Served, answer_of, front_end, lmi, tritonserver, write_properties
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
@@ -77,14 +73,11 @@ def test_a_folder_is_completed_and_serves(fleet: Served, model: str) -> None:
 
 def test_sagemakers_invocations_take_a_body_as_it_is(fleet: Served) -> None:
     """Triton puts its own JSON header and four bytes of length before the answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", fleet.sagemaker_port, timeout=HANG_SECONDS)
-    with contextlib.closing(connection):
-        body = json.dumps({"inputs": "a b", "parameters": {"max_new_tokens": 3}})
-        kind = "application/vnd.sagemaker-triton.binary+json;json-header-size=0"
-        connection.request("POST", "/invocations", body, {"Content-Type": kind})
-        response = connection.getresponse()
-        answer = response.read()
-    assert response.status == 200
+    body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}}
+    kind = "application/vnd.sagemaker-triton.binary+json;json-header-size=0"
+    address = f"127.0.0.1:{fleet.sagemaker_port}"
+    status, _, answer = answer_of(address, "/invocations", body, {"Content-Type": kind})
+    assert status == 200
     assert answer.endswith(b'{"generated_text": "a ba"}')
 
 
@@ -119,11 +112,8 @@ def test_a_refused_option_is_named_with_its_line(fleet: Served) -> None:
 
 
 def test_models_that_failed_make_a_server_not_ready(fleet: Served) -> None:
-    command = [sys.executable, "-m", "lmi_backend.cli.main"]
-
     def health(*options: str) -> tuple[int, dict[str, str]]:
-        words = [*command, "health", f"http://{fleet.http}", *options]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        done = lmi("health", f"http://{fleet.http}", *options)
         return done.returncode, dict(line.split(": ", 1) for line in done.stdout.splitlines())
 
     status, found = health()
@@ -135,18 +125,11 @@ def test_models_that_failed_make_a_server_not_ready(fleet: Served) -> None:
     # No restart mends them.
     assert health("--live")[0] == health("--model", "bare")[0] == 0
     assert health("--model", "bad")[0] == 1
-    (port,) = free_ports(1)
-    words = [*command, "frontend", "--port", str(port), "--triton-url", f"http://{fleet.http}"]
-    front_end = subprocess.Popen(words, stderr=subprocess.DEVNULL)
-    try:
-        asked = replace(fleet, port=port)
-        wait_for(lambda: listens(port) and b"2 times" in asked.ask("/ping")[2])
+    with front_end(fleet.log_file, f"--triton-url=http://{fleet.http}") as asked:
+        wait_for(lambda: b"2 times" in asked.ask("/ping")[2])
         status, _, body = asked.ask("/ping")
         assert status == 503
         assert {"bad", "copies"} <= {each.split(": ")[0] for each in json.loads(body)["problems"]}
-    finally:
-        front_end.terminate()
-        assert front_end.wait(HANG_SECONDS) == 0
 
 
 def test_a_dead_stub_is_repaired_by_an_unload_and_a_load(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """The front end's life beside a server; tests/chaos has what breaks."""
 
 import json
-import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,7 @@ from lmi_backend.repository.writer import write_model
 from tests.support.attackers import ECHO
 from tests.support.ports import free_ports, listens
 from tests.support.processes import is_alive
-from tests.support.serving import Served, serve, tritonserver, write_properties
+from tests.support.serving import LMI, Served, front_end, serve, tritonserver, write_properties
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 BODY = {"inputs": "a b c", "parameters": {"max_new_tokens": 3}}
@@ -72,31 +70,25 @@ def test_it_serves_the_models_of_a_server_that_others_start(tmp_path: Path) -> N
     repository = tmp_path / "models"
     folder = write_properties(tmp_path / "echo", ECHO)
     write_model(folder, repository, "echo", load_options(folder, {}), force=True)
-    (port,) = free_ports(1)
     # The path of a Unix socket holds 107 bytes.
-    run = Path(tempfile.mkdtemp(prefix="lmi-test-"))
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", "--port", str(port)]
-    front_end = subprocess.Popen([*command, "--run-folder", str(run)], stderr=subprocess.DEVNULL)
-    try:
+    with (
+        tempfile.TemporaryDirectory(prefix="lmi-test-") as run,
+        front_end(tmp_path, f"--run-folder={run}") as front,
+    ):
         for turn in ("first", "second"):
             (tmp_path / turn).mkdir()
             with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("TMPDIR", str(run))
-                with tritonserver(repository, tmp_path / turn) as triton:
-                    triton.port = port
-                    wait_for(lambda: listens(port) and triton.ask("/ping")[0] == 200)
-                    assert triton.ask("/invocations", BODY)[0] == 200
-                wait_for(lambda: triton.ask("/ping")[0] == 503)
-    finally:
-        front_end.terminate()
-        assert front_end.wait(HANG_SECONDS) == 0
-        shutil.rmtree(run)
+                patch.setenv("TMPDIR", run)
+                with tritonserver(repository, tmp_path / turn):
+                    wait_for(lambda: front.ask("/ping")[0] == 200)
+                    assert front.ask("/invocations", BODY)[0] == 200
+                wait_for(lambda: front.ask("/ping")[0] == 503)
 
 
 def test_several_that_share_a_port_are_kept_up_and_end_with_who_keeps_them(tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", "--port", str(port)]
-    command += ["--run-folder", str(tmp_path), "--frontend-processes", "2"]
+    command = [*LMI, "frontend", "--port", str(port), "--run-folder", str(tmp_path)]
+    command += ["--frontend-processes", "2"]
     keeper = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         kept = psutil.Process(keeper.pid)

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ import pytest
 from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.repository.restricted_apis import HEADER
 from tests.support.attackers import ECHO
-from tests.support.ports import free_ports, listens
-from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.serving import Served, front_end, serve, write_properties
+from tests.support.waiting import wait_for
 
 CLIENT = {"authorization": "Bearer client-key"}
 BOSS = {"authorization": "Bearer boss-key"}
@@ -204,14 +202,9 @@ def test_beside_a_server_of_your_own_a_file_has_the_key(
     served: Served, tmp_path: Path, has_key: bool
 ) -> None:
     """Without API keys too, as nobody else reaches the port."""
-    (port,) = free_ports(1)
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", f"--port={port}"]
-    command += [f"--triton-url=http://{served.http}", f"--run-folder={tmp_path}"]
-    command += [f"--control-key={served.control_key}"] if has_key else []
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    beside = Served(process, 0, 0, 0, tmp_path, port)  # type: ignore[arg-type]
-    try:
-        wait_for(lambda: listens(port))
+    options = [f"--triton-url=http://{served.http}", f"--run-folder={tmp_path}"]
+    options += [f"--control-key={served.control_key}"] if has_key else []
+    with front_end(tmp_path, *options) as beside:
         status, answer = manage(beside, "GET", "/models", key={})
         assert status == (200 if has_key else 501)
         assert ("models" in answer) is has_key
@@ -220,6 +213,3 @@ def test_beside_a_server_of_your_own_a_file_has_the_key(
         # What a client sends of Triton's key is not looked at.
         key = {HEADER: served.control_key.read_text(encoding="ascii").strip()}
         assert has_key or manage(beside, "GET", "/models", key=key)[0] == 501
-    finally:
-        process.terminate()
-        process.wait(HANG_SECONDS)

@@ -1,15 +1,13 @@
 """A server is ready when all models of its start are there, and no sooner."""
 
-import http.client
-import json
 import threading
-from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.support.ports import free_ports
-from tests.support.serving import serve, write_properties
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.serving import answer_of, serve, write_properties
+from tests.support.waiting import wait_for
 
 ECHO = {"option.rolling_batch": "echo"}
 WAITING = """
@@ -25,22 +23,14 @@ def handle(inputs):
         time.sleep(0.05)
     return None if inputs.is_empty() else Output().add_as_json({{}})
 """
-BODY = json.dumps({"inputs": "a", "parameters": {"max_new_tokens": 1}})
+BODY = {"inputs": "a", "parameters": {"max_new_tokens": 1}}
 
 
 class Probe:
     """Looks at a port on which somebody may listen."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
-
-    def ask(self, path: str, body: str | None = None) -> tuple[int, dict[str, str], Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=HANG_SECONDS)
-        with closing(connection):
-            connection.request("GET" if body is None else "POST", path, body)
-            response = connection.getresponse()
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            return response.status, headers, response.read()
+        self.ask = partial(answer_of, f"127.0.0.1:{port}")
 
     def has_echo(self) -> bool:
         try:

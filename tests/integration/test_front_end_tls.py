@@ -5,11 +5,9 @@ import json
 import os
 import re
 import shlex
-import signal
 import socket
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +18,8 @@ import pytest
 from tests.support.attackers import ECHO
 from tests.support.certificates import make_pair
 from tests.support.places import CLIENTS_PYTHON
-from tests.support.ports import free_ports, listens
-from tests.support.serving import Served, serve, write_properties
+from tests.support.ports import listens
+from tests.support.serving import Served, front_end, serve, write_properties
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 LONG = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 1000}}
@@ -263,22 +261,17 @@ def test_half_a_handshake_ends_and_is_no_traceback(
 
 def test_a_front_end_ends_although_clients_say_no_farewell(secret: Secret, tmp_path: Path) -> None:
     context = trust(secret.put("first"))
-    (port,) = free_ports(1)
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", f"--port={port}"]
-    process = subprocess.Popen(
-        [*command, f"--run-folder={tmp_path}", *secret.options], stderr=subprocess.PIPE
-    )
-    server = Served(process, 0, 0, 0, tmp_path, port)  # type: ignore[arg-type]
-    with process, contextlib.ExitStack() as stack:
-        wait_for(lambda: listens(port))
+    with (
+        front_end(tmp_path, f"--run-folder={tmp_path}", *secret.options) as server,
+        contextlib.ExitStack() as stack,
+    ):
         idle = stack.enter_context(connected(server, context))
         idle.sendall(b"GET /live HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert idle.recv(100).startswith(b"HTTP/1.1 200")
-        half = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        half = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
         half.sendall(b"\x16\x03\x01\x02\x00\x01")
-        process.send_signal(signal.SIGTERM)
         # `serve` kills what takes ten seconds.
-        assert process.wait(HANG_SECONDS) == 0
+        assert server.stop() == 0
 
 
 @pytest.mark.parametrize(
@@ -292,20 +285,13 @@ def test_a_front_end_ends_although_clients_say_no_farewell(secret: Secret, tmp_p
 def test_who_listens_to_all_is_told_once_what_lacks(
     key: str, has_tls: bool, message: str, secret: Secret, tmp_path: Path
 ) -> None:
-    (port,) = free_ports(1)
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", f"--port={port}"]
-    command += ["--host=0.0.0.0", f"--run-folder={tmp_path}", "--frontend-processes=2"]
-    process = subprocess.Popen(
-        [*command, *(secret.options if has_tls else ())],
-        env=os.environ | {"LMI_API_KEY": key},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        wait_for(lambda: listens(port))
-        process.terminate()
-        assert process.stderr is not None
-        lines = [line for line in process.stderr if line.startswith("lmi-backend: ")]
+    options = ["--host=0.0.0.0", f"--run-folder={tmp_path}", "--frontend-processes=2"]
+    options += secret.options if has_tls else ()
+    more = {"env": os.environ | {"LMI_API_KEY": key}, "stderr": subprocess.PIPE}
+    with front_end(tmp_path, *options, **more) as front:
+        front.stop()
+        assert front.process.stderr is not None
+        lines = [line for line in front.process.stderr if line.startswith("lmi-backend: ")]
     *warnings, where = lines
     assert "the front end listens on http" in where
     assert len(warnings) == (1 if message else 0)

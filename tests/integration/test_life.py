@@ -3,7 +3,6 @@
 import contextlib
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,27 +17,20 @@ from lmi_backend.supervisor.installation import (
 )
 from tests.support.ports import free_ports
 from tests.support.processes import is_alive, memory_of_server
-from tests.support.serving import Served, serve, write_properties
+from tests.support.serving import LMI, Served, serve, write_properties
+from tests.support.streams import Streams
 from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
 
 
-def _stream(served: Served, model: str, tokens: int) -> tuple[threading.Thread, list[Any]]:
-    """Stream in the background; return once the first chunk is there."""
-    events: list[Any] = []
-    parameters = {"max_new_tokens": tokens, "ignore_eos": True}
-    body = {"inputs": "Tell a story:", "parameters": parameters, "stream": True}
-
-    def collect() -> None:
-        with served.events(model, body) as stream:
-            for event in stream:
-                events.append(event)
-
-    thread = threading.Thread(target=collect)
-    thread.start()
-    wait_for(lambda: bool(events))
-    return thread, events
+def _begun(served: Served, tokens: int, count: int = 1) -> Streams:
+    """Return streams each of which has its first chunk."""
+    streams = Streams()
+    for _ in range(count):
+        streams.generate(served, "echo", "Tell a story:", tokens)
+    wait_for(lambda: all(each.chunks for each in streams.all))
+    return streams
 
 
 def test_unload_and_reload_by_the_model_control_api(served: Served) -> None:
@@ -57,11 +49,11 @@ def test_sigterm_lets_streams_finish_and_leaves_nothing(tmp_path: Path) -> None:
     with serve([folder], tmp_path) as served:
         family = served.family()
         memory = memory_of_server(family)
-        thread, events = _stream(served, "echo", 60)
+        streams = _begun(served, 60)
         assert served.stop() == 0
-        thread.join(HANG_SECONDS)
-        assert events[-1]["generated_text"] == ("Tell a story:" * 20)
-        assert len(events) > 30
+        (stream,) = streams.wait().all
+        assert (stream.endings, stream.text) == (["whole"], "Tell a story:" * 20)
+        assert stream.chunks > 30
         # None is started again in place of one that was stopped.
         assert served.log().count("worker echo/0 starts") == 1
     _assert_nothing_left(family, memory)
@@ -72,17 +64,16 @@ def test_streams_that_do_not_finish_in_time_get_an_error(tmp_path: Path) -> None
     with serve([folder], tmp_path, "--drain-timeout", "0.5") as served:
         family = served.family()
         memory = memory_of_server(family)
-        thread, events = _stream(served, "echo", 4000)
+        streams = _begun(served, 4000)
         assert served.stop() == 0
-        thread.join(HANG_SECONDS)
-        assert "stopping" in events[-1]["error"]
+        assert "stopping" in streams.wait().all[0].error
     _assert_nothing_left(family, memory)
 
 
 def test_stopping_during_the_start_leaves_nothing(tmp_path: Path) -> None:
     """The other signals do the same: tests/unit/supervisor/test_stop.py."""
     folder = write_properties(tmp_path / "echo", ECHO | {"option.start_seconds": 600})
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "serve", "-v", str(folder)]
+    command = [*LMI, "serve", "-v", str(folder)]
     port, http, grpc, metrics = map(str, free_ports(4))
     command += ["--port", port, "--http-port", http, "--grpc-port", grpc, "--metrics-port", metrics]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -109,12 +100,10 @@ def test_a_crashed_server_takes_its_stub_along_and_comes_back(tmp_path: Path) ->
         (server,) = (p for p in family if p.name() == "tritonserver")
         (worker,) = served.workers("echo")
         family.remove(worker)
-        threads = [_stream(served, "echo", 4000)[0] for _ in range(16)]
+        streams = _begun(served, 4000, 16)
         server.send_signal(signal.SIGSEGV)
         wait_for(lambda: not any(process.is_running() for process in family))
-        for thread in threads:
-            thread.join(HANG_SECONDS)
-            assert not thread.is_alive()
+        streams.wait()
         wait_for(lambda: served.is_up() and served.is_ready("echo"))
         body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}}
         assert served.generate("echo", body)[1]["generated_text"] == "a ba"

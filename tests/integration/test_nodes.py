@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from lmi_backend.pool.command import CORES_VARIABLE
-from tests.support.serving import write_properties
+from tests.support.serving import LMI, write_properties
 from tests.support.two_hosts import ADDRESSES, PORTS, SSH_PORT, TwoHosts, two_hosts, why_not
 from tests.support.waiting import HANG_SECONDS, wait_for
 
@@ -118,7 +118,7 @@ def test_vllm_spans_two_hosts_by_itself(
         "option.distributed_executor_backend": "mp",
     }
     model = write_properties(tmp_path / "model", properties)
-    words = [sys.executable, "-m", "lmi_backend.cli.main", "join", str(model), "--node-rank", "1"]
+    words = [*LMI, "join", str(model), "--node-rank", "1"]
     # One core each: both hosts are this machine.
     first = {"DJL_LEADER_ADDR": ADDRESSES[0], CORES_VARIABLE: "0"}
     environment = os.environ | first | {CORES_VARIABLE: "1"}

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import unicodedata
 import urllib.request
 from collections.abc import Iterator
@@ -16,10 +15,9 @@ import pytest
 
 from lmi_backend.engines.vllm.fast_paths import COSTS
 from lmi_backend.frontend.http.api_keys import hash_of
-from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from tests.support.browser import Browser, Page, browser, find_chromium
 from tests.support.ports import free_ports
-from tests.support.serving import Served, serve, write_properties
+from tests.support.serving import Served, front_end, serve, write_properties
 from tests.support.waiting import nothing_more, wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -72,24 +70,13 @@ def opened(page: Page, address: str) -> Page:
 
 
 @contextlib.contextmanager
-def front_end(served: Served, *options: str, port: int = 0) -> Iterator[str]:
+def beside(served: Served, *options: str, port: int = 0) -> Iterator[str]:
     """Run another front end for a server's models until the block ends; yields its address."""
-    port = port or free_ports(1)[0]
-    folders = [process.environ().get(RUN_DIR_VARIABLE) for process in served.family()]
-    folder = next(filter(None, folders), None)
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", "--port", str(port)]
-    command += ["--run-folder", folder] if folder else []
-    process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
-    try:
-        wait_for(lambda: _is_ready(f"http://localhost:{port}/"))
-        yield f"http://localhost:{port}/"
-    finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    run = f"--run-folder={served.run_folder()}"
+    with front_end(served.log_file, run, *options, port=port) as front:
+        address = f"http://localhost:{front.port}/"
+        wait_for(lambda: _is_ready(address))
+        yield address
 
 
 def _is_ready(address: str) -> bool:
@@ -376,23 +363,6 @@ def test_the_live_view_shows_what_the_model_does(page: Page, server: tuple[Serve
     assert not [each for each in page.requests[asked:] if "/api/state" in each["url"]]
 
 
-def test_the_live_view_counts_the_streams_that_are_buffered(page: Page, address: str) -> None:
-    page.click("#to-live")
-    shown = "[...document.querySelectorAll('.facts div')].map(each => each.innerText)"
-    shown = f"{shown}.find(each => each.startsWith('Streams buffered'))?.split(/\\s+/).join(' ')"
-    page.wait("document.querySelector('.facts div')")
-    # The page's own are there too, for their windows.
-    resumed = state_of(address)["buffered"]["reconnections"]
-    body = json.dumps({"model": "demo", "prompt": "a b", "stream": True, "max_tokens": 90})
-    # A client that leaves after its first event.
-    page.run(
-        "fetch('/v1/completions', {method: 'POST', headers: {'content-type': 'application/json',"
-        f"'x-lmi-resumable': '1'}}, body: {json.dumps(body)}}}).then(async response => {{"
-        "const reader = response.body.getReader(); await reader.read(); reader.cancel(); }), 0"
-    )
-    page.wait(f"/^Streams buffered [1-9].*B; {resumed} reconnections, /.test({shown})")
-
-
 def test_the_live_view_says_which_fast_paths_are_off(page: Page) -> None:
     """Engines that have some say so; the echo has none."""
     path = {"name": "waits", "state": "private", "reason": "", "cost": ""}
@@ -470,12 +440,12 @@ def test_it_says_when_the_server_is_away_and_goes_on_when_it_is_back(
     (port,) = free_ports(1)
     away = "document.querySelector('#notice').innerText.includes('does not answer')"
     is_fine = "document.querySelector('#notice').hidden"
-    with front_end(server[0], port=port) as address:
+    with beside(server[0], port=port) as address:
         page = opened(chromium.page(), address)
         page.click("#to-live")
         page.wait("document.querySelector('.card')")
     page.wait(away)
-    with front_end(server[0], port=port):
+    with beside(server[0], port=port):
         page.wait(is_fine)
         page.click("#to-chat")
         page.wait("!document.querySelector('#chat').hidden")
@@ -488,7 +458,7 @@ def test_it_says_when_the_server_is_away_and_goes_on_when_it_is_back(
     last = "document.querySelector('.answer:last-child {}').innerText"
     assert page.run(last.format(".meter")) == "no answer"
     assert page.run(last.format(".actions")) == "Try again"
-    with front_end(server[0], port=port):
+    with beside(server[0], port=port):
         page.wait(is_fine)
         send(page, "third")
         page.wait(ANSWERED)
@@ -524,34 +494,13 @@ def test_an_answer_goes_on_when_the_front_end_dies(
     wait_for(lambda: _is_ready(address) and state_of(address)["stats"]["open"] == 0)
 
 
-def test_the_live_view_tells_a_worker_that_was_adopted(
-    chromium: Browser, server: tuple[Served, str]
-) -> None:
-    served, address = server
-    (stub,) = served.named("triton_python_b")
-    stub.kill()
-    wait_for(lambda: _is_adopted(address))
-    page = opened(chromium.page(), address)
-    page.click("#to-live")
-    page.wait(
-        "document.querySelector('.workers')?.innerText.includes('ready, adopted after a crash')"
-    )
-    assert page.errors == []
-
-
-def _is_adopted(address: str) -> bool:
-    # Its front end tells of a model that is away, too.
-    workers = state_of(address).get("workers", ())
-    return any(each["is_adopted"] and each["has_spare"] for each in workers)
-
-
 def test_keys_are_asked_for_and_forgotten_with_the_tab(
     chromium: Browser, server: tuple[Served, str], tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys"
     lines = [f"alice {hash_of('alice-key')}", f"olga {hash_of('olga-key')} operator", ""]
     keys.write_text("\n".join(lines), encoding="utf-8")
-    with front_end(server[0], "--api-keys", str(keys)) as address:
+    with beside(server[0], "--api-keys", str(keys)) as address:
         page = chromium.page()
         page.open(address)
         page.wait("!document.querySelector('#notice-key').hidden")
@@ -590,7 +539,7 @@ def test_keys_are_asked_for_and_forgotten_with_the_tab(
 
 def test_a_real_model_answers(chromium: Browser, served: Served, questions: dict[str, str]) -> None:
     question, answer = next(iter(questions.items()))
-    with front_end(served) as address:
+    with beside(served) as address:
         page = opened(chromium.page(), address)
         page.run("document.querySelector('#model').value = 'tiny'")
         put(page, "temperature", "0")

@@ -3,8 +3,6 @@
 import contextlib
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 
 from lmi_backend.plan.multi_model import Reservations
 from lmi_backend.supervisor.processes import lives, stubs_of
-from tests.support.serving import Served, serve, write_properties
+from tests.support.serving import Served, lmi, serve, write_properties
 from tests.support.waiting import wait_for
 
 TOOL = """\
@@ -54,11 +52,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: write_properties(folder / name, lines) for name, lines in properties.items()}
 
 
-def run(word: str, *paths: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lmi_backend.cli.main", word, *map(str, paths)]
-    return subprocess.run(command, check=False, capture_output=True, text=True)
-
-
 def masks(served: Served, model: str) -> list[str]:
     """Return the devices of a model's workers."""
     return sorted(each.environ()["CUDA_VISIBLE_DEVICES"] for each in served.workers(model))
@@ -67,17 +60,17 @@ def masks(served: Served, model: str) -> list[str]:
 def test_what_does_not_fit_together_is_said_before_anything_is_loaded(
     models: dict[str, Path],
 ) -> None:
-    refused = run("serve", models["half"], models["late"], models["first"], models["open"])
+    refused = lmi("serve", models["half"], models["late"], models["first"], models["open"])
     assert refused.returncode
     problem = "open: no device of 3 has enough memory left; "
     assert problem in refused.stderr
     for holder in ("model first holds 99%", "model half holds 44%", "model late holds 99%"):
         assert holder in refused.stderr
-    done = run("doctor", models["first"], models["late"], models["open"])
+    done = lmi("doctor", models["first"], models["late"], models["open"])
     assert "model late" not in done.stdout
     (error,) = (
         each
-        for each in json.loads(run("doctor", Path("--json"), *[models["first"]] * 2).stdout)
+        for each in json.loads(lmi("doctor", Path("--json"), *[models["first"]] * 2).stdout)
         if each["status"] == "error"
     )
     assert error["found"].startswith("2 models are named first")
@@ -110,7 +103,7 @@ def _check_a_server(models: dict[str, Path], tmp_path: Path, temporary: Path) ->
         assert held.keys() == {"open", "first", "half", "other"}
         assert held["open"] == {"GPU-1": pytest.approx(0.99, abs=0.01)}
         # Another server of this user sees it.
-        refused = run("serve", models["late"])
+        refused = lmi("serve", models["late"])
         assert "model open holds 99% of GPU 1" in refused.stderr
         # A new load of the same model is not refused for its own devices.
         (old,) = served.workers("open")

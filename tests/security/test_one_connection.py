@@ -7,8 +7,8 @@ import pytest
 
 from tests.security.test_front_end_attacks import is_well, raw
 from tests.support.attackers import BOSS, CLIENT
-from tests.support.front_streams import FrontStreams, ask_and_wait
 from tests.support.serving import Served
+from tests.support.streams import FrontStreams, ask_and_wait
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 

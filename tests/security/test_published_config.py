@@ -1,6 +1,5 @@
 """Read options, paths and secrets in the configuration that Triton gives to any client."""
 
-import http.client
 import json
 import re
 import shutil
@@ -15,8 +14,7 @@ from lmi_backend.options import load_options
 from lmi_backend.repository.files import Record
 from lmi_backend.repository.variants import VARIANTS
 from lmi_backend.repository.writer import write_model
-from tests.support.serving import Served, serve, tritonserver
-from tests.support.waiting import HANG_SECONDS
+from tests.support.serving import Served, answer_of, serve, tritonserver
 
 SECRET = "0123456789-of-nobody"
 LINES = (
@@ -44,15 +42,6 @@ def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield running
 
 
-def published(served: Served, path: str) -> str:
-    connection = http.client.HTTPConnection(served.http, timeout=HANG_SECONDS)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()
-
-
 def assert_tells_nothing(text: str, folder: Path) -> None:
     assert MODEL in text
     assert SECRET not in text
@@ -69,7 +58,7 @@ def assert_tells_nothing(text: str, folder: Path) -> None:
 def test_http_tells_no_option_no_path_no_secret(
     what: str, form: str, served: Served, folder: Path
 ) -> None:
-    text = published(served, f"/v2/models/{form}{what}")
+    text = answer_of(served.http, f"/v2/models/{form}{what}")[2].decode()
     assert_tells_nothing(text, folder)
     if what == "/config":
         names = {"options_digest"} if form == MODEL else {"shares", "clients"}
@@ -84,10 +73,7 @@ def test_grpc_tells_none_either(form: str, served: Served, folder: Path) -> None
 
 
 def test_the_metrics_tell_none_either(served: Served, folder: Path) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", served.metrics_port, timeout=HANG_SECONDS)
-    connection.request("GET", "/metrics")
-    assert_tells_nothing(connection.getresponse().read().decode(), folder)
-    connection.close()
+    assert_tells_nothing(served.metrics(), folder)
 
 
 def digest_of(config: Path) -> str:

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from lmi_backend.supervisor.processes import GUARD
 from tests.support.attackers import ECHO
 from tests.support.ports import listens
 from tests.support.processes import is_alive, memory_of_server
-from tests.support.serving import Served, serve, write_properties
+from tests.support.serving import Served, lmi, serve, write_properties
 from tests.support.triton_bodies import inference
 from tests.support.waiting import HANG_SECONDS, wait_for
 
@@ -207,19 +206,9 @@ def test_a_model_that_is_required_ends_the_start(tmp_path: Path) -> None:
 
 def test_the_only_model_needs_no_name(attacked: Served) -> None:
     wait_for(lambda: attacked.ask("/ping")[0] == 200)
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "generate", "a b"]
     for url in (f"http://{attacked.http}", f"http://{attacked.front_end}"):
-        done = subprocess.run(
-            [*command, "--max-new-tokens", "3", "--url", url],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
+        done = lmi("generate", "a b", "--max-new-tokens", 3, "--url", url)
         assert done.stdout == "a ba\n", done.stderr
-
-
-def test_it_is_said_once_what_the_server_is_open_to(attacked: Served) -> None:
-    assert len(re.findall(r"serve: Triton .+ \(\d+\.\d+\.\d+\)", attacked.greeting, re.M)) == 1
 
 
 def test_killed_it_takes_everything_along(echo: Served) -> None:
@@ -278,8 +267,7 @@ class _Traces:
 
 
 def _health(served: Served, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "health", f"http://{served.http}"]
-    return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    return lmi("health", f"http://{served.http}", *options)
 
 
 def test_a_model_without_workers_is_unready_and_loaded_again(tmp_path: Path) -> None:

@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-import json
 import time
 from dataclasses import dataclass, field
 
-from tests.support.front_streams import KINDS, FrontStream, body_of, request_of, text_of
+from tests.support.streams import KINDS, Stream, body_of, request_of
 from tests.support.waiting import HANG_SECONDS
 
 
@@ -106,10 +105,7 @@ class Bystanders:
 
 def _read(kind: str, body: bytes) -> list[str]:
     """Return an answer's text, however it was cut into events, and its endings."""
-    stream, text = FrontStream(kind), ""
+    stream = Stream(kind)
     for line in body.splitlines():
         stream.take(line)
-        data = line.removeprefix(b"data:").strip()
-        if data and data != b"[DONE]":
-            text += text_of(json.loads(data))
-    return [text, *stream.endings, stream.error]
+    return [stream.text, *stream.endings, stream.error]

@@ -1,15 +1,13 @@
 """What people ask of one vLLM at once, through the front end, and how it ended at its clients."""
 
-import http.client
 import json
-import threading
-import time
 from collections import Counter
 from typing import Any
 
 from tests.support.chaos_report import Report
 from tests.support.serving import Served
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.streams import Streams
+from tests.support.waiting import wait_for
 
 STORY = {"messages": [{"role": "user", "content": "Tell a story:"}]}
 LINES = {
@@ -31,60 +29,20 @@ BODIES: dict[str, tuple[int, dict[str, Any]]] = {
 _TRIES = 3
 
 
-class _Chat:
-    """A streamed chat: its text, or the arguments of its tool, and how it ended."""
-
-    def __init__(self, served: Served, kind: str, body: dict[str, Any]) -> None:
-        self.kind, self.text, self.ending = kind, "", ""
-        self.num_events, self.num_tokens, self.pause = 0, 0, 0.0
-        more = {"model": "tiny", "stream": True, "stream_options": {"include_usage": True}}
-        self._served, self._body = served, json.dumps(body | more)
-        self.thread = threading.Thread(target=self._run)
-        self.thread.start()
-
-    def _run(self) -> None:
-        connection = http.client.HTTPConnection(self._served.front_end, timeout=HANG_SECONDS)
-        heard_at = time.monotonic()
-        try:
-            connection.request("POST", "/v1/chat/completions", self._body)
-            for line in connection.getresponse():
-                # Between two events there may be comments, each 15 s.
-                if line.startswith(b"data"):
-                    now = time.monotonic()
-                    self.pause, heard_at = max(self.pause, now - heard_at), now
-                if line.startswith(b"data: {"):
-                    self._take(json.loads(line.removeprefix(b"data: ")))
-                elif line.startswith(b"data"):
-                    self.ending = self.ending or line.decode().strip()
-        except (OSError, http.client.HTTPException) as error:
-            self.ending = repr(error)
-        finally:
-            connection.close()
-
-    def _take(self, event: dict[str, Any]) -> None:
-        if error := event.get("error"):
-            self.ending = str(error)
-        self.num_events += 1
-        if usage := event.get("usage"):
-            self.num_tokens = usage["completion_tokens"]
-        for choice in event.get("choices", ()):
-            delta = choice["delta"]
-            self.text += delta.get("content") or ""
-            for call in delta.get("tool_calls") or ():
-                self.text += call["function"].get("arguments") or ""
-
-
-class MixedChats:
+class MixedChats(Streams):
     """Greedy and sampled chats, and such with a tool or a structured output."""
 
     def __init__(self, served: Served, counts: dict[str, int] | None = None) -> None:
+        super().__init__()
         counts = counts or {kind: count for kind, (count, _) in BODIES.items()}
-        self.all: list[_Chat] = []
         self.num_asked = 0
         """With those of tries before."""
+        more = {"model": "tiny", "stream": True, "stream_options": {"include_usage": True}}
         for kind, (_, body) in BODIES.items():
-            self.all += [_Chat(served, kind, body) for _ in range(counts.get(kind, 0))]
-            wait_for(lambda: all(chat.num_events or chat.ending for chat in self.all))
+            for _ in range(counts.get(kind, 0)):
+                data = json.dumps(body | more).encode()
+                self.ask(kind, served.front_end, "/v1/chat/completions", data)
+            wait_for(lambda: all(chat.chunks or chat.endings for chat in self.all))
 
     @classmethod
     def running(cls, served: Served, counts: dict[str, int] | None = None) -> "MixedChats":
@@ -94,31 +52,20 @@ class MixedChats:
             chats = cls(served, counts)
             asked += len(chats.all)
             chats.num_asked = asked
-            wait_for(lambda: all(chat.num_events > 1 or chat.ending for chat in chats.all))  # noqa: B023
-            if not all(chat.ending for chat in chats.all):
+            wait_for(lambda: all(chat.chunks > 1 or chat.endings for chat in chats.all))  # noqa: B023
+            if not all(chat.endings for chat in chats.all):
                 return chats
         raise AssertionError(f"each had ended when the last began, in {_TRIES} tries")
-
-    def wait(self) -> "MixedChats":
-        """Wait until each has ended."""
-        for chat in self.all:
-            chat.thread.join(HANG_SECONDS)
-        return self
-
-    @property
-    def pause(self) -> float:
-        """The longest between two events of one of them, in seconds."""
-        return max(chat.pause for chat in self.all)
 
     def answers(self) -> dict[str, set[str]]:
         """Return what was answered, by kind, after each has ended and is whole."""
         self.wait()
-        assert Counter(chat.ending for chat in self.all) == {"data: [DONE]": len(self.all)}
+        assert self.outcomes == {"whole": len(self.all)}, self.errors
         texts: dict[str, set[str]] = {}
         for chat in self.all:
             texts.setdefault(chat.kind, set()).add(chat.text)
             if chat.kind in ("greedy", "sampled"):
-                assert chat.num_tokens == GREEDY["max_tokens"]
+                assert chat.usage == GREEDY["max_tokens"]
         return texts
 
     def assert_undisturbed(self, undisturbed: dict[str, set[str]]) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,15 @@ from tests.support.ports import free_ports, listens
 from tests.support.spending import ENGINES, SERVERS, started
 from tests.support.waiting import HANG_SECONDS, wait_for
 
+LMI = (sys.executable, "-m", "lmi_backend.cli.main")
 SETTLING = 3
 """Requests that `Served.settled` has refused."""
+
+
+def lmi(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run a command of ours to its end."""
+    command = [*LMI, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def write_properties(folder: Path, properties: dict[str, Any]) -> Path:
@@ -34,6 +42,25 @@ def write_properties(folder: Path, properties: dict[str, Any]) -> Path:
     lines = [f"{name}={value}\n" for name, value in properties.items()]
     (folder / "serving.properties").write_text("".join(lines), encoding="utf-8")
     return folder
+
+
+def answer_of(
+    address: str,
+    path: str,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
+    method: str = "",
+    tls: ssl.SSLContext | None = None,
+) -> tuple[int, dict[str, str], bytes]:
+    """Ask HOST:PORT, by default with GET or, with a body, POST; return status, headers and body."""
+    made = partial(http.client.HTTPSConnection, context=tls) if tls else http.client.HTTPConnection
+    with contextlib.closing(made(address, timeout=HANG_SECONDS)) as connection:
+        data = body if isinstance(body, bytes | None) else json.dumps(body)
+        word = method or ("GET" if body is None else "POST")
+        connection.request(word, path, data, dict(headers or {}))
+        response = connection.getresponse()
+        named = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, named, response.read()
 
 
 @dataclass
@@ -99,18 +126,7 @@ class Served:
         method: str = "",
     ) -> tuple[int, dict[str, str], bytes]:
         """Return the front end's answer: status, headers and body."""
-        connection = (
-            http.client.HTTPSConnection(self.front_end, timeout=HANG_SECONDS, context=self.tls)
-            if self.tls
-            else http.client.HTTPConnection(self.front_end, timeout=HANG_SECONDS)
-        )
-        with contextlib.closing(connection):
-            data = body if isinstance(body, bytes | None) else json.dumps(body)
-            word = method or ("GET" if body is None else "POST")
-            connection.request(word, path, data, dict(headers or {}))
-            response = connection.getresponse()
-            answer_headers = {name.lower(): value for name, value in response.getheaders()}
-            return response.status, answer_headers, response.read()
+        return answer_of(self.front_end, path, body, headers, method, self.tls)
 
     @property
     def http(self) -> str:
@@ -119,14 +135,9 @@ class Served:
     def post(
         self, path: str, body: Any, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any]:
-        """Return status and JSON answer."""
-        connection = http.client.HTTPConnection(self.http, timeout=HANG_SECONDS)
-        with contextlib.closing(connection):
-            data = body if isinstance(body, bytes) else json.dumps(body)
-            connection.request("POST", path, data, dict(headers or {}))
-            response = connection.getresponse()
-            text = response.read()
-            return response.status, json.loads(text) if text else None
+        """Return status and JSON answer of Triton's port."""
+        status, _, text = answer_of(self.http, path, body, headers)
+        return status, json.loads(text) if text else None
 
     def control(self, path: str) -> tuple[int, Any]:
         """Load or unload a model, of a server that was started with a --control-key."""
@@ -139,16 +150,10 @@ class Served:
     @property
     def release(self) -> str:
         """The server's release, such as 24.10."""
-        connection = http.client.HTTPConnection(self.http, timeout=HANG_SECONDS)
-        with contextlib.closing(connection):
-            connection.request("GET", "/v2")
-            return release_name(json.load(connection.getresponse())["version"])
+        return release_name(json.loads(answer_of(self.http, "/v2")[2])["version"])
 
     def is_ready(self, model: str) -> bool:
-        connection = http.client.HTTPConnection(self.http, timeout=HANG_SECONDS)
-        with contextlib.closing(connection):
-            connection.request("GET", f"/v2/models/{model}/ready")
-            return connection.getresponse().status == 200
+        return answer_of(self.http, f"/v2/models/{model}/ready")[0] == 200
 
     def is_up(self) -> bool:
         """Tell whether somebody listens."""
@@ -167,12 +172,7 @@ class Served:
 
     def metrics(self) -> str:
         """Return Triton's metrics."""
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", self.metrics_port, timeout=HANG_SECONDS
-        )
-        with contextlib.closing(connection):
-            connection.request("GET", "/metrics")
-            return connection.getresponse().read().decode()
+        return answer_of(f"127.0.0.1:{self.metrics_port}", "/metrics")[2].decode()
 
     def metric(self, name: str, model: str, worker: str = "", outcome: str = "") -> float:
         """Return the sum of a metric over its other labels, or of one worker, or outcome."""
@@ -247,7 +247,7 @@ def serve(
     """
     ports = ports or free_ports(4)
     log_file = tmp_path / "triton.log"
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "serve", *map(str, folders)]
+    command = [*LMI, "serve", *map(str, folders)]
     names = ("--http-port", "--grpc-port", "--metrics-port", "--port")
     for name, port in zip(names, ports, strict=True):
         command += [name, str(port)]
@@ -270,6 +270,25 @@ def serve(
         served.stop()
         if process.stdout is not None:
             process.stdout.close()
+
+
+@contextlib.contextmanager
+def front_end(folder: Path, *options: str, port: int = 0, **more: Any) -> Iterator[Served]:
+    """Run `lmi-backend frontend` until the block ends, once it listens.
+
+    Args:
+        more: arguments of subprocess.
+    """
+    port = port or free_ports(1)[0]
+    words = [*LMI, "frontend", f"--port={port}", *options]
+    process = subprocess.Popen(words, text=True, **{"stderr": subprocess.DEVNULL} | more)
+    with process:
+        front = Served(process, 0, 0, 0, folder, port)
+        try:
+            wait_for(lambda: listens(port))
+            yield front
+        finally:
+            assert front.stop() == 0
 
 
 def _wait_until_ready(served: Served) -> None:

@@ -1,17 +1,17 @@
 """A steady load of streams through a router, and how each of them ended at its client."""
 
 import asyncio
-import json
 import secrets
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Self
 
 import aiohttp
 
+from tests.support.streams import Stream
 from tests.support.waiting import wait_for
 
 STREAMS = 24
@@ -21,15 +21,11 @@ _TIMEOUT = 60.0
 
 
 @dataclass
-class Stream:
+class Asked(Stream):
     """One request."""
 
-    id: str
-    began: float
-    """By `time.monotonic`."""
-    ended: float = 0.0
-    tokens: int = 0
-    status: int = 0
+    id: str = ""
+    began: float = field(default_factory=time.monotonic)
     failure: str = ""
     """Why it is not whole; empty if it is."""
 
@@ -56,7 +52,7 @@ class SteadyLoad:
         self._name = secrets.token_hex(4)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
-        self.all: list[Stream] = []
+        self.all: list[Asked] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -77,7 +73,7 @@ class SteadyLoad:
         return sum(not each.failure for each in self.all)
 
     @property
-    def failed(self) -> list[Stream]:
+    def failed(self) -> list[Asked]:
         """The others."""
         return [each for each in self.all if each.failure]
 
@@ -86,7 +82,7 @@ class SteadyLoad:
         """How many ended how."""
         return Counter(each.failure for each in self.failed)
 
-    def failed_after(self, moment: float) -> list[Stream]:
+    def failed_after(self, moment: float) -> list[Asked]:
         """Return those that failed and began after a moment."""
         return [each for each in self.failed if each.began > moment]
 
@@ -99,43 +95,28 @@ class SteadyLoad:
     async def _client(self, session: aiohttp.ClientSession, number: int) -> None:
         count = 0
         while not self._is_over.is_set():
-            stream = Stream(f"{self._name}.{number}.{count}", time.monotonic())
+            stream = Asked(id=f"{self._name}.{number}.{count}")
             try:
                 await self._ask(session, number, stream)
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 stream.failure = f"{type(error).__name__}: {error}"[:120]
-            stream.ended = time.monotonic()
+            stream.ended_at = time.monotonic()
             self.all.append(stream)
             count += 1
             await asyncio.sleep(_PAUSE)
 
-    async def _ask(self, session: aiohttp.ClientSession, number: int, stream: Stream) -> None:
+    async def _ask(self, session: aiohttp.ClientSession, number: int, stream: Asked) -> None:
         body = {"model": self._model, "prompt": " word", "max_tokens": TOKENS, "stream": True}
         headers = {"x-request-id": stream.id, **self._headers(number)}
         url = f"{self._url}/v1/completions"
         async with session.post(url, json=body, headers=headers) as response:
-            stream.status = response.status
             if response.status != 200:
                 text = await response.text()
                 stream.failure = f"status {response.status}: {text}"[:120]
                 return
-            is_whole = False
             async for line in response.content:
-                is_whole = is_whole or _take(line, stream)
-            if not stream.failure and not (is_whole and stream.tokens == TOKENS):
+                stream.take(line)
+            if stream.error:
+                stream.failure = f"error: {stream.error}"[:120]
+            elif (stream.endings, stream.tokens) != (["whole"], TOKENS):
                 stream.failure = f"ended early ({stream.tokens} tokens)"
-
-
-def _take(line: bytes, stream: Stream) -> bool:
-    """Read a line; return whether it is the end."""
-    text = line.removeprefix(b"data:").strip()
-    if not line.startswith(b"data:"):
-        return False
-    if text == b"[DONE]":
-        return True
-    event: dict[str, Any] = json.loads(text)
-    if "error" in event:
-        stream.failure = f"error: {event['error']}"[:120]
-    for choice in event.get("choices", ()):
-        stream.tokens += len((choice.get("text") or "").split())
-    return False

@@ -25,8 +25,8 @@ from tests.support.buffering import NAME, BufferingModel, Front, Order, Script, 
 from tests.support.cutting_proxy import LAST_ID, CuttingProxy, Stream, follow
 from tests.support.endpoints import short_folder
 from tests.support.failing_streams import CHAT, CREATED, DELTA, EVENTS
-from tests.support.front_streams import request_of
 from tests.support.scripted_model import OWN, Scripted
+from tests.support.streams import request_of
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 CHATS = "/v1/chat/completions"
