@@ -1,12 +1,10 @@
 """One table of what OpenAI's bodies become, for every engine that answers them."""
 
-import json
 from typing import Any, NamedTuple
 
 import pytest
 
 from lmi_backend.clients.openai import CHATS, COMPLETIONS
-from lmi_backend.generation import HttpRequest
 from tests.contract.conftest import REAL_TRTLLM
 
 pytestmark = pytest.mark.parametrize("engine", ["vllm", "transformers", "trtllm"], indirect=True)
@@ -83,9 +81,8 @@ SERVED_BY_VLLM = {
 
 
 def _ask(engine: Any, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-    request = HttpRequest(path, json.dumps({"temperature": 0} | body).encode())
-    chunks = engine.submit(request).wait().deltas
-    return chunks[0].status, json.loads(b"".join(chunk.data for chunk in chunks))
+    answer: tuple[int, Any] = engine.post(path, {"temperature": 0} | body).answer
+    return answer
 
 
 @pytest.mark.parametrize("name", ANSWERED)

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from lmi_backend.errors import EngineDeadError
-from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpRequest, Sampling
+from lmi_backend.generation import Continuation, Delta, GenerateRequest, Sampling
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.tokenization import pack
 from tests.support.harness import Harness, RecordingSink
@@ -132,10 +132,7 @@ DRAWN: dict[str, Sampling] = {
 
 def begin(vllm: Harness) -> dict[str, RecordingSink]:
     """Start one of each."""
-    bodies = {
-        name: vllm.submit(HttpRequest(path, json.dumps(LONG | body).encode()))
-        for name, (path, body) in BODIES.items()
-    }
+    bodies = {name: vllm.post(path, LONG | body) for name, (path, body) in BODIES.items()}
     return {f"body: {name}": sink for name, sink in bodies.items()} | {
         f"tensors: {name}": vllm.submit([request]) for name, request in REQUESTS.items()
     }
@@ -144,8 +141,7 @@ def begin(vllm: Harness) -> dict[str, RecordingSink]:
 def begin_drawn(vllm: Harness) -> dict[str, RecordingSink]:
     """Start one of each of those that are drawn."""
     bodies = {
-        name: vllm.submit(HttpRequest(CHATS, json.dumps(LONG | CHAT | WHOLE | body).encode()))
-        for name, body in DRAWN_BODIES.items()
+        name: vllm.post(CHATS, LONG | CHAT | WHOLE | body) for name, body in DRAWN_BODIES.items()
     }
     return bodies | {
         f"tensors: {name}": vllm.submit([GenerateRequest("Tell a story:", sampling)])
@@ -193,19 +189,16 @@ def answer_of(sink: RecordingSink) -> list[Any]:
         count = sum(delta.num_tokens for delta in sink.deltas)
         whole = round(last.cumulative_logprob or 0.0, 3)
         return [sink.text, last.finish_reason, count, last.num_prompt_tokens, ids, whole]
-    data = b"".join(chunk.data for chunk in sink.deltas).decode()
-    lines = [line.removeprefix("data: ") for line in data.splitlines() if line[:5] == "data:"]
     names, seen, logprobs, ids = set(), [], [], []
-    events = [json.loads(line) for line in lines if line != "[DONE]"]
-    assert_one_response(events)
-    for event in events:
+    assert_one_response(sink.events)
+    for event in sink.events:
         names.add((event.get("id"), event.get("created")))
         for choice in event.get("choices", ()):
             seen.append((choice.get("text"), choice.get("delta"), choice.get("finish_reason")))
             logprobs += logprobs_of(choice)
             ids += [choice.get("prompt_token_ids"), *(choice.get("token_ids") or ())]
         seen += [event.get("usage"), event.get("delta")]
-    assert "error" not in data
+    assert "error" not in sink.data
     assert len(names) == 1
     ids = [each for each in ids if each is not None]
     return [_joined(seen), sum(chunk.num_tokens for chunk in sink.deltas), logprobs, ids]
@@ -303,9 +296,7 @@ def begin_some(engine: Harness, tokens: int) -> dict[str, RecordingSink]:
         name: engine.submit([GenerateRequest("Tell a story:", sampling)])
         for name, sampling in asked.items()
     } | {
-        name: engine.submit(
-            HttpRequest(path, json.dumps(LONG | {"max_tokens": tokens} | body).encode())
-        )
+        name: engine.post(path, LONG | {"max_tokens": tokens} | body)
         for name, (path, body) in bodies.items()
     }
 

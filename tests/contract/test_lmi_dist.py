@@ -7,9 +7,7 @@ import psutil
 import pytest
 
 from lmi_backend.errors import CancelledError
-from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
-from lmi_backend.ipc import messages as msg
-from tests.support.harness import RecordingSink
+from lmi_backend.generation import GenerateRequest, Sampling
 from tests.support.places import LORA
 from tests.support.processes import shared_memory
 from tests.support.releases import has_avx512, vllm_release
@@ -41,9 +39,7 @@ def test_a_stream_is_cancelled_in_the_middle(engine: Any) -> None:
 @pytest.mark.parametrize("engine", ["vllm mpi", "vllm split"], indirect=True)
 def test_an_adapter_answers_on_every_rank(engine: Any) -> None:
     """Layers add to rows in one way where adapters are sharded, and in another elsewhere."""
-    loading = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "wrong", str(LORA)), loading)
-    assert loading.wait().error is None
+    assert engine.adapt("wrong", LORA).error is None
     prompt, sampling = "The capital of France is", Sampling(8, temperature=0.0)
     # Together: vLLM takes its last slot for a token without an adapter, and this engine has one.
     sinks = [
@@ -55,9 +51,8 @@ def test_an_adapter_answers_on_every_rank(engine: Any) -> None:
 
 @of_dist
 def test_an_openai_body_is_answered(engine: Any) -> None:
-    body = b'{"prompt": "The capital of Italy is", "max_tokens": 8, "temperature": 0}'
-    answer = engine.submit(HttpRequest("/v1/completions", body)).wait()
-    assert b" Rome." in b"".join(chunk.data for chunk in answer.deltas)
+    body = {"prompt": "The capital of Italy is", "max_tokens": 8, "temperature": 0}
+    assert " Rome." in engine.post("/v1/completions", body).data
 
 
 @pytest.mark.parametrize("engine", ["vllm split"], indirect=True)

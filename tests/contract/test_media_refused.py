@@ -1,12 +1,9 @@
 """A URL in a body for vLLM's own server, through the worker; models without eyes fetched too."""
 
-import json
 import socket
 from typing import Any
 
 import pytest
-
-from lmi_backend.generation import HttpRequest
 
 pytestmark = pytest.mark.parametrize("engine", ["pooling"], indirect=True)
 
@@ -18,11 +15,8 @@ def test_a_url_that_is_not_listed_is_the_clients_error(engine: Any, path: str) -
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         content = [{"type": "image_url", "image_url": {"url": url}}]
         body = {"messages": [{"role": "user", "content": content}]}
-        (chunk,) = engine.submit(HttpRequest(path, json.dumps(body).encode())).wait().deltas
-        assert chunk.status == 400
-        assert (
-            "option.allowed_media_domains does not list"
-            in json.loads(chunk.data)["error"]["message"]
-        )
+        status, answer = engine.post(path, body).answer
+        assert status == 400
+        assert "option.allowed_media_domains does not list" in answer["error"]["message"]
         with pytest.raises(BlockingIOError):
             listening.accept()

@@ -29,8 +29,7 @@ def chat(tokens: int, **more: Any) -> HttpRequest:
 
 def events(sink: RecordingSink) -> list[Any]:
     """Return what the events of a stream hold; the last of them says that it is done."""
-    data = b"".join(chunk.data for chunk in sink.deltas)
-    *lines, done, rest = data.decode().split("\n\n")
+    *lines, done, rest = sink.data.split("\n\n")
     assert (done, rest) == ("data: [DONE]", "")
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 

@@ -1,11 +1,9 @@
 """Messages of Anthropic's whose last one is the assistant's."""
 
-import json
 from typing import Any
 
 import pytest
 
-from lmi_backend.generation import HttpRequest
 from tests.support.releases import vllm_release
 
 pytestmark = [
@@ -19,10 +17,9 @@ ASKED = {"role": "user", "content": "What is the capital of Italy?"}
 
 def ask(engine: Any, path: str, **body: Any) -> Any:
     """Return the answer to a body, which is served."""
-    body = {"model": "lmi"} | body
-    chunks = engine.submit(HttpRequest(path, json.dumps(body).encode())).wait().deltas
-    assert chunks[0].status == 200
-    return json.loads(b"".join(chunk.data for chunk in chunks))
+    status, answer = engine.post(path, {"model": "lmi"} | body).answer
+    assert status == 200
+    return answer
 
 
 @pytest.mark.parametrize("content", [BEGUN, [{"type": "text", "text": BEGUN}]])

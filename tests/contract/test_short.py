@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import CancelledError
-from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
-from lmi_backend.ipc import messages as msg
+from lmi_backend.generation import GenerateRequest, Sampling
 from tests.support.harness import Harness, RecordingSink
 from tests.support.places import LORA
 from tests.support.releases import IS_COMPAT
@@ -49,15 +48,13 @@ TOOL = {
 
 
 def send(engine: Harness, path: str, body: dict[str, Any]) -> RecordingSink:
-    return engine.submit(HttpRequest(path, json.dumps({"temperature": 0} | body).encode()))
+    return engine.post(path, {"temperature": 0} | body)
 
 
 def whole(sink: RecordingSink) -> str:
     """Return the body of an answer that is ended."""
-    assert sink.wait().error is None
-    text = b"".join(chunk.data for chunk in sink.deltas).decode()
-    assert sink.deltas[0].status == 200, text
-    return text
+    assert sink.wait().deltas[0].status == 200, sink.data
+    return sink.data
 
 
 def choices_of(sink: RecordingSink) -> list[dict[str, Any]]:
@@ -121,9 +118,7 @@ def test_a_client_that_leaves_frees_the_engine(engine: Harness) -> None:
 
 
 def test_an_adapter_answers(engine: Harness) -> None:
-    loading = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "wrong", str(LORA)), loading)
-    assert loading.wait().error is None
+    assert engine.adapt("wrong", LORA).error is None
     prompt, sampling = "The capital of France is", Sampling(8, temperature=0.0)
     sink = engine.submit([GenerateRequest(prompt, sampling, adapter="wrong")]).wait()
     assert (sink.error, sink.text) == (None, " Lyon.")

@@ -10,7 +10,6 @@ import pytest
 
 from lmi_backend.errors import CancelledError, OptionError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
-from lmi_backend.ipc import messages as msg
 from tests.contract.test_openai_worker import CHAT, ask
 from tests.support.harness import RecordingSink
 from tests.support.places import LORA, TINY_DATA
@@ -145,17 +144,13 @@ def test_one_that_runs_alone_is_cancelled(engine: Any) -> None:
 @one_process
 def test_adapters_come_and_go(engine: Any) -> None:
     known = json.loads((TINY_DATA / "lora.json").read_text("utf-8"))["changed"][0]
-    loading = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "edited", str(LORA)), loading)
-    assert loading.wait().error is None
+    assert engine.adapt("edited", LORA).error is None
     prompt = known["prompt"]
     base = [engine.start(prompt) for _ in range(4)]
     wrong = _ask(engine, prompt, adapter="edited", temperature=0.0).wait()
     assert wrong.text == known["adapted"]
     assert all(sink.wait().text != known["adapted"] for sink in base)
-    leaving = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "edited", ""), leaving)
-    assert leaving.wait().error is None
+    assert engine.adapt("edited", "").error is None
     gone = _ask(engine, prompt, adapter="edited").wait()
     assert isinstance(gone.error, RequestError)
     assert gone.error.field == "adapter"
@@ -170,9 +165,7 @@ def test_a_model_may_be_an_adapter_of_another(start: Any, tiny_properties: dict[
 
 @one_process
 def test_an_adapter_that_is_none_is_refused(engine: Any) -> None:
-    sink = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "t5", str(TINY_DATA / "t5")), sink)
-    assert isinstance(sink.wait().error, RequestError)
+    assert isinstance(engine.adapt("t5", TINY_DATA / "t5").error, RequestError)
     assert engine.ask(PROMPT).text == " Paris."
 
 
@@ -182,9 +175,7 @@ def test_an_adapter_whose_weights_are_broken_fails_its_own_request(
 ) -> None:
     folder = shutil.copytree(LORA, tmp_path / "broken")
     (folder / "adapter_model.safetensors").write_bytes(b"\xff" * 100)
-    sink = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "broken", str(folder), preload=False), sink)
-    assert sink.wait().error is None
+    assert engine.adapt("broken", folder, preload=False).error is None
     others = [engine.start(PROMPT) for _ in range(4)]
     for _ in range(2):
         error = _ask(engine, PROMPT, adapter="broken").wait().error

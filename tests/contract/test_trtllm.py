@@ -10,10 +10,8 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError, EngineDeadError, EngineError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
-from lmi_backend.ipc import messages as msg
 from lmi_backend.options.table.trtllm import STEP_COUNTS
 from tests.contract.conftest import TRTLLM
-from tests.support.harness import RecordingSink
 from tests.support.places import LORA
 from tests.support.waiting import HANG_SECONDS, wait_for
 
@@ -38,9 +36,7 @@ def test_one_request_that_fails_harms_no_other(engine: Any, prompt: str) -> None
 def test_an_adapter_is_named_with_the_request(engine: Any, tmp_path: Path) -> None:
     """The library reads its files later: those that are not whole do not reach it."""
     folder = shutil.copytree(LORA, tmp_path / "mine")
-    loading = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, "mine", str(folder)), loading)
-    assert loading.wait().error is None
+    assert engine.adapt("mine", folder).error is None
     request = GenerateRequest("a", Sampling(2), adapter="mine")
     assert engine.submit([request]).wait().text == " mine mine"
     shutil.rmtree(folder)

@@ -12,7 +12,6 @@ import pytest
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
-from lmi_backend.ipc import messages as msg
 from tests.support.harness import Harness, RecordingSink
 from tests.support.places import LORA
 
@@ -25,10 +24,7 @@ pytestmark = pytest.mark.parametrize("engine", ["vllm"], indirect=True)
 
 def order(engine: Harness, name: str, folder: Path | str, **more: bool) -> RecordingSink:
     """Load an adapter, or forget it where there is not a folder."""
-    given = {"preload": False, **more}
-    sink = RecordingSink()
-    engine.service.adapt(msg.SetAdapter(0, name, str(folder), **given), sink)
-    return sink.wait()
+    return engine.adapt(name, folder, **{"preload": False, **more})
 
 
 def ask(engine: Harness, adapter: str, tokens: int = 8) -> RecordingSink:

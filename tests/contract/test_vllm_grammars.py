@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.generation import HttpRequest
-
 
 def _all_of(count: int) -> dict[str, Any]:
     return {"allOf": [{"type": "string", "pattern": f".*{n}a.*"} for n in range(count)]}
@@ -76,7 +74,7 @@ OTHERS = {
 
 def _chat(engine: Any, structure: dict[str, Any]) -> Any:
     chat = {"messages": [{"role": "user", "content": "a"}], "structured_outputs": structure}
-    return engine.submit(HttpRequest("/v1/chat/completions", json.dumps(chat).encode()))
+    return engine.post("/v1/chat/completions", chat)
 
 
 @pytest.mark.parametrize("engine", ["vllm split"], indirect=True)

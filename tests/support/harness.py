@@ -1,5 +1,6 @@
 """A started service without Triton, and short words for asking it."""
 
+import json
 import os
 import sys
 import threading
@@ -12,6 +13,7 @@ import psutil
 
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
+from lmi_backend.ipc.messages import SetAdapter
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
 from lmi_backend.plan import EnginePlan, plan_model
@@ -38,6 +40,25 @@ class RecordingSink:
     @property
     def text(self) -> str:
         return "".join(delta.text for delta in self.deltas)
+
+    @property
+    def data(self) -> str:
+        """The answer to a body, when it is over."""
+        assert self.wait().error is None
+        return b"".join(chunk.data for chunk in self.deltas).decode()
+
+    @property
+    def answer(self) -> tuple[int, Any]:
+        """Its status, and what its JSON says."""
+        answer = json.loads(self.data)
+        return self.deltas[0].status, answer
+
+    @property
+    def events(self) -> list[Any]:
+        """What the events of a stream say, or the one body of an answer that is none."""
+        lines = self.data.splitlines()
+        events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        return events or [json.loads(self.data)]
 
     def send(self, chunks: list[Any], *, is_last: bool) -> None:
         self.deltas += chunks
@@ -96,6 +117,9 @@ class Harness:
         self.service.submit(work if isinstance(work, HttpRequest) else tuple(work), sink)
         return sink
 
+    def post(self, path: str, body: Any = None) -> RecordingSink:
+        return self.submit(HttpRequest(path, b"" if body is None else json.dumps(body).encode()))
+
     def start(self, prompt: str, *, stream: bool = True, **sampling: Any) -> RecordingSink:
         sink = RecordingSink()
         chosen = Sampling(**{"max_tokens": 32, "temperature": 0.0} | sampling)
@@ -104,6 +128,12 @@ class Harness:
 
     def ask(self, prompt: str, *, stream: bool = True, **sampling: Any) -> RecordingSink:
         return self.start(prompt, stream=stream, **sampling).wait()
+
+    def adapt(self, name: str, folder: Path | str, **more: bool) -> RecordingSink:
+        """Load an adapter, or forget it where there is no folder."""
+        sink = RecordingSink()
+        self.service.adapt(SetAdapter(0, name, str(folder), **more), sink)
+        return sink.wait()
 
     @contextmanager
     def stopped_cores(self) -> Iterator[None]:
