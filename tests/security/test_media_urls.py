@@ -7,10 +7,8 @@ import base64
 import json
 import os
 import socket
-import struct
 import subprocess
 import threading
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,20 +28,11 @@ from tests.support.places import ENGINE_PYTHON, ROOT, TESTS, TINY
 REFUSED = "VLLMValidationError"  # vLLM's server makes it a 400
 
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    check = struct.pack(">I", zlib.crc32(kind + data))
-    return struct.pack(">I", len(data)) + kind + data + check
-
-
-PNG = b"".join(
-    (
-        b"\x89PNG\r\n\x1a\n",
-        _chunk(b"IHDR", struct.pack(">2I5B", 1, 1, 8, 2, 0, 0, 0)),
-        _chunk(b"IDAT", zlib.compress(bytes(4))),
-        _chunk(b"IEND", b""),
-    )
+DATA_URL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2"
+    "FzhVAAAAAElFTkSuQmCC"
 )
-DATA_URL = "data:image/png;base64," + base64.b64encode(PNG).decode()
+PNG = base64.b64decode(DATA_URL.partition(",")[2])
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -99,13 +88,14 @@ def server(listening: _Server) -> _Server:
 class Connector:
     process: "subprocess.Popen[str]"
     port: int
+    is_async: bool
     names: dict[str, list[str]] = field(default_factory=dict)
 
     def fetch(self, url: str, hosts: list[str] | None, **more: Any) -> tuple[str, str]:
         """Return the error's class, empty for none, and its text; PORT is the server's."""
         case = {"url": url.replace("PORT", str(self.port)), "hosts": hosts, "names": self.names}
-        case |= {"folder": "", "is_async": True, "vllm_hosts": None, "is_unhooked": False}
-        case |= more
+        case |= {"folder": "", "is_async": self.is_async, "vllm_hosts": None}
+        case |= {"is_unhooked": False} | more
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(case) + "\n")
@@ -125,11 +115,7 @@ def process(listening: _Server) -> Iterator["subprocess.Popen[str]"]:
         "https_proxy": proxy,
         "NO_PROXY": "",
     }
-    command = [
-        str(ENGINE_PYTHON),
-        str(TESTS / "support" / "media_process.py"),
-        str(TINY / "llama"),
-    ]
+    command = [*map(str, (ENGINE_PYTHON, TESTS / "support" / "media_process.py", TINY / "llama"))]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True) as started:
         assert started.stdout is not None
@@ -139,29 +125,24 @@ def process(listening: _Server) -> Iterator["subprocess.Popen[str]"]:
         started.stdin.close()
 
 
-@pytest.fixture
-def connector(process: "subprocess.Popen[str]", server: _Server) -> Connector:
-    return Connector(process, server.server_address[1])
+@pytest.fixture(params=[True, False], ids=["chat", "score"])
+def connector(
+    process: "subprocess.Popen[str]", server: _Server, request: pytest.FixtureRequest
+) -> Connector:
+    return Connector(process, server.server_address[1], request.param)
 
 
-both_ways = pytest.mark.parametrize("is_async", [True, False], ids=["chat", "score"])
-
-
-@both_ways
-def test_vllm_alone_asks_this_machine(
-    connector: Connector, server: _Server, is_async: bool
-) -> None:
+def test_vllm_alone_asks_this_machine(connector: Connector, server: _Server) -> None:
     """What is prevented; and that the server would have seen it."""
-    assert connector.fetch("http://127.0.0.1:PORT/", None, is_async=is_async)[0] == ""
+    assert connector.fetch("http://127.0.0.1:PORT/", None)[0] == ""
     # Its own list of hosts does not see where a redirect leads, or a name.
     url = "http://images.example:PORT/?to=http://127.0.0.1:PORT/"
     connector.names = {"images.example": ["127.0.0.1"]}
     listed = ["images.example"]
-    assert connector.fetch(url, None, vllm_hosts=listed, is_async=is_async)[0] == ""
+    assert connector.fetch(url, None, vllm_hosts=listed)[0] == ""
     assert len(server.reached) > 2
 
 
-@both_ways
 @pytest.mark.parametrize(
     "url",
     [
@@ -172,40 +153,33 @@ def test_vllm_alone_asks_this_machine(
         "http://169.254.169.254/latest/meta-data/",
     ],
 )
-def test_by_default_no_host_is_asked(
-    connector: Connector, server: _Server, url: str, is_async: bool
-) -> None:
+def test_by_default_no_host_is_asked(connector: Connector, server: _Server, url: str) -> None:
     connector.names = {"nowhere.invalid": ["127.0.0.1"]}
-    error, text = connector.fetch(url, [], is_async=is_async)
+    error, text = connector.fetch(url, [])
     assert error == REFUSED
     assert "only data: URLs are accepted; option.allowed_media_domains" in text
     assert server.reached == []
 
 
-@both_ways
 @pytest.mark.parametrize("hosts", [[], ["*", "127.0.0.0/8"]])
 def test_where_our_rules_are_not_in_force_no_host_is_asked(
-    connector: Connector, server: _Server, hosts: list[str], is_async: bool
+    connector: Connector, server: _Server, hosts: list[str]
 ) -> None:
     """As if vLLM had moved what they hook into: what it was given for its own list is left."""
     url = "http://127.0.0.1:PORT/"
-    error, text = connector.fetch(url, hosts, is_async=is_async, is_unhooked=True)
+    error, text = connector.fetch(url, hosts, is_unhooked=True)
     assert error == "ValueError"
     assert "allowed domains" in text
     assert server.reached == []
 
 
-@both_ways
 @pytest.mark.parametrize("hosts", [[], ["images.example"], ["*"]])
-def test_data_is_always_taken(connector: Connector, hosts: list[str], is_async: bool) -> None:
-    assert connector.fetch(DATA_URL, hosts, is_async=is_async) == ("", "(1, 1)")
-    assert connector.fetch("DATA" + DATA_URL[4:], hosts, is_async=is_async) == ("", "(1, 1)")
+def test_data_is_always_taken(connector: Connector, hosts: list[str]) -> None:
+    assert connector.fetch(DATA_URL, hosts) == ("", "(1, 1)")
+    assert connector.fetch("DATA" + DATA_URL[4:], hosts) == ("", "(1, 1)")
 
 
-@both_ways
-def test_files_are_read_from_the_allowed_folder_only(
-    connector: Connector, tmp_path: Path, is_async: bool
-) -> None:
+def test_files_are_read_from_the_allowed_folder_only(connector: Connector, tmp_path: Path) -> None:
     inside, outside = tmp_path / "in" / "a.png", tmp_path / "out.png"
     inside.parent.mkdir()
     for path in (inside, outside):
@@ -214,7 +188,7 @@ def test_files_are_read_from_the_allowed_folder_only(
     link.symlink_to(outside)
     folder = str(inside.parent)
     asked = [
-        connector.fetch(f"file://{path}", ["*"], folder=allowed, is_async=is_async)
+        connector.fetch(f"file://{path}", ["*"], folder=allowed)
         for path, allowed in [(inside, ""), (inside, folder), (outside, folder), (link, folder)]
     ]
     assert asked[0][0] == REFUSED
@@ -224,43 +198,15 @@ def test_files_are_read_from_the_allowed_folder_only(
 
 
 PRIVATE = [
-    "127.0.0.1",
-    "127.0.0.2",
-    "127.1",
-    "127.0.0.1.",
-    "2130706433",
-    "0x7f000001",
-    "0x7f.1",
-    "0177.0.0.1",
-    "017700000001",
-    "0",
-    "0.0.0.0",
-    "[::1]",
-    "[::]",
-    "[::ffff:127.0.0.1]",
-    "[::ffff:7f00:1]",
-    "[::127.0.0.1]",
-    "[64:ff9b::127.0.0.1]",
-    "[2002:7f00:1::]",
-    "localhost",
-    "LOCALHOST",
-    "localhost.",
-    "\u24db\u24de\u24d2\u24d0\u24db\u24d7\u24de\u24e2\u24e3",
-    "\uff11\uff12\uff17.0.0.1",
-    "127\u30020\u30020\u30021",
-    "%31%32%37.0.0.1",
-    "mine.example",
-    "mapped.example",
-    "images.example@127.0.0.1",
-    "images.example:x@127.0.0.1",
-    "images.example\\@127.0.0.1",
-    "127.0.0.1\\@images.example",
-    "127.0.0.1#@images.example",
-    "127.0.0.1?@images.example",
-    "12\t7.0.0.1",
-    " 127.0.0.1",
-    "127.0.0.1%00.images.example",
-]
+    "127.0.0.1", "127.0.0.2", "127.1", "127.0.0.1.", "2130706433", "0x7f000001", "0x7f.1",
+    "0177.0.0.1", "017700000001", "0", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]", "[::127.0.0.1]", "[64:ff9b::127.0.0.1]", "[2002:7f00:1::]", "localhost",
+    "LOCALHOST", "localhost.", "\u24db\u24de\u24d2\u24d0\u24db\u24d7\u24de\u24e2\u24e3",
+    "\uff11\uff12\uff17.0.0.1", "127\u30020\u30020\u30021", "%31%32%37.0.0.1", "mine.example",
+    "mapped.example", "images.example@127.0.0.1", "images.example:x@127.0.0.1",
+    "images.example\\@127.0.0.1", "127.0.0.1\\@images.example", "127.0.0.1#@images.example",
+    "127.0.0.1?@images.example", "12\t7.0.0.1", " 127.0.0.1", "127.0.0.1%00.images.example",
+]  # fmt: skip
 NAMES = {
     "mine.example": ["127.0.0.1"],
     "mapped.example": ["::ffff:127.0.0.1", "127.0.0.2"],
@@ -269,14 +215,13 @@ NAMES = {
 }
 
 
-@both_ways
 @pytest.mark.parametrize("host", PRIVATE)
 def test_no_spelling_of_a_private_address_is_connected_to(
-    connector: Connector, server: _Server, host: str, is_async: bool
+    connector: Connector, server: _Server, host: str
 ) -> None:
     connector.names = NAMES
     for url in (f"http://{host}:PORT/", f"http://{host}"):
-        error, _ = connector.fetch(url, ["*"], is_async=is_async)
+        error, _ = connector.fetch(url, ["*"])
         # The second is a ValueError, which is a 400 too; the last asks for the host before `\\@`.
         assert error in (REFUSED, "LocationParseError", "ClientConnectorDNSError")
     assert server.reached == []
@@ -296,18 +241,17 @@ def test_the_machines_own_address_is_not_public(connector: Connector, server: _S
     assert rules.may_connect("8.8.8.8")
 
 
-@both_ways
 def test_a_listed_name_needs_its_private_address_listed_too(
-    connector: Connector, server: _Server, is_async: bool
+    connector: Connector, server: _Server
 ) -> None:
     connector.names = {"images.example.": ["127.0.0.2", "127.0.0.1"]}
     url = "http://Images.Example.:PORT/"
-    error, text = connector.fetch(url, ["images.example"], is_async=is_async)
+    error, text = connector.fetch(url, ["images.example"])
     assert error == REFUSED
     assert "option.allowed_media_domains must list the private one" in text
     assert server.reached == []
     listed = ["images.example", "127.0.0.1/32"]
-    assert connector.fetch(url, listed, is_async=is_async) == ("", "(1, 1)")
+    assert connector.fetch(url, listed) == ("", "(1, 1)")
     assert server.reached == ["127.0.0.1"]
 
 
@@ -322,7 +266,6 @@ def test_a_name_that_changes_its_address_is_looked_at_again(
     assert server.reached == ["127.0.0.1"]
 
 
-@both_ways
 @pytest.mark.parametrize(
     "target",
     [
@@ -339,12 +282,10 @@ def test_a_name_that_changes_its_address_is_looked_at_again(
         DATA_URL,
     ],
 )
-def test_a_redirect_leads_nowhere_else(
-    connector: Connector, server: _Server, target: str, is_async: bool
-) -> None:
+def test_a_redirect_leads_nowhere_else(connector: Connector, server: _Server, target: str) -> None:
     connector.names = {"images.example": ["127.0.0.1"], "other.example": ["127.0.0.1"]}
     url = f"http://images.example:PORT/?to={target.replace('+', '%2B')}"
-    error, _ = connector.fetch(url, ["images.example", "127.0.0.1"], is_async=is_async)
+    error, _ = connector.fetch(url, ["images.example", "127.0.0.1"])
     assert error == REFUSED
     assert server.reached == ["127.0.0.1"]
 
