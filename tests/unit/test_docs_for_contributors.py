@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import support
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("docs/development.md", "docs/architecture.md")
 PARTS = [ROOT / name for name in ("lmi_backend", "tests", "tools", "deploy")]
@@ -62,3 +64,8 @@ def test_what_a_page_names_is_there(page: str) -> None:
 )
 def test_what_is_not_there_is_found(wrong: str) -> None:
     assert not _is_there(wrong)
+
+
+def test_each_module_that_tests_share_is_in_the_index() -> None:
+    names = {path.stem for path in (ROOT / "tests" / "support").glob("[!_]*.py")}
+    assert names - set(re.findall(r"\w+", support.__doc__ or "")) == set()
