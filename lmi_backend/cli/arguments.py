@@ -13,10 +13,8 @@ from lmi_backend.cli.flags import split
 from lmi_backend.printable import printable
 from lmi_backend.supervisor.ports import Ports
 
-_HTTP_PORT: Final = 8000
-_GRPC_PORT: Final = 8001
-_METRICS_PORT: Final = 8002
-DEFAULT_URL: Final = f"http://127.0.0.1:{_HTTP_PORT}"
+_PORTS: Final = {"http": 8000, "grpc": 8001, "metrics": 8002}
+DEFAULT_URL: Final = f"http://127.0.0.1:{_PORTS['http']}"
 _USUAL: Final = {
     0: "it was done",
     1: "it failed",
@@ -95,37 +93,20 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def add_url(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "url",
-        nargs="?",
-        default=DEFAULT_URL,
-        metavar="URL",
-        help="the server's HTTP port (%(default)s)",
-    )
+    text = "the server's HTTP port (%(default)s)"
+    parser.add_argument("url", nargs="?", default=DEFAULT_URL, metavar="URL", help=text)
 
 
 def add_timeout(parser: argparse.ArgumentParser, seconds: float, what: str) -> None:
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=seconds,
-        metavar="SECONDS",
-        help=f"{what} (default %(default)s)",
-    )
+    text = f"{what} (default %(default)s)"
+    parser.add_argument("--timeout", type=float, default=seconds, metavar="SECONDS", help=text)
 
 
 def add_ports(parser: argparse.ArgumentParser, host_help: str) -> None:
-    parser.add_argument(
-        "--triton-host",
-        default="127.0.0.1",
-        metavar="HOST",
-        help=f"{host_help}, IPv4 or IPv6 (%(default)s)",
-    )
-    parser.add_argument("--http-port", type=int, default=_HTTP_PORT, help="default %(default)s")
-    parser.add_argument("--grpc-port", type=int, default=_GRPC_PORT, help="default %(default)s")
-    parser.add_argument(
-        "--metrics-port", type=int, default=_METRICS_PORT, help="default %(default)s"
-    )
+    text = f"{host_help}, IPv4 or IPv6 (%(default)s)"
+    parser.add_argument("--triton-host", default="127.0.0.1", metavar="HOST", help=text)
+    for name, port in _PORTS.items():
+        parser.add_argument(f"--{name}-port", type=int, default=port, help="default %(default)s")
 
 
 def ports_of(arguments: argparse.Namespace) -> Ports:

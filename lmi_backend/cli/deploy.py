@@ -63,7 +63,6 @@ _OF_KUBERNETES: Final = (
     "replicas", "model_claim", "with_", "namespace", "cache_claim", "service_account",
     "node_selector", "toleration", "topology",
 )  # fmt: skip
-_IMAGE: Final = re.compile(r"[\w./:@-]{1,400}", re.ASCII)
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -82,24 +81,15 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         statuses={3: "it was written, but the model cannot be fetched: its size is not known"},
     )
     add_path(parser, "folder with serving.properties")
-    parser.add_argument("--to", choices=TARGETS, required=True, help="who runs it")
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FOLDER", help="write the files here"
-    )
-    parser.add_argument("--force", action="store_true", help="write over files that differ")
-    parser.add_argument(
-        "--image",
-        type=matching(_IMAGE, "an image's name"),
-        help="image of the server; default: lmi-backend:cpu, :vllm or :trtllm",
-    )
-    parser.add_argument(
-        "--replicas",
-        type=number(int, 1, 1000),
-        default=0,
-        metavar="N",
-        help=f"pods (default {Served.replicas})",
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--to", choices=TARGETS, required=True, help="who runs it")
+    add("--output", type=Path, required=True, metavar="FOLDER", help="write the files here")
+    add("--force", action="store_true", help="write over files that differ")
+    image = matching(re.compile(r"[\w./:@-]{1,400}", re.ASCII), "an image's name")
+    add("--image", type=image, help="of the server; default: lmi-backend:cpu, :vllm or :trtllm")
+    pods = f"pods (default {Served.replicas})"
+    add("--replicas", type=number(int, 1, 1000), default=0, metavar="N", help=pods)
+    add(
         "--model-claim",
         type=_NAME,
         default="",
@@ -127,29 +117,20 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
         ("namespace", _NAME, "namespace of the objects"),
         ("cache-claim", _NAME, "a PersistentVolumeClaim that keeps downloads and compiled kernels"),
         ("service-account", _NAME, "service account of the pods, for a role that reads S3"),
-        (
-            "topology",
-            matching(_LABEL, "a label"),
-            "label of nodes to spread the pods over, as topology.kubernetes.io/zone",
-        ),
+        ("topology", matching(_LABEL, "a label"), "label of nodes to spread the pods over"),
     ):
         group.add_argument(f"--{name}", type=kind, default="", metavar="NAME", help=what)
     for name, reader, metavar, what in (
-        ("node-selector", _label, "LABEL=VALUE", "run on nodes with this label"),
+        ("node-selector", _label, "LABEL=VALUE", "run on nodes with this label; repeatable"),
         (
             "toleration",
             _toleration,
             "KEY[=VALUE][:EFFECT]",
-            "run on nodes with this taint, as nvidia.com/gpu:NoSchedule",
+            "run on nodes with this taint; repeatable",
         ),
     ):
         group.add_argument(
-            f"--{name}",
-            action="append",
-            type=reader,
-            default=[],
-            metavar=metavar,
-            help=f"{what}; may be repeated",
+            f"--{name}", action="append", type=reader, default=[], metavar=metavar, help=what
         )
 
 

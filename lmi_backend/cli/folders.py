@@ -90,12 +90,8 @@ def add_model(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_save(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--save",
-        type=Path,
-        metavar="FOLDER",
-        help="write the serving.properties that the model and its flags stand for into a folder",
-    )
+    what = "write the serving.properties that the model and its flags stand for into a folder"
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help=what)
 
 
 def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[LmiFolder]:

@@ -41,12 +41,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         statuses={0: "it was told to stop"},
     )
     add_front_end_arguments(parser, is_alone=True)
-    parser.add_argument(
-        "--run-folder",
-        type=Path,
-        metavar="FOLDER",
-        help="where the models' endpoints are; default: where the server makes temporary files",
-    )
+    where = "where the models' endpoints are; default: where the server makes temporary files"
+    parser.add_argument("--run-folder", type=Path, metavar="FOLDER", help=where)
     parser.add_argument(
         "--control-key",
         type=Path,
@@ -117,7 +113,8 @@ def _frontend(arguments: argparse.Namespace) -> int:
     key_file = arguments.control_key
     settings = settings_of(
         arguments,
-        base=arguments.run_folder or Path(_default_folder()),
+        base=arguments.run_folder
+        or Path(os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir()),
         control_headers={HEADER: read_key(key_file, is_made=False)} if key_file else {},
     )
     return _serve_many(settings) if settings.processes > 1 else serve(settings)
@@ -127,10 +124,6 @@ def check_certificate(arguments: argparse.Namespace) -> None:
     from lmi_backend.frontend.http.certificate import certificate_of  # noqa: PLC0415  another process's
 
     certificate_of(arguments.tls_certificate, arguments.tls_key)
-
-
-def _default_folder() -> str:
-    return os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir()
 
 
 def _serve_many(settings: Settings) -> int:

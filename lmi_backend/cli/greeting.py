@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lmi_backend.plan import EnginePlan
 
 _PROMPT: Final = "The capital of France is"
+_EXAMPLE: Final = {"max_new_tokens": 20}
 _FRONT_END_SECONDS: Final = 20.0
 _LONGEST_PATH: Final = 200
 
@@ -61,7 +62,9 @@ class Greeter:
                     is_over=self.is_over,
                 )
             if given.example is not None:
-                self._show_example(triton, given.example)
+                texts = stream(triton, next(iter(self.plans)), given.example, _EXAMPLE)
+                # Written at once: a line of the log would come between the parts of an answer.
+                show(f"\n{given.example}{''.join(texts)}\n")
         except LmiError as error:
             say(str(error), "WARNING")
         lines = [*self._summary(), *self._addresses()]
@@ -70,11 +73,6 @@ class Greeter:
                 say(line.strip())
         else:
             show("".join(f"{line}\n" for line in lines))
-
-    def _show_example(self, triton: TritonHttp, prompt: str) -> None:
-        name = next(iter(self.plans))
-        # Written at once: a line of the log would come between the parts of an answer.
-        show(f"\n{prompt}{''.join(stream(triton, name, prompt, {'max_new_tokens': 20}))}\n")
 
     def _summary(self) -> Iterator[str]:
         for name, plan in self.plans.items():
@@ -105,7 +103,7 @@ class Greeter:
         if given.api_keys is not None:
             yield f"Put one of the keys of {given.api_keys} into {KEY_VARIABLE}, and try:"
         named = {"model": names[0]} if len(names) > 1 else {}
-        body = {**named, "inputs": prompt, "parameters": {"max_new_tokens": 20}}
+        body = {**named, "inputs": prompt, "parameters": _EXAMPLE}
         key = f'-H "Authorization: Bearer ${KEY_VARIABLE}"' if needs_key(given) else ""
         # On this machine; its certificate names another host.
         yield _curl(f"{url}/invocations", body, "-k" * bool(given.tls_certificate), key)

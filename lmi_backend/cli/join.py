@@ -41,12 +41,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         statuses={0: "it was told to stop", 1: "the first machine cannot be reached"},
     )
     add_path(parser, "what the first machine serves, with the same flags")
-    parser.add_argument(
-        "--node-rank",
-        type=int,
-        metavar="N",
-        help=f"number of this machine, from 1; default: what {_INDEX} says",
-    )
+    what = f"number of this machine, from 1; default: what {_INDEX} says"
+    parser.add_argument("--node-rank", type=int, metavar="N", help=what)
     parser.set_defaults(run=_join)
 
 

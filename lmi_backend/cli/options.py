@@ -79,7 +79,9 @@ class OptionRow:
 
 def _options(arguments: argparse.Namespace) -> int:
     rows: list[OptionRow] = []
-    for word in _searched([*arguments.words, *(each.flag for each in arguments.flags)]):
+    words = [*arguments.words, *(each.flag for each in arguments.flags)]
+    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
+    for word in flags or [" ".join(words)]:
         matches = _rows_for(word, arguments.engine, machine_of(arguments).release)
         rows += [row for row in matches if row not in rows]
     if not rows:
@@ -92,19 +94,15 @@ def _options(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _searched(words: Sequence[str]) -> list[str]:
-    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
-    return flags or [" ".join(words)]
-
-
 def _rows_for(word: str, engine: str, release: str) -> list[OptionRow]:
-    rows = _rows_of(word, engine, release)
-    if not rows:
-        other, rows = _rows_of_others(word, engine, release)
-        say(f"no option or variable under {engine} has {printable(word)} in a name")
-        if rows:
+    if rows := _rows_of(word, engine, release):
+        return rows
+    say(f"no option or variable under {engine} has {printable(word)} in a name")
+    for other in ENGINES:
+        if other != engine and (rows := _rows_of(word, other, release)):
             say(f"under {other}, with --engine {other}:")
-    return rows
+            return rows
+    return []
 
 
 def _rows_of(word: str, engine: str, release: str) -> list[OptionRow]:
@@ -123,13 +121,6 @@ def _rows_of(word: str, engine: str, release: str) -> list[OptionRow]:
 def _plain(word: str) -> str:
     match = _OTHERS.match(word)
     return word[match.end() if match else 0 :].replace("-", "_")
-
-
-def _rows_of_others(word: str, engine: str, release: str) -> tuple[str, list[OptionRow]]:
-    for other in ENGINES:
-        if other != engine and (rows := _rows_of(word, other, release)):
-            return other, rows
-    return "", []
 
 
 def _engine_called(word: str) -> str:

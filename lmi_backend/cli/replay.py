@@ -51,35 +51,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             1: "more answers differ",
         },
     )
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="JSON lines, SageMaker data capture or HAR files; a folder of them; or s3://…",
-    )
-    parser.add_argument(
-        "--url",
-        default=f"http://127.0.0.1:{PORT}",
-        help="the new server's HTTP port (default %(default)s)",
-    )
-    parser.add_argument("--against", metavar="URL", help="the old server, which gets them too")
-    _add_speed(parser)
-    _add_judging(parser)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.set_defaults(run=_replay)
-
-
-def _add_speed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--concurrency",
-        type=number(int, 1, MOST_AT_ONCE),
-        metavar="N",
-        help="requests at once (default: as recorded, or 1)",
-    )
-    parser.add_argument(
-        "--rate", type=number(float, 0.001, 10_000), metavar="N", help="start N requests a second"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE", help="recorded requests; a folder of them; or s3://…")
+    add("--url", default=f"http://127.0.0.1:{PORT}", help="the new server (default %(default)s)")
+    add("--against", metavar="URL", help="the old server, which gets them too")
+    several = number(int, 1, MOST_AT_ONCE)
+    add("--concurrency", type=several, metavar="N", help="at once (default: as recorded, or 1)")
+    add("--rate", type=number(float, 0.001, 10_000), metavar="N", help="start N requests a second")
+    add(
         "--header",
         action="append",
         default=[],
@@ -87,48 +66,34 @@ def _add_speed(parser: argparse.ArgumentParser) -> None:
         metavar="NAME:VALUE",
         help="send this header with each request",
     )
-    parser.add_argument(
-        "--ca-certificates",
-        type=Path,
-        metavar="FILE",
-        help="trust certificates signed by these authorities",
-    )
+    add("--ca-certificates", type=Path, metavar="FILE", help="trust these authorities")
     add_timeout(parser, 300.0, "wait no longer for the next part of an answer")
-    parser.add_argument(
-        "--state", type=Path, metavar="FILE", help="keep the progress here; continue if it exists"
-    )
+    add("--state", type=Path, metavar="FILE", help="keep the progress here; continue if it exists")
+    _add_judging(parser)
+    add("--json", action="store_true", help="print the result as JSON")
+    parser.set_defaults(run=_replay)
 
 
 def _add_judging(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--allow",
-        type=percent,
-        default=0.0,
-        metavar="N%",
-        help="accept differences in this share of the requests (default 0%%)",
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    share = "accept differences in this share of the requests (default 0%%)"
+    add("--allow", type=percent, default=0.0, metavar="N%", help=share)
+    add(
         "--ignore",
         action="append",
         default=[],
         metavar="KIND:PLACE",
         help="accept this difference; * stands for any text, as in 'header:x-*'",
     )
-    parser.add_argument(
+    add(
         "--tolerance",
         type=number(float, 0, math.inf),
         default=TOLERANCE,
         metavar="N",
         help="log probabilities may differ by N (default %(default)s)",
     )
-    parser.add_argument(
-        "--no-shrink",
-        action="store_true",
-        help="do not send smaller requests in search of the smallest that shows a difference",
-    )
-    parser.add_argument(
-        "--redact", action="store_true", help="show no value of a request or an answer"
-    )
+    add("--no-shrink", action="store_true", help="send no smaller requests that show a difference")
+    add("--redact", action="store_true", help="show no value of a request or an answer")
 
 
 def _replay(arguments: argparse.Namespace) -> int:

@@ -181,15 +181,12 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         ),
         statuses={1: "the server does not answer, or refuses the request"},
     )
-    parser.add_argument("prompt", help="what the model continues")
-    parser.add_argument("--model", metavar="NAME", help="default: the only model of the server")
-    parser.add_argument(
-        "--url",
-        default=DEFAULT_URL,
-        help="Triton's HTTP port or the front end's (default %(default)s)",
-    )
-    parser.add_argument("--max-new-tokens", type=int, default=64, help="default %(default)s")
-    parser.add_argument("--temperature", type=float, help="default: the server's")
+    add = parser.add_argument
+    add("prompt", help="what the model continues")
+    add("--model", metavar="NAME", help="default: the only model of the server")
+    add("--url", default=DEFAULT_URL, help="Triton's port or the front end's (default %(default)s)")
+    add("--max-new-tokens", type=int, default=64, help="default %(default)s")
+    add("--temperature", type=float, help="default: the server's")
     add_timeout(parser, 300.0, "wait no longer for the next chunk")
     parser.set_defaults(run=_generate)
 
@@ -250,13 +247,12 @@ def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         examples=("lmi-backend chat", 'lmi-backend chat --system "Answer in one sentence."'),
         statuses={1: "the server does not answer"},
     )
-    parser.add_argument("--model", metavar="NAME", help="default: the only model of the server")
-    parser.add_argument(
-        "--url", default=f"http://127.0.0.1:{PORT}", help="the front end's (default %(default)s)"
-    )
-    parser.add_argument("--system", metavar="TEXT", help="what the model is told first")
-    parser.add_argument("--max-tokens", type=int, help="of each answer; default: the server's")
-    parser.add_argument("--temperature", type=float, help="default: the server's")
+    add = parser.add_argument
+    add("--model", metavar="NAME", help="default: the only model of the server")
+    add("--url", default=f"http://127.0.0.1:{PORT}", help="the front end's (default %(default)s)")
+    add("--system", metavar="TEXT", help="what the model is told first")
+    add("--max-tokens", type=int, help="of each answer; default: the server's")
+    add("--temperature", type=float, help="default: the server's")
     add_timeout(parser, 300.0, "wait no longer for the next chunk")
     parser.set_defaults(run=_chat)
 

@@ -76,12 +76,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             1: "a model or the server did not start, or stopped for good (--on-failure exit)",
         },
     )
-    _add_arguments(parser)
-    parser.set_defaults(run=_serve)
-
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "paths",
         nargs="*",
         metavar="PATH",
@@ -89,55 +85,35 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "store of such folders; default: what SERVING_LOAD_MODELS or /opt/ml/model holds",
     )
     add_save(parser)
-    parser.add_argument(
-        "--model-repository",
-        type=Path,
-        help="keep the Triton model folders here; default: none kept",
-    )
+    add("--model-repository", type=Path, help="keep the Triton model folders here")
     add_front_end_arguments(parser)
-    parser.add_argument(
-        "--no-frontend",
-        action="store_true",
-        help="do not start the front end: Triton's own ports only",
-    )
+    add("--no-frontend", action="store_true", help="do not start it: Triton's own ports only")
     add_ports(parser, "address on which Triton's own ports listen")
-    parser.add_argument(
+    _add_protection(parser)
+    add_clients(parser)
+    add = parser.add_argument_group("log").add_argument
+    add("--log-file", type=Path, metavar="FILE", help="append every line of all programs here")
+    add("-v", "--verbose", action="store_true", help="show every line on standard error")
+    add(
+        "--log-format",
+        choices=FORMATS,
+        default=TEXT,
+        help="text: time, level, model or program, text; json: an object a line (%(default)s)",
+    )
+    parser.add_argument("--example", metavar="PROMPT", help="when ready, show this answer")
+    parser.set_defaults(run=_serve)
+
+
+def _add_protection(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
         "--drain-timeout",
         type=float,
         metavar="SECONDS",
         help="time running requests have to finish when stopping (default: the longest "
         "option.shutdown_timeout of the models, which is 30 where it is not set)",
     )
-    _add_protection(parser)
-    add_clients(parser)
-    _add_log(parser)
-    parser.add_argument("--example", metavar="PROMPT", help="when ready, show this answer")
-
-
-def _add_log(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("log")
-    group.add_argument(
-        "--log-file",
-        type=Path,
-        metavar="FILE",
-        help="append every line of Triton, the engines and the front end to this file",
-    )
-    group.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        help="show every line on standard error; default: warnings, errors and requests",
-    )
-    group.add_argument(
-        "--log-format",
-        choices=FORMATS,
-        default=TEXT,
-        help="text: time, level, model or program, text; json: an object a line (%(default)s)",
-    )
-
-
-def _add_protection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add(
         "--require",
         action="append",
         default=[],
@@ -145,22 +121,22 @@ def _add_protection(parser: argparse.ArgumentParser) -> None:
         help="do not start without this model; may be given again. Default: what can be loaded "
         "serves, the rest is tried again, and the server starts if one model does",
     )
-    parser.add_argument(
+    add(
         "--on-failure",
         choices=("restart", "exit"),
         default="restart",
         help="what to do when all workers of a model have failed (retry_threshold). restart loads "
         "the model again, with growing pauses; exit stops with status 1 (default %(default)s)",
     )
-    parser.add_argument(
+    apis = ", ".join(NOT_FOR_CLIENTS)
+    add(
         "--open-api",
         type=lambda text: comma_list(text, NOT_FOR_CLIENTS),
         default=[],
         metavar="A,B",
-        help="Triton's APIs that any client may use without a key, of "
-        f"{', '.join(NOT_FOR_CLIENTS)}; default: none of these",
+        help=f"Triton's APIs that any client may use without a key, of {apis}; default: none",
     )
-    parser.add_argument(
+    add(
         "--control-key",
         type=Path,
         metavar="FILE",

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.front_end_settings import LEAVES, VARIABLE, encode, listen
 from lmi_backend.pool.process import describe_exit
-from lmi_backend.printable import log as log_text
 from lmi_backend.printable import say
 from lmi_backend.supervisor.log_relay import STANDARD_ERROR, log_options
 from lmi_backend.supervisor.reloading import Backoff
@@ -128,7 +126,7 @@ class FrontEnds:
 
     def __init__(self, settings: Settings, log: int = STANDARD_ERROR) -> None:
         every = [replace(settings, place=place) for place in range(settings.processes)]
-        self._runs = [Restarted(partial(BeatingProcess, each, log), _Door(each)) for each in every]
+        self._runs = [Restarted(each, log) for each in every]
 
     def keep(
         self,
@@ -176,35 +174,17 @@ def front_ends(
         keeper.join()
 
 
-class _Door:
-    """The socket that listens, which outlives a front end: clients wait for the next one.
+class Restarted:
+    """One of them, those before it that finish their requests, and the socket that listens.
 
-    Of several front ends each has its own. The kernel spreads the connections over these.
+    The socket outlives a front end: clients wait for the next one. Of several front ends each has
+    its own, and the kernel spreads the connections over these.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._socket: socket.socket | None = None
-
-    def open(self) -> int:
-        if self._socket is None:
-            is_shared = self._settings.processes > 1
-            self._socket = listen(self._settings.host, self._settings.port, is_shared=is_shared)
-        return self._socket.fileno()
-
-    def close(self) -> None:
-        """Refuse connections from now on, unless a front end accepts them."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-
-class Restarted:
-    """One of them, and those before it that finish their requests."""
-
-    def __init__(self, start: Callable[[int], BeatingProcess], door: _Door) -> None:
-        self._start, self._door, self._backoff = start, door, Backoff()
+    def __init__(self, settings: Settings, log: int) -> None:
+        self._settings, self._log, self._backoff = settings, log, Backoff()
         self._start_at = 0.0
+        self._socket: socket.socket | None = None
         self._process: BeatingProcess | None = None
         self._leaving: list[BeatingProcess] = []
         self.look()
@@ -217,19 +197,7 @@ class Restarted:
         return [*([self._process] if self._process else []), *self._leaving]
 
     def look(self) -> None:
-        """Start it again if it has exited, once the pause is over.
-
-        An unexpected exception here counts as one of the front end: its keeper must not stop.
-        """
-        try:
-            self._look()
-        except Exception:  # noqa: BLE001
-            log_text(traceback.format_exc())
-            self.stop()
-            self._process = None
-            self._put_off("cannot be watched")
-
-    def _look(self) -> None:
+        """Start it again if it has exited, once the pause is over."""
         for each in [each for each in self._leaving if each.problem()]:
             each.stop()
             self._leaving.remove(each)
@@ -243,7 +211,7 @@ class Restarted:
                 self._leaving.append(process)
         elif time.monotonic() >= self._start_at:
             try:
-                self._process = self._start(self._door.open())
+                self._process = BeatingProcess(self._settings, self._log, self._open().fileno())
             except (OSError, ConfigurationError) as error:
                 self._put_off(f"cannot be started: {error}")
 
@@ -251,11 +219,23 @@ class Restarted:
         pause = self._backoff.pause(well_seconds)
         say(f"the front end {problem}: it is started again in {pause:.0f} s", "WARNING")
         if pause > _LONGEST_WAIT_SECONDS:
-            self._door.close()
+            self._refuse()
         self._start_at = time.monotonic() + pause
 
+    def _open(self) -> socket.socket:
+        if self._socket is None:
+            of = self._settings
+            self._socket = listen(of.host, of.port, is_shared=of.processes > 1)
+        return self._socket
+
+    def _refuse(self) -> None:
+        """Refuse connections from now on, unless a front end accepts them."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
     def end(self) -> None:
-        self._door.close()
+        self._refuse()
         self.send(signal.SIGTERM)
 
     def send(self, number: signal.Signals) -> None:

@@ -91,7 +91,7 @@ class HealthMonitor(threading.Thread):
         try:
             index = self._client.index()
         except UnavailableError:
-            if not self._misses_again("", _LOOKS):
+            if not self._count("", is_well=False, most=_LOOKS):
                 return ""
             # It could neither drain nor stop.
             with contextlib.suppress(psutil.Error):
@@ -130,16 +130,14 @@ class HealthMonitor(threading.Thread):
     def _lost_endpoint(self, ready: set[str], endpoints: Iterable[Path]) -> str:
         """Return a model whose endpoint was removed under it; nobody reaches its stub any more."""
         there = {each for each in ready for path in endpoints if is_endpoint_of(path, each)}
+        gone = self._seen - there
+        self._seen = (self._seen & ready) | there
         lost = (
             name
             for name in ready
-            if self._count(
-                f"socket {name}", is_well=name not in self._seen - there, most=_SOCKET_LOOKS
-            )
+            if self._count(f"socket {name}", is_well=name not in gone, most=_SOCKET_LOOKS)
         )
-        name = next(lost, "")
-        self._seen = (self._seen & ready) | there
-        return name
+        return next(lost, "")
 
     def _has_left_a_stub(self) -> bool:
         """Tell whether the stub of a model that was being loaded again has died unnoticed."""
@@ -159,8 +157,5 @@ class HealthMonitor(threading.Thread):
         if is_well:
             self._misses.pop(what, None)
             return False
-        return self._misses_again(what, most)
-
-    def _misses_again(self, what: str, most: int) -> bool:
         self._misses[what] = self._misses.get(what, 0) + 1
         return self._misses[what] >= most

@@ -80,8 +80,13 @@ def installed_version(binary: Path) -> str:
     try:
         return (binary.parent.parent / _VERSION_FILE).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        wheels = IN_WHEELS if "pytriton" in binary.parts else ()
-        return next((IN_WHEELS[wheel] for wheel in wheels if _is_installed(wheel)), "")
+        if "pytriton" not in binary.parts:
+            return ""
+    try:
+        wheel = f"nvidia-pytriton=={importlib.metadata.version('nvidia-pytriton')}"
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    return IN_WHEELS.get(wheel, "")
 
 
 def numpy_problem(version: str, numpy: str) -> str:
@@ -100,14 +105,6 @@ def starts_stubs_by_shell(version: str) -> bool:
     return _numbers(version) < _NO_SHELL
 
 
-def _is_installed(wheel: str) -> bool:
-    name, _, version = wheel.partition("==")
-    try:
-        return importlib.metadata.version(name) == version
-    except importlib.metadata.PackageNotFoundError:
-        return False
-
-
 def _named(numbers: tuple[int, ...]) -> str:
     version = ".".join(map(str, numbers))
     return " ".join(filter(None, ("Triton", release_name(version), f"({version})")))
@@ -121,7 +118,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 _HELP_SECONDS = 30
 _CONTAINER = Path("/opt/tritonserver/bin/tritonserver")
-_SHELL = "bash"
 STUB = "triton_python_backend_stub"
 """The program that runs a model of Triton's Python backend."""
 
@@ -180,11 +176,6 @@ def usable_server(folder: Path, repository: Path | None = None) -> TritonServer:
             raise ConfigurationError(f"--model-repository {repository}: {problem}")
         if problem := shell_problem(server.backends):
             raise ConfigurationError(f"{server.backends}: {problem}")
-        if shutil.which(_SHELL, path=(paths := server.environment(os.environ)["PATH"])) is None:
-            raise ConfigurationError(
-                f"{_SHELL}: not in {paths}; Triton before 25.08 starts models through it; "
-                f"accepted: a PATH with {_SHELL}, or a later Triton"
-            )
     if problem := numpy_problem(version, importlib.metadata.version("numpy")):
         raise ConfigurationError(problem)
     return server

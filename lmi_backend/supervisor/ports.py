@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 import ssl
 import time
@@ -87,18 +86,8 @@ def check_free(port_option: str, host_option: str, host: str, port: int) -> None
             probe.bind(address)
     except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        advice = f"choose another port ({port_option})"
-        if not _is_about_port(error):
-            other = "127.0.0.1" if ":" in host else "::1"
-            advice = f"choose another address ({host_option}), for example {other}"
-        message = f"{port_option} {port} on {host}: {reason}; {advice}"
-        raise ConfigurationError(message) from error
-
-
-def _is_about_port(error: Exception) -> bool:
-    if isinstance(error, OverflowError):
-        return True
-    return isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
+        advice = f"choose another port ({port_option}) or address ({host_option})"
+        raise ConfigurationError(f"{port_option} {port} on {host}: {reason}; {advice}") from error
 
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:

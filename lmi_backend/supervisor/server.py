@@ -263,13 +263,8 @@ class RunningServer:
             # Triton waits seconds for a stub that is dead.
             if name in stubs:
                 self.client.unload(name)
-        self._wait_until_unloaded(is_over)
-
-    def _wait_until_unloaded(self, is_over: Callable[[], bool]) -> None:
-        """Let stubs stop their workers: a worker that `stop` stops is started again by its stub.
-
-        A stopping Triton looks only once a second whether its models are gone.
-        """
+        # A worker that `stop` stops is started again by its stub, unless that has stopped. A
+        # stopping Triton looks only once a second whether its models are gone.
         end = time.monotonic() + 2 * EXIT_SECONDS
         while self._process.poll() is None and self._setup.traces.stubs():
             if is_over() or time.monotonic() > end:

@@ -48,6 +48,7 @@ class Supervisor:
         exits_when_given_up: bool,
     ) -> None:
         self._setup, self._stop, self._drain_seconds = setup, stop, drain_seconds
+        self._is_requested, self._is_urgent = lambda: stop.is_requested, lambda: stop.is_urgent
         self._has_served = False
         self._well_seconds = 0.0
         self._starts = 0
@@ -145,12 +146,6 @@ class Supervisor:
         if cut := server.drain(self._drain_seconds, is_over, unloads=problem is None):
             say(f"{cut} requests took longer than --drain-timeout and got an error", "WARNING")
 
-    def _is_requested(self) -> bool:
-        return self._stop.is_requested
-
-    def _is_urgent(self) -> bool:
-        return self._stop.is_urgent
-
     def _wait_until_ready(self, server: RunningServer) -> Problem | None:
         """Wait until every model is ready or has failed, or until the user stops it.
 
@@ -161,14 +156,11 @@ class Supervisor:
                 are the cause: no client can be, nor a machine that it has served on before, nor a
                 crash.
         """
-        client = TritonHttp(
-            self._setup.ports.url, timeout=5.0, headers=self._setup.restriction.headers
-        )
         began = last_report = time.monotonic()
         has_listened = False
         while True:
             # Its port opens when it has tried to load them all.
-            states = client.states()
+            states = server.client.states()
             has_listened = has_listened or states is not None
             left = [name for name in self._setup.names if _is_open(states, name)]
             if not left:

@@ -34,15 +34,6 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     assert f"lmi-backend: {option} {value}: {problem}" in capsys.readouterr().err
 
 
-def test_a_network_without_ipv4_is_said_and_not_put_down_to_the_port(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["serve", ".", *PORTS, "--host", "192.0.2.1"]) == 2
-    errors = capsys.readouterr().err
-    assert "--port 0 on 192.0.2.1: Cannot assign requested address" in errors
-    assert errors.endswith("; choose another address (--host), for example ::1\n")
-
-
 @pytest.mark.parametrize(
     ("seconds", "words", "drain"), [((), (), 30), ((5, 90), (), 90), ((90,), ("2",), 2)]
 )

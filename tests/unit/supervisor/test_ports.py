@@ -33,24 +33,23 @@ def test_a_taken_port_is_named_with_its_option(name: str, taken: int) -> None:
         Ports("127.0.0.1", **FREE | {name: taken}).check({})
     text = str(refusal.value)
     assert text.startswith(f"--{name}-port {taken} on 127.0.0.1: Address already in use")
-    assert text.endswith(f"; choose another port (--{name}-port)")
+    assert text.endswith(f"; choose another port (--{name}-port) or address (--triton-host)")
 
 
 @pytest.mark.parametrize(
-    ("host", "port", "option"),
+    ("host", "port"),
     [
-        ("127.0.0.1", 65536, "--http-port"),
-        ("::1", -1, "--http-port"),
-        # No port helps where the address is not this machine's, as 127.0.0.1 with IPv6 only.
-        ("192.0.2.1", 0, "--triton-host"),
-        ("2001:db8::1", 0, "--triton-host"),
-        ("::z", 0, "--triton-host"),
-        ("nobody.invalid", 0, "--triton-host"),
-        ("a" * 70, 0, "--triton-host"),
+        ("127.0.0.1", 65536),
+        ("::1", -1),
+        ("192.0.2.1", 0),
+        ("2001:db8::1", 0),
+        ("::z", 0),
+        ("nobody.invalid", 0),
+        ("a" * 70, 0),
     ],
 )
-def test_what_cannot_be_listened_on_is_refused(host: str, port: int, option: str) -> None:
-    message = rf"--http-port {port} on {host}: .+; choose another \w+ \({option}\)"
+def test_what_cannot_be_listened_on_is_refused(host: str, port: int) -> None:
+    message = rf"--http-port {port} on {host}: .+; choose another port \(--http-port\)"
     with pytest.raises(ConfigurationError, match=message):
         Ports(host, **FREE | {"http": port}).check({})
 

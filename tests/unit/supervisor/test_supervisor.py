@@ -53,6 +53,7 @@ class Bench:
 
         class Server:
             has_crashed = False
+            client = SimpleNamespace(states=lambda: dict.fromkeys(SETUP.names, ("READY", "")))
 
             def __init__(self, _: Any) -> None:
                 self._live = next(bench.lives)
@@ -73,10 +74,8 @@ class Bench:
                 bench.stopped_gently.append(gently)
                 return 0
 
+        self.server = Server
         monkeypatch.setattr(module, "RunningServer", Server)
-        monkeypatch.setattr(
-            module.TritonHttp, "states", lambda *_: dict.fromkeys(SETUP.names, ("READY", ""))
-        )
 
     def run(self, *lives: Callable[[], Any]) -> int:
         self.lives = iter(lives)
@@ -146,7 +145,7 @@ def test_a_second_signal_before_the_drain_is_not_lost(bench: Bench) -> None:
 def test_a_stop_before_the_models_are_loaded_says_so(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module.TritonHttp, "states", lambda *_: None)
+    monkeypatch.setattr(bench.server, "client", SimpleNamespace(states=lambda: None))
     bench.stop()
     assert bench.run(bench.stop) == 0
     assert "stopping: model did not finish loading\n" in capsys.readouterr().err
