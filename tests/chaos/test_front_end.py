@@ -19,8 +19,8 @@ from contextlib import AbstractContextManager
 import psutil
 import pytest
 
-from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import CuttingProxy, follow
+from tests.support.measured import Report
 from tests.support.serving import SETTLING, Served, serve, write_properties
 from tests.support.streams import (
     KINDS,
@@ -78,6 +78,10 @@ def wait_until_quiet(served: Served) -> None:
     """Wait until the model has no request and the engine runs none."""
     for name in ("requests_open", "engine_requests_running", "engine_requests_waiting"):
         wait_for(lambda name=name: served.metric(f"lmi_{name}", "echo") == 0)  # type: ignore[misc]
+
+
+def connect(front: Served) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", front.port), timeout=HANG_SECONDS)
 
 
 def read_until_closed(connection: socket.socket) -> bytes:
@@ -180,9 +184,7 @@ def test_clients_that_vanish(front: Served, process: psutil.Process, report: Rep
         gone = [stack.enter_context(ask_and_wait(front, kind, 4000)) for kind in KINDS * 4]
         # Those that wait for an answer of which nothing comes yet, and those that wait for nothing.
         for number in range(8):
-            silent = stack.enter_context(
-                socket.create_connection(("127.0.0.1", front.port), timeout=HANG_SECONDS)
-            )
+            silent = stack.enter_context(connect(front))
             long = b'{"inputs": "a", "parameters": {"max_new_tokens": 4000}}'
             silent.sendall(request_of("/invocations", long) if number % 2 else b"")
             gone.append(silent)
@@ -217,9 +219,7 @@ def test_bodies_and_headers_a_byte_a_second(
     with contextlib.ExitStack() as stack:
         slow = {}
         for name, data in starts.items():
-            slow[name] = stack.enter_context(
-                socket.create_connection(("127.0.0.1", front.port), timeout=HANG_SECONDS)
-            )
+            slow[name] = stack.enter_context(connect(front))
             slow[name].sendall(data)
         left = dict(slow)
         answers = dict.fromkeys(slow, b"")
@@ -256,12 +256,7 @@ def test_a_thousand_idle_connections(
     request = request_of("/invocations", b'{"inputs": "a", "parameters": {"max_new_tokens": 2}}')
     beside = FrontStreams(front, "echo", 16, 200)
     with contextlib.ExitStack() as stack:
-        idle = [
-            stack.enter_context(
-                socket.create_connection(("127.0.0.1", front.port), timeout=HANG_SECONDS)
-            )
-            for _ in range(IDLE)
-        ]
+        idle = [stack.enter_context(connect(front)) for _ in range(IDLE)]
         for each in idle[::10]:
             each.sendall(request)
         # The system has taken them; the front end takes one after the other.
@@ -290,9 +285,7 @@ def test_more_connections_than_descriptors(
     try:
         with contextlib.ExitStack() as stack:
             for number in range(allowed + IDLE):
-                stack.enter_context(
-                    socket.create_connection(("127.0.0.1", front.port), timeout=HANG_SECONDS)
-                )
+                stack.enter_context(connect(front))
                 if number % 100 == 0:
                     assert front.ask("/invocations", SHORT)[0] == 200
             assert descriptors(front, process) < allowed
@@ -401,71 +394,84 @@ def _processor_seconds(process: psutil.Process, seconds: float) -> float:
     return float(after.user + after.system - before.user - before.system)
 
 
-class Flow(threading.Thread):
-    """Asks one request after the other on a connection that is kept; tries again at a 503."""
+class Crowd:
+    """Clients that send a short request after the other; what came of those of each.
 
-    def __init__(self, front: Served, path: str, body: object, ended: threading.Event) -> None:
-        super().__init__()
-        self._front, self._path, self._body, self._ended = front, path, json.dumps(body), ended
-        self.seen: Counter[str] = Counter()
+    Each stays on one connection, or has a new one for each request. It tries again after a 503.
+    """
 
-    def run(self) -> None:
+    def __init__(self, front: Served, *asked: tuple[str, object], **headers: str) -> None:
+        self._front, self._headers, self._ended = front, headers, threading.Event()
+        self.seen = [Counter[str]() for _ in asked]
+        self._threads = [
+            threading.Thread(target=self._run, args=(number, path, json.dumps(body)))
+            for number, (path, body) in enumerate(asked)
+        ]
+
+    def __enter__(self) -> "Crowd":
+        for each in self._threads:
+            each.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for each in self._threads:
+            each.join()
+
+    def _run(self, number: int, path: str, body: str) -> None:
         connection = http.client.HTTPConnection(self._front.front_end, timeout=HANG_SECONDS)
         with contextlib.closing(connection):
-            while not self._ended.is_set():
+            while not self._ended.wait(0.01):
                 try:
-                    connection.request("POST", self._path, self._body)
-                    self._read(connection.getresponse())
+                    connection.request("POST", path, body, self._headers)
+                    outcome = _outcome(connection.getresponse())
                 except (OSError, http.client.HTTPException) as error:
-                    self.seen[repr(error)] += 1
+                    outcome = repr(error)
+                    connection.close()
+                self.seen[number][outcome] += 1
+                if number % 2:
                     connection.close()
 
-    def _read(self, response: http.client.HTTPResponse) -> None:
-        text = response.read()
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        if response.status == 200:
-            self.seen["whole"] += 1
-        elif (headers.get("retry-after"), headers.get("connection")) == ("1", "close"):
-            self.seen["refused"] += 1
-            time.sleep(0.02)
-        else:
-            self.seen[f"{response.status} {headers} {text[:200]!r}"] += 1
+    @property
+    def all(self) -> Counter[str]:
+        """Return what came of all."""
+        return sum(self.seen, Counter())
+
+
+def _outcome(response: http.client.HTTPResponse) -> str:
+    text = response.read()
+    if response.status == 200:
+        return "whole"
+    if (response.headers["retry-after"], response.headers["connection"]) == ("1", "close"):
+        return "refused"
+    return f"{response.status} {response.getheaders()} {text[:200]!r}"
 
 
 def test_a_drain_under_load_loses_no_request(
     serve_echo: Callable[[str], AbstractContextManager[Served]], report: Report
 ) -> None:
-    bodies = {
-        "/v1/completions": {"model": "echo", "prompt": "a", "max_tokens": 3},
-        "/invocations": SHORT,
-        "/generate": SHORT,
-    }
-    ended = threading.Event()
+    completion = {"model": "echo", "prompt": "a", "max_tokens": 3}
+    bodies = [("/v1/completions", completion), ("/invocations", SHORT), ("/generate", SHORT)]
     with serve_echo("drained") as front:
         wait_for(lambda: front.ask("/ping")[0] == 200)
         last = FrontStreams(front, "echo", 1, 200)
         streams = FrontStreams(front, "echo", 32, 100)
-        flows = [Flow(front, path, body, ended) for path, body in bodies.items() for _ in range(2)]
-        for flow in flows:
-            flow.start()
-        wait_for(lambda: all(flow.seen["whole"] for flow in flows))
-        family = front.family()
-        front.process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
-        wait_for(lambda: front.ask("/ping")[0] == 503)
-        unready = time.monotonic() - began
-        assert not any(each.endings for each in streams.all)
-        assert front.ask("/live")[0] == 200
-        streams.assert_whole()
-        ended.set()
-        for flow in flows:
-            flow.join()
+        with Crowd(front, *bodies, *bodies) as crowd:
+            wait_for(lambda: all(each["whole"] for each in crowd.seen))
+            family = front.family()
+            front.process.send_signal(signal.SIGTERM)
+            began = time.monotonic()
+            wait_for(lambda: front.ask("/ping")[0] == 503)
+            unready = time.monotonic() - began
+            assert not any(each.endings for each in streams.all)
+            assert front.ask("/live")[0] == 200
+            streams.assert_whole()
         last.assert_whole()
         assert front.stop() == 0
     assert not [each for each in family if each.is_running()]
-    seen = sum((flow.seen for flow in flows), Counter())
+    seen = crowd.all
     assert set(seen) == {"whole", "refused"}, seen
-    assert all(flow.seen["refused"] for flow in flows)
+    assert all(each["refused"] for each in crowd.seen)
     report.note_front(
         "`serve` is told to stop under 33 streams and a steady flow of requests",
         f"`/ping` says 503 after {unready * 1e3:.0f} ms; all streams finish. {seen['whole']} "

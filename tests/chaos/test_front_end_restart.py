@@ -1,70 +1,29 @@
 """A front end that is told to leave: no connection is refused, and no stream is cut."""
 
 import contextlib
-import http.client
 import json
 import os
 import signal
-import threading
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lmi_backend.frontend.http.api_keys import hash_of
-from tests.chaos.test_front_end import CHATS, ECHO
+from tests.chaos.test_front_end import CHATS, ECHO, Crowd
 from tests.chaos.test_front_end_death import BODIES, _lasting
-from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import follow
+from tests.support.measured import Report
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.waiting import wait_for
 
 STREAMS = 16
-SHORT = json.dumps(
-    {"model": "echo", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
-).encode()
+SHORT = {"model": "echo", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
 KEY = "a-key-of-a-client-with-some-length"
 AS_ALICE = {"authorization": f"Bearer {KEY}"}
 
 
 def pids(served: Served) -> list[int]:
     return sorted(each.pid for each in served.front_ends())
-
-
-class _Crowd:
-    """Clients that send short requests all the time, each on a new connection or on its own."""
-
-    def __init__(self, served: Served) -> None:
-        self._served, self._ended = served, threading.Event()
-        self.outcomes: Counter[str] = Counter()
-        self._threads = [
-            threading.Thread(target=self._run, args=(number % 2 == 0,)) for number in range(8)
-        ]
-
-    def __enter__(self) -> "_Crowd":
-        for each in self._threads:
-            each.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        for each in self._threads:
-            each.join()
-
-    def _run(self, is_new: bool) -> None:
-        connection = http.client.HTTPConnection(self._served.front_end, timeout=HANG_SECONDS)
-        with contextlib.closing(connection):
-            while not self._ended.wait(0.01):
-                try:
-                    connection.request("POST", CHATS, SHORT, AS_ALICE)
-                    response = connection.getresponse()
-                    outcome = f"{response.status} {len(json.loads(response.read())['choices'])}"
-                except (OSError, http.client.HTTPException) as error:
-                    outcome = repr(error)
-                    connection.close()
-                self.outcomes[outcome] += 1
-                if is_new:
-                    connection.close()
 
 
 @contextlib.contextmanager
@@ -100,7 +59,10 @@ def _check(echo: Served, report: Report) -> None:
         }
     before = pids(echo)
     began = echo.metric("lmi_generation_tokens_total", "echo")
-    with _Crowd(echo) as crowd, ThreadPoolExecutor(STREAMS) as threads:
+    with (
+        Crowd(echo, *[(CHATS, SHORT)] * 8, **AS_ALICE) as crowd,
+        ThreadPoolExecutor(STREAMS) as threads,
+    ):
 
         def run(number: int) -> bool:
             path, body = bodies[number % len(bodies)]
@@ -116,9 +78,8 @@ def _check(echo: Served, report: Report) -> None:
         wait_for(lambda: not set(pids(echo)) & set(before))
     after = pids(echo)
     assert len(after) == len(before)
-    assert set(crowd.outcomes) == {"200 1"}, crowd.outcomes
-    count = crowd.outcomes.total()
-    assert count > 200
+    count = crowd.all["whole"]
+    assert crowd.all.total() == count > 200, crowd.all
     assert "model echo has died" not in echo.log()
     assert "model echo was unloaded" not in echo.log()
     processes = f"{len(before)} processes" if len(before) > 1 else "the front end"

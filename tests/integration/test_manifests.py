@@ -33,6 +33,7 @@ PLANNED = {
 OTHERS = ("autoscale", "gateway", "kserve")
 CONFIGS = json.loads((TESTS / "data" / "planner" / "configs.json").read_text("utf-8"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
+Fleets = dict[str, list[dict[str, Any]]]
 LLAMA_405B = json.loads((TESTS / "golden" / "ladder_two_nodes" / "config.json").read_text("utf-8"))
 
 
@@ -45,9 +46,7 @@ def echo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fleets(
-    tmp_path_factory: pytest.TempPathFactory, echo_folder: Path
-) -> dict[str, list[dict[str, Any]]]:
+def fleets(tmp_path_factory: pytest.TempPathFactory, echo_folder: Path) -> Fleets:
     """Every folder that can be applied, and what it makes."""
     written = tmp_path_factory.mktemp("written")
     words = ["deploy", str(echo_folder), "--to", "kubernetes", "--gpus", "0", "--replicas", "3"]
@@ -63,16 +62,14 @@ FLEETS = [*PLANNED, *OTHERS, "map", "claim"]
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_every_object_is_what_its_schema_wants(
-    fleets: dict[str, list[dict[str, Any]]], name: str
-) -> None:
+def test_every_object_is_what_its_schema_wants(fleets: Fleets, name: str) -> None:
     assert fleets[name]
     for thing in fleets[name]:
         check(thing)
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_a_pod_may_do_little(fleets: dict[str, list[dict[str, Any]]], name: str) -> None:
+def test_a_pod_may_do_little(fleets: Fleets, name: str) -> None:
     for _, spec in pods(fleets[name]) if name != "kserve" else _runtime(fleets):
         own, of_pod = container(spec)["securityContext"], spec.get("securityContext", {})
         both = of_pod | own
@@ -86,21 +83,21 @@ def test_a_pod_may_do_little(fleets: dict[str, list[dict[str, Any]]], name: str)
         assert "privileged" not in own
 
 
-def _runtime(fleets: dict[str, list[dict[str, Any]]]) -> list[tuple[dict[str, Any], Any]]:
+def _runtime(fleets: Fleets) -> list[tuple[dict[str, Any], Any]]:
     """A runtime of KServe's is the spec of a pod, but for its grace."""
     kinds = {thing["kind"]: thing["spec"] for thing in fleets["kserve"]}
     grace = kinds["InferenceService"]["predictor"]["terminationGracePeriodSeconds"]
     return [({}, kinds["ServingRuntime"] | {"terminationGracePeriodSeconds": grace})]
 
 
-def _servers(fleets: dict[str, list[dict[str, Any]]], name: str) -> list[dict[str, Any]]:
+def _servers(fleets: Fleets, name: str) -> list[dict[str, Any]]:
     """The specs of pods that serve, not those that only hold ranks."""
     found = _runtime(fleets) if name == "kserve" else pods(fleets[name])
     return [spec for _, spec in found if container(spec)["args"][0] == "serve"]
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_only_the_front_end_is_open(fleets: dict[str, list[dict[str, Any]]], name: str) -> None:
+def test_only_the_front_end_is_open(fleets: Fleets, name: str) -> None:
     for spec in _servers(fleets, name):
         own = container(spec)
         arguments = _serve_arguments(own["args"])
@@ -122,9 +119,7 @@ def _serve_arguments(words: list[str]) -> argparse.Namespace:
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_a_pod_that_ends_has_time_to_drain(
-    fleets: dict[str, list[dict[str, Any]]], name: str
-) -> None:
+def test_a_pod_that_ends_has_time_to_drain(fleets: Fleets, name: str) -> None:
     for spec in _servers(fleets, name):
         leaving = container(spec)["lifecycle"]["preStop"]["sleep"]["seconds"]
         drain = option(spec, "--drain-timeout")
@@ -134,7 +129,7 @@ def test_a_pod_that_ends_has_time_to_drain(
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_probes_are_patient_enough(fleets: dict[str, list[dict[str, Any]]], name: str) -> None:
+def test_probes_are_patient_enough(fleets: Fleets, name: str) -> None:
     for spec in _servers(fleets, name):
         own = container(spec)
         startup, ready, live = (
@@ -159,9 +154,7 @@ def test_probes_are_patient_enough(fleets: dict[str, list[dict[str, Any]]], name
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_shared_memory_is_sized_and_counted(
-    fleets: dict[str, list[dict[str, Any]]], name: str
-) -> None:
+def test_shared_memory_is_sized_and_counted(fleets: Fleets, name: str) -> None:
     for spec in _servers(fleets, name):
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
         mounts = {mount["mountPath"]: mount["name"] for mount in container(spec)["volumeMounts"]}
@@ -177,7 +170,7 @@ def _bytes(text: str) -> int:
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_what_is_named_is_there(fleets: dict[str, list[dict[str, Any]]], name: str) -> None:
+def test_what_is_named_is_there(fleets: Fleets, name: str) -> None:
     maps = {one["metadata"]["name"] for one in fleets[name] if one["kind"] == "ConfigMap"}
     for _, spec in pods(fleets[name]):
         own = container(spec)
@@ -191,7 +184,7 @@ def test_what_is_named_is_there(fleets: dict[str, list[dict[str, Any]]], name: s
 
 
 @pytest.mark.parametrize("name", sorted({*FLEETS} - {"kserve"}))
-def test_selectors_find_the_pods(fleets: dict[str, list[dict[str, Any]]], name: str) -> None:
+def test_selectors_find_the_pods(fleets: Fleets, name: str) -> None:
     """One that is empty would find every pod of the namespace."""
     labels = [metadata["labels"] for metadata, _ in pods(fleets[name])]
     if name == "multi-node":
@@ -213,7 +206,7 @@ def test_selectors_find_the_pods(fleets: dict[str, list[dict[str, Any]]], name: 
 
 @pytest.mark.parametrize("name", PLANNED)
 def test_the_example_fits_the_devices_it_asks_for(
-    fleets: dict[str, list[dict[str, Any]]],
+    fleets: Fleets,
     name: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -274,9 +267,7 @@ def _local(model: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_ranks_are_found_by_the_groups_variables(
-    fleets: dict[str, list[dict[str, Any]]],
-) -> None:
+def test_ranks_are_found_by_the_groups_variables(fleets: Fleets) -> None:
     """The names are LMI's; `join` finds its own number in LWS_WORKER_INDEX."""
     (group,) = (one for one in fleets["multi-node"] if one["kind"] == "LeaderWorkerSet")
     (spec,) = _servers(fleets, "multi-node")
@@ -293,9 +284,7 @@ def test_ranks_are_found_by_the_groups_variables(
     ]
 
 
-def test_metrics_that_scale_are_those_of_the_front_end(
-    fleets: dict[str, list[dict[str, Any]]],
-) -> None:
+def test_metrics_that_scale_are_those_of_the_front_end(fleets: Fleets) -> None:
     (scaled,) = (one for one in fleets["autoscale"] if one["kind"] == "ScaledObject")
     (deployment,) = (one for one in fleets["autoscale"] if one["kind"] == "Deployment")
     assert scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
@@ -310,7 +299,7 @@ def test_metrics_that_scale_are_those_of_the_front_end(
     assert all(f'"{name}"' in text for name in asked)
 
 
-def test_the_pool_and_its_route_are_joined(fleets: dict[str, list[dict[str, Any]]]) -> None:
+def test_the_pool_and_its_route_are_joined(fleets: Fleets) -> None:
     kinds = {one["kind"]: one for one in fleets["gateway"]}
     pool = kinds["InferencePool"]
     assert pool["spec"]["targetPorts"] == [{"number": PORT}]

@@ -76,6 +76,11 @@ class Bench:
         self.service.submit((GenerateRequest(prompt, n=width),), sink, Sender(tenant))
         return sink
 
+    def fill(self, count: int = RUNNING) -> None:
+        """Send some requests: by default as many as a worker takes."""
+        for _ in range(count):
+            self.submit()
+
     def send_released(self) -> None:
         self.service.dispatch.released.step()
 

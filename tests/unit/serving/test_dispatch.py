@@ -57,8 +57,7 @@ def test_users_take_turns_where_an_option_says_so(is_set: bool) -> None:
 
 def test_what_is_no_work_for_the_engine_does_not_wait() -> None:
     bench = Bench()
-    for _ in range(9):
-        bench.submit()
+    bench.fill(9)
     bench.service.submit(HttpRequest("/v1/models", b""), Sink())
     bench.service.submit(HttpRequest("/v1/chat/completions", b"{}"), Sink())
     assert bench.workers.order == [1, 2, 3, 10]
@@ -97,8 +96,7 @@ def test_who_waits_is_counted_as_waiting() -> None:
 
 def test_who_leaves_while_it_waits_ends_at_once() -> None:
     bench = Bench()
-    for _ in range(5):
-        bench.submit()
+    bench.fill(5)
     bench.service.cancel("4")
     bench.settle()
     assert bench.sinks[3].ends == ["StoppedError"]
@@ -109,8 +107,7 @@ def test_who_leaves_while_it_waits_ends_at_once() -> None:
 
 def test_who_leaves_between_its_turn_and_the_worker_costs_the_engine_nothing() -> None:
     bench = Bench()
-    for _ in range(5):
-        bench.submit()
+    bench.fill(5)
     bench.workers.answer(1)
     bench.send_answers()
     # It has a worker, which has not heard of it: this abort comes before the request.
@@ -124,8 +121,7 @@ def test_who_leaves_between_its_turn_and_the_worker_costs_the_engine_nothing() -
 
 def test_a_dead_workers_places_go_to_the_others() -> None:
     bench = Bench(count=2)
-    for _ in range(8):
-        bench.submit()
+    bench.fill(8)
     first = dict(bench.workers.requests[0])
     bench.workers.die(0)
     bench.settle()
@@ -134,16 +130,14 @@ def test_a_dead_workers_places_go_to_the_others() -> None:
     assert [sink.ends for sink in bench.sinks[-2:]] == [[], []]
     assert set(bench.open()) == {7, 8}
     # One worker has half the places.
-    for _ in range(5):
-        bench.submit()
+    bench.fill(5)
     assert len(bench.open()) == RUNNING
 
 
 @pytest.mark.parametrize("is_noticed", [False, True], ids=["not noticed yet", "noticed"])
 def test_what_a_dead_worker_was_not_sent_goes_to_another(is_noticed: bool) -> None:
     bench = Bench(count=2)
-    for _ in range(6):
-        bench.submit()
+    bench.fill(6)
     dead = next(index for index in (0, 1) if 1 in bench.workers.requests[index])
     bench.workers.answer(1)
     bench.send_answers()
@@ -163,8 +157,7 @@ def test_what_a_dead_worker_was_not_sent_goes_to_another(is_noticed: bool) -> No
 def test_an_answer_that_is_complete_when_its_worker_dies_is_an_answer(is_sent: bool) -> None:
     """All of it comes, and the worker dies, before who sent the request has the lock again."""
     bench = Bench(migration_timeout=None)
-    for _ in range(RUNNING + 2):
-        bench.submit()
+    bench.fill(RUNNING + 2)
     claim = bench.workers.claim
 
     def claim_fast(width: int, choose: Any) -> tuple[int, Any]:
@@ -205,8 +198,7 @@ def test_a_request_that_cannot_be_brought_to_a_worker_ends_alone(
     place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench()
-    for _ in range(RUNNING + 2):
-        bench.submit()
+    bench.fill(RUNNING + 2)
     claim = bench.workers.claim
 
     def claim_once(width: int, choose: Any) -> tuple[int, Any]:
@@ -233,8 +225,7 @@ def test_a_request_that_cannot_be_packed_for_its_next_worker_ends_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench(migration_timeout=None)
-    for _ in range(2):
-        bench.submit()
+    bench.fill(2)
     bad = bench.service.states[1].progress
     pack = Progress.message
     monkeypatch.setattr(
@@ -254,8 +245,7 @@ def test_a_request_that_could_not_be_taken_leaves_no_place_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench()
-    for _ in range(RUNNING):
-        bench.submit()
+    bench.fill()
     with monkeypatch.context() as patched:
         patched.setattr(bench.workers, "note_queue", _bug)
         with pytest.raises(TypeError):
@@ -268,8 +258,7 @@ def test_a_request_that_could_not_be_taken_leaves_no_place_behind(
 
 def test_what_no_worker_can_be_sent_ends_with_an_error() -> None:
     bench = Bench()
-    for _ in range(RUNNING + 1):
-        bench.submit()
+    bench.fill(RUNNING + 1)
     bench.workers.answer(1)
     bench.send_answers()
     bench.workers.die(0)
@@ -280,8 +269,7 @@ def test_what_no_worker_can_be_sent_ends_with_an_error() -> None:
 
 def test_without_a_worker_nobody_waits() -> None:
     bench = Bench()
-    for _ in range(9):
-        bench.submit()
+    bench.fill(9)
     bench.workers.die(0)
     bench.settle()
     assert [sink.ends for sink in bench.sinks[:3]] == [["EngineDeadError"]] * 3
@@ -339,8 +327,7 @@ def busy() -> Iterator[Bench]:
     """Return a bench whose threads run, with one request that waits."""
     bench = Bench()
     bench.service.start()
-    for _ in range(RUNNING):
-        bench.submit()
+    bench.fill()
     yield bench
     bench.service.close()
 
@@ -434,8 +421,7 @@ def test_each_request_ends_once_and_gives_its_place_back(
 def test_workers_learn_how_many_requests_wait_and_why_one_was_refused() -> None:
     bench = Bench(count=2, waiting=2)
     bench.workers.is_alive[1], bench.workers.num_unwanted = False, 1
-    for _ in range(RUNNING):
-        bench.submit()
+    bench.fill()
     assert bench.workers.queue_notes == []
     bench.submit()
     # What a second worker would run does not make the queue longer while there is none.
@@ -449,8 +435,7 @@ def test_workers_learn_how_many_requests_wait_and_why_one_was_refused() -> None:
 def test_requests_that_wait_start_when_one_more_worker_is_ready() -> None:
     bench = Bench(count=2)
     bench.workers.is_alive[1], bench.workers.num_unwanted = False, 1
-    for _ in range(RUNNING + 2):
-        bench.submit()
+    bench.fill(RUNNING + 2)
     assert (len(bench.workers.order), bench.waiting) == (RUNNING, 2)
     bench.workers.is_alive[1], bench.workers.num_unwanted = True, 0
     bench.service.on_ready()
@@ -504,8 +489,7 @@ def test_without_it_prompts_do_not_choose() -> None:
 def test_a_request_that_waited_or_lost_its_worker_goes_to_the_one_that_has_its_prompt() -> None:
     bench = Bench(count=2, migration_timeout=None, concurrency_threshold=4)
     assert sent_to(bench) == 0
-    for _ in range(6):
-        bench.submit()
+    bench.fill(6)
     waits = bench.submit(prompt=LONG)
     for number in list(bench.workers.requests[1])[:1] + list(bench.workers.requests[0])[:2]:
         bench.answer(number)

@@ -1,6 +1,5 @@
 """Managing LoRA adapters, with an engine that is told to be there."""
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,30 +8,12 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import HttpError, LmiError, RequestError
-from lmi_backend.generation import Chunk, HttpChunk
+from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.serving import lora as module
 from lmi_backend.serving.lora import LoraManager
-
-
-class Sink:
-    request_id = ""
-
-    def __init__(self) -> None:
-        self.body: Any = None
-        self.error: LmiError | None = None
-
-    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        (chunk,) = chunks
-        assert isinstance(chunk, HttpChunk)
-        self.body = json.loads(chunk.data)
-
-    def fail(self, error: LmiError) -> None:
-        self.error = error
-
-    def is_cancelled(self) -> bool:
-        return False
+from tests.support.harness import RecordingSink
 
 
 class Engine:
@@ -75,11 +56,11 @@ def lora_manager(root: Path) -> LoraManager:
 
 
 def ask(lora_manager: LoraManager, kind: str, engine: Engine | None = None, **body: Any) -> Any:
-    sink = Sink()
+    sink = RecordingSink()
     lora_manager.handle({"requestType": kind} | body, engine or Engine(), sink)  # type: ignore[arg-type]
     if sink.error is not None:
         raise sink.error
-    return sink.body
+    return sink.answer[1]
 
 
 def test_an_adapter_is_registered_used_and_forgotten(lora_manager: LoraManager, root: Path) -> None:

@@ -9,27 +9,20 @@ from lmi_backend.errors import EngineDeadError, LmiError
 from lmi_backend.generation import Delta
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.senders import Senders
+from tests.support.service_bench import Sink
 
 
-class Sink:
-    request_id = ""
+class LateSink(Sink):
+    """A client; while a piece is sent something more comes."""
 
-    def __init__(self) -> None:
-        self.state: RequestState | None = None
-        self.later: tuple[Delta | None, LmiError | None] = (None, None)
+    state: RequestState
+    later: tuple[Delta | None, LmiError | None] = (None, None)
 
     def send(self, chunks: list[Any], *, is_last: bool) -> None:
-        """Send, while something more comes."""
-        assert self.state is not None
         chunk, error = self.later
         if chunk is not None:
             self.state.add(chunk)
         self.state.error = error
-
-    def fail(self, error: LmiError) -> None: ...
-
-    def is_cancelled(self) -> bool:
-        return False
 
 
 @pytest.mark.parametrize(
@@ -42,7 +35,7 @@ class Sink:
     ],
 )
 def test_what_comes_while_a_piece_is_sent_is_sent_next(later: Any, is_sent_again: bool) -> None:
-    sink = Sink()
+    sink = LateSink()
     state = sink.state = RequestState(1, sink, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
     sink.later = later
     senders = Senders(threading.Lock(), lambda *_: None, lambda _: None)

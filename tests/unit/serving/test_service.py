@@ -10,33 +10,26 @@ from lmi_backend.generation import Chunk, Delta, GenerateRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.serving.service import Service
 from tests.support.idle_workers import IdleWorkers
-from tests.support.service_bench import limits_of
+from tests.support.service_bench import Sink, limits_of
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 
-class Sink:
+class SlowSink(Sink):
     """A client whose first chunk takes as long as the test likes, and who may have gone."""
 
-    request_id = ""
-
     def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.error: LmiError | None = None
+        super().__init__()
         self.is_sending, self.may_send = threading.Event(), threading.Event()
-        self.has_gone = False
         self.times_asked = 0
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         self.is_sending.set()
         assert self.may_send.wait(HANG_SECONDS)
-        self.texts += [chunk.text for chunk in chunks if isinstance(chunk, Delta)]
-
-    def fail(self, error: LmiError) -> None:
-        self.error = error
+        super().send(chunks, is_last=is_last)
 
     def is_cancelled(self) -> bool:
         self.times_asked += self.has_gone
-        return self.has_gone
+        return super().is_cancelled()
 
 
 @pytest.fixture
@@ -47,9 +40,9 @@ def service() -> Iterator[Service]:
     service.close()
 
 
-def _that_is_sent_first(service: Service) -> Sink:
+def _that_is_sent_first(service: Service) -> SlowSink:
     """Return a client that is being sent the first chunk of request 1."""
-    sink = Sink()
+    sink = SlowSink()
     service.submit((GenerateRequest(prompt="a"),), sink)
     service.on_messages([msg.Output(1, Delta("first", 1))])
     assert sink.is_sending.wait(HANG_SECONDS)
@@ -62,9 +55,7 @@ def test_a_client_that_leaves_before_the_last_piece_gets_an_error(service: Servi
     wait_for(lambda: sink.times_asked > 0)
     sink.may_send.set()
     wait_for(lambda: service.snapshot().open == 0)
-    assert sink.texts == ["first"]
-    assert sink.error is not None
-    assert sink.error.code == "CANCELLED"
+    assert (sink.text, sink.ends) == ("first", ["CancelledError"])
 
 
 def test_a_client_that_leaves_while_the_last_piece_waits_ends_with_it(service: Service) -> None:
@@ -75,15 +66,13 @@ def test_a_client_that_leaves_while_the_last_piece_waits_ends_with_it(service: S
     wait_for(lambda: sink.times_asked > 1)
     sink.may_send.set()
     wait_for(lambda: service.snapshot().open == 0)
-    assert sink.texts == ["first", "last"]
-    assert sink.error is None
+    assert (sink.text, sink.ends) == ("firstlast", ["answered"])
 
 
 def test_the_first_reason_for_an_end_stays(service: Service) -> None:
     sink = _that_is_sent_first(service)
-    first, later = LmiError("first"), LmiError("later")
-    for error in (first, later):
-        service._set_error(service.states[1], error)
+    for word in ("first", "later"):
+        service._set_error(service.states[1], LmiError(word))
     sink.may_send.set()
     wait_for(lambda: service.snapshot().open == 0)
-    assert sink.error is first
+    assert sink.errors == ["first"]

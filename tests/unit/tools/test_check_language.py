@@ -32,28 +32,6 @@ def test_a_sentence(sentence: str, what: str) -> None:
     assert (what in found[0]) if what else not found
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Let a request wait on, for no worker is left to have it, or end it; tell which.",
-        "Tell the same of a key of X.",
-        "Have the model know the id of a response before its client does: others find it then.",
-        "Return the process that has a number now.",
-        "Return the texts of a tokenizer that are kept, also those that will be.",
-        "Return the class of the errors by which vLLM refuses a value; it may have any name.",
-        "A request or an answer, as far as it has come.",
-        "Of a body besides its messages.",
-        "That it was last seen in.",
-        "Itself before it has seen any token.",
-        "the answer cannot resume: it comes out otherwise on this worker",
-        "who listens at X did not let rank X in, X times",
-        "model tiny has gone",
-    ],
-)
-def test_the_worst_texts_cannot_come_back(text: str) -> None:
-    assert list(judge(text, RULES))
-
-
 def test_paragraphs_items_and_cells_are_read_and_code_is_not() -> None:
     text = (
         "# A title that asks\n\nOne `a b c`\nline [of text](http://a.b/c).\n"
