@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_report import Report
+from tests.support.measured import Report
 from tests.support.mixed_chats import MixedChats
 from tests.support.serving import Served, serve, write_properties
 

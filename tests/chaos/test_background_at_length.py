@@ -14,7 +14,7 @@ from tests.chaos.test_front_end_death import (
     response_of,
     text_of,
 )
-from tests.support.chaos_report import Report
+from tests.support.measured import Report
 from tests.support.serving import Served
 from tests.support.waiting import wait_for
 

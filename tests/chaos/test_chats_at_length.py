@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.chaos_report import Report
+from tests.support.measured import Report
 from tests.support.mixed_chats import MixedChats, note_chats
 from tests.support.serving import Served, lmi, serve, write_properties
 from tests.support.waiting import wait_for

@@ -15,8 +15,8 @@ import pytest
 from lmi_backend.ipc.survivor import RETURN_SECONDS, places
 from lmi_backend.supervisor.processes import lives
 from tests.chaos.test_front_end import CHATS, ECHO, RESUMABLE
-from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import CuttingProxy, Stream, follow
+from tests.support.measured import Report
 from tests.support.serving import Served, front_end, serve, write_properties
 from tests.support.waiting import HANG_SECONDS, wait_for
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from tests.chaos.test_front_end import CHATS, RESUMABLE
 from tests.chaos.test_front_end_death import kill_front_end, short_bodies
-from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import CuttingProxy, follow
+from tests.support.measured import Report
 from tests.support.serving import Served
 from tests.support.waiting import wait_for
 

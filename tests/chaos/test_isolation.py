@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from tests.support.bystanders import Bystanders, Seen
-from tests.support.chaos_report import Report
 from tests.support.hostile_clients import EXCHANGES, exchange, harm
+from tests.support.measured import Report
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import until, wait_for
 

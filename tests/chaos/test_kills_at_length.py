@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.chaos.test_processes import STUB, below_worker, worker_of
-from tests.support.chaos_report import Report
+from tests.support.measured import Report
 from tests.support.mixed_chats import MixedChats
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for

@@ -12,8 +12,8 @@ import pytest
 
 from lmi_backend.ipc.buffered import NOT_BUFFERED
 from tests.chaos.test_front_end import CHATS, RESUMABLE
-from tests.support.chaos_report import Report
 from tests.support.cutting_proxy import follow
+from tests.support.measured import Report
 from tests.support.serving import Served
 from tests.support.waiting import wait_for
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from lmi_backend.supervisor.processes import lives
-from tests.support.chaos_report import Report, Row
+from tests.support.measured import Report, Row
 from tests.support.mixed_chats import MixedChats, note_chats
 from tests.support.running_response import RunningResponse
 from tests.support.serving import Served

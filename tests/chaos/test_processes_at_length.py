@@ -19,7 +19,7 @@ from tests.chaos.test_processes import (
     manage,
     worker_of,
 )
-from tests.support.chaos_report import Report, Row
+from tests.support.measured import Report, Row
 from tests.support.places import LORA, TINY
 from tests.support.serving import Served, lmi, serve, write_properties
 from tests.support.streams import FrontStreams, TritonStreams

@@ -20,7 +20,7 @@ import pytest
 import tritonclient.grpc.aio
 
 from lmi_backend.supervisor.processes import stubs_of
-from tests.support.chaos_report import Report
+from tests.support.measured import Report
 from tests.support.places import TESTS
 from tests.support.processes import memory_of_server
 from tests.support.serving import Served, serve, write_properties

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fleet_report import FleetReport
+from tests.support.measured import FleetReport
 from tests.support.pods import Pod, pods
 from tests.support.proxies import PROXIES
 from tests.support.routers import ROUTERS, Router, Running

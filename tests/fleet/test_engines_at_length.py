@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.endpoint_picker import Picker, picking_router
-from tests.support.fleet_report import FleetReport
+from tests.support.measured import FleetReport
 from tests.support.places import ENGINE_PYTHON, LORA, TINY
 from tests.support.pods import MODEL, Pod
 from tests.support.routers import ROUTERS, SESSION, Router

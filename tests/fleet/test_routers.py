@@ -6,7 +6,7 @@
 import time
 from collections import Counter
 
-from tests.support.fleet_report import FleetReport, lost
+from tests.support.measured import FleetReport, lost
 from tests.support.pods import MODEL, Pod, wait_until_asked
 from tests.support.routers import Router, Running
 from tests.support.steady_load import SteadyLoad

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from tests.fleet.conftest import STOPPED_SECONDS
-from tests.support.fleet_report import FleetReport, lost
+from tests.support.measured import FleetReport, lost
 from tests.support.pods import MODEL, PROPERTIES, Pod, wait_until_asked
 from tests.support.routers import SESSION, Router, Running
 from tests.support.steady_load import SteadyLoad

@@ -20,7 +20,7 @@ What the engine's interpreter runs: unread_arguments, vllm_arguments, vllm_copie
 vllm_grammars, vllm_images, vllm_interpreter, vllm_layout, vllm_refusals, media_process, releases,
 compiling.
 
-Records, and documents of others: chaos_report, fleet_report, measured, pages, published_logs,
+Records, and documents of others: measured, pages, published_logs,
 manifests, facts, browser, certificates.
 
 The run of the tests: places, ports, processes, waiting, sharing, shell, spending, left_behind,

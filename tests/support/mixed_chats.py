@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from tests.support.chaos_report import Report
+from tests.support.measured import Report
 from tests.support.serving import Served
 from tests.support.streams import Streams
 from tests.support.waiting import wait_for

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from tests.support.chaos_report import Report
-from tests.support.fleet_report import FleetReport
-from tests.support.measured import replace_part, rows
+from tests.support.measured import FleetReport, Report, replace_part, rows
 from tests.support.places import ROOT
 
 
