@@ -178,7 +178,8 @@ class Answers:
     def _newer_details(self, answer: PartialAnswer, last: Delta, *, with_tokens: bool) -> Json:
         requested = self._requested
         details: Json = {"finish_reason": finish_word(last, requested)}
-        seed, count = {"seed": requested.seed}, {"generated_tokens": answer.num_tokens}
+        seed: Json = {"seed": requested.seed}
+        count: Json = {"generated_tokens": answer.num_tokens}
         # LMI's own handlers say the seed first at the end of a stream.
         is_seed_first = requested.dialect == "async" and not with_tokens
         details |= seed | count if is_seed_first else count | seed
