@@ -15,7 +15,6 @@ def test_every_program_that_is_run_has_a_row() -> None:
     others = {
         *("test_pages.py", "test_failures.py", "test_fields.py", "test_asked_for.py"),
         "test_refused.py",
-        "test_nested_fields.py",
         "test_compiled.py",
     }
     assert files - named == others
