@@ -10,7 +10,7 @@ Doubles of what the package talks to: idle_workers, scripted_workers, service_be
 simulated_engines, endpoints, buffering, scripted_model, endpoint_picker, cutting_proxy,
 http_double, hub_server, s3_server, frames_model, obedient, obedient_model, ranking_model.
 
-Requests and answers: asking, streams, failing_streams, event_stream, running_response, mixed_chats,
+Requests and answers: asking, streams, failing_streams, running_response, mixed_chats,
 steady_load, bystanders, traffic, triton_bodies, openai_bodies, openai_corpus, pooling_corpus,
 explained, lmi_answers, lmi_differences, lmi_kinds.
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from botocore.eventstream import EventStreamBuffer
+
 from lmi_backend.generation import Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
-from tests.support.event_stream import events_of
 from tests.support.scripted_model import NAME, OWN, Order, Script, Scripted
 
 EVENTS = "text/event-stream; charset=utf-8"
@@ -165,10 +166,12 @@ def of_event_in(form: str) -> Check:
 
 
 def of_sagemaker(data: bytes) -> str:
-    headers, payload = events_of(data)[-1]
-    assert headers[":message-type"] == "exception"
-    assert headers[":exception-type"] == "ModelStreamError"
-    return str(json.loads(payload)["Message"])
+    buffer = EventStreamBuffer()
+    buffer.add_data(data)
+    *_, last = buffer
+    assert last.headers[":message-type"] == "exception"
+    assert last.headers[":exception-type"] == "ModelStreamError"
+    return str(json.loads(last.payload)["Message"])
 
 
 @dataclass(frozen=True)
