@@ -19,6 +19,10 @@ from tests.support.waiting import HANG_SECONDS
 
 PROMPT = "The capital of Italy is"
 ANSWER = " Rome."
+LMI = {"inputs": PROMPT, "parameters": {"max_new_tokens": 20}}
+LIMITS = {"max_tokens": 20, "temperature": 0.0, "exclude_input_in_output": True}
+GREEDY = {"text_input": PROMPT} | LIMITS
+ECHO = {"inputs": "a b", "parameters": {"max_new_tokens": 300}}
 LONG: dict[str, Any] = {"inputs": "Tell a story:", "stream": True}
 
 Kind = Callable[["Client"], None]
@@ -57,39 +61,26 @@ class Client(threading.Thread):
                 self._seen.counts[name] += 1
                 self._seen.seconds[name].append((began, time.monotonic() - began))
 
-    def last(self, model: str, body: Any) -> dict[str, Any]:
-        """Return the last event of a stream."""
-        with self.served.events(model, body) as events:
-            return list(events)[-1]
+
+def answered(model: str, body: dict[str, Any], field: str) -> Kind:
+    """Ask for an answer that is known."""
+
+    def ask(client: Client) -> None:
+        status, answer = client.served.generate(model, body)
+        assert (status, answer.get(field)) == (200, ANSWER), answer
+
+    return ask
 
 
-def _lmi(client: Client) -> None:
-    body = {"inputs": PROMPT, "parameters": {"max_new_tokens": 20}}
-    status, answer = client.served.generate("tiny", body)
-    assert (status, answer["generated_text"]) == (200, ANSWER), answer
+def streamed(model: str, body: dict[str, Any], text: str) -> Kind:
+    """Ask for a stream of LMI's, whose last event has all of its text."""
 
+    def ask(client: Client) -> None:
+        with client.served.events(model, body | {"stream": True}) as events:
+            *_, last = events
+        assert last["generated_text"] == text
 
-def _lmi_stream(client: Client) -> None:
-    body = {"inputs": PROMPT, "stream": True, "parameters": {"max_new_tokens": 20}}
-    assert client.last("tiny", body)["generated_text"] == ANSWER
-
-
-def _vllm(client: Client) -> None:
-    more = {"max_tokens": 20, "temperature": 0, "exclude_input_in_output": True}
-    status, answer = client.served.generate("tiny", {"text_input": PROMPT} | more)
-    assert (status, answer["text_output"]) == (200, ANSWER), answer
-
-
-def _trtllm(client: Client) -> None:
-    body = {
-        "text_input": PROMPT,
-        "max_tokens": 20,
-        "temperature": 0.0,
-        "exclude_input_in_output": True,
-    }
-    status, answer = client.served.generate("tiny_trtllm", body)
-    assert status == 200, answer
-    assert ANSWER.strip() in answer["text_output"]
+    return ask
 
 
 def _openai(client: Client) -> None:
@@ -112,8 +103,7 @@ def _infer(client: Client) -> None:
     text = tritonclient.http.InferInput("text_input", [1], "BYTES")
     text.set_data_from_numpy(np.array([PROMPT.encode()], dtype=np.object_))
     with tritonclient.http.InferenceServerClient(client.served.http) as http_client:
-        more = {"max_tokens": 20, "temperature": 0.0, "exclude_input_in_output": True}
-        result = http_client.infer("tiny_infer", [text], parameters=more)
+        result = http_client.infer("tiny_infer", [text], parameters=LIMITS)
     assert result.as_numpy("text_output")[0].decode() == ANSWER
 
 
@@ -148,16 +138,11 @@ def _is_hostile(client: Client) -> None:
     assert status in (200, 400, 500)
 
 
-def _echo(client: Client) -> None:
-    body = {"inputs": "a b", "stream": True, "parameters": {"max_new_tokens": 300}}
-    assert client.last("echo", body)["generated_text"] == "a b" + "a b" * 149
-
-
 KINDS: dict[str, Kind] = {
-    "LMI": _lmi,
-    "LMI, streamed": _lmi_stream,
-    "vLLM backend": _vllm,
-    "TensorRT-LLM backend": _trtllm,
+    "LMI": answered("tiny", LMI, "generated_text"),
+    "LMI, streamed": streamed("tiny", LMI, ANSWER),
+    "vLLM backend": answered("tiny", GREEDY, "text_output"),
+    "TensorRT-LLM backend": answered("tiny_trtllm", GREEDY, "text_output"),
     "OpenAI": _openai,
     "OpenAI, streamed": _openai_stream,
     "/infer": _infer,
@@ -166,5 +151,5 @@ KINDS: dict[str, Kind] = {
     "a wrong parameter": _is_wrong,
     "a prompt that is too long": _is_too_long,
     "a hostile body": _is_hostile,
-    "echo, streamed": _echo,
+    "echo, streamed": streamed("echo", ECHO, "a b" * 150),
 }
