@@ -1,6 +1,7 @@
 """`boto3`'s sagemaker-runtime."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import boto3
@@ -35,6 +36,15 @@ def _stream(body: Any, **more: Any) -> tuple[str, str, int]:
     )
     parts = [event["PayloadPart"]["Bytes"].decode() for event in answer["Body"]]
     return answer["ContentType"], "".join(parts), len(parts)
+
+
+def _refused(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """Return what the error of a call says."""
+    try:
+        call(*given, **named)
+    except (ClientError, EventStreamError) as error:
+        return _error(error)
+    return None
 
 
 def _error(error: ClientError) -> Any:
@@ -96,30 +106,6 @@ def chat_streamed() -> Any:
     return [kind, "".join(parts), end]
 
 
-def wrong_body() -> Any:
-    try:
-        _invoke({"inputs": 7})
-    except ClientError as error:
-        return _error(error)
-    return None
-
-
-def wrong_chat() -> Any:
-    try:
-        _invoke(CHAT | {"temperature": -1})
-    except ClientError as error:
-        return _error(error)
-    return None
-
-
-def wrong_streamed() -> Any:
-    try:
-        _stream({"inputs": 7, "stream": True})
-    except (ClientError, EventStreamError) as error:
-        return _error(error)
-    return None
-
-
 def unknown_endpoint() -> Any:
     try:
         client.invoke_endpoint(EndpointName="none", Body=json.dumps(LMI).encode())
@@ -136,12 +122,14 @@ def wrong_key() -> Any:
         aws_access_key_id="wrong",
         aws_secret_access_key="any",
     )
-    try:
-        other.invoke_endpoint(EndpointName=MODEL, Body=b"{}")
-    except ClientError as error:
-        return _error(error)[:2]
-    return None
+    return _refused(other.invoke_endpoint, EndpointName=MODEL, Body=b"{}")[:2]
 
+
+CASES = {
+    "wrong_body": lambda: _refused(_invoke, {"inputs": 7}),
+    "wrong_chat": lambda: _refused(_invoke, CHAT | {"temperature": -1}),
+    "wrong_streamed": lambda: _refused(_stream, {"inputs": 7, "stream": True}),
+}
 
 if __name__ == "__main__":
-    run(globals())
+    run(globals() | CASES)

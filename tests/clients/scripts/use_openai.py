@@ -11,6 +11,8 @@ from results import KEY, MODEL, URL, run
 
 client = openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY)
 CHAT: Any = [{"role": "user", "content": "What is the capital of Italy?"}]
+ASKED: Any = {"model": MODEL, "messages": CHAT, "temperature": 0}
+QUESTION: Any = {"model": MODEL, "input": CHAT, "temperature": 0, "max_output_tokens": 50}
 PROMPT = "The capital of Italy is"
 IDS = {"X-LMI-Resumable": "1"}
 """Its streams have ids of events, which must change nothing here."""
@@ -28,6 +30,8 @@ TOOL: Any = {
     },
 }
 
+NAMED: Any = {"type": "function", "function": {"name": "travel"}}
+
 
 class City(BaseModel):
     city: Literal["Rome"]
@@ -43,14 +47,14 @@ def _raised(**more: Any) -> Any:
 
 
 def chat() -> Any:
-    answer = client.chat.completions.create(model=MODEL, messages=CHAT, temperature=0)
+    answer = client.chat.completions.create(**ASKED)
     assert answer.usage is not None
     choice = answer.choices[0]
     return [choice.message.content, choice.finish_reason, answer.usage.completion_tokens]
 
 
 def chat_by_served_name() -> Any:
-    answer = client.chat.completions.create(model="rome", messages=CHAT, temperature=0)
+    answer = client.chat.completions.create(**ASKED | {"model": "rome"})
     return answer.choices[0].message.content
 
 
@@ -62,13 +66,8 @@ def chat_by_adapter() -> Any:
 
 
 def chat_streamed() -> Any:
-    stream = client.chat.completions.create(
-        model=MODEL,
-        messages=CHAT,
-        temperature=0,
-        stream=True,
-        stream_options={"include_usage": True},
-    )
+    more: Any = {"stream": True, "stream_options": {"include_usage": True}}
+    stream = client.chat.completions.create(**ASKED, **more)
     text, usage, ends = "", [], []
     for chunk in stream:
         for choice in chunk.choices:
@@ -80,7 +79,7 @@ def chat_streamed() -> Any:
 
 
 def chat_stream_helper() -> Any:
-    with client.chat.completions.stream(model=MODEL, messages=CHAT, temperature=0) as stream:
+    with client.chat.completions.stream(**ASKED) as stream:
         kinds = sorted({event.type for event in stream})
         return [stream.get_final_completion().choices[0].message.content, kinds]
 
@@ -120,32 +119,20 @@ def chat_logprobs() -> Any:
 
 
 def tool_required() -> Any:
-    answer = client.chat.completions.create(
-        model=MODEL, messages=CHAT, tools=[TOOL], tool_choice="required", temperature=0
-    )
+    answer = client.chat.completions.create(**ASKED, tools=[TOOL], tool_choice="required")
     choice = answer.choices[0]
     names = [call.function.name for call in choice.message.tool_calls or []]
     return [choice.finish_reason, names]
 
 
 def tool_named() -> Any:
-    named: Any = {"type": "function", "function": {"name": "travel"}}
-    answer = client.chat.completions.create(
-        model=MODEL, messages=CHAT, tools=[TOOL], tool_choice=named, temperature=0
-    )
+    answer = client.chat.completions.create(**ASKED, tools=[TOOL], tool_choice=NAMED)
     return [call.function.name for call in answer.choices[0].message.tool_calls or []]
 
 
 def tool_streamed() -> Any:
-    stream = client.chat.completions.create(
-        model=MODEL,
-        messages=CHAT,
-        tools=[TOOL],
-        tool_choice={"type": "function", "function": {"name": "travel"}},
-        parallel_tool_calls=True,
-        temperature=0,
-        stream=True,
-    )
+    more: Any = {"tools": [TOOL], "tool_choice": NAMED, "parallel_tool_calls": True}
+    stream = client.chat.completions.create(**ASKED, **more, stream=True)
     names = []
     for chunk in stream:
         for call in chunk.choices[0].delta.tool_calls or []:
@@ -154,25 +141,19 @@ def tool_streamed() -> Any:
 
 
 def tool_none() -> Any:
-    answer = client.chat.completions.create(
-        model=MODEL, messages=CHAT, tools=[TOOL], tool_choice="none", temperature=0
-    )
+    answer = client.chat.completions.create(**ASKED, tools=[TOOL], tool_choice="none")
     return answer.choices[0].message.content
 
 
 def json_schema() -> Any:
     schema = TOOL["function"]["parameters"]
     form: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    answer = client.chat.completions.create(
-        model=MODEL, messages=CHAT, response_format=form, temperature=0
-    )
+    answer = client.chat.completions.create(**ASKED, response_format=form)
     return json.loads(answer.choices[0].message.content)
 
 
 def parsed() -> Any:
-    answer = client.chat.completions.parse(
-        model=MODEL, messages=CHAT, response_format=City, temperature=0, max_tokens=200
-    )
+    answer = client.chat.completions.parse(**ASKED, response_format=City, max_tokens=200)
     return type(answer.choices[0].message.parsed).__name__
 
 
@@ -200,9 +181,7 @@ def no_key() -> Any:
 
 def many_at_once() -> Any:
     async def one(async_client: openai.AsyncOpenAI) -> str:
-        answer = await async_client.chat.completions.create(
-            model=MODEL, messages=CHAT, temperature=0
-        )
+        answer = await async_client.chat.completions.create(**ASKED)
         return answer.choices[0].message.content or ""
 
     async def all_of_them() -> list[str]:
@@ -215,9 +194,8 @@ def many_at_once() -> Any:
 def async_stream() -> Any:
     async def text() -> str:
         async with openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key=KEY) as async_client:
-            stream = await async_client.chat.completions.create(
-                model=MODEL, messages=CHAT, temperature=0, stream=True, extra_headers=IDS
-            )
+            more: Any = {"stream": True, "extra_headers": IDS}
+            stream = await async_client.chat.completions.create(**ASKED, **more)
             return "".join([c.choices[0].delta.content or "" async for c in stream if c.choices])
 
     return asyncio.run(text())
@@ -232,22 +210,19 @@ def closed_stream() -> Any:
 
 
 def response() -> Any:
-    answer = client.responses.create(
-        model=MODEL, input="What is the capital of Italy?", temperature=0, max_output_tokens=50
-    )
+    answer = client.responses.create(**QUESTION | {"input": CHAT[0]["content"]})
     return [answer.output_text, answer.status]
 
 
 def response_resumed() -> Any:
     """Leave a stream in the middle; return its text, and whether what follows it is all of it."""
-    asked: Any = {"model": MODEL, "input": CHAT, "temperature": 0, "max_output_tokens": 50}
     events = []
-    for event in client.responses.create(**asked, stream=True, extra_headers=IDS):
+    for event in client.responses.create(**QUESTION, stream=True, extra_headers=IDS):
         events.append(event)
         if event.type == "response.output_text.delta":
             break
     name = events[0].response.id
-    asked = {"response_id": name, "stream": True, "starting_after": events[-1].sequence_number}
+    asked: Any = {"response_id": name, "stream": True, "starting_after": events[-1].sequence_number}
     events += client.responses.retrieve(**asked)
     numbers = [event.sequence_number for event in events]
     text = "".join(each.delta for each in events if each.type == "response.output_text.delta")
@@ -257,18 +232,18 @@ def response_resumed() -> Any:
 
 def response_in_background() -> Any:
     """Return what becomes of one that is polled, of a stream, and of one that is cancelled."""
-    asked: Any = {"model": MODEL, "input": CHAT, "temperature": 0, "max_output_tokens": 50}
-    found = client.responses.create(**asked, background=True)
+    found = client.responses.create(**QUESTION, background=True)
     # A short one may be complete before its first answer is written.
     first = [found.status in ("queued", "in_progress", "completed"), found.background]
     while found.status in ("queued", "in_progress"):
         time.sleep(0.1)
         found = client.responses.retrieve(found.id)
-    events = list(client.responses.create(**asked, background=True, stream=True))
+    events = list(client.responses.create(**QUESTION, background=True, stream=True))
     after: Any = {"response_id": events[0].response.id, "stream": True, "starting_after": 1}
     rest = list(client.responses.retrieve(**after))
-    asked |= {"max_output_tokens": LONG["max_tokens"], "extra_body": LONG.get("extra_body")}
-    cancelled = client.responses.cancel(client.responses.create(**asked, background=True).id)
+    long = {"max_output_tokens": LONG["max_tokens"], "extra_body": LONG.get("extra_body")}
+    begun = client.responses.create(**QUESTION | long, background=True)
+    cancelled = client.responses.cancel(begun.id)
     state = client.responses.retrieve(cancelled.id).status
     whole = events[-1].response.output_text
     numbers = [event.sequence_number for event in rest] == list(range(2, len(events)))
@@ -276,14 +251,7 @@ def response_in_background() -> Any:
 
 
 def response_streamed() -> Any:
-    stream = client.responses.create(
-        model=MODEL,
-        input="What is the capital of Italy?",
-        temperature=0,
-        max_output_tokens=50,
-        stream=True,
-        extra_headers=IDS,
-    )
+    stream = client.responses.create(**QUESTION, stream=True, extra_headers=IDS)
     text, kinds = "", []
     for event in stream:
         kinds.append(event.type)
