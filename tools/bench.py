@@ -11,8 +11,7 @@
 Each round starts each target alone, measures it at each concurrency and stops it: idle engines
 would take the cores of the one that is measured. Each step of vLLM takes at least 25 ms, as one
 does on a GPU, in every target alike. One client of ours asks all HTTP targets, perf_analyzer asks
-over gRPC. Results go to benchmarks/results/: JSON with every sample, a table, pictures, and a page
-of all of them.
+over gRPC. Results go to benchmarks/results/: JSON with every sample, a table, and a picture.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ TARGETS: dict[str, Target] = {
     "lmi-backend, gRPC, each token": targets.lmi_grpc(_EACH),
     "lmi-backend, HTTP": targets.lmi_http({}),
     "lmi-backend, HTTP, each token": targets.lmi_http(_EACH),
-    "lmi-backend, whole answers": targets.lmi_one_shot,
+    "lmi-backend, whole answers": targets.lmi_grpc({}, stream=False),
     **{
         f"lmi-backend, chat with {name}, each token": targets.lmi_chat(_EACH | _TOOLS, asked)
         for name, asked in _ASKED.items()

@@ -1,9 +1,7 @@
-"""Samples to files: JSON, a table for people, pictures, and one page with all of it."""
+"""Samples to files: JSON, a table for people, and a picture."""
 
 from __future__ import annotations
 
-import base64
-import html
 import json
 import os
 import platform
@@ -30,10 +28,6 @@ _HEAD = (
     "MiB",
     "start, s",
 )
-_STYLE = (
-    "body{font:15px sans-serif;margin:2em;max-width:80em} table{border-collapse:collapse}"
-    "td,th{border:1px solid #ccc;padding:.3em .6em;text-align:left} img{max-width:100%}"
-)
 
 
 def write_report(
@@ -52,17 +46,15 @@ def write_report(
     stem = folder / name
     data = {"machine": machine(), "notes": notes, "samples": [asdict(sample) for sample in samples]}
     rows = list(table(samples, targets))
-    from benchmark.pictures import draw  # noqa: PLC0415  it takes a second
+    from benchmark.picture import draw  # noqa: PLC0415  it takes a second
 
-    pictures = draw(samples, targets, stem)
     texts = {
         ".json": json.dumps(data, indent=1) + "\n",
         ".md": "\n".join(_markdown(rows, notes)) + "\n",
-        ".html": "\n".join(_page(name, rows, pictures, notes)) + "\n",
     }
     for ending, text in texts.items():
         stem.with_name(name + ending).write_text(text, encoding="utf-8")
-    return [*(stem.with_name(name + ending) for ending in texts), *pictures]
+    return [*(stem.with_name(name + ending) for ending in texts), draw(samples, targets, stem)]
 
 
 def machine() -> dict[str, Any]:
@@ -108,21 +100,6 @@ def _markdown(rows: list[list[str]], notes: Sequence[str]) -> Iterator[str]:
     yield "| --- " * len(_HEAD) + "|"
     for row in rows:
         yield f"| {' | '.join(row)} |"
-
-
-def _page(
-    name: str, rows: list[list[str]], pictures: list[Path], notes: Sequence[str]
-) -> Iterator[str]:
-    """Yield a page that needs no other file."""
-    yield f"<!doctype html><meta charset=utf-8><title>lmi-backend, {name}</title>"
-    yield f"<style>{_STYLE}</style><h1>lmi-backend, {name}</h1><p>{html.escape(_about(notes))}</p>"
-    for picture in pictures:
-        data = base64.b64encode(picture.read_bytes()).decode()
-        yield f'<p><img alt="{picture.stem}" src="data:image/png;base64,{data}"></p>'
-    yield f"<table><tr>{''.join(f'<th>{html.escape(cell)}</th>' for cell in _HEAD)}</tr>"
-    for row in rows:
-        yield f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>"
-    yield "</table>"
 
 
 def _row(rows: list[Sample]) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmark import plain_triton, rust_front_end, triton_vllm
 from benchmark.http_client import (
@@ -86,38 +86,47 @@ class _RawAsks:
         return Measured.of([Answer(*each) for each in json.loads(self._process.stdout.readline())])
 
 
-def lmi_grpc(more: dict[str, Any]) -> Target:
-    """Return lmi-backend asked on Triton's gRPC port."""
+class _Addresses(NamedTuple):
+    """Of Triton's HTTP and gRPC ports, and of the front end."""
+
+    http: str
+    grpc: str
+    port: str
+
+
+def _lmi_target(
+    asks: Callable[[Analyzer, _Addresses], Asks], more: Mapping[str, Any], base: dict[str, Any]
+) -> Target:
+    """Return lmi-backend, and who asks it."""
 
     @contextmanager
     def running(analyzer: Analyzer) -> Iterator[Running]:
-        with _lmi(_VLLM | more) as (pid, _, grpc, _port):
-            yield Running(triton_asks(analyzer, grpc, "bench"), pid, _LMI_KINDS)
+        with _lmi({**base, **more}) as (pid, addresses):
+            yield Running(asks(analyzer, addresses), pid, _LMI_KINDS)
 
     return running
+
+
+def lmi_grpc(
+    more: Mapping[str, Any], *, base: dict[str, Any] = _VLLM, stream: bool = True
+) -> Target:
+    """Return lmi-backend asked on Triton's gRPC port."""
+    return _lmi_target(
+        lambda analyzer, at: triton_asks(analyzer, at.grpc, "bench", stream=stream), more, base
+    )
 
 
 def lmi_http(more: dict[str, Any]) -> Target:
     """Return lmi-backend asked on Triton's HTTP port, in the words of Triton's vLLM backend."""
-
-    @contextmanager
-    def running(_: Analyzer) -> Iterator[Running]:
-        with _lmi(_VLLM | more) as (pid, http, _grpc, _port):
-            asks = HttpClient(f"http://{http}{_GENERATE}", triton_body(PROMPT))
-            yield Running(asks, pid, _LMI_KINDS)
-
-    return running
+    body = triton_body(PROMPT)
+    return _lmi_target(lambda _, at: HttpClient(f"http://{at.http}{_GENERATE}", body), more, _VLLM)
 
 
 def lmi_port(path: str, body: Body, more: dict[str, Any], event: bytes = SENT) -> Target:
     """Return lmi-backend asked on its own HTTP port."""
-
-    @contextmanager
-    def running(_: Analyzer) -> Iterator[Running]:
-        with _lmi(_VLLM | more) as (pid, _http, _grpc, address):
-            yield Running(HttpClient(f"http://{address}{path}", body, event), pid, _LMI_KINDS)
-
-    return running
+    return _lmi_target(
+        lambda _, at: HttpClient(f"http://{at.port}{path}", body, event), more, _VLLM
+    )
 
 
 def lmi_embeddings() -> Target:
@@ -131,36 +140,15 @@ def lmi_chat(more: dict[str, Any], asked: Mapping[str, Any] = MappingProxyType({
     return lmi_port("/v1/chat/completions", chat_body(PROMPT, "bench", asked), more)
 
 
-@contextmanager
-def lmi_one_shot(analyzer: Analyzer) -> Iterator[Running]:
-    """Start lmi-backend on Triton, whole answers over gRPC."""
-    with _lmi(_VLLM) as (pid, _, grpc, _chat):
-        yield Running(triton_asks(analyzer, grpc, "bench", stream=False), pid, _LMI_KINDS)
-
-
 def echo(more: Mapping[str, Any]) -> Target:
     """Return lmi-backend with the engine that repeats the prompt: all that is not the engine."""
-
-    @contextmanager
-    def running(analyzer: Analyzer) -> Iterator[Running]:
-        properties = {"option.rolling_batch": "echo", "option.max_running": 4096, **more}
-        with _lmi(properties) as (pid, _, grpc, _chat):
-            yield Running(triton_asks(analyzer, grpc, "bench"), pid, _LMI_KINDS)
-
-    return running
+    base = {"option.rolling_batch": "echo", "option.max_running": 4096}
+    return lmi_grpc(more, base=base)
 
 
 @contextmanager
-def echo_chats(more: Mapping[str, Any]) -> Iterator[tuple[str, Running]]:
-    """Start the same, asked for OpenAI's chats on the front end's port; give its address too."""
-    properties = {"option.rolling_batch": "echo", "option.openai": "true", **more}
-    with _lmi(properties) as (pid, _http, _grpc, address):
-        yield address, Running(chat_asks(address, "bench"), pid, _LMI_KINDS)
-
-
-@contextmanager
-def _lmi(properties: dict[str, Any]) -> Iterator[tuple[int, str, str, str]]:
-    """Give process id, and addresses for Triton's HTTP and gRPC, and of the front end."""
+def _lmi(properties: dict[str, Any]) -> Iterator[tuple[int, _Addresses]]:
+    """Start lmi-backend; give its process id and addresses."""
     http, grpc, metrics, port = (free_port() for _ in range(4))
 
     def command(folder: Path) -> list[str]:
@@ -177,7 +165,7 @@ def _lmi(properties: dict[str, Any]) -> Iterator[tuple[int, str, str, str]]:
     with process(command, *ready) as started:
         if properties["option.rolling_batch"] == "vllm":
             _await_spare(f"http://127.0.0.1:{metrics}/metrics")
-        yield started.pid, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", f"127.0.0.1:{port}"
+        yield started.pid, _Addresses(*(f"127.0.0.1:{each}" for each in (http, grpc, port)))
 
 
 def _await_spare(url: str) -> None:
