@@ -39,9 +39,9 @@ class Use(NamedTuple):
             getattr(self.pattern, self.method)(text)
 
 
-def uses(folder: Path = FOLDER) -> tuple[list[Use], list[str]]:
+def uses() -> tuple[list[Use], list[str]]:
     """Return each use of an expression in the package, and places that make one as they run."""
-    trees = {path: ast.parse(path.read_text("utf-8")) for path in sorted(folder.rglob("*.py"))}
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in sorted(FOLDER.rglob("*.py"))}
     everywhere = _methods(trees.values())
     found, made = [], []
     for path, tree in trees.items():

@@ -185,9 +185,9 @@ class Page:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    def wait(self, expression: str, seconds: float = HANG_SECONDS) -> None:
+    def wait(self, expression: str) -> None:
         """Wait until an expression is true."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + HANG_SECONDS
         while not self.run(f"Boolean({expression})"):
             if time.monotonic() > end:
                 seen = self.run("document.body.innerText")
@@ -225,9 +225,9 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyDown", **named, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **named)
 
-    def tab_to(self, selector: str, most: int = 40) -> None:
+    def tab_to(self, selector: str) -> None:
         """Press Tab until an element has the focus."""
-        for _ in range(most):
+        for _ in range(40):
             if self.run(f"document.activeElement.matches({json.dumps(selector)})"):
                 return
             self.press("Tab")

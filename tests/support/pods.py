@@ -92,13 +92,13 @@ class Pod:
         )
         return float(count)
 
-    def most_running(self, seconds: float = 1.0) -> float:
-        """Return the most requests at a time that it generates for while one looks."""
-        end = time.monotonic() + seconds
+    def most_running(self) -> float:
+        """Return the most requests at a time that it generates for in a second."""
+        end = time.monotonic() + 1
         most = 0.0
         while time.monotonic() < end:
             most = max(most, self.running())
-            time.sleep(seconds / 20)
+            time.sleep(0.05)
         return most
 
     @contextlib.contextmanager
@@ -120,11 +120,9 @@ class Pod:
 
 
 @contextlib.contextmanager
-def pods(
-    folder: Path, count: int, properties: Mapping[str, Any] = PROPERTIES
-) -> Iterator[list[Pod]]:
+def pods(folder: Path, count: int) -> Iterator[list[Pod]]:
     """Run some servers until the block ends."""
-    made = [Pod(folder / f"pod-{number}", properties) for number in range(count)]
+    made = [Pod(folder / f"pod-{number}") for number in range(count)]
     try:
         with ThreadPoolExecutor() as pool:
             yield list(pool.map(Pod.start, made))

@@ -62,9 +62,9 @@ class SteadyLoad:
         self._is_over.set()
         self._thread.join()
 
-    def go_on(self, rounds: int = 4) -> None:
-        """Wait until as many more streams have ended as each client asks for in some rounds."""
-        count = len(self.all) + rounds * self.clients
+    def go_on(self) -> None:
+        """Wait until as many more streams have ended as each client asks for in four rounds."""
+        count = len(self.all) + 4 * self.clients
         wait_for(lambda: len(self.all) >= count)
 
     @property

@@ -43,10 +43,10 @@ def request_of(path: str, data: bytes, *more: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
 
-def ask_and_wait(served: Served, kind: str, tokens: int, prompt: str = PROMPT) -> socket.socket:
+def ask_and_wait(served: Served, kind: str, tokens: int) -> socket.socket:
     """Ask for a stream; return the connection once the answer has begun."""
     connection = socket.create_connection(("127.0.0.1", served.port), timeout=HANG_SECONDS)
-    connection.sendall(request_of(*body_of(kind, "echo", tokens, prompt)))
+    connection.sendall(request_of(*body_of(kind, "echo", tokens)))
     assert connection.recv(100).startswith(b"HTTP/1.1 200")
     return connection
 
