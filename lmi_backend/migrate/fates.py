@@ -5,200 +5,100 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-
-class Fate(NamedTuple):
-    """What becomes of a member."""
-
-    text: str = ""
-    """For people; empty: it is used, or tells nothing about how the model is served."""
-    needs_decision: bool = False
-
-
-_USED: Final = Fate()
-_ABOUT: Final = Fate()
-"""Names, numbers and times of the thing itself."""
-
-
-def _left(text: str) -> Fate:
-    return Fate(f"not carried over: {text}")
-
-
-def _decide(text: str) -> Fate:
-    return Fate(text, needs_decision=True)
-
-
-_ROLE: Final = _decide("a role reads the files on S3; give the server credentials that may")
-_NETWORK: Final = _decide(
-    "the model is in a VPC; keep the network of the new server closed as well"
+USED: Final = frozenset(
+    {
+        # Names, states and times of the thing itself.
+        *("EndpointConfigName", "EndpointConfigArn", "EndpointName", "EndpointArn", "ModelArn"),
+        *("EndpointStatus", "FailureReason", "CreationTime", "LastModifiedTime", "DeployedImages"),
+        *("VariantStatus", "CaptureStatus", "CaptureContentTypeHeader", "ContainerHostname"),
+        *("InitialSamplingPercentage", "CurrentSamplingPercentage", "S3DataType", "ETag"),
+        *("ManifestEtag", "InferenceComponentName", "InferenceComponentArn", "NextToken"),
+        *("InferenceComponentStatus", "PlacementStatus", "VariantName"),
+        # What is read.
+        *("ProductionVariants", "DataCaptureConfig", "ModelName", "InitialInstanceCount"),
+        *("InstanceType", "InitialVariantWeight", "CurrentWeight", "DesiredWeight"),
+        *("CurrentInstanceCount", "DesiredInstanceCount", "EnableCapture", "DestinationS3Uri"),
+        *("CaptureOptions", "PrimaryContainer", "Containers", "Image", "ModelDataUrl", "Mode"),
+        *("ModelDataSource", "Environment", "S3Uri", "CompressionType", "Specification"),
+        *("Specifications", "RuntimeConfig", "Container", "ComputeResourceRequirements"),
+        *("StartupParameters", "DeployedImage", "ArtifactUrl", "DesiredCopyCount"),
+        *("NumberOfAcceleratorDevicesRequired", "CurrentCopyCount", "ScalableTargets"),
+        *("ScalingPolicies", "ContainerStartupHealthCheckTimeoutInSeconds"),
+    }
 )
-_ISOLATED: Final = _decide(
-    "the network is isolated; name the files of the model, and serve offline"
-)
-_KEY: Final = _decide("data is encrypted with a key of KMS; choose encrypted volumes")
-_METRICS: Final = _left("metrics are at /metrics here, and none are pushed to CloudWatch")
-_DOWNLOAD: Final = _left("a download has no limit here; probes of `deploy` leave time for it")
-_ADAPTER: Final = _decide(
-    "is an adapter; put its files in adapters/NAME of the base model's folder"
-)
-_PARTITIONS: Final = _decide("GPUs are shared in parts (MIG); name the part with --gpu-memory")
-_SCALING: Final = _decide("instances scale; `deploy --with keda` scales pods")
-_ROUTING: Final = _decide("choose a router for several servers: docs/fleet.md")
-_RESERVED: Final = _left("reserve machines where the new server runs")
-_SERVERLESS: Final = _decide("the endpoint is serverless; choose GPUs with --gpus and --gpu-memory")
-_SHADOW: Final = _decide("shadow variants have none here; `replay` compares two servers")
-_ASYNC: Final = _decide(
-    "the endpoint is asynchronous, from S3 to S3; requests are answered directly here"
-)
-_EXPLAINER: Final = _left("no explanations are computed here")
-_VARIANT_SCALE: Final = {
-    "VariantName": _USED,
-    "InstancePools": _decide("instances are of several types; the first one was read"),
-    "ManagedInstanceScaling": _SCALING,
-    "RoutingConfig": _ROUTING,
-    "CapacityReservationConfig": _RESERVED,
+"""Members that are used, or tell nothing about how the model is served."""
+_PARTITIONS: Final = "GPUs are shared in parts (MIG); name the part with --gpu-memory"
+_SERVERLESS: Final = "the endpoint is serverless; choose GPUs with --gpus and --gpu-memory"
+DECISIONS: Final = {
     "AcceleratorPartitionLayouts": _PARTITIONS,
+    "AcceleratorPartitionType": _PARTITIONS,
+    "AdditionalModelDataSources": "there are more files, of a draft model or adapters; download "
+    "them",
+    "AsyncInferenceConfig": "the endpoint is asynchronous, from S3 to S3; requests are answered "
+    "directly here",
+    "BaseInferenceComponentName": "is an adapter; put its files in adapters/NAME of the base "
+    "model's folder",
+    "CurrentServerlessConfig": _SERVERLESS,
+    "DesiredServerlessConfig": _SERVERLESS,
+    "EnableNetworkIsolation": "the network is isolated; name the files of the model, and serve "
+    "offline",
+    "ExecutionRoleArn": "a role reads the files on S3; give the server credentials that may",
+    "HubAccessConfig": "the files are of a hub of SageMaker; download them first",
+    "InferenceExecutionConfig": "several containers answer; name the one with the model",
+    "InstancePools": "instances are of several types; the first one was read",
+    "KmsKeyId": "data is encrypted with a key of KMS; choose encrypted volumes, and give `replay` "
+    "credentials that may read captures",
+    "ManagedInstanceScaling": "instances scale; `deploy --with keda` scales pods",
+    "ManifestS3Uri": "a manifest lists the files; download those that it lists",
+    "ModelAccessConfig": "the model has a license that you accepted; it still applies",
+    "ModelPackageName": "the model is a package of a marketplace; its files must be on disk or S3",
+    "MultiModelConfig": "the endpoint has many models; name the folder of each",
+    "PendingDeploymentSummary": "a deployment is pending; read it again afterwards",
+    "RoutingConfig": "choose a router for several servers: docs/fleet.md",
+    "ServerlessConfig": _SERVERLESS,
+    "ShadowProductionVariants": "shadow variants have none here; `replay` compares two servers",
+    "VolumeSizeInGB": "give the new server as large a volume for the model's files",
+    "VpcConfig": "the model is in a VPC; keep the network of the new server closed as well",
 }
-FATES: Final[Mapping[str, Mapping[str, Fate]]] = {
-    "endpoint config": {
-        **dict.fromkeys(("EndpointConfigName", "EndpointConfigArn", "CreationTime"), _ABOUT),
-        **dict.fromkeys(("ProductionVariants", "DataCaptureConfig"), _USED),
-        "KmsKeyId": _KEY,
-        "AsyncInferenceConfig": _ASYNC,
-        "ExplainerConfig": _EXPLAINER,
-        "ShadowProductionVariants": _SHADOW,
-        "ExecutionRoleArn": _ROLE,
-        "VpcConfig": _NETWORK,
-        "EnableNetworkIsolation": _ISOLATED,
-        "MetricsConfig": _METRICS,
-        "CrossRegionTrafficConfig": _left("choose a router for several regions"),
-    },
-    "endpoint": {
-        **dict.fromkeys(("EndpointName", "EndpointArn", "EndpointStatus"), _ABOUT),
-        **dict.fromkeys(("FailureReason", "CreationTime", "LastModifiedTime"), _ABOUT),
-        **dict.fromkeys(("ProductionVariants", "DataCaptureConfig"), _USED),
-        "EndpointConfigName": _decide(
-            "is an endpoint; what `describe-endpoint-config` prints has its instance types too"
-        ),
-        "LastDeploymentConfig": _left("who runs the server rolls out new releases"),
-        "AsyncInferenceConfig": _ASYNC,
-        "PendingDeploymentSummary": _decide("a deployment is pending; read it again afterwards"),
-        "ExplainerConfig": _EXPLAINER,
-        "ShadowProductionVariants": _SHADOW,
-        "MetricsConfig": _METRICS,
-        "CrossRegionTrafficConfig": _left("choose a router for several regions"),
-    },
-    "variant": {
-        **_VARIANT_SCALE,
-        **dict.fromkeys(("ModelName", "InitialInstanceCount", "InstanceType"), _USED),
-        "VariantInstanceProvisionTimeoutInSeconds": _left("no machines are started here"),
-        "InitialVariantWeight": _USED,
-        "AcceleratorType": _left("Elastic Inference"),
-        "CoreDumpConfig": _left("core dumps are not collected"),
-        "ServerlessConfig": _SERVERLESS,
-        "VolumeSizeInGB": _decide("give the new server as large a volume for the model's files"),
-        "ModelDataDownloadTimeoutInSeconds": _DOWNLOAD,
-        "ContainerStartupHealthCheckTimeoutInSeconds": _USED,
-        "EnableSSMAccess": _left("who runs the server gives access to it"),
-        "InferenceAmiVersion": _left("the new machine needs a driver for CUDA of the engine"),
-    },
-    "variant of an endpoint": {
-        **_VARIANT_SCALE,
-        "DeployedImages": _ABOUT,
-        **dict.fromkeys(("CurrentWeight", "DesiredWeight"), _USED),
-        **dict.fromkeys(("CurrentInstanceCount", "DesiredInstanceCount"), _USED),
-        "VariantStatus": _ABOUT,
-        "CurrentServerlessConfig": _SERVERLESS,
-        "DesiredServerlessConfig": _SERVERLESS,
-    },
-    "capture": {
-        **dict.fromkeys(("EnableCapture", "DestinationS3Uri", "CaptureOptions"), _USED),
-        **dict.fromkeys(("CaptureStatus", "CaptureContentTypeHeader"), _ABOUT),
-        **dict.fromkeys(("InitialSamplingPercentage", "CurrentSamplingPercentage"), _ABOUT),
-        "KmsKeyId": _decide(
-            "captures are encrypted; `replay` needs credentials that may read them"
-        ),
-    },
-    "model": {
-        **dict.fromkeys(("ModelName", "CreationTime", "ModelArn"), _ABOUT),
-        **dict.fromkeys(("PrimaryContainer", "Containers"), _USED),
-        "InferenceExecutionConfig": _decide(
-            "several containers answer; name the one with the model"
-        ),
-        "ExecutionRoleArn": _ROLE,
-        "VpcConfig": _NETWORK,
-        "EnableNetworkIsolation": _ISOLATED,
-        "DeploymentRecommendation": _left("`plan` says what fits"),
-    },
-    "container": {
-        "ContainerHostname": _ABOUT,
-        **dict.fromkeys(("Image", "ModelDataUrl", "ModelDataSource", "Environment"), _USED),
-        "ImageConfig": _left("the image comes from your registry"),
-        "Mode": _USED,
-        "AdditionalModelDataSources": _decide(
-            "there are more files, of a draft model or adapters; download them"
-        ),
-        "ModelPackageName": _decide(
-            "the model is a package of a marketplace; its files must be on disk or S3"
-        ),
-        "InferenceSpecificationName": _left("it is that of the package"),
-        "MultiModelConfig": _decide("the endpoint has many models; name the folder of each"),
-        "ContainerMetricsConfig": _METRICS,
-    },
-    "files": {
-        **dict.fromkeys(("S3Uri", "CompressionType"), _USED),
-        **dict.fromkeys(("S3DataType", "ETag", "ManifestEtag"), _ABOUT),
-        "ModelAccessConfig": _decide("the model has a license that you accepted; it still applies"),
-        "HubAccessConfig": _decide("the files are of a hub of SageMaker; download them first"),
-        "ManifestS3Uri": _decide("a manifest lists the files; download those that it lists"),
-    },
-    "component": {
-        **dict.fromkeys(("InferenceComponentName", "InferenceComponentArn"), _ABOUT),
-        **dict.fromkeys(("EndpointName", "EndpointArn", "VariantName"), _ABOUT),
-        **dict.fromkeys(("FailureReason", "CreationTime", "LastModifiedTime"), _ABOUT),
-        "InferenceComponentStatus": _ABOUT,
-        **dict.fromkeys(("Specification", "Specifications", "RuntimeConfig"), _USED),
-        "LastDeploymentConfig": _left("who runs the server rolls out new releases"),
-    },
-    "specification": {
-        **dict.fromkeys(("InstanceType", "Container", "ComputeResourceRequirements"), _USED),
-        "ModelName": _decide("its container is a model's; add what `describe-model` prints of it"),
-        "StartupParameters": _USED,
-        "BaseInferenceComponentName": _ADAPTER,
-        "DataCacheConfig": _left("files stay where they were downloaded"),
-        "SchedulingConfig": _left("who runs the server places its copies"),
-    },
-    "startup": {
-        "ContainerStartupHealthCheckTimeoutInSeconds": _USED,
-        "ModelDataDownloadTimeoutInSeconds": _DOWNLOAD,
-    },
-    "container of a component": {
-        **dict.fromkeys(("DeployedImage", "ArtifactUrl", "Environment"), _USED),
-        "ContainerMetricsConfig": _METRICS,
-    },
-    "resources": {
-        "NumberOfAcceleratorDevicesRequired": _USED,
-        "NumberOfCpuCoresRequired": _left("`deploy` requests the cores that the engine needs"),
-        "MinMemoryRequiredInMb": _left("`deploy` requests the memory that the model needs"),
-        "MaxMemoryRequiredInMb": _left("`deploy` requests the memory that the model needs"),
-        "AcceleratorPartitionType": _PARTITIONS,
-    },
-    "copies": {
-        **dict.fromkeys(("DesiredCopyCount", "CurrentCopyCount"), _USED),
-        "PlacementStatus": _ABOUT,
-    },
-    "scaling": {"ScalableTargets": _USED, "ScalingPolicies": _USED, "NextToken": _ABOUT},
+"""What somebody must decide about a member."""
+_DOWNLOAD: Final = "a download has no limit here; probes of `deploy` leave time for it"
+_METRICS: Final = "metrics are at /metrics here, and none are pushed to CloudWatch"
+_MEMORY: Final = "`deploy` requests the memory that the model needs"
+LEFT: Final = {
+    "AcceleratorType": "Elastic Inference",
+    "CapacityReservationConfig": "reserve machines where the new server runs",
+    "ContainerMetricsConfig": _METRICS,
+    "CoreDumpConfig": "core dumps are not collected",
+    "CrossRegionTrafficConfig": "choose a router for several regions",
+    "DataCacheConfig": "files stay where they were downloaded",
+    "DeploymentRecommendation": "`plan` says what fits",
+    "EnableSSMAccess": "who runs the server gives access to it",
+    "ExplainerConfig": "no explanations are computed here",
+    "ImageConfig": "the image comes from your registry",
+    "InferenceAmiVersion": "the new machine needs a driver for CUDA of the engine",
+    "InferenceSpecificationName": "it is that of the package",
+    "LastDeploymentConfig": "who runs the server rolls out new releases",
+    "MaxMemoryRequiredInMb": _MEMORY,
+    "MetricsConfig": _METRICS,
+    "MinMemoryRequiredInMb": _MEMORY,
+    "ModelDataDownloadTimeoutInSeconds": _DOWNLOAD,
+    "NumberOfCpuCoresRequired": "`deploy` requests the cores that the engine needs",
+    "SchedulingConfig": "who runs the server places its copies",
+    "VariantInstanceProvisionTimeoutInSeconds": "no machines are started here",
 }
-"""Of each structure the members that AWS has."""
+"""Why a member is not carried over."""
 
 
-def fates_of(structure: str, read: Mapping[str, Any]) -> Iterator[Fate]:
-    """Yield what is to be told about the members that a structure has; each names its member."""
+def fates_of(read: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield what is to be told about members that are there, and whether it needs a decision."""
     for name, value in read.items():
-        if value in (None, False, "", [], {}):
+        if name in USED or value in (None, False, "", [], {}):
             continue
-        fate = FATES[structure].get(name, _decide("is not known here; compare it by hand"))
-        if fate.text:
-            yield fate._replace(text=f"`{name}`: {fate.text}" if name.isalnum() else fate.text)
+        member = f"`{name}`: " if name.isalnum() else ""
+        if name in LEFT:
+            yield f"{member}not carried over: {LEFT[name]}", False
+        else:
+            yield member + DECISIONS.get(name, "is not known here; compare it by hand"), True
 
 
 class Gpus(NamedTuple):

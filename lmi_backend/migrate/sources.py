@@ -97,11 +97,11 @@ def read_description(path: Path, source: PresentServer) -> None:
         raise ConfigurationError(f"{path}: accepted: {accepted}")
 
 
-def _note(structure: str, read: Mapping[str, Any], source: PresentServer) -> None:
-    for fate in fates_of(structure, read):
-        texts = source.decisions if fate.needs_decision else source.changes
-        if fate.text not in texts:
-            texts.append(fate.text)
+def _note(read: Mapping[str, Any], source: PresentServer) -> None:
+    for text, needs_decision in fates_of(read):
+        texts = source.decisions if needs_decision else source.changes
+        if text not in texts:
+            texts.append(text)
 
 
 def _object(read: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _count(read: Mapping[str, Any], *names: str) -> int:
 
 
 def _read_model(path: Path, read: Mapping[str, Any], source: PresentServer) -> None:
-    _note("model", read, source)
+    _note(read, source)
     source.name = _text(read, "ModelName") or source.name
     held = [each for each in (_object(read, "PrimaryContainer"),) if each]
     held += _objects(read, "Containers")
@@ -146,7 +146,7 @@ def _names(container: Mapping[str, Any]) -> str:
 
 
 def _read_container(path: Path, container: Mapping[str, Any], source: PresentServer) -> None:
-    _note("container", container, source)
+    _note(container, source)
     if container.get("Mode") == "MultiModel":
         source.decisions.append("the container has many models; name the folder of each")
     _read_image(_text(container, "Image"), source)
@@ -192,7 +192,7 @@ def _read_data(container: Mapping[str, Any], source: PresentServer) -> None:
     """Read where the model's files are: an archive, or a prefix that is mounted."""
     archive = container.get("ModelDataUrl")
     data = _object(_object(container, "ModelDataSource"), "S3DataSource")
-    _note("files", data, source)
+    _note(data, source)
     if isinstance(place := data.get("S3Uri"), str):
         if data.get("CompressionType") == "Gzip":
             archive = place
@@ -205,7 +205,7 @@ def _read_data(container: Mapping[str, Any], source: PresentServer) -> None:
         source.archive = printable(archive, 200)
     for each in _objects(container, "AdditionalModelDataSources")[:_MOST_NAMED]:
         more = _object(each, "S3DataSource")
-        _note("files", more, source)
+        _note(more, source)
         source.decisions.append(
             f"channel {_text(each, 'ChannelName')}: download {_text(more, 'S3Uri')}"
         )
@@ -214,10 +214,13 @@ def _read_data(container: Mapping[str, Any], source: PresentServer) -> None:
 def _read_endpoint(read: Mapping[str, Any], source: PresentServer) -> None:
     """Read an endpoint or its configuration: both have variants."""
     is_running = "EndpointStatus" in read or "EndpointName" in read
-    _note("endpoint" if is_running else "endpoint config", read, source)
+    _note(read, source)
+    if "EndpointConfigName" in read and is_running:
+        advice = "what `describe-endpoint-config` prints has its instance types too"
+        source.decisions.append(f"`EndpointConfigName`: is an endpoint; {advice}")
     variants = _objects(read, "ProductionVariants")
     if variants:
-        _note("variant of an endpoint" if is_running else "variant", variants[0], source)
+        _note(variants[0], source)
         _read_variant(variants[0], source)
     if len(variants) > 1:
         source.decisions.append(f"there are {len(variants)} variants; the first one was read")
@@ -267,7 +270,7 @@ def _read_instance(instance: str, source: PresentServer) -> None:
 
 
 def _read_capture(config: Mapping[str, Any], source: PresentServer) -> None:
-    _note("capture", config, source)
+    _note(config, source)
     if not config.get("EnableCapture"):
         return
     place = config.get("DestinationS3Uri")
@@ -280,7 +283,7 @@ def _read_capture(config: Mapping[str, Any], source: PresentServer) -> None:
 
 
 def _read_component(path: Path, read: Mapping[str, Any], source: PresentServer) -> None:
-    _note("component", read, source)
+    _note(read, source)
     source.name = source.name or _text(read, "InferenceComponentName")
     specifications = [_object(read, "Specification"), *_objects(read, "Specifications")]
     held = [each for each in specifications if each]
@@ -293,33 +296,36 @@ def _read_component(path: Path, read: Mapping[str, Any], source: PresentServer) 
             for number, each in enumerate(held[1 : _MOST_NAMED + 1], 2)
         ]
     copies = _object(read, "RuntimeConfig")
-    _note("copies", copies, source)
+    _note(copies, source)
     if count := _count(copies, "DesiredCopyCount", "CurrentCopyCount"):
         source.replicas = source.copies = count
 
 
 def _read_specification(path: Path, read: Mapping[str, Any], source: PresentServer) -> None:
-    _note("specification", read, source)
+    _note(read, source)
+    if "ModelName" in read:
+        advice = "add what `describe-model` prints of it"
+        source.decisions.append(f"`ModelName`: its container is a model's; {advice}")
     startup = _object(read, "StartupParameters")
-    _note("startup", startup, source)
+    _note(startup, source)
     _read_startup(startup, source)
     _read_instance(_text(read, "InstanceType"), source)
     container = _object(read, "Container")
-    _note("container of a component", container, source)
+    _note(container, source)
     image = _object(container, "DeployedImage")
     _read_image(_text(image, "SpecifiedImage") or _text(image, "ResolvedImage"), source)
     _read_environment(path, container, source)
     if archive := _text(container, "ArtifactUrl"):
         source.archive = archive
     resources = _object(read, "ComputeResourceRequirements")
-    _note("resources", resources, source)
+    _note(resources, source)
     if count := _count(resources, "NumberOfAcceleratorDevicesRequired"):
         source.accelerators = count
         source.changes.append(f"a copy has {count} GPU(s)")
 
 
 def _read_scaling(read: Mapping[str, Any], source: PresentServer) -> None:
-    _note("scaling", read, source)
+    _note(read, source)
     for each in _objects(read, "ScalableTargets")[:_MOST_NAMED]:
         least, most = (
             printable(str(each.get(name)), 20) for name in ("MinCapacity", "MaxCapacity")
