@@ -82,7 +82,6 @@ class Examined:
     settings: _Settings
     problems: list[str]
     plan: EnginePlan | None
-    """None where there is none."""
     release: str
     """Of the engine, by which the settings are judged, and why this one; empty for none."""
     redact: Redactor

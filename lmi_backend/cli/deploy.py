@@ -42,20 +42,16 @@ _MOST_STEPS: Final = 2
 """Folders up, for a path that stays right when all is copied to another machine."""
 _MOST_NAME: Final = 40
 _MOST_BYTES: Final = 1 << 20
-"""Of a ConfigMap."""
 _SECRETS: Final = {
     "kubernetes": "put it into a Secret and the container's env",
     "helm": "put it into a Secret and the container's env",
     "compose": "name it under environment and set it where docker compose runs",
     "systemd": "put it into the unit's EnvironmentFile",
 }
-"""Where a secret goes, for each target."""
 OF_PODS: Final = ("kubernetes", "helm")
-"""Targets that make pods."""
 _NAME: Final = matching(
     re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII), "a name of Kubernetes"
 )
-"""Reads the name of an object."""
 _LABEL: Final = re.compile(r"([a-z0-9][-a-z0-9.]{0,251}/)?[\w][-\w.]{0,62}", re.ASCII)
 _VALUE: Final = re.compile(r"[-\w.]{0,63}", re.ASCII)
 _EFFECTS: Final = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")

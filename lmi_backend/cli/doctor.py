@@ -79,7 +79,6 @@ class CheckResult:
     """An error keeps models from being served; a warning may, or costs something."""
     found: str
     advice: str = ""
-    """What to do; empty if nothing."""
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

@@ -64,7 +64,6 @@ class OptionRow:
     name: str
     aliases: tuple[str, ...] = ()
     environment: tuple[str, ...]
-    """Variables that set it."""
     accepted: str
     default: object = None
     status: StatusWord

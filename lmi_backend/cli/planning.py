@@ -16,7 +16,6 @@ from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.hardware import (
     MASK,
     Allocation,
-    GpuKind,
     Hardware,
     detect_hardware,
     gpu_kind,
@@ -112,9 +111,7 @@ class Machine:
     gpu_memory: str | None = None
     """Of one GPU, such as "80GiB"."""
     nodes: int | None = None
-    """That may share the model."""
     engine_version: str = ""
-    """Release of the engine, such as "0.26.0" of vLLM."""
 
     @property
     def for_another_machine(self) -> bool:
@@ -145,7 +142,15 @@ class Machine:
             names = tuple(map(str, range(1 if self.gpus is None else self.gpus)))
             hardware = Hardware(devices=names, host_memory=hardware.host_memory)
         if self.gpu is not None:
-            hardware = _with_gpu(hardware, gpu_kind(self.gpu))
+            gpu, devices = gpu_kind(self.gpu), hardware.devices or ("0",)
+            hardware = replace(
+                hardware,
+                devices=devices,
+                device_memory=gpu.memory,
+                capability=gpu.capability,
+                is_instinct=gpu.is_instinct,
+                gpus=(),
+            )
         if self.gpu_memory is not None:
             hardware = replace(hardware, device_memory=parse_size(self.gpu_memory))
         return replace(hardware, nodes=self.nodes or 1)
@@ -180,17 +185,6 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
     given = vars(arguments)
     return Machine(
         **{each.name: given[each.name] for each in fields(Machine) if each.name in given}
-    )
-
-
-def _with_gpu(hardware: Hardware, gpu: GpuKind) -> Hardware:
-    return replace(
-        hardware,
-        devices=hardware.devices or ("0",),
-        device_memory=gpu.memory,
-        capability=gpu.capability,
-        is_instinct=gpu.is_instinct,
-        gpus=(),
     )
 
 

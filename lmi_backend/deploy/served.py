@@ -29,7 +29,6 @@ _SHARED_GIB: Final = 2
 _DISK_GIB: Final = 10
 """Disk of compiled kernels and small files, in addition to the weights."""
 UNKNOWN_STORAGE: Final = 200 * GIB
-"""Of a model whose size is not known."""
 DOWNLOAD_RATE: Final = 20_000_000
 """Bytes a second of a slow download."""
 UNKNOWN_DOWNLOAD_SECONDS: Final = UNKNOWN_STORAGE // DOWNLOAD_RATE
@@ -44,7 +43,6 @@ class Needs:
     """Of one server."""
 
     devices: int = 0
-    """GPUs."""
     cpus: int = _SERVER_CPUS + _WORKER_CPUS
     memory: int = _SERVER_GIB * GIB
     """Bytes of host memory, shared memory among it."""
@@ -121,7 +119,6 @@ EXTRAS: Final = {
     "lora": "the claim `adapters`, mounted at /adapters",
     "cache": "a claim for downloads, and a Job in download/ that fills it first",
 }
-"""Name in --with to what it adds."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +141,10 @@ class Toleration:
 @dataclass(frozen=True, kw_only=True)
 class Placement:
     extras: frozenset[str] = frozenset()
-    """Names in EXTRAS."""
     namespace: str = ""
     cache_claim: str = ""
     """A PersistentVolumeClaim for downloads and compiled kernels."""
     service_account: str = ""
-    """By which a cloud gives the pods a role."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
@@ -180,9 +175,7 @@ _MOST_REPLICAS: Final = 8
 @dataclass(frozen=True, kw_only=True)
 class Served:
     name: str
-    """Of the model, in letters that Kubernetes takes."""
     title: str
-    """The model's own name, under which it is served."""
     image: str
     needs: Needs
     folder: Path | None
@@ -196,16 +189,13 @@ class Served:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that the plan was made with."""
     replicas: int = 2
-    """Servers."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Name and content of the files of that folder, where a ConfigMap takes them."""
     claim: str = ""
     """A PersistentVolumeClaim that holds the folder, in place of a ConfigMap."""
     placement: Placement = field(default_factory=Placement)
     remote_model: str = ""
     """A hub id or an s3:// prefix, if the server downloads the model."""
     revision: str = ""
-    """Of the hub's model."""
 
     @property
     def full_name(self) -> str:

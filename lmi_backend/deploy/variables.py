@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _PLANNER: Final = ("VLLM_CPU_KVCACHE_SPACE", "VLLM_PLUGINS", "VLLM_USE_MODELSCOPE")
 """Variables of the engine that decide about a plan, though no option has them."""
 _BUCKET: Final = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
-"""Where a bucket is."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ UNREAD: Final = NotJson()
 
 class Event(NamedTuple):
     name: str
-    """Of a server-sent event; empty if it has none."""
     text: str
     value: Any
     """The JSON of it, or `UNREAD`."""
@@ -168,7 +167,6 @@ TEXTS: Final = frozenset(
         "completion",
     }
 )
-"""Members with generated text."""
 PARTS: Final = frozenset(
     {"content", "tool_calls", "refusal", "reasoning", "reasoning_content", "thinking"}
 )
@@ -213,7 +211,6 @@ class Node(NamedTuple):
     exact: str
     """Its path, with the number that a list member gives itself, or else has."""
     name: str
-    """The last name on its path."""
     value: Any
 
     @property

@@ -78,7 +78,10 @@ class Judge(NamedTuple):
     def _bodies(
         self, request: Request, was: RecordedAnswer, now: RecordedAnswer
     ) -> Iterator[Difference]:
-        old, new = (_without_pings(framed(each)) for each in (was, now))
+        old, new = (
+            each._replace(events=[event for event in each.events if _name(event) != _PING])
+            for each in (framed(was), framed(now))
+        )
         if old.kind != new.kind:
             kind = kinds.FRAMING if old.is_stream or new.is_stream else kinds.BODY
             yield Difference(kind, "", old.kind, new.kind)
@@ -140,10 +143,6 @@ def _fits(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _without_pings(body: Framed) -> Framed:
-    return body._replace(events=[each for each in body.events if _name(each) != _PING])
-
-
 def _marks(old: Framed, new: Framed) -> Iterator[Difference]:
     for mark in sorted(old.marks ^ new.marks):
         was, now = ("yes" if mark in each.marks else "no" for each in (old, new))
@@ -157,7 +156,7 @@ def _order(was: list[Event], now: list[Event], *, has_same_text: bool) -> Iterat
     count.
     """
     old, new = ([each for event in events for each in _steps(event)] for events in (was, now))
-    gone, added = (sorted(map(str, one - other)) for one, other in _both(set(old), set(new)))
+    gone, added = sorted({*old} - {*new}), sorted({*new} - {*old})
     if not has_same_text:
         gone, added = ([each for each in names if each in _ALWAYS] for names in (gone, added))
     for name in gone:
@@ -179,10 +178,6 @@ def _order(was: list[Event], now: list[Event], *, has_same_text: bool) -> Iterat
         if first != other:
             yield Difference(kinds.ORDER, "", ", ".join(first), ", ".join(other))
             return
-
-
-def _both(one: set[str], other: set[str]) -> tuple[tuple[set[str], set[str]], ...]:
-    return (one, other), (other, one)
 
 
 _NO_JSON: Final = "no JSON"

@@ -67,7 +67,6 @@ ADVICE: Final = {
     GREEDY: "compare option.dtype, quantization and the chat template of both servers",
     NEAR_TIE: "two tokens are as likely: other hardware or batches change the choice too",
 }
-"""One line of advice for each kind."""
 QUOTING: Final = frozenset({VALUE, FINISH, TOOL, GREEDY, NEAR_TIE})
 """Kinds that quote values of answers; the others name types, counts and events."""
 

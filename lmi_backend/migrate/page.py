@@ -14,15 +14,12 @@ _CARRIED: Final = ("mapped", "passed")
 class Migration:
     name: str
     what: str
-    """What would run, in a line."""
     machine: str
-    """What it is planned for."""
     settings: Sequence[Mapping[str, str]]
     """As `check --json` prints them, without secrets."""
     changes: Sequence[str]
     decisions: Sequence[str]
     commands: Sequence[Sequence[str]]
-    """What starts the model, and compares it."""
 
 
 def page_of(migration: Migration) -> str:

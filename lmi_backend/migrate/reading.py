@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch.s3 import fetch_s3
@@ -23,21 +23,13 @@ from lmi_backend.printable import human_bytes
 _Read = Callable[[Any, str], RecordedExchange | None]
 
 SUFFIXES: Final = (".jsonl", ".json", ".har", ".ndjson")
-"""Of the files that are read in a folder."""
-
-
-class BadRecord(NamedTuple):
-    place: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.text}"
 
 
 @dataclass
 class Corpus:
     exchanges: list[RecordedExchange] = field(default_factory=list)
-    problems: list[BadRecord] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """Of records that cannot be read, each with its place."""
     skipped: int = 0
     """Entries of HAR files that load a page or a picture."""
 
@@ -102,7 +94,10 @@ def _values(text: str) -> list[Any]:
     decoder, at = json.JSONDecoder(), 0
     has_lines = True
     try:
-        while (at := _past_blanks(text, at)) < len(text):
+        while at < len(text):
+            if text[at].isspace():
+                at += 1
+                continue
             value, end = decoder.raw_decode(text, at)
             has_lines = has_lines and "\n" not in text[at:end]
             parsed.append(value)
@@ -110,12 +105,6 @@ def _values(text: str) -> list[Any]:
     except (ValueError, RecursionError):
         return []
     return [] if has_lines and len(parsed) > 1 else parsed
-
-
-def _past_blanks(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -130,25 +119,22 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_line(line: bytes, place: str) -> RecordedExchange:
-    return read_record(_json(line), place)
-
-
-def _json(line: bytes) -> Any:
     if len(line) > LARGEST:
         raise BadRecordError(f"is too long; accepted: at most {human_bytes(LARGEST)}")
     try:
-        return json.loads(line)
+        record = json.loads(line)
     except RecursionError:
         raise BadRecordError("is nested too deeply") from None
     except ValueError as error:
         raise BadRecordError(f"is not JSON: {error}") from error
+    return read_record(record, place)
 
 
 def _add(corpus: Corpus, place: str, read: _Read, record: Any) -> None:
     try:
         records = read(record, place)
     except BadRecordError as error:
-        corpus.problems.append(BadRecord(place, str(error)))
+        corpus.problems.append(f"{place}: {error}")
         return
     if records is None:
         corpus.skipped += 1

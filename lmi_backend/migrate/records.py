@@ -28,13 +28,11 @@ _OF_A_CONNECTION: Final = frozenset(
 INVOCATIONS: Final = "/invocations"
 """The path of SageMaker."""
 UNKNOWN: Final = "none"
-"""The client of a path that no client of this package has."""
 
 
 @dataclass(frozen=True)
 class Request:
     path: str
-    """With its query."""
     body: bytes = b""
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +66,6 @@ class RecordedAnswer:
     seconds: float | None = None
     """From the request to the last byte."""
     error: str = ""
-    """Why there is no whole answer."""
 
     @property
     def media_type(self) -> str:
@@ -80,7 +77,6 @@ class RecordedExchange:
     request: Request
     answer: RecordedAnswer | None
     place: str
-    """File and line."""
     at: float | None = None
     """When it was sent, in seconds of any clock; None if the record does not have it."""
 

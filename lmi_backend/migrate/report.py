@@ -31,9 +31,7 @@ class Group:
     path: str
     client: str
     difference: Difference
-    """The first one."""
     places: tuple[str, ...]
-    """Of all exchanges that show it."""
     example: Example | None = None
 
     @property
@@ -47,7 +45,6 @@ class Report:
     groups: Sequence[Group]
     corpus: Corpus
     is_redacted: bool = False
-    """Whether no value of a request or an answer is shown."""
 
     @property
     def judged(self) -> list[Outcome]:
@@ -82,7 +79,7 @@ class Report:
             "requests": len(self.outcomes),
             "judged": len(self.judged),
             "different_percent": round(self.different, 3),
-            "problems": [str(each) for each in self.corpus.problems],
+            "problems": self.corpus.problems,
             "skipped": self.corpus.skipped,
             "paths": [
                 {"client": client, "path": path, "requests": count, "same": same}
@@ -199,7 +196,7 @@ def _head(report: Report) -> Iterator[str]:
     problems = report.corpus.problems
     if problems:
         yield f"{len(problems)} records cannot be read:"
-        yield from (f"  {printable(str(each), 200)}" for each in problems[:_PROBLEMS])
+        yield from (f"  {printable(each, 200)}" for each in problems[:_PROBLEMS])
         if (more := len(problems) - _PROBLEMS) > 0:
             yield f"  and {more} more"
     yield ""

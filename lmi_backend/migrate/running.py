@@ -135,14 +135,11 @@ class Times:
 
     first: float | None = None
     between: float | None = None
-    """The mean time between two parts."""
     total: float | None = None
 
 
 MEASURES: Final = {"first": "first event", "between": "between events", "total": "total"}
-"""The name of each field in reports."""
 SHARES: Final = (0.5, 0.9, 0.99)
-"""Of the answers, in distributions."""
 
 
 def times_of(answer: RecordedAnswer | None) -> Times:
@@ -188,7 +185,6 @@ class Replay:
     """Requests that start in a second; None: as many run at once as `at_once` says."""
     at_once: int = 1
     stop: threading.Event = field(default_factory=threading.Event)
-    """Set to start no further request."""
 
     def measure(self, exchange: RecordedExchange) -> RecordedAnswer | None:
         return self.old.send(exchange.request) if self.old else exchange.answer

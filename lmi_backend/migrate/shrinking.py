@@ -26,7 +26,6 @@ _LIMITS: Final = frozenset(
 )
 """Members that stay: without them an answer may take minutes."""
 _PROMPTS: Final = frozenset({"model", "messages", "prompt", "input", "inputs", "text_input"})
-"""Members that most requests need."""
 
 
 @dataclass(frozen=True)

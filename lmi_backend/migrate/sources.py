@@ -28,10 +28,6 @@ _OF_MACHINES: Final = frozenset(
 )
 
 
-def without_machine(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if name not in _OF_MACHINES}
-
-
 def why_left(name: str, value: str) -> str:
     if name in _OF_MACHINES:
         return "it describes the old machine"
@@ -43,10 +39,8 @@ def why_left(name: str, value: str) -> str:
 @dataclass
 class PresentServer:
     name: str = ""
-    """Of the model, as AWS has it."""
     folder: Path | None = None
     environment: dict[str, str] = field(default_factory=dict)
-    """Every variable of the container."""
     gpus: Gpus | None = None
     accelerators: int = 0
     """GPUs of one copy of the model; 0: all of the instance."""
@@ -55,7 +49,6 @@ class PresentServer:
     replicas: int = 0
     """0: not known."""
     archive: str = ""
-    """The archive of the model on S3."""
     capture: str = ""
     """Where SageMaker writes requests and answers."""
     changes: list[str] = field(default_factory=list)
@@ -63,7 +56,7 @@ class PresentServer:
 
     @property
     def variables(self) -> dict[str, str]:
-        return without_machine(self.environment)
+        return {name: value for name, value in self.environment.items() if name not in _OF_MACHINES}
 
 
 _LMI_IMAGES: Final = ("djl-inference", "djl-serving", "deepjavalibrary")
@@ -347,9 +340,7 @@ def _read_scaling(read: Mapping[str, Any], source: PresentServer) -> None:
 
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
 _WORK: Final = "source"
-"""Folder of what is unpacked."""
 _OF_MODEL: Final = frozenset({common.MODEL_ID.variable, *common.MODEL_ID.env})
-"""Variables that name a model."""
 _FOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 """A name that AWS gives, which a folder may have."""
 
@@ -363,16 +354,12 @@ def read_sources(paths: Iterable[Path], work: Path) -> PresentServer:
         except OSError as error:
             message = f"{path}: cannot be read: {error.strerror or error}"
             raise ConfigurationError(message) from error
-    _settle_gpus(source)
+    if source.accelerators and source.gpus is not None:
+        source.gpus = source.gpus._replace(number=source.accelerators)
     _settle_name(source, work / _WORK)
     if source.archive and source.folder is None:
         source.decisions.append(f"download {source.archive}, and name it as another SOURCE")
     return source
-
-
-def _settle_gpus(source: PresentServer) -> None:
-    if source.accelerators and source.gpus is not None:
-        source.gpus = source.gpus._replace(number=source.accelerators)
 
 
 def _settle_name(source: PresentServer, work: Path) -> None:

@@ -238,10 +238,7 @@ def _changes(place: str, was: list[Any], now: list[Any]) -> Iterator[Difference]
 
 def _first(place: str, was: list[Any], now: list[Any]) -> Iterator[Difference]:
     """Yield whether calls are counted from another number, however many there are."""
-    starts = [min(filter(_is_integer, each), default=None) for each in (was, now)]
+    numbers = ([value for value in each if isinstance(value, int)] for each in (was, now))
+    starts = [min(each, default=None) for each in numbers]
     if starts[0] != starts[1]:
         yield Difference(kinds.VALUE, place, *(f"from {each}" for each in starts))
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int)

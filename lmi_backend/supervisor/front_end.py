@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 PROGRAM: Final = "lmi_backend.frontend.main"
-"""The module that a front end runs."""
 # As long as a server may be silent (health.py).
 SILENT_SECONDS: Final = 30.0
 _BEATS: Final = 4096
@@ -95,7 +94,6 @@ def _start(settings: Settings, log: int, pipe: int, listener: int) -> subprocess
 
 
 LIBRARIES: Final = ("uvicorn", "uvloop", "httptools", "starlette", "aiohttp", "backports.zstd")
-"""What the extra `frontend` brings."""
 DRAIN: Final = signal.SIGUSR1
 """Tells a front end that the server stops: requests that have not begun are refused."""
 _LOOK_SECONDS: Final = 0.2

@@ -37,13 +37,11 @@ _NO_SHELL: Final = (2, 60, 0)
 """The version of 25.08, the first that starts stubs without a shell (python_backend#404)."""
 
 IN_WHEELS: Final = MappingProxyType({"nvidia-pytriton==0.7.0": "2.51.0"})
-"""Version of the server inside a wheel, by the wheel's requirement."""
 READ_UNTIL: Final = "2026-09-08"
 """Day of the newest of NVIDIA's bulletins that was read."""
 OLDEST_FOR_FLEETS: Final = "26.07"
 """The first release to which none of the bulletins until `READ_UNTIL` applies."""
 _SAFE: Final = (2, 71, 0)
-"""Its version."""
 BULLETINS: Final = "https://www.nvidia.com/security/"
 
 
@@ -119,7 +117,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 _HELP_SECONDS = 30
 _CONTAINER = Path("/opt/tritonserver/bin/tritonserver")
 STUB = "triton_python_backend_stub"
-"""The program that runs a model of Triton's Python backend."""
 
 
 @dataclass(frozen=True)

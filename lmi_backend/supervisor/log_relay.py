@@ -46,7 +46,6 @@ _NAME: Final = re.compile(r"\[?(?:worker |request model=)?([\w.-]+)[/: ]")
 """Of a model, in a line of its stub or its engine."""
 _SERVED_MODEL: Final = re.compile(r" model=([\w.-]+)")
 _ALWAYS: Final = re.compile(r"request model=|worker \S+ is (not )?adopted")
-"""Lines of a model that a screen shows at every level."""
 _NEVER: Final = re.compile(
     # On each machine without a GPU, at the levels of warnings and errors.
     r"Unable to allocate pinned system memory|CudaDriverHelper has not been initialized"
@@ -54,7 +53,6 @@ _NEVER: Final = re.compile(
     # Three times of a model that cannot be loaded; `serve` says it once.
     r"|ERROR: Failed to create instance|failed to load '|Invalid argument: load failed for model"
 )
-"""Lines of Triton that a screen never shows."""
 
 TRITON: Final = "triton"
 FRONT_END: Final = "frontend"
@@ -169,7 +167,6 @@ _LOOK_SECONDS: Final = 1.0
 """After which a file is looked for that nothing was written to."""
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 _MODE: Final = 0o666
-"""Of a new file, less the umask."""
 
 
 def log_options(descriptor: int) -> dict[str, Any]:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from io import FileIO
 
 REDACTED: Final = "***"
-"""What replaces a key in the command line."""
 
 _TRACE_ME: Final = 0
 _DETACH: Final = 17

@@ -81,7 +81,6 @@ class ServerSetup:
     largest_message: int = 0
     """Of all models, in bytes."""
     required: frozenset[str] = frozenset()
-    """Models without which the server does not start."""
 
     def prepare(self) -> None:
         """Make sure that what a server is started with is there.
@@ -144,7 +143,6 @@ class Problem:
 
     text: str
     is_final: bool = False
-    """Whether a new start is not wanted."""
 
 
 class RunningServer:

@@ -138,7 +138,7 @@ def test_a_har_file(tmp_path: Path) -> None:
     assert (own.request.client, own.answer) == ("none", None)
     assert corpus.skipped == 2
     (problem,) = corpus.problems
-    assert str(problem) == f"{tmp_path}/a.har: entry 6: is a text; accepted: an object"
+    assert problem == f"{tmp_path}/a.har: entry 6: is a text; accepted: an object"
 
 
 def har(path: Path, request: dict[str, Any], response: dict[str, Any]) -> Corpus:
@@ -196,7 +196,7 @@ def test_a_request_that_a_har_file_lacks_is_a_problem(
     entry = {"request": {"url": "https://a/generate", "method": "POST", **request_}}
     path = lines(tmp_path / "a.har", {"log": {"entries": [entry, har_entry("https://a/generate")]}})
     (problem,) = read(path).problems
-    assert reason in problem.text
+    assert reason in problem
 
 
 @pytest.mark.parametrize(("origin", "kept"), [("https://a", False), ("https://app", True)])
@@ -291,8 +291,8 @@ def test_a_bad_line_is_said_with_its_place_and_counted(
     corpus = read(path)
     assert len(corpus.exchanges) == 2
     (problem,) = corpus.problems
-    assert problem.place == f"{path}:3"
-    assert message in problem.text
+    assert problem.startswith(f"{path}:3: ")
+    assert message in problem
 
 
 def test_nothing_to_read_is_refused(tmp_path: Path) -> None:

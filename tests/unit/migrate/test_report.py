@@ -2,7 +2,7 @@
 
 from lmi_backend.migrate import kinds
 from lmi_backend.migrate.kinds import Difference
-from lmi_backend.migrate.reading import BadRecord, Corpus
+from lmi_backend.migrate.reading import Corpus
 from lmi_backend.migrate.records import RecordedExchange, Request
 from lmi_backend.migrate.report import Group, Report, lines_of
 from lmi_backend.migrate.running import Outcome, Times
@@ -18,7 +18,7 @@ def report(*, is_redacted: bool = False) -> Report:
     outcome = Outcome(HOSTILE, "a client", HOSTILE, [difference], times, times)
     example = Example(request, is_repeated=False)
     group = Group(HOSTILE, "a client", difference, (HOSTILE,), example)
-    corpus = Corpus([RecordedExchange(request, None, HOSTILE)], [BadRecord(HOSTILE, HOSTILE)], 1)
+    corpus = Corpus([RecordedExchange(request, None, HOSTILE)], [f"{HOSTILE}: {HOSTILE}"], 1)
     return Report([outcome], [group], corpus, is_redacted)
 
 
