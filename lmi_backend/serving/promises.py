@@ -30,6 +30,11 @@ _SURE: Final = 2.5
 """Spreads of the expectation that must fit into the promise: one of a hundred is later."""
 _LEAST_SPREAD: Final = 0.05
 """Of what is expected; no clock and no engine is more even."""
+_FAR: Final = 6.0
+"""Spreads from the line that an observation may be: of a stall, all running answers tell the same.
+An engine that stays slower moves the line within some twenty observations."""
+_TICK: Final = 0.002
+"""Least spread in seconds of which an observation may be so many off."""
 _SPREAD_OUT: Final = 0.1
 """Of the mean place: with places closer to it nothing is known of how steep the line is."""
 _LEAST_ERROR: Final = 0.2
@@ -50,6 +55,11 @@ class Trend:
         return self._n >= _FEW
 
     def add(self, x: float, y: float) -> None:
+        if self.is_settled:
+            line = self.line()
+            expected = line.at(x)
+            far = _FAR * max(line.spread, _LEAST_SPREAD * expected, _TICK)
+            y = min(max(y, expected - far), expected + far)
         self._n = self._n * _FADES + 1
         self._x = self._x * _FADES + x
         self._y = self._y * _FADES + y

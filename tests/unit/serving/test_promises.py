@@ -121,6 +121,27 @@ class Gate:
         return waiting
 
 
+def test_a_stall_that_is_over_refuses_nothing() -> None:
+    """For a moment all 16 answers wait, and each tells that first tokens take 4 s."""
+    simulation = Simulation(1, most=MOST, speed=Speed(step=STEP))
+    worker, draw = simulation.workers[0], random.Random(1)
+    begin_step, stalls = worker.begin_step, [4.0]
+    worker.begin_step = lambda: (
+        begin_step()
+        + (  # type: ignore[method-assign]
+            stalls.pop() if stalls and simulation.now > 20 else 0.0
+        )
+    )
+    rate, at, made = 0.5 * MOST / (ANSWER * (STEP + 0.003)), 0.0, []
+    while at < 60:
+        at += draw.expovariate(rate)
+        made.append(SimulatedRequest([text(100)], ANSWER, promise=(1500, 0)))
+        simulation.add(at, made[-1])
+    simulation.run()
+    after = [each.is_refused for each in made if each.came > 30]
+    assert sum(after) < 0.02 * len(after)
+
+
 def test_one_that_must_wait_longer_is_refused_with_the_time_to_wait() -> None:
     gate = Gate()
     gate.learn()
