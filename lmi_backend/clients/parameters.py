@@ -66,21 +66,27 @@ ANSWERS: Final = integer(1, 1024)
 _TRT: Final = "trtllm"
 _LLMAPI: Final = "llmapi"
 
+
+def _named(names: str, target: str, kind: Value) -> dict[str, Field]:
+    return dict.fromkeys(names.split(), Field(target, kind))
+
+
 FIELDS: Final[dict[str, Field]] = {
-    "max_new_tokens": Field("max_tokens", integer(1)),
-    "max_tokens": Field("max_tokens", integer(1)),
+    **_named("max_new_tokens max_tokens", "max_tokens", integer(1)),
     # OpenAI's. LiteLLM sends it to Triton beside a max_tokens of its own.
     "max_completion_tokens": Field("max_tokens", integer(1), wins=True),
     # Other servers' names of what constrains, selects or limits an answer.
-    "max_output_tokens": Field("max_tokens", integer(1)),
-    "n_predict": Field("max_tokens", integer(1)),
-    "num_predict": Field("max_tokens", integer(1)),
-    "sampling_seed": Field("seed", SEED),
-    "regex": Field("structure.regex", STRING),
-    "ebnf": Field("structure.grammar", STRING),
-    "json_schema": Field("structure.json", OBJECT_OR_TEXT),
-    "adapter": Field("adapter", NAMES),
-    "lora_adapter": Field("adapter", NAMES),
+    **_named("max_output_tokens n_predict num_predict", "max_tokens", integer(1)),
+    **_named("sampling_seed seed", "seed", SEED),
+    **_named("regex guided_regex", "structure.regex", STRING),
+    **_named("ebnf guided_grammar", "structure.grammar", STRING),
+    **_named("json_schema guided_json", "structure.json", OBJECT_OR_TEXT),
+    **_named("adapter lora_adapter lora_name adapters adapter_id", "adapter", NAMES),
+    **_named("stop stop_sequences", "stop", STRINGS),
+    **_named("ignore_eos ignore_eos_token", "ignore_eos", BOOLEAN),
+    **_named("min_tokens min_new_tokens min_length", "min_tokens", integer(0)),
+    **_named("bad_words bad_sequences", "bad_words", STRINGS),
+    **_named("truncate truncate_prompt_tokens", "truncate_prompt_tokens", integer(1)),
     "do_sample": Field("do_sample", BOOLEAN),
     "temperature": Field("temperature", number(0)),
     "top_p": Field("top_p", number(0, 1)),
@@ -89,29 +95,14 @@ FIELDS: Final[dict[str, Field]] = {
     "repetition_penalty": Field("repetition_penalty", number(0, above=True)),
     "presence_penalty": Field("presence_penalty", number(-2, 2)),
     "frequency_penalty": Field("frequency_penalty", number(-2, 2)),
-    "seed": Field("seed", SEED),
-    "stop": Field("stop", STRINGS),
-    "stop_sequences": Field("stop", STRINGS),
     "stop_token_ids": Field("stop_token_ids", INTEGERS),
     "include_stop_str_in_output": Field("include_stop", BOOLEAN),
-    "ignore_eos": Field("ignore_eos", BOOLEAN),
-    "ignore_eos_token": Field("ignore_eos", BOOLEAN),
-    "min_tokens": Field("min_tokens", integer(0)),
-    "min_new_tokens": Field("min_tokens", integer(0)),
-    "min_length": Field("min_tokens", integer(0)),
     "skip_special_tokens": Field("skip_special_tokens", BOOLEAN),
     "spaces_between_special_tokens": Field("spaces_between_special_tokens", BOOLEAN),
-    "bad_words": Field("bad_words", STRINGS),
-    "bad_sequences": Field("bad_words", STRINGS),
-    "truncate": Field("truncate_prompt_tokens", integer(1)),
-    "truncate_prompt_tokens": Field("truncate_prompt_tokens", integer(1)),
     "logit_bias": Field("extra.logit_bias", TOKEN_WEIGHTS),
     "allowed_token_ids": Field("extra.allowed_token_ids", INTEGERS),
     "structured_outputs": Field("extra.structured_outputs", OBJECT),
-    "guided_json": Field("structure.json", OBJECT_OR_TEXT),
-    "guided_regex": Field("structure.regex", STRING),
     "guided_choice": Field("structure.choice", STRINGS),
-    "guided_grammar": Field("structure.grammar", STRING),
     "response_format": Field("response_format", OBJECT),
     # Text Generation Inference's: an object of a type and a value.
     "grammar": Field("grammar", OBJECT),
@@ -124,9 +115,6 @@ FIELDS: Final[dict[str, Field]] = {
     "details": Field("details", BOOLEAN),
     "return_full_text": Field("return_full_text", BOOLEAN),
     "output_formatter": Field("output_formatter", STRING),
-    "lora_name": Field("adapter", NAMES),
-    "adapters": Field("adapter", NAMES),
-    "adapter_id": Field("adapter", NAMES),
     "model": Field("model", STRING),
     "priority": Field("priority", integer()),
     "stream": Field("stream", BOOLEAN),

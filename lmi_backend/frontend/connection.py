@@ -140,6 +140,8 @@ class BulkConnection(asyncio.Protocol):
 
 
 _Reply = TypeVar("_Reply")
+ASK_SECONDS: Final = 2.0
+"""Time in which a model says how it is."""
 
 
 class ModelRequests:
@@ -158,7 +160,7 @@ class ModelRequests:
         """Return whether the model accepts requests.
 
         Raises:
-            UnavailableError: the model is down.
+            UnavailableError: the model is down, or does not answer in time.
         """
         return await self._ask(msg.AskHealth(), msg.Health)
 
@@ -195,7 +197,10 @@ class ModelRequests:
         self._send(message)
         waiting: asyncio.Future[_Reply] = asyncio.get_running_loop().create_future()
         self._waiting[kind].append(waiting)
-        return await waiting
+        try:
+            return await asyncio.wait_for(waiting, ASK_SECONDS)
+        except asyncio.TimeoutError:
+            raise UnavailableError("its process does not answer") from None
 
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from lmi_backend.deploy import served
 from lmi_backend.engine_config import RequestLimits
 from lmi_backend.fetch import download
 from lmi_backend.front_end_settings import PORT
-from lmi_backend.frontend.operators import health
+from lmi_backend.frontend.connection import ASK_SECONDS
 from lmi_backend.plan.engine_plan import Launch
 from lmi_backend.printable import GIB
 from lmi_backend.supervisor.front_end import SILENT_SECONDS
@@ -142,7 +142,7 @@ def test_probes_are_patient_enough(fleets: Fleets, name: str) -> None:
         ]
         for probe in (startup, ready, live):
             assert probe["httpGet"]["port"] in ("http", PORT)
-            assert probe["timeoutSeconds"] > health._ASK_SECONDS
+            assert probe["timeoutSeconds"] > ASK_SECONDS
         start = Launch(python="").load_timeout
         if name not in ("map", "claim"):
             # Each of the repository may be given a model of the Hub.

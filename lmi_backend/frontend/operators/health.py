@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.models import Model, Models
 
-_ASK_SECONDS: Final = 2.0
 STOPPING: Final = "the server is stopping"
 CLOSED: Final = "the models are loaded, and Triton's own ports are not open yet"
 
@@ -82,9 +81,7 @@ def _loading(name: str, progress: Mapping[str, Loading]) -> str:
 
 async def _problem(model: Model) -> str:
     try:
-        health = await asyncio.wait_for(model.connection.requests.health(), _ASK_SECONDS)
-    except asyncio.TimeoutError:
-        return f"{model.name}: its stub does not answer"
+        health = await model.connection.requests.health()
     except LmiError as error:
         return f"{model.name}: {error}"
     return "" if health.is_ready else f"{model.name}: {health.problem}"

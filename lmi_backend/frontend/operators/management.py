@@ -31,7 +31,6 @@ _LOOK_SECONDS: Final = 0.05
 _LOOKS_FOR_MODEL: Final = 40
 """In which the endpoint of a model that is ready is found."""
 _UNLOAD_SECONDS: Final = 60.0
-_STATE_SECONDS: Final = 2.0
 _PAGE: Final = 100
 _REGISTER: Final = ("url", "model_name", "synchronous")
 
@@ -165,11 +164,7 @@ class Management:
         model = self._models.find(name)
         if model is None or model.name != name:
             return {}
-        try:
-            return await asyncio.wait_for(model.connection.requests.state(), _STATE_SECONDS)
-        except asyncio.TimeoutError:
-            text = f"model {name}: its process does not answer"
-            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, text) from None
+        return await model.connection.requests.state()
 
 
 def _bounds(state: Mapping[str, Any]) -> tuple[int, int]:

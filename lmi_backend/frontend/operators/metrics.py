@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 
 from lmi_backend.errors import LmiError
+from lmi_backend.frontend.connection import ASK_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -58,7 +59,6 @@ _MODEL_SECONDS: Final = 0.09
 _QUIET_SECONDS: Final = 0.5
 """The same if nothing ran or waited then, and no request came through this process since. Requests
 on Triton's own ports, or through another process of the front end, show this late."""
-_ASK_SECONDS: Final = 1.0
 _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 _CACHE_USAGE: Final = "vllm:kv_cache_usage_perc"
 _OF_MODELS: Final = re.compile(
@@ -140,7 +140,7 @@ class Metrics:
 
     async def _read_triton(self) -> str:
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(_ASK_SECONDS))
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(ASK_SECONDS))
         try:
             async with self._session.get(self._url) as response:
                 text = await response.text() if response.ok else ""
@@ -161,8 +161,8 @@ class Metrics:
 
 async def _state(model: Model) -> dict[str, Any]:
     try:
-        return await asyncio.wait_for(model.connection.requests.brief_state(), _ASK_SECONDS)
-    except (LmiError, asyncio.TimeoutError):
+        return await model.connection.requests.brief_state()
+    except LmiError:
         return {}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from lmi_backend import __version__
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.models import Model, Models
 
-_ASK_SECONDS: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -62,9 +61,7 @@ class StateCollector:
 
 async def _state(model: Model, log_after: int) -> dict[str, Any]:
     try:
-        return await asyncio.wait_for(model.connection.requests.state(log_after), _ASK_SECONDS)
-    except asyncio.TimeoutError:
-        return {"model": model.name, "error": "its process does not answer"}
+        return await model.connection.requests.state(log_after)
     except LmiError as error:
         return {"model": model.name, "error": str(error)}
 

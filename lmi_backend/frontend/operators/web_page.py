@@ -20,16 +20,11 @@ PATHS: Final = (*_PAGES, "/page/{file:path}")
 _FOLDER: Final = Path(__file__).parent / "page"
 _POLICY: Final = "; ".join(
     (
-        "default-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "object-src 'none'",
+        "default-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
         # Text becomes HTML through DOMPurify alone.
-        "require-trusted-types-for 'script'",
-        "trusted-types dompurify",
+        "object-src 'none'", "require-trusted-types-for 'script'", "trusted-types dompurify",
     )
-)
+)  # fmt: skip
 _HEADERS: Final = {
     "cache-control": "no-cache",
     "content-security-policy": _POLICY,

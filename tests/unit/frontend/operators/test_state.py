@@ -144,7 +144,7 @@ async def test_the_log_goes_on_where_it_was_read(endpoint: Endpoint, folder: Pat
 async def test_a_model_that_does_not_answer_is_named(
     endpoint: Endpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lmi_backend.frontend.operators.state._ASK_SECONDS", 0.1)
+    monkeypatch.setattr("lmi_backend.frontend.connection.ASK_SECONDS", 0.1)
     monkeypatch.setattr(StateView, "values", lambda *_, **__: (_ for _ in ()).throw(OSError))
     assert (await ask(folder, ""))["error"]
 
