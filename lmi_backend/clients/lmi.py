@@ -97,12 +97,7 @@ class LegacyChatForm(HttpForm):
 
 
 class LmiForm:
-    """An answer in one of LMI's formats.
-
-    Args:
-        reply: writes it.
-        answers: answers that the request wants.
-    """
+    """An answer in one of LMI's formats."""
 
     is_failed = False
 

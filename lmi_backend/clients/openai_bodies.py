@@ -67,11 +67,7 @@ class Body:
 
 
 def read_chat(body: dict[str, Any]) -> Body:
-    """Read the body of /v1/chat/completions.
-
-    Raises:
-        RequestError: it is wrong.
-    """
+    """Read the body of /v1/chat/completions. Raises RequestError: it is wrong."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise RequestError("is not a list of messages", field="messages", value=messages)
@@ -94,11 +90,7 @@ def read_chat(body: dict[str, Any]) -> Body:
 
 
 def read_completion(body: dict[str, Any]) -> Body:
-    """Read the body of /v1/completions.
-
-    Raises:
-        RequestError: it is wrong.
-    """
+    """Read the body of /v1/completions. Raises RequestError: it is wrong."""
     logprobs = _optional(values.integer(0, 20), "logprobs", body)
     parameters = _given(body)
     if _LIMITS.isdisjoint(parameters):

@@ -245,11 +245,7 @@ def _is_list(name: str) -> bool:
 
 
 def read_json(field: str, text: str) -> dict[str, Any]:
-    """Read a JSON object from a tensor.
-
-    Raises:
-        RequestError: it is none, or has too much in it.
-    """
+    """Read a JSON object from a tensor. Raises RequestError: it is none, or has too much in it."""
     try:
         value = read_text(text)
     except TooMuchError as error:

@@ -161,7 +161,6 @@ def wanted(request: HttpRequest, *, reads_all: bool = False) -> Wanted:
     than `MANY` prompts, for prompts beyond that number are not counted.
 
     Args:
-        request: the body.
         reads_all: whether more is returned than the width.
 
     Raises:
@@ -292,10 +291,7 @@ def read_large_body(
     """Read a body that came to `INVOCATIONS` and was read as JSON; raises like `read_body`.
 
     Args:
-        body: the object.
         data: what it was read from; it is passed on where the engine reads it.
-        headers: of the request.
-        context: what the model is.
     """
     return _of_sender(headers, lambda: _read_object(body, data, headers, context))
 
@@ -529,8 +525,6 @@ def read_request(
     Args:
         rows: values of the input tensors that were sent, by name; one row, but for a model whose
             tensors have a batch dimension.
-        parameters: Triton's request parameters.
-        context: what the model's options say about its clients.
         is_trtllm: the model is for TensorRT-LLM's clients only, for any names they use.
         step: of their ensemble that the model does alone; empty for all.
 

@@ -67,7 +67,6 @@ def read_vllm(
     Args:
         inputs: the tensors that were sent; `text_input` is one of them.
         named: all parameters that came on their own.
-        context: which LoRA adapters there are.
 
     Raises:
         RequestError: naming the field that is wrong.

@@ -62,11 +62,6 @@ class BufferedSink(ClientSink):
     """Sends the chunks of one request to a client as `ClientSink` does, and logs them.
 
     Args:
-        answers: has its log.
-        client: the front end.
-        request_id: the front end's number for the request.
-        owner: on whose behalf the request is.
-        order: for how long the answer is buffered, and for whom.
         where: where the model resumes it, if it does.
     """
 

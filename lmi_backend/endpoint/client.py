@@ -96,11 +96,7 @@ class SharedWorkers:
         return math.inf if self.context is None else 0.0
 
     def check(self) -> Context:
-        """Return the model's context.
-
-        Raises:
-            UnavailableError: it is not there.
-        """
+        """Return the model's context. Raises UnavailableError: it is not there."""
         if self.context is None:
             raise UnavailableError(
                 f"model {self.name}, whose workers this one shares: {self._problem}"

@@ -38,9 +38,6 @@ class ClientConnection:
 
     Args:
         connection: closed in the end.
-        handle: gets each message.
-        forget: called when the client has left.
-        leave: called with the sinks whose client wants no more.
         share: returns how many bytes of all answers may wait for this client.
         buffer: called when the client has left, before its requests end; takes over some of them.
     """
@@ -247,13 +244,7 @@ class ClientConnection:
 
 
 class ClientSink(DirectSink):
-    """Sends the chunks of one request to a client, until the client aborts it or leaves.
-
-    Args:
-        client: the front end.
-        request_id: the front end's number for the request.
-        owner: on whose behalf the request is.
-    """
+    """Sends the chunks of one request to a client, until the client aborts it or leaves."""
 
     request_id = ""
     """See `Sink`."""

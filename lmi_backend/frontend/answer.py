@@ -136,11 +136,7 @@ class Answer:
             self._connection.acknowledged(self)
 
     def pass_delta(self, data: bytes, ids: bytes, now: float) -> None:
-        """Do the same with an event of `Deltas`.
-
-        Raises:
-            msgspec.DecodeError: the data are none.
-        """
+        """Do the same with an event of `Deltas`. Raises msgspec.DecodeError: the data are none."""
         delta = delta_of(data, ids)
         forward = self.forward if self._waiting is not None else None
         if forward is None or not forward.pass_delta(delta, now):

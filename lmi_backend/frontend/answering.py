@@ -34,7 +34,6 @@ class Answering:
     """Reads a body, finds its model, sends it the request, and writes the answer.
 
     Args:
-        reading: finds the model and reads what it is to do.
         limit: bytes of a body.
         seconds: time a body may take to come.
     """

@@ -63,7 +63,6 @@ class BatchedTransport:
     end, stub and worker would each take a system call and a wake-up for it.
 
     Args:
-        transport: what writes.
         later: calls a function at the end of the turn, as an event loop's `call_soon` does.
     """
 
@@ -100,12 +99,7 @@ def _hello() -> msg.Hello:
 
 
 class BulkConnection(asyncio.Protocol):
-    """The second connection.
-
-    Args:
-        on_messages: called with messages for requests.
-        on_lost: called when the connection is closed.
-    """
+    """The second connection."""
 
     def __init__(
         self, on_messages: Callable[[list[msg.ToClient]], None], on_lost: Callable[[], None]

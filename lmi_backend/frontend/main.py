@@ -79,7 +79,6 @@ def serve(settings: Settings, heartbeat: int = -1, listener: socket.socket | Non
     """Serve in this process until a signal; return the exit status.
 
     Args:
-        settings: what is served.
         heartbeat: descriptor of a pipe; who reads it hears each second that all is well. When
             nobody reads it any more this process ends, as at a signal.
         listener: listens already, for the processes before and after this one.

@@ -46,7 +46,6 @@ class ModelControl:
     """Loads and unloads models by their names in the repository.
 
     Args:
-        url: of Triton's HTTP port.
         headers: the key of its model repository, if it requires one.
     """
 

@@ -91,10 +91,6 @@ async def find_models(models: Models, base: Path) -> None:
     """Wait for the models that were there before this front end, for a moment at most.
 
     Clients that waited for it come at once, and would be told that no model is there yet.
-
-    Args:
-        models: which are found.
-        base: folder in which their endpoints are.
     """
     end = time.monotonic() + _FIND_SECONDS
     while time.monotonic() < end:
@@ -212,7 +208,6 @@ class Models:
     Args:
         base: folder for temporary files, or the supervisor's run folder; the endpoints are in a
             private folder in it.
-        starting: those that are expected at first.
         configured: the names of the models that the server is to have, as far as that is known.
     """
 

@@ -63,8 +63,6 @@ class Outages:
         """Keep the answers of a connection that is lost, for as long as its model allows.
 
         Args:
-            answers: those that may resume.
-            lost: the model.
             names: of the model, for new requests meanwhile; none if it was unloaded.
         """
         seconds = lost.return_seconds

@@ -67,7 +67,6 @@ class ResumableForm:
     might make other events another time.
 
     Args:
-        inner: makes the events.
         name: of the answer. An id is the name, a dot and the number of the event.
         skipped: events that the client has.
     """
@@ -162,11 +161,7 @@ def _hand_over(
 
 
 class ResumableStreams:
-    """Begins the streams whose clients may reconnect, and continues them.
-
-    Args:
-        reading: finds the model, and reads what the first request wanted.
-    """
+    """Begins the streams whose clients may reconnect, and continues them."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -293,11 +288,7 @@ _VERBS: Final[dict[str, Any]] = {"GET": "read", "POST": "cancel", "DELETE": "del
 
 
 class BeginningForm:
-    """The first answer to a request in the background: the response, as soon as it has begun.
-
-    Args:
-        stream: makes the stream of it.
-    """
+    """The first answer to a request in the background: the response, as soon as it has begun."""
 
     is_failed = False
 
@@ -314,11 +305,7 @@ class BeginningForm:
         return {"content-type": JSON} if self._data else self._stream.headers
 
     def write(self, chunks: list[Chunk]) -> bytes:
-        """See `Form`.
-
-        Raises:
-            EngineError: it is over before the engine said anything of it.
-        """
+        """See `Form`. Raises EngineError: it is over before the engine said anything of it."""
         self._data += self._stream.write(chunks)
         response = next(_responses_in(self._data), None)
         if response is None and self._stream.is_over:
@@ -331,12 +318,7 @@ class BeginningForm:
 
 
 class Responses:
-    """Answers requests about responses that are buffered.
-
-    Args:
-        models: those that may have them.
-        streams: sends the rest of one that is followed.
-    """
+    """Answers requests about responses that are buffered."""
 
     def __init__(self, models: Models, streams: ResumableStreams) -> None:
         self._models, self._streams = models, streams

@@ -73,7 +73,6 @@ class TritonProxy:
     """Passes requests on and their answers back.
 
     Args:
-        url: of Triton's HTTP port.
         limit: bytes of a body.
         seconds: time a body may take to come.
     """

@@ -98,9 +98,7 @@ class Access:
     """Decides for each request.
 
     Args:
-        keys: those that are known.
         origins: web sites whose pages may send requests, as `https://host[:port]`; `*` for all.
-        names: those of this server.
         is_local: whether only this machine reaches the port; then operators need no key where
             nobody does.
     """

@@ -161,11 +161,7 @@ class ApiKeys:
             self._stamp, self._keys = stamp_of(file), list(self._read(file))
 
     def find(self, given: str) -> ApiKey:
-        """Return the key that a client gives.
-
-        Raises:
-            HttpError: there is none such (401).
-        """
+        """Return the key that a client gives. Raises HttpError: there is none such (401)."""
         self._renew()
         digest, match = hash_of(given), None
         # All of them, so that the time does not tell which.

@@ -213,7 +213,6 @@ def utf8_of(data: bytes, limit: int) -> bytes:
     """Return JSON in UTF-8 and without a byte-order mark, from any Unicode encoding.
 
     Args:
-        data: the text.
         limit: bytes that it may have in UTF-8.
 
     Raises:
@@ -270,10 +269,8 @@ class Bodies:
         """Read a body; return it, and what to `release` when its request is finished.
 
         Args:
-            receive: ASGI's.
             limit: bytes it may have.
             seconds: time it may take.
-            decoding: decodes it.
             owner: on whose behalf it is held.
 
         Raises:
@@ -350,11 +347,7 @@ async def _decode_steps(data: bytes, decoding: Decoding) -> AsyncIterator[bytes]
 
 
 class Arrival:
-    """A body that is arriving, or is held; read by the task that makes this.
-
-    Args:
-        owner: on whose behalf.
-    """
+    """A body that is arriving, or is held; read by the task that makes this."""
 
     def __init__(self, owner: str = "") -> None:
         self.owner = owner
@@ -419,7 +412,6 @@ async def read_json(data: bytes, read: Callable[[bytes], _Read]) -> _Read:
     """Return what JSON holds; of a large text in turns, so that others run too.
 
     Args:
-        data: the text.
         read: returns what a text holds, plain values; it raises HttpError.
 
     Raises:

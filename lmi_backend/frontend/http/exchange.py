@@ -33,11 +33,7 @@ _VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
 def line_of(name: str, value: str) -> tuple[bytes, bytes]:
-    """Return a header as ASGI has it.
-
-    Raises:
-        EngineError: HTTP does not allow it.
-    """
+    """Return a header as ASGI has it. Raises EngineError: HTTP does not allow it."""
     if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
         text = f"the answer has the header {printable(name)!r} with {printable(value)!r}"
         raise EngineError(f"{text}: HTTP does not allow it")

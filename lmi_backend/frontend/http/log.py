@@ -59,9 +59,6 @@ class BatchingHandler(logging.Handler):
 
     A line is written within `_GATHER_SECONDS`. One write for each would cost a quarter of a short
     request.
-
-    Args:
-        stream: where the lines go.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -43,8 +43,6 @@ def target_of(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) 
     that of `Host`.
 
     Args:
-        method: of the request.
-        target: as the client wrote it.
         headers: those of the request; `Host` becomes the URL's.
 
     Raises:
@@ -66,12 +64,7 @@ def target_of(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) 
 
 
 class Deadline:
-    """Calls something when a time is over. To move it costs no timer, but for an earlier time.
-
-    Args:
-        loop: the event loop.
-        missed: called when the time is over.
-    """
+    """Calls something when a time is over. To move it costs no timer, but for an earlier time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, missed: Callable[[], None]) -> None:
         self._loop, self._missed = loop, missed

@@ -24,7 +24,6 @@ class HealthChecks:
     """Answers probes; ready when there is a model, and each that is loaded takes requests.
 
     Args:
-        models: of the server.
         required: names of those without which it is not ready, where `serve` tries again what
             could not be loaded; elsewhere it is not ready without each model.
     """

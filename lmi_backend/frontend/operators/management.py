@@ -39,8 +39,6 @@ class Management:
     """Answers `/models` and `/models/NAME`.
 
     Args:
-        models: those that are loaded and have an endpoint.
-        control: of the repository.
         limit: bytes of a body.
         seconds: time a body may take to come.
     """

@@ -98,12 +98,7 @@ _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Metrics:
-    """Answers `GET /metrics`.
-
-    Args:
-        models: those there are.
-        url: of Triton's own metrics.
-    """
+    """Answers `GET /metrics`."""
 
     def __init__(self, models: Models, url: str) -> None:
         self._models, self._url = models, url

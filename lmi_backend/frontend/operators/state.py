@@ -20,11 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class StateCollector:
-    """Collects the state of every model.
-
-    Args:
-        models: all models.
-    """
+    """Collects the state of every model."""
 
     def __init__(self, models: Models) -> None:
         self._models = models

@@ -100,28 +100,20 @@ def test_what_is_no_chat_of_texts_is_refused(messages: Any) -> None:
         ({"max_tokens": 5}, 5),
         ({"max_completion_tokens": 7}, 7),
         ({"max_tokens": 5, "max_completion_tokens": 7}, 7),
+        ({"n_predict": 3}, 3),
+        ({"num_predict": 3}, 3),
+        ({"max_new_tokens": 3}, 3),
     ],
 )
-def test_a_chats_limit_has_two_names(fields: dict[str, int], limit: int) -> None:
+def test_a_limit_has_several_names(fields: dict[str, int], limit: int) -> None:
     body = chat(**fields)
     assert (body.has_limit, body.sampling.max_tokens) == (True, limit)
-
-
-@pytest.mark.parametrize("name", ["n_predict", "num_predict", "max_new_tokens"])
-def test_another_servers_limit_is_a_limit(name: str) -> None:
-    assert completion(**{name: 3}).sampling.max_tokens == 3
-    assert chat(**{name: 3}).sampling.max_tokens == 3
+    assert completion(**fields).sampling.max_tokens == limit
 
 
 @pytest.mark.parametrize("name", ["n_predict", "num_predict"])
 def test_another_servers_limit_may_be_none(name: str) -> None:
     assert chat(**{name: -1}) == chat()
-
-
-def test_logprobs_are_a_number_in_one_and_a_wish_in_the_other() -> None:
-    assert completion(logprobs=3).logprobs == 3
-    assert chat(logprobs=True).logprobs == 0
-    assert chat(logprobs=True, top_logprobs=4).logprobs == 4
 
 
 def test_the_template_is_told_how_to_end() -> None:
@@ -179,6 +171,7 @@ def test_alternatives_are_for_log_probabilities_only() -> None:
         chat(top_logprobs=2)
     assert refusal.value.field == "top_logprobs"
     assert chat(top_logprobs=0).logprobs is None
+    assert (chat(logprobs=True).logprobs, completion(logprobs=3).logprobs) == (0, 3)
     assert chat(top_logprobs=2, logprobs=True).logprobs == 2
 
 

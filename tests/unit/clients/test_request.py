@@ -98,6 +98,7 @@ LARGE = "a" * 300_000
         ('{"prompt": [' + '"", ' * 200_000 + '""]}', MANY + 1),
         ('{"prompt": [' + "[], " * 2_000 + f'"{LARGE}"]' + "}", 2_001),
         (f'{{"prompt": null, "x": "{LARGE}"}}', 1),
+        (f'{{"prompt": ["{LARGE}", "b"], "y": Infinity, "n": 2}}', 4),
     ],
 )
 def test_a_large_body_counts_without_being_taken_apart(body: str, answers: int) -> None:
@@ -109,11 +110,6 @@ def test_a_large_body_that_is_no_json_is_refused(rest: str) -> None:
     body = f'{{"prompt": [{"1, " * 300_000} 1], "y": Infinity, {rest}}}'.encode()
     with pytest.raises(RequestError, match=r"the body of \d+ bytes.* is no JSON.*accepted"):
         wanted(HttpRequest("/v1/completions", body))
-
-
-def test_a_long_text_does_not_make_it_large() -> None:
-    body = f'{{"prompt": ["{LARGE}", "b"], "y": Infinity, "n": 2}}'.encode()
-    assert wanted(HttpRequest("/v1/completions", body)).width == 4
 
 
 def test_other_bodies_count_as_one() -> None:
@@ -156,14 +152,11 @@ def test_what_engines_keep_apart_differs_from_the_first_byte(name: str) -> None:
     assert one[0] != other[0]
 
 
-@pytest.mark.parametrize("key", ["s", None, 5])
-def test_a_body_may_name_its_session(key: object) -> None:
-    body = json.dumps({"messages": [], "prompt_cache_key": key}).encode()
-    session = wanted(HttpRequest(_CHAT, body), reads_all=True).session
-    assert session == (key if isinstance(key, str) else "")
-
-
-def test_a_body_may_name_its_user() -> None:
+def test_a_body_may_name_its_session_and_its_user() -> None:
+    for key in ("s", None, 5):
+        body = json.dumps({"messages": [], "prompt_cache_key": key}).encode()
+        session = wanted(HttpRequest(_CHAT, body), reads_all=True).session
+        assert session == (key if isinstance(key, str) else "")
     named = {"safety_identifier": "hashed", "user": "Ann \u00e9"}
     for left, user in ((named, "hashed"), ({"user": named["user"]}, "Ann é"), ({"user": 7}, "")):
         body = json.dumps({"messages": []} | left).encode()
@@ -343,11 +336,6 @@ def test_a_vllm_body_has_the_defaults_of_its_sampling_params() -> None:
     assert (sampling.max_tokens, sampling.temperature, sampling.top_k) == (16, 1.0, 0)
 
 
-def test_both_names_of_a_parameter_are_known() -> None:
-    sampling = lmi(max_tokens=5, stop_sequences=["a"], ignore_eos_token=True).sampling
-    assert (sampling.max_tokens, sampling.stop, sampling.ignore_eos) == (5, ("a",), True)
-
-
 def test_lists_come_as_tensors_or_values() -> None:
     inputs = {"inputs": ["p"], "stop": ["a", ""], "stop_token_ids": [1, 2], "bad_words": []}
     sampling = read(inputs)[0].sampling
@@ -361,11 +349,6 @@ def test_sampling_parameters_are_json_whose_numbers_may_be_text() -> None:
     sampling = read({"text_input": ["p"], "sampling_parameters": [text]})[0].sampling
     assert (sampling.max_tokens, sampling.temperature, sampling.ignore_eos) == (7, 0.0, True)
     assert sampling.extra == {"logit_bias": {5: 1.0}}
-
-
-def test_an_adapter_has_both_clients_names() -> None:
-    assert lmi(lora_name="a").adapter == "a"
-    assert read({"inputs": ["p"], "adapters": ["a"]})[0].adapter == "a"
 
 
 def test_names_of_triton_are_no_parameters() -> None:
@@ -542,11 +525,6 @@ def test_a_stream_is_asked_by_input_or_parameter() -> None:
     assert read({"inputs": ["p"]}, stream=True)[0].stream
 
 
-def test_sampling_parameters_win_over_request_parameters() -> None:
-    inputs = {"text_input": ["p"], "sampling_parameters": ['{"max_new_tokens": 6}']}
-    assert read(inputs, max_tokens=5)[0].sampling.max_tokens == 6
-
-
 def test_the_same_in_the_tensor_and_as_text_beside_it() -> None:
     """What the backend's own client sends with each request."""
     parameters = {"temperature": "0.1", "top_p": "0.95", "max_tokens": "100"}
@@ -651,9 +629,11 @@ def test_json_text_is_refused_or_read_to_the_end(text: str) -> None:
         read({"text_input": ["p"], "sampling_parameters": [text]})
 
 
-def test_both_names_of_an_adapter_may_agree() -> None:
-    request, _ = read({"inputs": ["p"], "adapters": ["a"]}, lora_name="a")
-    assert request.adapter == "a"
+def test_an_adapter_has_both_clients_names() -> None:
+    inputs: dict[str, list[Any]] = {"inputs": ["p"]}
+    for named, more in (({"adapters": ["a"]}, {}), ({}, {"lora_name": "a"})):
+        assert read(inputs | named, **more)[0].adapter == "a"
+    assert read(inputs | {"adapters": ["a"]}, lora_name="a")[0].adapter == "a"
 
 
 def test_do_sample_false_is_greedy_in_a_vllm_body_too() -> None:

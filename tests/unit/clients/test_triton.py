@@ -11,7 +11,6 @@ from lmi_backend.clients.triton import (
     TritonPath,
     Written,
     check_members,
-    name_raw,
     read_members,
     read_path,
     texts_of,
@@ -184,14 +183,6 @@ def test_binary_tensors_follow_the_json_that_is_written() -> None:
     body = json.loads(head)
     assert body["parameters"] == {"max_tokens": 1, "tenant": "mine"}
     assert body["inputs"][0]["parameters"] == {"binary_data_size": 7}
-
-
-def test_a_raw_body_gets_a_name_and_a_tenant() -> None:
-    named = name_raw(b'{"a": 1}', "request", "mine")
-    body = json.loads(joined(named)[: named.json_length])
-    assert body["parameters"] == {"binary_data_output": True, "tenant": "mine"}
-    assert body["inputs"][0]["parameters"] == {"binary_data_size": 12}
-    assert joined(named)[named.json_length :] == element(b'{"a": 1}')
 
 
 @pytest.mark.parametrize("family", ["classification", "shared memory", "deep", "sizes"])

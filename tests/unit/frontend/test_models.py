@@ -167,23 +167,6 @@ async def test_a_stub_says_by_its_socket_whether_it_was_unloaded(
     stub.close()
 
 
-async def test_a_model_that_was_unloaded_is_not_waited_for(folder: Path) -> None:
-    endpoint = Endpoint(folder, "m")
-    async with found(folder, endpoint) as models:
-        endpoint.unload()
-        await until(lambda: not models.all())
-        with pytest.raises(UnavailableError, match="no model is loaded"):
-            await ask(models)
-
-
-async def test_switched_off_nothing_waits(folder: Path) -> None:
-    endpoint = Endpoint(folder, "m", return_seconds=0.0)
-    async with found(folder, endpoint) as models:
-        await dead(models, endpoint)
-        with pytest.raises(UnavailableError, match="no model is loaded"):
-            await ask(models)
-
-
 async def test_the_wait_is_that_of_answers_and_then_none_waits(folder: Path) -> None:
     endpoint = Endpoint(folder, "m", return_seconds=0.4)
     async with found(folder, endpoint) as models:

@@ -118,15 +118,6 @@ async def test_what_cannot_go_on_ends_at_once(work: HttpRequest, first: HttpChun
     assert len(Endpoint(outages).sent) == 1
 
 
-async def test_what_has_sent_nothing_is_asked_again_whatever_it_wants() -> None:
-    outages = Outages()
-    model = Endpoint(outages)
-    body = HttpRequest("/v1/completions", b'{"n": 2}')
-    model.connection.submit(body, "")
-    model.die()
-    assert Endpoint(outages).sent[-1] == msg.SubmitHttp(1, body)
-
-
 @pytest.mark.parametrize("is_failed", [True, False])
 async def test_who_leaves_meanwhile_is_not_asked_for(*, is_failed: bool) -> None:
     outages = Outages()
@@ -170,21 +161,6 @@ async def test_each_wait_has_its_own_time() -> None:
     model = Endpoint(outages)
     model.say(msg.Output(1, chunk("d", 7)))
     assert await rest(answer) == "bcd"
-
-
-async def test_the_request_that_ends_each_process_ends_alone() -> None:
-    outages = Outages()
-    model = Endpoint(outages)
-    poison, other = (model.connection.submit((GenerateRequest("a"),), "") for _ in range(2))
-    model.say(msg.Output(2, chunk("b", 5)))
-    model.die()
-    # Both have brought nothing now, but the other was not under suspicion before.
-    Endpoint(outages).die()
-    with pytest.raises(EngineDeadError, match="in each of 2 deaths of the model's process, and is"):
-        await poison.read()
-    model = Endpoint(outages)
-    model.say(msg.Output(1, chunk("c", 6)))
-    assert await rest(other) == "bc"
 
 
 async def test_who_may_be_the_cause_is_found_by_trying_one_after_the_other() -> None:

@@ -523,22 +523,6 @@ def test_the_model_may_buffer_all_streams_and_a_request_may_decline(
                 assert bool(follow(front.port, CHATS, _body(), **headers).ids) == has_ids
 
 
-def test_nothing_is_buffered_after_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in short_folder(monkeypatch):
-        with buffering_model(resume_window=1) as model, Front(folder).run() as front:
-            model.script = _script(words=3, ends=False)
-            running = _leave(front)
-            model.script = _script()
-            done = follow(front.port, CHATS, _body(), **{WANTED: "1"}).ids[-1]
-            wait_for(lambda: model.counts()["answers"] == 0)
-            assert model.counts() == {
-                "answers": 0, "alone": 0, "bytes": 0, "reconnections": 0, "lapsed": 1,
-            }  # fmt: skip
-            wait_for(lambda: not model.open_requests())
-            for name in (running, done):
-                assert front.ask("POST", CHATS, _body(), **{LAST_ID: name}).status == 404
-
-
 async def test_a_client_that_does_not_read_may_come_back() -> None:
     """Without an error, which would be an event of the answer."""
     connection = ModelConnection(lambda _: None, lambda _: None)
