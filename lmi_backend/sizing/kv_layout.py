@@ -111,29 +111,22 @@ def kv_layout(
     """Return the layout of the cache on a device with so many of the layers.
 
     Args:
-        facts: the model.
-        step: one step of the engine.
-        layers: layers of the device's stage.
-        sizes: what a layer of each kind takes on the device.
         block_size: tokens of a block; more where a state needs it, as all pages are of one size.
     """
-    local = facts.cache.local.layers
-    kinds = [
-        count for count in (facts.cache.layers - local, local, facts.cache.states.layers) if count
-    ]
-    if not facts.cache.layers:
+    cache = facts.cache
+    local = cache.local.layers
+    kinds = (cache.layers - local, local, cache.states.layers)
+    if not cache.layers:
         return _layout_of_states(facts, layers, sizes.state, block_size)
-    if sizes.state and facts.cache.states.layers:
-        unit = _alignment(facts, step, block_size)
+    if sizes.state and cache.states.layers:
+        is_latent = cache.is_mla and step.release >= _LATENT_ALIGNED
+        unit = max(_LATENT_BLOCK if is_latent else _KERNEL_BLOCK, block_size)
         block_size = max(block_size, math.ceil(sizes.state / (unit * sizes.token)) * unit)
     # All pages are of one size: where a token takes less, a block has more of them.
     larger = max(sizes.token, sizes.full_token) if local else sizes.full_token
     full_block = int(larger / sizes.full_token) * block_size
-    size = _group_size(kinds, step)
-    full, windows, states = (
-        math.ceil(count / size)
-        for count in (facts.cache.layers - local, local, facts.cache.states.layers)
-    )
+    size = _group_size([count for count in kinds if count], step)
+    full, windows, states = (math.ceil(count / size) for count in kinds)
     # Layers of a kind are spread evenly over the stages.
     on_device = math.ceil(size * layers / facts.shape.num_layers)
     return KvLayout(
@@ -142,17 +135,11 @@ def kv_layout(
         block_bytes=math.ceil(block_size * larger * on_device),
         full_groups=full,
         local_groups=windows,
-        local_tokens=_local_tokens(facts, step),
+        local_tokens=_window_tokens(facts, step) if local else 0,
         state_blocks=states * (_states_of_sequence(facts, step) + facts.drafted_tokens),
         groups=full + windows + states,
         local_block=int(larger / sizes.token) * block_size if local else 0,
     )
-
-
-def _alignment(facts: ModelFacts, step: Step, block_size: int) -> int:
-    """Return of how many tokens a block is a multiple that a state makes larger."""
-    is_latent = facts.cache.is_mla and step.release >= _LATENT_ALIGNED
-    return max(_LATENT_BLOCK if is_latent else _KERNEL_BLOCK, block_size)
 
 
 def _layout_of_states(facts: ModelFacts, layers: int, state: int, block_size: int) -> KvLayout:
@@ -179,18 +166,16 @@ def _group_size(kinds: list[int], step: Step) -> int:
     return most if most < rarest * (1.5 if step.release >= _WIDER_GROUPS else 1.25) else rarest
 
 
-def _local_tokens(facts: ModelFacts, step: Step) -> int:
-    if not facts.cache.local.layers:
-        return 0
-    return (
-        facts.cache.local.window
-        + tokens_in_flight(step)
-        - (0 if facts.cache.local.is_chunked else 1)
-    )
+def _window_tokens(facts: ModelFacts, step: Step) -> int:
+    """Return the tokens that a layer with a window keeps, those of steps that overlap among them.
+
+    What one of these still computes is not free yet.
+    """
+    local = facts.cache.local
+    return local.window - (not local.is_chunked) + _tokens_in_flight(step)
 
 
-def tokens_in_flight(step: Step) -> int:
-    """Return the tokens of steps that overlap: what one still computes is not free yet."""
+def _tokens_in_flight(step: Step) -> int:
     return step.tokens * (2 if step.release >= _IN_FLIGHT else 1)
 
 
@@ -202,9 +187,7 @@ def cache_sizes(facts: ModelFacts, tensor: int, dtype_bytes: float) -> CacheSize
     """Return what a layer takes for a token, or of a state for a sequence.
 
     Args:
-        facts: the model.
-        tensor: devices each layer is split over.
-        dtype_bytes: bytes of a cached number of attention.
+        dtype_bytes: of a cached number of attention.
     """
     states, wide = facts.cache.states, facts.cache.wide
     convolved = states.convolved + facts.drafted_tokens * states.channels
@@ -250,7 +233,7 @@ def compressed_layout(
     window = _aligned(_WINDOW_BLOCK * _VECTOR)
     block = max(text, window)
     groups = math.ceil(layers * window / block)
-    flight = tokens_in_flight(step)
+    flight = _tokens_in_flight(step)
     # Tokens wait for their compression: where it overlaps, twice as many.
     waiting = [
         (seen - 1 + flight, size)
@@ -263,7 +246,7 @@ def compressed_layout(
         block_bytes=block,
         full_groups=1 if text else 0,
         local_groups=groups,
-        local_tokens=facts.cache.local.window - 1 + flight,
+        local_tokens=_window_tokens(facts, step),
         local_block=_WINDOW_BLOCK,
         further=tuple(waiting),
         groups=groups + len(waiting) + 1,

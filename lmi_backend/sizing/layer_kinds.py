@@ -60,11 +60,6 @@ def is_attention(kind: str) -> bool:
     return kind.startswith("hybrid") or ("attention" in kind and not kind.startswith("linear"))
 
 
-def has_state(kind: str) -> bool:
-    """Say whether a layer called so has a state of a fixed size."""
-    return not is_attention(kind) and kind not in _WITHOUT_MIXER and bool(kind)
-
-
 def mixers(config: ConfigFields, num_layers: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the layers with attention and those with a state."""
     every = tuple(range(num_layers))
@@ -82,7 +77,8 @@ def mixers(config: ConfigFields, num_layers: int) -> tuple[tuple[int, ...], tupl
         attention = tuple(at for at, kind in pairs if is_attention(kind))
         # Zamba's layers with attention have a state too.
         both = family == "zamba2"
-        return attention, tuple(at for at, kind in pairs if both or has_state(kind))
+        others = (at for at, kind in pairs if kind and kind not in _WITHOUT_MIXER)
+        return attention, tuple(at for at in others if both or at not in attention)
     attention = every if counted is None else counted
     if config.get("block_configs"):
         # What was pruned has nothing in its place.

@@ -121,8 +121,6 @@ def uncertainty(
     """Return the bytes by which the cache may be smaller and larger than estimated.
 
     Args:
-        facts: the model.
-        step: what is tried, and on what.
         weights: their bytes on the device.
         taken: bytes of the activations and of the graphs.
     """
@@ -315,11 +313,8 @@ def estimate_memory(
     """Estimate the memory of the device that has the least left for the KV cache.
 
     Args:
-        facts: the model.
         degrees: devices each layer is split over, and stages the layers are split into.
         budget: bytes of one device the engine may use.
-        cache: how it caches.
-        step: what it computes at once, and on what.
         weight_scale: bytes of the weights in memory for each byte in `facts.weight_bytes`, for
             example 0.5 for float32 weights served as bfloat16.
 
@@ -328,23 +323,14 @@ def estimate_memory(
     """
     stages = _checked_stages(facts, *degrees, step.partition)
     weights = stage_weights(facts, stages, degrees[0], step, weight_scale)
-    estimates = [
-        _estimate_stage(facts, stages, index, degrees, cache, step) for index in range(len(stages))
-    ]
-    estimates = [
-        _with_weights(each, taken, budget, facts, step)
-        for each, taken in zip(estimates, weights, strict=True)
-    ]
+    estimates = []
+    for index, taken in enumerate(weights):
+        stage = _estimate_stage(facts, stages, index, degrees, cache, step)
+        less, more = uncertainty(facts, step, taken, (stage.activations, stage.cuda_graphs))
+        left = budget - taken - stage.step
+        estimates.append(replace(stage, weights=taken, kv_cache=left, less=less, more=more))
     # All devices use as many blocks as the one with the fewest.
     return min(estimates, key=lambda estimate: (estimate.num_blocks, estimate.kv_cache))
-
-
-def _with_weights(
-    stage: MemoryEstimate, weights: int, budget: int, facts: ModelFacts, step: Step
-) -> MemoryEstimate:
-    less, more = uncertainty(facts, step, weights, (stage.activations, stage.cuda_graphs))
-    left = budget - weights - stage.step
-    return replace(stage, weights=weights, kv_cache=left, less=less, more=more)
 
 
 def _estimate_stage(

@@ -51,7 +51,6 @@ def read_model_facts(
     """Read the facts of the model in a local folder.
 
     Args:
-        folder: where config.json is.
         overrides: fields that the engine is told to take instead of those in the file.
 
     Returns:
@@ -94,19 +93,19 @@ def valid_tensor_degrees(facts: ModelFacts, limit: int) -> list[int]:
     Every device needs as many attention heads as the others. It also needs an equal share of the KV
     heads. If there are fewer KV heads than devices, each is shared by equally many devices.
     """
-    return [degree for degree in divisors(facts.shape.num_heads, limit) if _accepts(facts, degree)]
+    kv_heads = facts.shape.num_kv_heads
+    return [
+        degree
+        for degree in divisors(facts.shape.num_heads, limit)
+        # The one latent vector of MLA is on every device.
+        if facts.cache.is_mla or kv_heads % degree == 0 or degree % kv_heads == 0
+    ]
 
 
 def divisors(number: int, limit: int) -> list[int]:
     """Return the divisors of a number up to a limit, in their order."""
     small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
     return [each for each in sorted({*small, *(number // each for each in small)}) if each <= limit]
-
-
-def _accepts(facts: ModelFacts, degree: int) -> bool:
-    # The one latent vector of MLA is on every device.
-    kv_heads = facts.shape.num_kv_heads
-    return facts.cache.is_mla or kv_heads % degree == 0 or degree % kv_heads == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +151,6 @@ def draft_model(facts: ModelFacts, name: str, *, shares_embeddings: bool) -> Dra
     """Return a model that drafts for another.
 
     Args:
-        facts: its own.
-        name: for people.
         shares_embeddings: whether it uses the matrices of the other (EAGLE).
     """
     weights: float = facts.weights.total
@@ -209,8 +206,5 @@ def _matrices(facts: ModelFacts) -> float:
 
 def _scale(facts: ModelFacts) -> float:
     """Return bytes in memory for one stored byte: what is not quantised is served in 16 bits."""
-    return (
-        1.0
-        if facts.shape.quantization
-        else _MODEL_BYTES / DTYPE_BYTES.get(facts.shape.dtype, _MODEL_BYTES)
-    )
+    stored = DTYPE_BYTES.get(facts.shape.dtype, _MODEL_BYTES)
+    return 1.0 if facts.shape.quantization else _MODEL_BYTES / stored

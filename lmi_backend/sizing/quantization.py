@@ -124,17 +124,13 @@ class ModuleBits:
         return next(named, self.plain)
 
     def _bits(self, modules: Sequence[str], layer: int) -> float:
-        names = list(_full_names(modules, layer))
+        names = [f"{prefix}{layer}.{module}" for prefix in _PREFIXES for module in modules]
         if any(map(self.left_out.has, names)):
             return self.plain
         for members, bits in self.schemes:
             if members is None or any(map(members.has, names)):
                 return bits
         return self.plain
-
-
-def _full_names(modules: Sequence[str], layer: int) -> Iterator[str]:
-    return (f"{prefix}{layer}.{module}" for prefix in _PREFIXES for module in modules)
 
 
 def module_bits(quantization: Mapping[str, object], bits: float, plain: float) -> ModuleBits:
@@ -268,15 +264,17 @@ def keeps_cache_in_8_bits(quantization: Mapping[str, object]) -> bool:
 def has_4_bit_floats(quantization: Mapping[str, object]) -> bool:
     """Tell whether weights are quantised to NVFP4 or its like."""
     return "NVFP4" in json.dumps(quantization, default=str).upper() or any(
-        isinstance(each, dict) and each.get("type") == "float" and each.get("num_bits") == 4
-        for each in _weight_schemes(quantization)
+        each.get("type") == "float" and each.get("num_bits") == 4
+        for each in _of_groups(quantization, "weights")
     )
 
 
-def _weight_schemes(quantization: Mapping[str, object]) -> list[object]:
+def _of_groups(quantization: Mapping[str, object], part: str) -> list[Mapping[str, object]]:
+    """Return the scheme of weights or activations of each group of layers."""
     groups = quantization.get("config_groups")
     schemes = groups.values() if isinstance(groups, dict) else []
-    return [scheme.get("weights") for scheme in schemes if isinstance(scheme, dict)]
+    parts = (scheme.get(part) for scheme in schemes if isinstance(scheme, dict))
+    return [each for each in parts if isinstance(each, dict)]
 
 
 def computes_in_8_bits(quantization: Mapping[str, object]) -> bool:
@@ -284,10 +282,8 @@ def computes_in_8_bits(quantization: Mapping[str, object]) -> bool:
     method = str(quantization.get("quant_method", "")).lower()
     if method in {"fp8", "fbgemm_fp8"} or quantization.get("quant_algo") == "FP8":
         return True
-    groups = quantization.get("config_groups")
-    schemes = groups.values() if isinstance(groups, dict) else []
-    inputs = [scheme.get("input_activations") for scheme in schemes if isinstance(scheme, dict)]
-    return any(isinstance(each, dict) and each.get("num_bits") == 8 for each in inputs)
+    inputs = _of_groups(quantization, "input_activations")
+    return any(each.get("num_bits") == 8 for each in inputs)
 
 
 def quantised_bits(quantization: Mapping[str, object], method: str) -> float:
@@ -303,11 +299,7 @@ def quantised_bits(quantization: Mapping[str, object], method: str) -> float:
     if method.startswith("modelopt"):
         return algorithm_bits(str(quantization.get("quant_algo", "")))
     if method == "compressed-tensors":
-        return _compressed_tensors_bits(quantization)
+        # What no group names is taken for the widest, which errs on the safe side.
+        weights = _of_groups(quantization, "weights")
+        return max((grouped_bits(each, 0) for each in weights), default=0)
     return grouped_bits(quantization, 4 if method in {"awq", "gptq", "auto-round"} else 0)
-
-
-def _compressed_tensors_bits(quantization: Mapping[str, object]) -> float:
-    weights = _weight_schemes(quantization)
-    # What no group names is taken for the widest, which errs on the safe side.
-    return max((grouped_bits(w, 0) for w in weights if isinstance(w, dict)), default=0)

@@ -51,9 +51,7 @@ def whole_parameters(config: ConfigFields, shape: Shape, cache: CachedLayers) ->
         chosen = _chosen(config, shape, cache, low_rank)
         return hidden * (low_rank + shape.head_dim) + chosen if is_grouped else 0
     latent = config.number("kv_lora_rank") + config.number("qk_rope_head_dim", least=0)
-    share = indexer_share(config, shape.num_layers)
-    indexer = int(share * _indexer(config, hidden, low_rank or hidden))
-    return hidden * (low_rank + latent) + indexer
+    return hidden * (low_rank + latent) + _indexer(config, shape, low_rank or hidden)
 
 
 def _unfolding_bytes(config: ConfigFields, shape: Shape, cache: CachedLayers) -> int:
@@ -89,8 +87,7 @@ def attention_parameters(config: ConfigFields, shape: Shape, cache: CachedLayers
     low_rank = config.number("q_lora_rank", default=0)
     queries = low_rank * (hidden + query) if low_rank else hidden * query
     keys = hidden * (latent + rope) + latent * heads * (shape.head_dim - rope + value)
-    share = indexer_share(config, shape.num_layers)
-    indexer = int(share * _indexer(config, hidden, low_rank or hidden))
+    indexer = _indexer(config, shape, low_rank or hidden)
     return queries + keys + heads * value * hidden + indexer
 
 
@@ -130,11 +127,13 @@ def compressing_parameters(config: ConfigFields, shape: Shape, cache: CachedLaye
     return hidden * (few + many + joins)
 
 
-def _indexer(config: ConfigFields, hidden: int, low_rank: int) -> int:
-    """Return the parameters of what chooses the tokens that sparse attention sees."""
+def _indexer(config: ConfigFields, shape: Shape, low_rank: int) -> int:
+    """Return what chooses the tokens that sparse attention sees, by the mean of the layers."""
+    hidden = shape.hidden_size
     width = config.number("index_head_dim", default=0, least=0)
     heads = config.number("index_n_heads", default=0, least=0)
-    return width * (heads * low_rank + hidden) + heads * hidden
+    own = width * (heads * low_rank + hidden) + heads * hidden
+    return int(indexer_share(config, shape.num_layers) * own)
 
 
 # Families with a learned vector for each position.
