@@ -52,8 +52,12 @@ def engine_arguments(
         if option is not None:
             arguments.add(option, options[option])
     for option in OPTIONS:
-        if option.lmi_default is not None and option is find_option(option.name, engine):
-            _add_default(arguments, option, report)
+        is_default = option.lmi_default is not None and not options.is_set(option)
+        if not is_default or option is not find_option(option.name, engine):
+            continue
+        if arguments.add(option, option.lmi_default):
+            name, word = option.name.removeprefix(PREFIX), str(option.lmi_default).lower()
+            report.reasons.append(f"{name} {word}: the default of LMI's guide")
     arguments.tree |= _sizes(implementation, degrees, max_running)
     if implementation.finish is not None:
         implementation.finish(options, arguments.tree, report.reasons, report.ignore)
@@ -73,14 +77,6 @@ def _sizes(implementation: Implementation, degrees: Degrees, max_running: int) -
         block_size, num_blocks = implementation.cpu_cache
         sizes |= {block_size: memory.block_size, num_blocks: memory.num_blocks}
     return {name: size for name, size in sizes.items() if name}
-
-
-def _add_default(arguments: _Arguments, option: AnyOption, report: Explanation) -> None:
-    if not arguments.options.is_set(option) and arguments.add(option, option.lmi_default):
-        word = str(option.lmi_default).lower()
-        report.reasons.append(
-            f"{option.name.removeprefix(PREFIX)} {word}: the default of LMI's guide"
-        )
 
 
 class _Arguments:

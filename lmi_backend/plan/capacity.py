@@ -105,7 +105,9 @@ class Capacity:
         offloaded = min(int(self.options[vllm.CPU_OFFLOAD] * GIB), memory.weights)
         if offloaded:
             memory = self._estimate(tensor, pipeline, self.budget + offloaded)
-        given = self._given_cache(memory)
+        given = self._given_blocks * memory.block_bytes
+        if not given and self.counts_as_vllm:
+            given = self.options[vllm.KV_CACHE_MEMORY]
         if given:
             memory = replace(memory, kv_cache=given, less=0, more=0)
         if self.chooses_length:
@@ -144,12 +146,6 @@ class Capacity:
         setting = self.options.passthrough.get(name)
         return setting.value if setting else None
 
-    def _given_cache(self, memory: MemoryEstimate) -> int:
-        """Return the bytes of the cache where options say it; 0 if they do not."""
-        if self._given_blocks:
-            return self._given_blocks * memory.block_bytes
-        return self.options[vllm.KV_CACHE_MEMORY] if self.counts_as_vllm else 0
-
     @property
     def _given_blocks(self) -> int:
         """The blocks that the cache is to have, on a device or a CPU; 0 if nobody says."""
@@ -168,7 +164,7 @@ class Capacity:
             release=self.release,
             capability=capability or supposed,
             is_instinct=is_instinct and not self.hardware.capability,
-            graphs=self._captures_graphs(),
+            graphs=self.counts_as_vllm and not self.options[vllm.ENFORCE_EAGER],
             captured=captured_sizes(self.options),
             partition=layer_partition(self.environment),
             prefix_caching=self._caches_prefixes(),
@@ -178,10 +174,6 @@ class Capacity:
     def counts_as_vllm(self) -> bool:
         """Whether the engine counts its memory as vLLM does."""
         return self.options.choice.spec.implementation.counts_memory_as_vllm
-
-    def _captures_graphs(self) -> bool:
-        """Tell whether the engine takes CUDA graphs off the memory for the cache."""
-        return self.counts_as_vllm and not self.options[vllm.ENFORCE_EAGER]
 
     def _caches_prefixes(self) -> bool | None:
         """Return whether the beginnings of prompts are kept; None is as the engine decides."""
@@ -198,9 +190,10 @@ class Capacity:
         Raises:
             PlanError: weights and cache do not fit into the host's memory.
         """
-        space = self.space_on_cpu
-        is_unknown = not space and not self._is_sized_on_cpu
+        space, shape = self.space_on_cpu, self.facts.shape
+        has_cache = self._implementation.cpu_cache and not shape.is_encoder_decoder
         # Neuron cores have memory of their own.
+        is_unknown = not (space or (has_cache and self.hardware.host_memory))
         if is_unknown or self._implementation.device == "nc":
             return None
         cache = self._cache(_CPU_BLOCK)
@@ -241,12 +234,6 @@ class Capacity:
     @property
     def _implementation(self) -> Implementation:
         return self.options.choice.spec.implementation
-
-    @property
-    def _is_sized_on_cpu(self) -> bool:
-        """Whether the plan decides what an engine's cache takes of the host."""
-        has_cache = self._implementation.cpu_cache and not self.facts.shape.is_encoder_decoder
-        return bool(has_cache and self.hardware.host_memory)
 
     @property
     def _plain_facts(self) -> ModelFacts:

@@ -191,14 +191,11 @@ def uncounted_arguments(options: LmiOptions, release: Release) -> tuple[str, ...
         default = names[name].default.strip("'").lower() if name in names else ""
         is_given = text.strip().lower() not in _NOTHING | {default}
         is_unread = name == _OVERRIDES and config_overrides(options) is None
-        if is_given and (is_new or is_unread or _is_uncounted(name)):
+        first, _, key = name.partition(".")
+        is_uncounted = key in _UNCOUNTED_KEYS if first == _SPECULATION else first in UNCOUNTED
+        if is_given and (is_new or is_unread or is_uncounted):
             uncounted.append(name)
     return tuple(dict.fromkeys(uncounted))
-
-
-def _is_uncounted(name: str) -> bool:
-    first, _, key = name.partition(".")
-    return key in _UNCOUNTED_KEYS if first == _SPECULATION else first in UNCOUNTED
 
 
 def _given(options: LmiOptions) -> Iterator[tuple[str, str]]:

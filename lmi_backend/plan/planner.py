@@ -106,8 +106,8 @@ def _make(
     if sources.custom is not None and sources.custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
         return _handler_plan(options, environment, allowed, sources, visible=hardware.devices)
-    unknown = refuse_unsupported(options, facts, sources.python, sources.model)
-    notes = [*unknown, *_ignored(options)]
+    notes = refuse_unsupported(options, facts, sources.python, sources.model)
+    notes += [str(each) for each in options.classifications if each.status.word == "ignored"]
     report = Explanation(notes, [*options.choice.reasons, *_whose_code(options, sources.custom)])
     passthrough, served = passed_on(options, sources.python, hardware, report)
     max_running = _max_running(options, report)
@@ -227,10 +227,6 @@ def _launch(options: LmiOptions, python: str) -> Launch:
         stream_interval=options[opt.STREAM_INTERVAL],
         stream_flush=None if flush == "auto" else flush / 1000,
     )
-
-
-def _ignored(options: LmiOptions) -> list[str]:
-    return [str(each) for each in options.classifications if each.status.word == "ignored"]
 
 
 def _whose_code(options: LmiOptions, custom: CustomFile | None) -> list[str]:

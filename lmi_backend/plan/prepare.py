@@ -39,15 +39,12 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.engine_plan import EnginePlan
 
-    ReadFacts = Callable[[str, str], tuple[ModelFacts | None, str, bool]]
-    """Takes a model and its revision; returns its facts, or why they are not known."""
-
 _WITHOUT_LAYERS: Final = ("ngram", "[ngram]", "ngram_gpu", "suffix")
 """vLLM's methods that look tokens up."""
 _WITHOUT_CACHE: Final = ("medusa", "mlp_speculator")
 
 
-def with_draft(options: LmiOptions, facts: ModelFacts, read: ReadFacts) -> ModelFacts:
+def with_draft(options: LmiOptions, facts: ModelFacts, read: _FactsFinder) -> ModelFacts:
     """Return the facts of a model, with its draft model if the options have one."""
     if not options.choice.spec.implementation.counts_memory_as_vllm:
         return facts
@@ -72,7 +69,7 @@ def _tokens(options: LmiOptions, config: Mapping[str, Any], facts: ModelFacts, d
     return length if is_number else facts.shape.num_mtp_layers
 
 
-def _draft(facts: ModelFacts, model: str, method: str, revision: str, read: ReadFacts) -> Draft:
+def _draft(facts: ModelFacts, model: str, method: str, revision: str, read: _FactsFinder) -> Draft:
     if not model:
         unknown = Draft(name=f"drafting by {method}", uncounted="config.json numbers no layers")
         return mtp_layers(facts) or unknown
@@ -133,19 +130,16 @@ def plan_model(
     plan = make_plan(options, environment, hardware, facts, sources)
     if must_start:
         refuse_unserved(plan)
+    notes = [hardware.mask_problem] if hardware.mask_problem else []
     if options.supposed_release:
-        plan = replace(
-            plan, notes=(*plan.notes, f"planned for {release_and_why(options, sources.python)}")
-        )
-    if hardware.mask_problem:
-        plan = replace(plan, notes=(*plan.notes, hardware.mask_problem))
+        notes.insert(0, f"planned for {release_and_why(options, sources.python)}")
     if missing := missing_adapters(plan.config.adapters):
         if reach == "model":
             raise PlanError(missing[0])
-        plan = replace(plan, notes=(*plan.notes, *missing))
+        notes += missing
     if read.reason:
-        note = f"the size of the model is not known: {read.reason}"
-        plan = replace(plan, notes=(*plan.notes, note), is_unread=read.is_unread)
+        notes.append(f"the size of the model is not known: {read.reason}")
+    plan = replace(plan, notes=(*plan.notes, *notes), is_unread=read.is_unread)
     return _fetch_draft(plan, environment, say) if reach == "model" else plan
 
 

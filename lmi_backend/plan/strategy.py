@@ -142,7 +142,8 @@ class Strategy:
         """Use every device for one copy, as far as the heads allow."""
         nodes = self.hardware.nodes
         limit = self._total // (self._pipeline if not self._is_pipeline_free else nodes)
-        reason = "max was set" if is_given else self._why_all()
+        unknown = "the size of the model or of the devices is not known"
+        reason = "max was set" if is_given else self._spec.why_all_devices or unknown
         pipeline = nodes if self._is_pipeline_free else self._pipeline
         degrees = self._valid(limit)
         tensor = degrees[-1]
@@ -167,10 +168,6 @@ class Strategy:
         """Tell whether stages of this degree use all devices, each with a layer at least."""
         layers = self._facts.shape.num_layers if self._facts else limit
         return limit % degree == 0 and pipeline * (limit // degree) <= layers
-
-    def _why_all(self) -> str:
-        unknown = "the size of the model or of the devices is not known"
-        return self._spec.why_all_devices or unknown
 
     def _smallest(self, capacity: Capacity) -> Degrees:
         """Climb the ladder to the fewest devices that hold the model and one long sequence.
