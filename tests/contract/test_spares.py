@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from lmi_backend.ipc import messages as msg
-from lmi_backend.plan.workers import SpareFacts
+from lmi_backend.plan import planner
 from lmi_backend.serving.renewal import Renewal
 from tests.contract.conftest import MPI
 from tests.support.harness import Harness
@@ -87,7 +87,7 @@ def test_a_spare_that_has_loaded_the_model_takes_over(
     caplog: pytest.LogCaptureFixture,
     more: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr(SpareFacts, "loaded_bytes", lambda *_: 1)
+    monkeypatch.setattr(planner, "loaded_bytes", lambda *_: 1)
     with caplog.at_level(logging.INFO), start(ECHO | more) as echo:
         worker = echo.workers[0]
         spare = spare_of(echo, worker)
