@@ -25,7 +25,7 @@ BUDGETS: Final = {
     "lmi_backend/deploy": 700,
     "lmi_backend/endpoint": 1_750,
     "lmi_backend/engines": 3_950,
-    "lmi_backend/engines/vllm": 6_850,
+    "lmi_backend/engines/vllm": 6_800,
     "lmi_backend/fetch": 550,
     "lmi_backend/frontend": 6_550,
     "lmi_backend/ipc": 1_700,

@@ -64,7 +64,6 @@ class TokenLogprobs:
         self._width = width if is_usual and 0 < width <= _MOST_CANDIDATES else 0
         self._positions: list[Position] = []
         self._seen: list[int] = []
-        """The tokens so far."""
         self._total = theirs.cumulative_logprob
 
     @classmethod
@@ -193,7 +192,6 @@ class ChunkMaker(Protocol):
     """Makes the chunks of one request."""
 
     is_whole: bool
-    """Whether each answer comes as one chunk."""
     writes_known: bool
     """Whether the chunks of an answer that resumes begin with what its client has."""
 
@@ -264,7 +262,8 @@ async def generate(
         finally:
             current_generation.reset(token)
         arguments.pop("prompt", None)
-        ours.check_begun()
+        if not ours.num_answers:
+            ours.fail(EngineError("vLLM has taken the request past its output processor"))
         await on_added()
         await ours.ended
     except BaseException:
@@ -302,10 +301,6 @@ class Generation:
             ids = list(chain.from_iterable(groups))
             answer.repeated = send_from(self._engine, request, ids)
         return answer
-
-    def check_begun(self) -> None:
-        if not self.num_answers:
-            raise EngineError("vLLM has taken the request past its output processor")
 
     def finish(self, request_id: str) -> None:
         self._open.pop(request_id, None)
@@ -363,7 +358,6 @@ class OwnAnswer:
         """What each of these tokens adds to the text, where that is told with the tokens."""
         self._num_tokens = 0
         self._began: float | None = None
-        """When the first token came."""
 
     def take(self, output: Any) -> bool:
         """Take a step's EngineCoreOutput; True if the answer is over."""

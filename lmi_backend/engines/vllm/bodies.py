@@ -153,8 +153,6 @@ class BodyAnswer:
         self.num_calls = 0
         self.renderings: list[Rendering] = []
         """Of chats, by the server."""
-        self.sends_ids = False
-        """Whether chunks carry the ids of their tokens."""
         self.ids = b""
         """Of tokens that no chunk has carried yet."""
         self.is_over = False
@@ -167,9 +165,7 @@ class BodyAnswer:
         the token itself.
         """
         self.shows_prompt = False
-        """Whether its client wants to see the prompt."""
         self.shows_prompt_only = False
-        """Whether the prompt is all that its client wants."""
         self.prompt_tokens = self.generated_tokens = 0
         self.refusal: HttpError | None = None
         """Why nothing of it leaves: the client may send its request again later."""
@@ -246,16 +242,16 @@ class Call:
     """One call of `AsyncLLM.generate` by vLLM's server, or in its place."""
 
     def __init__(
-        self, client: Any, answer: BodyAnswer, given: tuple[Any, ...], named: dict[str, Any]
+        self, client: EngineClient, answer: BodyAnswer | None, given: Mapping[str, Any]
     ) -> None:
-        self.client, self.answer, self.given, self.named = client, answer, given, named
-        self.engine = client.engine
-        self.params = named.get("sampling_params", given[1] if len(given) > 1 else None)
+        self.client, self.engine, self.given = client, client.engine, given
+        self.answer: Any = answer
+        self.params: Any = given.get("sampling_params")
 
     def arguments(self) -> dict[str, Any]:
-        arguments = dict(zip(_FIRST, self.given, strict=False)) | self.named
-        arguments["params"] = arguments.pop("sampling_params")
-        return arguments
+        """Return the arguments of `AsyncLLM.add_request`."""
+        others = {name: each for name, each in self.given.items() if name != "sampling_params"}
+        return others | {"params": self.params}
 
 
 class _OwnSink:
@@ -268,7 +264,6 @@ class _OwnSink:
 current_answer: contextvars.ContextVar[BodyAnswer | None] = contextvars.ContextVar(
     "current_answer", default=None
 )
-"""Of this task."""
 
 
 class SeenRenderer:
@@ -297,7 +292,7 @@ class Counted:
 
     def __init__(self, engine: Any, answer: BodyAnswer, params: Any) -> None:
         self._answer = answer
-        answer.sends_ids = answer.num_calls == 1 and answer.may_send_ids(params)
+        self._sends_ids = answer.num_calls == 1 and answer.may_send_ids(params)
         self._is_delta = getattr(params, "output_kind", None) == names.RequestOutputKind.DELTA
         self._has_prompt = False
         self._counted: dict[int, int] = {}
@@ -319,12 +314,12 @@ class Counted:
             ids = answer.token_ids
             given, counted = len(ids), self._counted.get(answer.index, 0)
             self._answer.generated_tokens += given - counted
-            if self._answer.sends_ids and not is_known:
+            if self._sends_ids and not is_known:
                 self._answer.ids += pack(ids[counted:])
             if not self._is_delta:
                 self._counted[answer.index] = given
         # A method would be true from the first output on, and nothing would leave before the last.
-        if output.finished is True and self._answer.sends_ids:
+        if output.finished is True and self._sends_ids:
             self._answer.is_over = True
 
 
@@ -393,27 +388,34 @@ class EngineClient:
         self._check_adapter(kwargs.get("lora_request"))
         return self.engine.encode(*args, **kwargs)
 
-    async def check(self, params: Any, named: dict[str, Any]) -> None:
-        self._check_adapter(named.get("lora_request"))
-        await _check(params, self._bounds, self._grammars)
+    async def check(self, call: Call) -> None:
+        """Refuse what may end the core, and what it would compile, made of any field of a body."""
+        self._check_adapter(call.given.get("lora_request"))
+        structures = getattr(call.params, "structured_outputs", None)
+        try:
+            requests.check_extra_arguments(call.params)
+            if structures is not None:
+                given = {key: value for key, value in vars(structures).items() if value is not None}
+                check_structures(given, self._bounds)
+                await self._grammars.check(call.params)
+        except RequestError as error:
+            raise names.VLLMClientError(str(error)) from error
 
     def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
         answer = current_answer.get()
+        call = Call(self, answer, dict(zip(_FIRST, args, strict=False)) | kwargs)
         if answer is not None:
             answer.num_calls += 1
             # One of several is no whole answer.
-            is_alone = answer.num_calls == 1
-            answer.call = Call(self, answer, args, kwargs) if is_alone else None
-        return self._generate(answer, args, kwargs)
+            answer.call = call if answer.num_calls == 1 else None
+        return self._generate(call)
 
-    async def _generate(
-        self, answer: BodyAnswer | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> AsyncGenerator[Any, None]:
-        params = _params(args, kwargs)
+    async def _generate(self, call: Call) -> AsyncGenerator[Any, None]:
+        answer, params = call.answer, call.params
         counted = Counted(self.engine, answer, params) if answer else None
         shown = ShownPrompt(
             params,
-            args[0] if args else kwargs.get("prompt"),
+            call.given.get("prompt"),
             is_all=answer is not None and answer.shows_prompt_only,
             is_shown=answer is not None and answer.shows_prompt,
         )
@@ -422,9 +424,9 @@ class EngineClient:
         if answer is not None and answer.continuation is not None and answer.num_calls == 1:
             resumed = ReplayedAnswer(self.engine, answer.continuation)
             current_replay.set(resumed)
-        outputs = self.engine.generate(*args, **kwargs)
+        outputs = self.engine.generate(**call.given)
         try:
-            await self.check(params, kwargs)
+            await self.check(call)
             async for output in outputs:
                 output = shown.mended(output)  # noqa: PLW2901
                 if is_structured:
@@ -471,10 +473,6 @@ def _fitting(output: Any, num_tokens: int) -> int:
     return num_tokens
 
 
-def _params(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return kwargs.get("sampling_params", args[1] if len(args) > 1 else None)
-
-
 def _wrapped(bounds: StructureBounds) -> StructureBounds:
     """Return the bounds of what vLLM makes of a client's schemas: it puts them into its own."""
     return replace(
@@ -483,17 +481,3 @@ def _wrapped(bounds: StructureBounds) -> StructureBounds:
         depth=bounds.depth + _OWN_DEPTH,
         repeats=_OWN_SIZE * bounds.repeats,
     )
-
-
-async def _check(params: Any, bounds: StructureBounds, grammars: GrammarTrials) -> None:
-    """Check what may end the core, and what will be compiled, made of any field of a body."""
-    structures = getattr(params, "structured_outputs", None)
-    try:
-        requests.check_extra_arguments(params)
-        if structures is None:
-            return
-        given = {name: value for name, value in vars(structures).items() if value is not None}
-        check_structures(given, bounds)
-        await grammars.check(params)
-    except RequestError as error:
-        raise names.VLLMClientError(str(error)) from error

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # vLLM's renderer makes each prompt in two calls of one thread: the template, then the tokens. Of
 # many chats that come at once, all templates are ahead of the first tokens. So the engine gets no
 # chat before nearly all are done. The thread and the loop also wait for each other. Here vLLM's own
-# function renders one chat a turn of the loop.
+# function renders a few chats a turn of the loop.
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +56,8 @@ Messages = list[dict[str, str]]
 MOST_CHARACTERS: Final = 2048
 """Of a chat: its tokens take 1 ms. Those of a longer one take longer than a thread does."""
 MOST_MESSAGES: Final = 64
+_A_TURN: Final = 4
+"""Chats that are rendered before others have their turn."""
 _MOST_SECONDS: Final = 0.02
 """Of CPU that a chat may take: others wait meanwhile. Most take less than 1 ms."""
 _ARRIVAL: Final = "arrival_time"
@@ -69,7 +71,7 @@ class ShortChats:
         self._render = getattr(renderer, "render_chat", None)
         if inspect.iscoroutinefunction(self._render):
             self._render = None
-        self._turn = asyncio.Lock()
+        self._waiting: list[tuple[asyncio.Future[Any], Messages, Rendering]] = []
 
     def makes_same(self, messages: Messages, rendering: Rendering) -> bool:
         """Tell whether a chat is rendered here as vLLM's server has it, and soon enough."""
@@ -88,9 +90,24 @@ class ShortChats:
         """Return the prompt of a chat; None where it is too long. Raises what vLLM does."""
         if not _is_short(messages):
             return None
-        async with self._turn:
-            await asyncio.sleep(0)
-            return self._prompt(messages, rendering)
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._turn)
+        prompt: asyncio.Future[Any] = loop.create_future()
+        self._waiting.append((prompt, messages, rendering))
+        return await prompt
+
+    def _turn(self) -> None:
+        for prompt, *chat in self._waiting[:_A_TURN]:
+            if prompt.done():  # its client has left
+                continue
+            try:
+                prompt.set_result(self._prompt(*chat))
+            except Exception as error:  # noqa: BLE001  it is this chat's
+                prompt.set_exception(error)
+        del self._waiting[:_A_TURN]
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._turn)
 
     def _prompt(self, messages: Messages, rendering: Rendering) -> Any:
         _, (prompt,) = self._render([messages], *rendering.given, **rendering.named)  # type: ignore[misc]
@@ -143,7 +160,6 @@ class Chat(NamedTuple):
     """Empty if it has none."""
     limit: int | None
     model: Any
-    """What the body names as its model."""
 
 
 class Chats:
@@ -253,8 +269,8 @@ class Chats:
             return False
         own_id = chat.request_id or secrets.token_hex(known.digits)[: known.digits]
         answer_id = _PREFIX + own_id
-        named = {"prompt": prompt, "sampling_params": params, "request_id": answer_id}
-        call = Call(self._client, answer, (), named)
+        given = {"prompt": prompt, "sampling_params": params, "request_id": answer_id}
+        call = Call(self._client, answer, given)
         writer = StreamWriter(
             layouts,
             known.head,

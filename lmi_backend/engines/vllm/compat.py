@@ -86,7 +86,6 @@ async def answer_of(engine: Any, name: str) -> Any:
 
 
 EXTERNAL_LAUNCHER = "external_launcher"
-"""vLLM's name of an executor whose ranks somebody else starts."""
 _TOGETHER: Final = "512"
 """Outputs of a step that one turn of the event loop processes, in 3 ms."""
 

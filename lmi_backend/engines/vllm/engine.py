@@ -82,7 +82,6 @@ class VllmEngine(Engine):
         self._engine: Any = None
         self._gate: starting.Gate | None = None
         self._starting: asyncio.Task[Capabilities] | None = None
-        """The start of a spare, which waits at its gate."""
         self._tokenizer: Any = None
         self._http: HttpApp
         self._grammars: GrammarTrials

@@ -38,7 +38,6 @@ COSTS: Final = FASTER | {
 
 OPTION: Final = f"{OPTION_PREFIX}vllm_fast_paths"
 CHOSEN: Final = f"{OPTION} turns it off"
-"""The reason of a part that its user turns off."""
 _COMPARED: Final = "the self-test takes the public way"
 _off: dict[str, str] = {}
 """Part to the reason why it is off, in this process."""

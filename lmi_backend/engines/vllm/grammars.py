@@ -45,7 +45,6 @@ def _needs_guidance(tokenizer: Any) -> bool:
 
 
 AT_ONCE: Final = 4
-"""Trials at one time."""
 WAIT_SECONDS = 30.0
 """For a trial to begin and to end: much more than it takes, on a busy machine. Tests set it."""
 _REMEMBERED: Final = 1024
@@ -69,7 +68,6 @@ class GrammarTrials:
     def __init__(self, backend: str, special: Sequence[str], tokens: int) -> None:
         self._backend, self._special, self._tokens = backend, list(special), tokens
         self._verdicts: OrderedDict[bytes, bool] = OrderedDict()
-        """Whether each structure may be compiled, by its job."""
 
     @classmethod
     def of(cls, engine: Any, tokenizer: Any, tokens: int) -> GrammarTrials:

@@ -200,7 +200,6 @@ class HttpApp:
         if self._writes_streams:
             self._chats.attach(vllm_server.answering(app, CHATS))
         self.num_answered = 0
-        """Bodies that were answered with tokens."""
 
     @classmethod
     async def create(

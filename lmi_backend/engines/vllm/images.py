@@ -49,7 +49,6 @@ class Pixels:
         self._held = 0
         self._is_closed = False
         self.refusal: UnavailableError | None = None
-        """Why this request failed for want of room."""
 
     def take(self, pixels: int) -> None:
         """Take pixels.

@@ -111,7 +111,6 @@ class StreamLayouts:
     """The layouts of all events of a stream. `of` makes them."""
 
     role: EventLayout | None
-    """None for a completion, which has none."""
     middle: EventLayout
     last: EventLayout
     usage: EventLayout | None

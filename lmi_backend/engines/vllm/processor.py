@@ -98,12 +98,12 @@ class OwnAnswers:
         if resumed is None:
             return output
         try:
-            return resumed.new_of(output)
+            return resumed.repeated.new_of(output)
         except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
             resumed.fail(error)
             return None
         finally:
-            if resumed.is_over:
+            if not resumed.repeated:
                 del self.replays[output.request_id]
 
     def propagate_error(self, error: Exception) -> None:
@@ -214,7 +214,6 @@ class LastStats:
 
     def __init__(self) -> None:
         self._copies: dict[int, EngineStats] = {}
-        """Of each copy, by vLLM's number."""
 
     @property
     def value(self) -> EngineStats:

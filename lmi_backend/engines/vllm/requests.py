@@ -175,12 +175,9 @@ class OutputReader:
 
     def __init__(self, tokenizer: Any, request: GenerateRequest) -> None:
         self.is_whole = not request.stream
-        """Whether each answer comes as one delta."""
         self.sends_ids = False
-        """Whether deltas carry ids."""
         self._is_structured = bool(request.sampling.extra.get("structured_outputs"))
         self.wants_tokens = request.logprobs is not None
-        """Whether deltas carry tokens with their log probabilities."""
         self._num_prompt_tokens = self._num_tokens = 0
         self._prompt_ids: Sequence[int] | None = None
         self._alternatives = request.logprobs or 0
@@ -211,7 +208,8 @@ class OutputReader:
                 raise EngineError(_NO_LOGPROBS)
             delta.tokens = tuple(map(self._chosen, ids, piece.logprobs))
             if piece.texts is not None:
-                delta.tokens = tuple(map(_adding, delta.tokens, piece.texts))
+                pairs = zip(delta.tokens, piece.texts, strict=True)
+                delta.tokens = tuple(replace(token, added=text) for token, text in pairs)
             delta.cumulative_logprob = piece.cumulative_logprob
         return delta
 
@@ -320,10 +318,6 @@ def unfit(num_tokens: int, num_last: int = 0) -> str:
 def length(ids: Any) -> int:
     """Return how many ids there are; vLLM has none, a list, or what a later release has."""
     return 0 if ids is None else len(ids)
-
-
-def _adding(token: Token, text: str) -> Token:
-    return replace(token, added=text)
 
 
 def _reason(found: Any) -> FinishReason | None:

@@ -46,10 +46,6 @@ def remove_forced_ids(params: Any) -> None:
         given.pop(_IDS, None)
 
 
-def forced_ids_of(params: Any) -> list[int]:
-    return (params.extra_args or {}).get(_IDS) or []
-
-
 ResumeStrategy = Literal["from the prompt", "from the start", ""]
 
 _GREEDY: Final = 1e-5
@@ -180,7 +176,7 @@ class ReplayedAnswer:
         self._cumulative_logprob = continuation.cumulative_logprob
         self._num_cached = continuation.num_cached_tokens or 0
         self._state: Any = None
-        self._repeated = Repeated()
+        self.repeated = Repeated()
         self.is_begun = False
         self.outputs: deque[Any] = deque()
         """What vLLM made of the tokens so far, in its order."""
@@ -194,8 +190,8 @@ class ReplayedAnswer:
             processor = self._state.logprobs_processor
             compat.changed(processor, cumulative_logprob=self._cumulative_logprob)
         ids = list(chain.from_iterable(self._groups))
-        self._repeated = send_from(self._engine, request, ids)
-        return bool(self._repeated)
+        self.repeated = send_from(self._engine, request, ids)
+        return bool(self.repeated)
 
     def check_begun(self) -> None:
         """Look whether its request was seen on its way to the core."""
@@ -204,15 +200,8 @@ class ReplayedAnswer:
             fast_paths.turn_off("resumption", expected, "one was not")
             raise EngineError("the answer cannot resume: this vLLM's inside is not as expected")
 
-    @property
-    def is_over(self) -> bool:
-        return not self._repeated
-
-    def new_of(self, output: Any) -> Any:
-        return self._repeated.new_of(output)
-
     def fail(self, error: Exception) -> None:
-        self._repeated = Repeated()
+        self.repeated = Repeated()
         self._state.queue.put(error)
 
     def _replay_all(self, kept_by: Any, request: Any) -> None:
@@ -346,7 +335,7 @@ def _kept_alive() -> Iterator[None]:
 def _ids(params: Any) -> list[int]:
     ids: list[int] = []
     with _kept_alive():
-        ids += forced_ids_of(params)
+        ids += (params.extra_args or {}).get(_IDS) or []
     return ids
 
 

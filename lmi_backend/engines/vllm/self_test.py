@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from lmi_backend.clients.openai import CHATS, COMPLETIONS
+from lmi_backend.clients.spec import JSON
 from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.engines.vllm.answers import Generation, generate
 from lmi_backend.engines.vllm.requests import OutputReader
@@ -99,7 +100,9 @@ class SelfTest:
         """Turn our own answers off if they differ."""
         await compat.needed("AsyncLLM.generate", self._generate())
         for path, body in _BODIES:
-            await compat.needed(path, self._answer_publicly(self._request_to(path, body)))
+            data = msgspec.json.encode(body | {"model": self._model})
+            request = HttpRequest(path, data, {"content-type": JSON})
+            await compat.needed(path, self._answer_publicly(request))
         if not fast_paths.is_on(NAME):
             return
         try:
@@ -227,10 +230,6 @@ class SelfTest:
             if made.finished:
                 break
         return _outcome(deltas)
-
-    def _request_to(self, path: str, body: dict[str, Any]) -> HttpRequest:
-        encoded = msgspec.json.encode(body | {"model": self._model})
-        return HttpRequest(path, encoded, {"content-type": "application/json"})
 
     async def _answer_publicly(self, request: HttpRequest) -> None:
         """Have the server answer a body by itself, and note its events."""

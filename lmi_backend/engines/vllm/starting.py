@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _PLUGINS: Final = Path(__file__).parent / "plugin"
 _NAME: Final = "lmi-backend"
-"""Of the entry point of each."""
 
 
 def install_plugin(name: str) -> None:

@@ -118,7 +118,6 @@ class StreamWriter:
         """Tokens that the parser has made nothing of yet."""
         self.num_tokens = self.num_prompt_tokens = 0
         self.is_begun = False
-        """Whether any chunk was made."""
 
     def begin(self, prompt_ids: Sequence[int] | None, num_prompt_tokens: int) -> None:
         self.num_prompt_tokens = num_prompt_tokens
@@ -345,7 +344,7 @@ async def write(call: Call, writer: StreamWriter) -> Exception | None:
         images.release()
 
     try:
-        await call.client.check(call.params, call.named)
+        await call.client.check(call)
         await answers.generate(
             call.engine,
             call.arguments(),

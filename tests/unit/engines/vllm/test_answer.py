@@ -1,13 +1,12 @@
 """How the chunks of one body's answer leave, and how their tokens are counted."""
 
 from collections.abc import Iterable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lmi_backend.engines.vllm import images
-from lmi_backend.engines.vllm.bodies import BodyAnswer, Call, Counted
+from lmi_backend.engines.vllm.bodies import BodyAnswer, Counted
 from lmi_backend.generation import HttpChunk
 from lmi_backend.tokenization import pack, unpack
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink
@@ -167,18 +166,3 @@ def test_an_answer_that_the_client_may_ask_for_again_is_an_error_of_ours() -> No
 def test_ids_are_sent_where_an_answer_could_resume(n: int, *, sends: bool, may: bool) -> None:
     answer = BodyAnswer(Sink(), AsyncLLM(), sends_ids=sends)
     assert answer.may_send_ids(Params(n=n)) is may
-
-
-def test_the_arguments_of_a_call_are_those_of_the_engines_other_method() -> None:
-    answer, _, _ = answered()
-    params = Params()
-    client = SimpleNamespace(engine=answer.engine)
-    for given, named in (
-        (("prompt", params, "a"), {"priority": 2}),
-        (("prompt",), {"sampling_params": params, "request_id": "a", "priority": 2}),
-    ):
-        call = Call(client, answer, given, named)
-        assert call.params is params
-        assert call.arguments() == {
-            "prompt": "prompt", "params": params, "request_id": "a", "priority": 2
-        }  # fmt: skip

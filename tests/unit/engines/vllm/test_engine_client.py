@@ -113,7 +113,7 @@ async def test_an_adapter_that_nobody_has_looked_at_is_refused() -> None:
 async def test_a_grammar_that_fails_is_the_clients_fault(
     before: list[list[int]], last: list[int], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def generate(*_: Any) -> Any:
+    async def generate(**_: Any) -> Any:
         for each, reason in [*((each, None) for each in before), (last, "error")]:
             made = CompletionOutput(0, "", each, finish_reason=reason)
             yield RequestOutput("a", None, PROMPT, None, [made], reason is not None)

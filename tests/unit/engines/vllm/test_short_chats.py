@@ -1,4 +1,4 @@
-"""Short chats are rendered on the loop, one a turn, as vLLM renders each."""
+"""Short chats are rendered on the loop, a few a turn, as vLLM renders each."""
 
 import asyncio
 from types import SimpleNamespace
