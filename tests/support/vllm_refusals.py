@@ -100,7 +100,7 @@ async def answer(app: HttpApp, path: str, *, is_stream: bool) -> Any:
 
 async def main() -> dict[str, Any]:
     config = msgspec.json.decode(sys.stdin.buffer.read(), type=EngineConfig)
-    starting.before_loading(config)
+    starting.prepare_processes(config)
     arguments = starting.engine_args(config)
     engine = Engine(arguments.create_engine_config())
 

@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.clients.openai import CHATS
 from lmi_backend.engines.vllm import answers, names
 from lmi_backend.engines.vllm.answers import Generation
-from lmi_backend.engines.vllm.bodies import BodyAnswer, Kinds, Known, Rendering, SeenRenderer
+from lmi_backend.engines.vllm.bodies import BodyAnswer, Kinds, Rendering, SeenRenderer, Template
 from lmi_backend.engines.vllm.chats import Chats
 from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.engines.vllm.streams import StreamWriter
@@ -137,7 +137,7 @@ async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
     assert chats.recall(asked, 1000) is None
     (kind,) = chats._kinds.values()
     rendering = Rendering(("template",), {}, [])
-    kind.known = Known(
+    kind.template = Template(
         Params(), rendering, is_rest=False, head=HttpChunk(), digits=16, is_short=True
     )
     kind.is_checked, calls = True, Calls()
@@ -145,8 +145,8 @@ async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
     async def prompt() -> None:
         chat = chats.recall(asked, 1000)
         assert chat is not None
-        assert chat.kind.known is not None
-        found, _ = await chats._prompt(chat, chat.kind.known)
+        assert chat.kind.template is not None
+        found, _ = await chats._prompt(chat, chat.kind.template)
         assert found is not None
 
     with calls.counted():

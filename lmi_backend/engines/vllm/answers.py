@@ -22,7 +22,7 @@ import msgspec
 
 from lmi_backend.engines.protocol import Deferring
 from lmi_backend.engines.vllm import compat, fast_paths, names
-from lmi_backend.engines.vllm.resume import Repeated, finished_elsewhere, send_from
+from lmi_backend.engines.vllm.resume import Repeated, finished_error, send_from
 from lmi_backend.errors import EngineError
 from lmi_backend.tokenization import unpack
 
@@ -85,10 +85,10 @@ class TokenLogprobs:
             # It looks back at the ids alone.
             theirs.logprobs = [{token: None} for token in self._seen[-_CONTEXT:]]
             theirs.cumulative_logprob = self._total
-        known = len(theirs.logprobs) if self._has_own else 0
+        count = len(theirs.logprobs) if self._has_own else 0
         theirs.update_from_output(output)
         if self._has_own:
-            self._positions += theirs.logprobs[known:]
+            self._positions += theirs.logprobs[count:]
             self._seen += ids
             self._total = theirs.cumulative_logprob
 
@@ -100,7 +100,7 @@ class TokenLogprobs:
         if width == len(ids) == 1:
             return self._read_one(ids[0], lists)
         rows = lists.logprob_token_ids.tolist(), lists.logprobs.tolist()
-        found: list[Position] = []
+        positions: list[Position] = []
         for token, candidates, logprobs, rank in zip(
             ids, *rows, lists.sampled_token_ranks.tolist(), strict=True
         ):
@@ -113,13 +113,13 @@ class TokenLogprobs:
                     return False
             if width == 1:
                 # Most requests want the log probability of the token alone.
-                found.append((logprobs[0], rank, texts[0]))
+                positions.append((logprobs[0], rank, texts[0]))
                 continue
             ranks = chain((rank,), range(1, width))
-            found.append(
+            positions.append(
                 dict(zip(candidates, map(Candidate, logprobs, ranks, texts), strict=False))
             )
-        self._positions += found
+        self._positions += positions
         self._seen += ids
         for row in rows[1]:
             self._total += row[0]
@@ -164,8 +164,8 @@ class TokenLogprobs:
         """Return those that were not returned yet, and the sum of all so far."""
         if not self._has_own:
             return None, None
-        found, self._positions = self._positions, []
-        return found, self._total
+        positions, self._positions = self._positions, []
+        return positions, self._total
 
     def of_prompt(self) -> Any:
         """Return vLLM's log probabilities of the prompt, once; None if there are none."""
@@ -192,7 +192,7 @@ class ChunkMaker(Protocol):
     """Makes the chunks of one request."""
 
     is_whole: bool
-    writes_known: bool
+    writes_prefix: bool
     """Whether the chunks of an answer that resumes begin with what its client has."""
 
     def begin(self, prompt_ids: Sequence[int] | None, num_prompt_tokens: int, /) -> None: ...
@@ -210,12 +210,12 @@ class ChunkMaker(Protocol):
         ...
 
 
-class ChunkTaker(Deferring, Protocol):
+class ChunkReceiver(Deferring, Protocol):
     def take(self, chunk: Any, /) -> None: ...
 
 
-_SHOWN: Final = 200
-_KNOWN: Final = frozenset(
+_MOST_CHARACTERS: Final = 200
+_MEMBERS: Final = frozenset(
     {
         "request_id", "new_token_ids", "new_logprobs", "new_prompt_logprobs_tensors",
         "pooling_output", "finish_reason", "stop_reason", "events", "kv_transfer_params",
@@ -232,7 +232,7 @@ _KNOWN: Final = frozenset(
 def _unknown_members(kind: Any) -> tuple[tuple[str, Any], ...]:
     """Return the members of a class of outputs that no release had, each with its default."""
     fields = msgspec.structs.fields(kind) if issubclass(kind, msgspec.Struct) else ()
-    return tuple((each.name, each.default) for each in fields if each.name not in _KNOWN)
+    return tuple((each.name, each.default) for each in fields if each.name not in _MEMBERS)
 
 
 async def _nothing() -> None:
@@ -243,7 +243,7 @@ async def generate(
     engine: Any,
     arguments: dict[str, Any],
     maker: ChunkMaker,
-    sink: ChunkTaker,
+    sink: ChunkReceiver,
     *,
     continuation: Continuation | None = None,
     on_added: Callable[[], Awaitable[None]] = _nothing,
@@ -278,7 +278,7 @@ class Generation:
         self,
         engine: Any,
         maker: ChunkMaker,
-        sink: ChunkTaker,
+        sink: ChunkReceiver,
         continuation: Continuation | None = None,
         num_wanted: int = 1,
     ) -> None:
@@ -288,9 +288,9 @@ class Generation:
         self._open: dict[str, OwnAnswer] = {}
         self.num_answers = 0
 
-    def answer(self, request: Any, kept_by: Any) -> OwnAnswer:
+    def answer(self, request: Any, processor: Any) -> OwnAnswer:
         """Return a new answer to an EngineCoreRequest, which is changed if it resumes."""
-        answer = OwnAnswer(self, request, self.num_answers, kept_by)
+        answer = OwnAnswer(self, request, self.num_answers, processor)
         if not self.num_answers:
             self.maker.begin(request.prompt_token_ids, answer.prompt_len)
         self.num_answers += 1
@@ -328,10 +328,10 @@ current_generation: ContextVar[Generation | None] = ContextVar("current_generati
 class OwnAnswer:
     """One answer; `take` gets each step's output of it."""
 
-    def __init__(self, of: Generation, request: Any, index: int, kept_by: Any) -> None:
+    def __init__(self, of: Generation, request: Any, index: int, processor: Any) -> None:
         params = request.sampling_params
         self._of, self._id, self._index = of, request.request_id, index
-        tokenizer = kept_by.tokenizer if getattr(params, "detokenize", True) else None
+        tokenizer = processor.tokenizer if getattr(params, "detokenize", True) else None
         self._detokenizer = names.IncrementalDetokenizer.from_new_request(tokenizer, request)
         self._update = self._detokenizer.update
         self._text = self._detokenizer.get_next_output_text
@@ -339,7 +339,10 @@ class OwnAnswer:
         self._logprobs = TokenLogprobs.of(tokenizer, request)
         self._chunk, self._give, self._defer = of.maker.chunk, of.sink.take, of.sink.defer
         self._is_whole = of.maker.is_whole
-        engines, own = getattr(kept_by, "stream_interval", 1), getattr(params, "stream_interval", 1)
+        engines, own = (
+            getattr(processor, "stream_interval", 1),
+            getattr(params, "stream_interval", 1),
+        )
         self._interval = sys.maxsize if self._is_whole else max(engines or 1, own or 1)
         """Fewest tokens of a chunk of the middle."""
         prompt = request.prompt_token_ids
@@ -394,9 +397,9 @@ class OwnAnswer:
             self._logprobs.read(output, ids)
         self._ids += ids
         if self._stops or reason is not None:
-            found = self._decode(ids if self._stops else self._ids, is_stop=_is_stop(reason))
-            if found:
-                reason, stop_reason = "stop", found
+            stop = self._decode(ids if self._stops else self._ids, is_stop=_is_stop(reason))
+            if stop:
+                reason, stop_reason = "stop", stop
             if self._stops and self._logprobs is not None:
                 self._note_text(is_last=reason is not None)
         if reason is not None:
@@ -428,16 +431,16 @@ class OwnAnswer:
         Args:
             is_stop: whether the last one is a stop token, which has no text.
         """
-        before = self._detokenizer.num_output_tokens()
-        found: str | None = self._update(list(ids), is_stop)
-        if found:
+        earlier = self._detokenizer.num_output_tokens()
+        stop: str | None = self._update(list(ids), is_stop)
+        if stop:
             # A step may bring more tokens than those up to the stop string.
-            surplus = len(ids) - (self._detokenizer.num_output_tokens() - before)
+            surplus = len(ids) - (self._detokenizer.num_output_tokens() - earlier)
             if surplus > 0:
                 del self._ids[-surplus:]
                 if self._logprobs is not None:
                     self._logprobs.drop(surplus)
-        return found
+        return stop
 
     def flush(self) -> None:
         if not self._ids:
@@ -470,12 +473,12 @@ class OwnAnswer:
             chunk.decode_seconds = time.monotonic() - self._began
         self._give(chunk)
 
-    def _check_unknown(self, name: str, usual: Any, found: Any) -> None:
+    def _check_unknown(self, name: str, usual: Any, value: Any) -> None:
         """Fail an answer that has a member which no release had; vLLM makes the next ones."""
-        is_plain = isinstance(found, int | str | list | tuple | dict)
-        if found is None or (is_plain and (not found or found == usual)):
+        is_plain = isinstance(value, int | str | list | tuple | dict)
+        if value is None or (is_plain and (not value or value == usual)):
             return
-        came = f"{name}: {found!r}"[:_SHOWN]
+        came = f"{name}: {value!r}"[:_MOST_CHARACTERS]
         fast_paths.turn_off("own_streams", "outputs of the core with known members", came)
         raise EngineError(f"vLLM's core gives an answer a member that is not known: {came}")
 
@@ -495,10 +498,10 @@ class OwnAnswer:
         """Bring the answer to where its client is."""
         for group in groups:
             if self._update(list(group), False):
-                raise finished_elsewhere()
+                raise finished_error()
             text = self._text(False, True)
             self._num_tokens += len(group)
-            if self._of.maker.writes_known:
+            if self._of.maker.writes_prefix:
                 chunk = self._chunk(Piece(self._index, text, group))
                 if chunk is not None:
                     chunk.ids = b""
@@ -515,5 +518,5 @@ def _is_stop(reason: Any) -> bool:
 
 
 def requests_of(engine: Any) -> list[Any]:
-    kept_by = engine.output_processor
-    return [*kept_by.request_states.values(), *getattr(kept_by, "answers", {}).values()]
+    processor = engine.output_processor
+    return [*processor.request_states.values(), *getattr(processor, "answers", {}).values()]

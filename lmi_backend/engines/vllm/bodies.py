@@ -17,7 +17,7 @@ from lmi_backend.clients.spec import RETRYABLE, message_of
 from lmi_backend.engines.vllm import compat, images, names, requests
 from lmi_backend.engines.vllm.requests import length, refusal, unfit, unwrapped
 from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay, resume_strategy_of
-from lmi_backend.engines.vllm.vllm_server import ShownPrompt
+from lmi_backend.engines.vllm.vllm_server import EchoedPrompt
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import HttpChunk
 from lmi_backend.outline import UNREADABLE
@@ -57,7 +57,7 @@ class Rendering(NamedTuple):
     prompts: Any
 
 
-class Known(NamedTuple):
+class Template(NamedTuple):
     """What vLLM's server makes of each plain chat of a kind."""
 
     params: Any
@@ -78,7 +78,7 @@ class BodyKind:
         self.is_laid_out = self.is_checked = False
         """Whether its events were looked at; whether a body has passed `check_body` as it was."""
         self.layouts: StreamLayouts | None = None
-        self.known: Known | None = None
+        self.template: Template | None = None
         self.server: Any = None
         """Server of vLLM, which writes the events of errors; only of a kind that is known."""
 
@@ -298,11 +298,11 @@ class Counted:
         self._counted: dict[int, int] = {}
         """Tokens that are counted already of what an output tells, by answer."""
 
-    def count(self, output: Any, *, is_known: bool = False) -> None:
+    def count(self, output: Any, *, is_replayed: bool = False) -> None:
         """Count the tokens of an output; vLLM gives all so far, or only what is new.
 
         Args:
-            is_known: whether the stub has their ids.
+            is_replayed: whether the stub has their ids.
         """
         if not self._has_prompt:
             self._has_prompt = True
@@ -314,7 +314,7 @@ class Counted:
             ids = answer.token_ids
             given, counted = len(ids), self._counted.get(answer.index, 0)
             self._answer.generated_tokens += given - counted
-            if self._sends_ids and not is_known:
+            if self._sends_ids and not is_replayed:
                 self._answer.ids += pack(ids[counted:])
             if not self._is_delta:
                 self._counted[answer.index] = given
@@ -413,11 +413,11 @@ class EngineClient:
     async def _generate(self, call: Call) -> AsyncGenerator[Any, None]:
         answer, params = call.answer, call.params
         counted = Counted(self.engine, answer, params) if answer else None
-        shown = ShownPrompt(
+        echoed = EchoedPrompt(
             params,
             call.given.get("prompt"),
             is_all=answer is not None and answer.shows_prompt_only,
-            is_shown=answer is not None and answer.shows_prompt,
+            is_echoed=answer is not None and answer.shows_prompt,
         )
         is_structured, num_tokens = getattr(params, "structured_outputs", None) is not None, 0
         resumed = None
@@ -428,7 +428,7 @@ class EngineClient:
         try:
             await self.check(call)
             async for output in outputs:
-                output = shown.mended(output)  # noqa: PLW2901
+                output = echoed.mended(output)  # noqa: PLW2901
                 if is_structured:
                     num_tokens = _fitting(output, num_tokens)
                 for earlier in _replayed(resumed, counted):
@@ -455,7 +455,7 @@ def _replayed(resumed: ReplayedAnswer | None, counted: Counted | None) -> Iterat
     while resumed.outputs:
         output = resumed.outputs.popleft()
         if counted is not None:
-            counted.count(output, is_known=True)
+            counted.count(output, is_replayed=True)
         yield output
 
 

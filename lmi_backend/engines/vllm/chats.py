@@ -28,9 +28,9 @@ from lmi_backend.engines.vllm.bodies import (
     BodyKind,
     Call,
     Kinds,
-    Known,
     Rendering,
     SeenRenderer,
+    Template,
     members_of,
 )
 from lmi_backend.engines.vllm.requests import status_of
@@ -98,11 +98,11 @@ class ShortChats:
         return await prompt
 
     def _turn(self) -> None:
-        for prompt, *chat in self._waiting[:_A_TURN]:
+        for prompt, messages, rendering in self._waiting[:_A_TURN]:
             if prompt.done():  # its client has left
                 continue
             try:
-                prompt.set_result(self._prompt(*chat))
+                prompt.set_result(self._prompt(messages, rendering))
             except Exception as error:  # noqa: BLE001  it is this chat's
                 prompt.set_exception(error)
         del self._waiting[:_A_TURN]
@@ -217,10 +217,10 @@ class Chats:
             return None
         if not (messages and is_free):
             return None
-        asked = [{"role": each.role, "content": each.content} for each in messages]
+        contents = [{"role": each.role, "content": each.content} for each in messages]
         request_id = headers.get("x-request-id", "")
         kind = self._kinds.of(CHATS, members, has_id=bool(request_id))
-        return Chat(kind, asked, request_id, limit, model)
+        return Chat(kind, contents, request_id, limit, model)
 
     def note(self, chat: Chat, answer: BodyAnswer) -> None:
         """Note what vLLM's server has made of a body, if it was answered by a stream of our own."""
@@ -247,7 +247,7 @@ class Chats:
         rendering = rendering._replace(prompts=())
         # It keeps its body, which is small: that of any other kind may hold images.
         kind.server = answer.server
-        kind.known = Known(params, rendering, is_rest, answer.head, len(own_id), is_short)
+        kind.template = Template(params, rendering, is_rest, answer.head, len(own_id), is_short)
 
     async def respond(self, chat: Chat, answer: BodyAnswer) -> bool:
         """Answer a body; False if vLLM's server must: no chunk was made then.
@@ -256,24 +256,29 @@ class Chats:
             Exception: the engine is dead, or takes no more now.
         """
         kind = chat.kind
-        known, layouts = kind.known, kind.layouts
+        template, layouts = kind.template, kind.layouts
         is_on = fast_paths.is_on("own_streams")
-        if known is None or layouts is None or not is_on or known.is_rest != (chat.limit is None):
+        if (
+            template is None
+            or layouts is None
+            or not is_on
+            or template.is_rest != (chat.limit is None)
+        ):
             return False
-        prompt, params = await self._prompt(chat, known)
+        prompt, params = await self._prompt(chat, template)
         if prompt is None:
             return False
         try:
             parser = kind.server.parsers and kind.server.parsers(chat.messages)
         except Exception:  # noqa: BLE001  its server will say why
             return False
-        own_id = chat.request_id or secrets.token_hex(known.digits)[: known.digits]
+        own_id = chat.request_id or secrets.token_hex(template.digits)[: template.digits]
         answer_id = _PREFIX + own_id
         given = {"prompt": prompt, "sampling_params": params, "request_id": answer_id}
         call = Call(self._client, answer, given)
         writer = StreamWriter(
             layouts,
-            known.head,
+            template.head,
             answer_id,
             sends_ids=answer.may_send_ids(params),
             parser=parser,
@@ -292,11 +297,11 @@ class Chats:
         answer.take(HttpChunk(is_last=True))
         return True
 
-    async def _prompt(self, chat: Chat, known: Known) -> tuple[Any, Any]:
+    async def _prompt(self, chat: Chat, template: Template) -> tuple[Any, Any]:
         """Return vLLM's prompt and parameters; None where its server must see the body."""
-        rendering, prompt = known.rendering, None
+        rendering, prompt = template.rendering, None
         try:
-            if known.is_short and self._short is not None:
+            if template.is_short and self._short is not None:
                 prompt = await self._short.prompt(chat.messages, rendering)
             if prompt is None:
                 _, (prompt,) = await self._render(
@@ -306,8 +311,8 @@ class Chats:
         except Exception:  # noqa: BLE001  its server will say why
             return None, None
         room = self._max_model_len - num_tokens
-        limit = room if known.is_rest else chat.limit
-        params = known.params
+        limit = room if template.is_rest else chat.limit
+        params = template.params
         if limit is None or not max(1, params.min_tokens) <= limit <= min(room, _most(num_tokens)):
             return None, None
         return prompt, compat.replaced(params, max_tokens=limit)

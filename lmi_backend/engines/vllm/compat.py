@@ -34,11 +34,11 @@ T = TypeVar("T")
 _OURS: Final = str(Path(__file__).parents[3])
 
 
-def checked(found: Any, name: str, *members: str) -> Any:
-    if lacking := [each for each in members if not hasattr(found, each)]:
-        problem = f"{name} gives a {type(found).__name__}, which has no {', '.join(lacking)}"
+def checked(value: Any, name: str, *members: str) -> Any:
+    if lacking := [each for each in members if not hasattr(value, each)]:
+        problem = f"{name} gives a {type(value).__name__}, which has no {', '.join(lacking)}"
         raise unservable(problem)
-    return found
+    return value
 
 
 def unservable(problem: str) -> ConfigurationError:
@@ -64,9 +64,9 @@ def naming() -> Iterator[None]:
         raise
 
 
-async def settled(found: Any) -> Any:
+async def settled(value: Any) -> Any:
     """Return what a function of vLLM's gives, whether it is a coroutine in this release or not."""
-    return await found if inspect.isawaitable(found) else found
+    return await value if inspect.isawaitable(value) else value
 
 
 async def needed(what: str, does: Awaitable[T]) -> T:
@@ -108,13 +108,13 @@ def cut_messages() -> None:
     0.32 looks with an expression that takes the square of the text, on its only event loop: a
     reference of 120 kB, which the text quotes, takes a minute and a half.
     """
-    found = False
+    is_replaced = False
     for name, module in list(sys.modules.items()):
         own = getattr(module, "__dict__", {}).get("sanitize_message")
         if name.startswith("vllm.") and callable(own):
             module.sanitize_message = partial(_sanitized, own)  # type: ignore[attr-defined]
-            found = True
-    if not found:
+            is_replaced = True
+    if not is_replaced:
         raise LookupError("no module of it has sanitize_message")
 
 
@@ -184,9 +184,9 @@ class _Parser:
         raise ValueError(message)
 
 
-def subclass(found: Any, kind: type, *, may_lack: Collection[str] = (), **members: Any) -> None:
+def subclass(instance: Any, kind: type, *, may_lack: Collection[str] = (), **members: Any) -> None:
     """Have an object of vLLM's do what a class adds to its own, for all that have the object."""
-    found.__class__ = subclass_of(type(found), kind, may_lack=may_lack, **members)
+    instance.__class__ = subclass_of(type(instance), kind, may_lack=may_lack, **members)
 
 
 def subclass_of(own: type, kind: type, *, may_lack: Collection[str] = (), **members: Any) -> Any:
@@ -206,19 +206,19 @@ def subclass_of(own: type, kind: type, *, may_lack: Collection[str] = (), **memb
     return type(own.__name__, (kind, own), {"__module__": kind.__module__, **members})
 
 
-def replaced(found: Any, **values: Any) -> Any:
+def replaced(instance: Any, **values: Any) -> Any:
     try:
-        return changed(copy(found), **values)
+        return changed(copy(instance), **values)
     except AttributeError:  # a release may freeze it
-        is_struct = isinstance(found, msgspec.Struct)
-        return (msgspec.structs.replace if is_struct else dataclasses.replace)(found, **values)
+        is_struct = isinstance(instance, msgspec.Struct)
+        return (msgspec.structs.replace if is_struct else dataclasses.replace)(instance, **values)
 
 
-def changed(found: Any, **values: Any) -> Any:
+def changed(instance: Any, **values: Any) -> Any:
     """Return an object of vLLM's, for all that have it, with other values."""
     for name, value in values.items():
-        setattr(found, name, value)
-    return found
+        setattr(instance, name, value)
+    return instance
 
 
 def prompt_of(ids: Sequence[int]) -> Any:

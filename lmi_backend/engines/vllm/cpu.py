@@ -83,17 +83,17 @@ class _Runner:
     """
 
     input_batch: Any
-    _before: Mapping[int, Any] = {}
+    _states: Mapping[int, Any] = {}
 
     def _update_states(self, *given: Any, **named: Any) -> Any:
         made = super()._update_states(*given, **named)  # type: ignore[misc]
         generators = self.input_batch.generators.items()
-        self._before = {row: each.get_state() for row, each in generators}
+        self._states = {row: each.get_state() for row, each in generators}
         return made
 
     def _bookkeeping_sync(self, *given: Any, **named: Any) -> Any:
         generators = self.input_batch.generators
-        stand_ins = {row: _StandIn(each, self._before[row]) for row, each in generators.items()}
+        stand_ins = {row: _StandIn(each, self._states[row]) for row, each in generators.items()}
         with patch.dict(generators, stand_ins):
             return super()._bookkeeping_sync(*given, **named)  # type: ignore[misc]
 

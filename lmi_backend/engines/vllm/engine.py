@@ -47,9 +47,9 @@ from lmi_backend.engines.vllm.requests import (
 from lmi_backend.engines.vllm.resume import resume_strategy_of
 from lmi_backend.engines.vllm.starting import (
     attach,
-    before_loading,
     engine_args,
     is_rank,
+    prepare_processes,
 )
 from lmi_backend.errors import (
     ConfigurationError,
@@ -80,7 +80,7 @@ class VllmEngine(Engine):
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
         self._engine: Any = None
-        self._gate: starting.Gate | None = None
+        self._barrier: starting.Barrier | None = None
         self._starting: asyncio.Task[Capabilities] | None = None
         self._tokenizer: Any = None
         self._http: HttpApp
@@ -96,21 +96,21 @@ class VllmEngine(Engine):
     async def prepare(self) -> None:
         if is_rank():
             # Its core computes in this process.
-            before_loading(self._config)
+            prepare_processes(self._config)
             await asyncio.to_thread(vllm_server.import_server)
             return
-        self._gate = starting.Gate()
+        self._barrier = starting.Barrier()
         self._starting = asyncio.create_task(self._start_named())
-        while not self._gate.is_reached:
+        while not self._barrier.is_reached:
             ended, _ = await asyncio.wait({self._starting}, timeout=_POLL_SECONDS)
             if ended:
                 await self._starting
                 raise ConfigurationError("this vLLM loads its model before it loads plugins")
 
     async def start(self) -> Capabilities:
-        if self._gate is None or self._starting is None:
+        if self._barrier is None or self._starting is None:
             return await self._start_named()
-        self._gate.open()
+        self._barrier.open()
         return await self._starting
 
     async def _start_named(self) -> Capabilities:
@@ -118,7 +118,7 @@ class VllmEngine(Engine):
             return await self._start()
 
     async def _start(self) -> Capabilities:
-        before_loading(self._config)
+        prepare_processes(self._config)
         arguments = engine_args(self._config)
         # The thread blocks until the engine core has loaded the model.
         loading = asyncio.create_task(asyncio.to_thread(self._create, arguments))
@@ -154,13 +154,13 @@ class VllmEngine(Engine):
         """Return the engine's; None where its user wants none: prompts are ids, then."""
         if getattr(self._engine.model_config, "skip_tokenizer_init", False):
             return None
-        found = await compat.answer_of(self._engine, "get_tokenizer")
-        return compat.checked(found, "AsyncLLM.get_tokenizer", "encode")
+        tokenizer = await compat.answer_of(self._engine, "get_tokenizer")
+        return compat.checked(tokenizer, "AsyncLLM.get_tokenizer", "encode")
 
     def _create(self, arguments: Any) -> Any:
         create = partial(starting.create_engine, arguments, self._last_stats.loggers())
-        if self._gate is not None:
-            create = partial(create, on_config=self._gate.expect)
+        if self._barrier is not None:
+            create = partial(create, on_config=self._barrier.expect)
         if is_rank():
             # Only under MPI, and it imports torch's collectives.
             from lmi_backend.engines.vllm.ranks import LockstepClient  # noqa: PLC0415
@@ -312,7 +312,7 @@ class VllmFollower(Rank):
         self._is_dead = False
 
     async def start(self) -> Capabilities:
-        before_loading(self._config)
+        prepare_processes(self._config)
         arguments = engine_args(self._config)
         ready: Future[None] = Future()
         thread = threading.Thread(
@@ -413,5 +413,5 @@ async def _outlive(host: str, port: int) -> None:
 
 def _run(config: EngineConfig) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    before_loading(config)
+    prepare_processes(config)
     compat.run_headless(engine_args(config))

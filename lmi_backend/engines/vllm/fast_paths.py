@@ -106,6 +106,6 @@ def report() -> tuple[tuple[str, str, str], ...]:
 def say_if_newer(version: str) -> None:
     """Warn of a release that is newer than any that was run, with how much of this fits."""
     held = sum(not reason for _, reason, _ in report())
-    known = f"{held} of {len(COSTS)} fast paths hold"
-    if newer := newer_than_run(implementations()["vllm"], version, known):
+    parts = f"{held} of {len(COSTS)} fast paths hold"
+    if newer := newer_than_run(implementations()["vllm"], version, parts):
         _log.warning("%s", newer)

@@ -83,8 +83,10 @@ class GrammarTrials:
         """
         structures = getattr(params, "structured_outputs", None)
         for kind in _KINDS.get(self._backend, ()):
-            if (found := getattr(structures, kind, None)) is not None:
-                await self._check(kind, found if isinstance(found, str) else json.dumps(found))
+            if (structure := getattr(structures, kind, None)) is not None:
+                await self._check(
+                    kind, structure if isinstance(structure, str) else json.dumps(structure)
+                )
 
     async def _check(self, kind: str, text: str) -> None:
         job = json.dumps(

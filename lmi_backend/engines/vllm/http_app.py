@@ -191,7 +191,7 @@ class HttpApp:
         )
         self._adapters = adapters
         vllm_server.attach_prefill(app)
-        vllm_server.attach_asked_name(app)
+        vllm_server.attach_requested_name(app)
         self._kinds = Kinds()
         self._chats = Chats(client, self._kinds)
         self._writes_streams = not _is_watched(app, engine.model_config) and fast_paths.probe(
@@ -257,8 +257,8 @@ class HttpApp:
                 return answer
         try:
             body, outlined = await check_body(request.body, self._bounds, request.path)
-            asked = head_of(outlined)
-            name = str(asked.model) if self._adapters.has(asked.model) else ""
+            head = head_of(outlined)
+            name = str(head.model) if self._adapters.has(head.model) else ""
             adapter = await self._adapters.hold(self._engine, name)
         except RequestError as error:
             sink.take(openai_error(400, str(error), error.field))
@@ -267,7 +267,7 @@ class HttpApp:
         if is_changed:
             request = msgspec.structs.replace(request, body=body)
         # An adapter may have been given a name under which the model itself has answered.
-        may_know = recalled is None and not self._adapters.has(asked.model)
+        may_know = recalled is None and not self._adapters.has(head.model)
         chat = self._chats.read(request, outlined) if may_know else None
         answer = self._answer(request, sink, outlined, chat)
         if chat is not None:
@@ -275,11 +275,11 @@ class HttpApp:
             if await self._respond_past(chat, answer):
                 return answer
             answer = self._answer(request, sink, outlined, chat)
-        answer.shows_prompt = request.path == COMPLETIONS and bool(asked.echo)
-        answer.shows_prompt_only = answer.shows_prompt and asked.shows_prompt_only
+        answer.shows_prompt = request.path == COMPLETIONS and bool(head.echo)
+        answer.shows_prompt_only = answer.shows_prompt and head.shows_prompt_only
         answer.buffers_role = request.path == CHATS
         current_answer.set(answer)
-        vllm_server.asked_name.set(asked.model)
+        vllm_server.requested_name.set(head.model)
         with adapter, images.charged():
             await self._respond_by_server(request, answer)
         if chat is not None:
@@ -362,21 +362,21 @@ def _is_watched(app: Any, model_config: Any) -> bool:
 
 
 def _arguments(engine_args: Any, config: EngineConfig) -> Any:
-    found = vars(vllm_server.argument_parser().parse_args([])) | vars(engine_args)
+    arguments = vars(vllm_server.argument_parser().parse_args([])) | vars(engine_args)
     for name, value in config.front_end.items():
-        if name not in found:
+        if name not in arguments:
             problem = f"is not known to the server of vLLM {names.vllm_version}"
             key = f"option.{name}"
             raise OptionError(problem, option=key, value=str(value), origin="vLLM")
-    found |= config.front_end
-    given = found["served_model_name"] or [DEFAULT_MODEL_NAME]
+    arguments |= config.front_end
+    given = arguments["served_model_name"] or [DEFAULT_MODEL_NAME]
     served = [given] if isinstance(given, str) else list(given)
     # Last: answers carry the first of them.
     own = () if config.name in ("", *config.adapters) else (config.name,)
-    found["served_model_name"] = list(dict.fromkeys((*served, *own)))
-    if plugin := found.get("tool_parser_plugin"):
+    arguments["served_model_name"] = list(dict.fromkeys((*served, *own)))
+    if plugin := arguments.get("tool_parser_plugin"):
         names.ToolParserManager.import_tool_parser(plugin)
-    return Namespace(**found)
+    return Namespace(**arguments)
 
 
 _READ: Final = (

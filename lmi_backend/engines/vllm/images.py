@@ -148,10 +148,10 @@ class _Reader:
         self._own, self._pixels = own, pixels
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._own, name)
+        member = getattr(self._own, name)
         if name == "image_io":
-            return _Reader(found, self._pixels)
-        return MethodType(found.__func__, self) if isinstance(found, MethodType) else found
+            return _Reader(member, self._pixels)
+        return MethodType(member.__func__, self) if isinstance(member, MethodType) else member
 
     def load_bytes(self, data: bytes) -> Any:
         try:

@@ -57,8 +57,8 @@ class EventLayout:
                 return None
             for (*path, last), expected in values.values():
                 holder = _at(value, path)
-                found, holder[last] = holder[last], None
-                if type(found) is not type(expected) or found != expected:
+                present, holder[last] = holder[last], None
+                if type(present) is not type(expected) or present != expected:
                     return None
         except (*UNREADABLE, KeyError, IndexError, TypeError):
             return None
@@ -73,8 +73,8 @@ class EventLayout:
 
     def around(self, values: Mapping[str, Any]) -> tuple[bytes, bytes]:
         """Return the bytes before and after what is new, with all other gaps filled."""
-        before, after = self.event({**values, "new": _MARK}).split(_encode(_MARK))
-        return before, after
+        prefix, suffix = self.event({**values, "new": _MARK}).split(_encode(_MARK))
+        return prefix, suffix
 
 
 def _event(value: Any) -> bytes:
@@ -99,7 +99,7 @@ def _all(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-class Played(NamedTuple):
+class Sample(NamedTuple):
     """An output that vLLM's server wrote an event of."""
 
     text: str
@@ -118,7 +118,7 @@ class StreamLayouts:
 
     @classmethod
     def of(
-        cls, events: Sequence[bytes], outputs: Sequence[Played], counts: tuple[int, int], gap: Place
+        cls, events: Sequence[bytes], outputs: Sequence[Sample], counts: tuple[int, int], gap: Place
     ) -> StreamLayouts | None:
         """Return the layouts of a stream; None if any event is unlike all that is known.
 
@@ -150,7 +150,7 @@ class StreamLayouts:
 Values = dict[str, tuple[Place, Any]]
 
 
-def _layout(event: bytes, output: Played, own: Values, gap: Place) -> EventLayout | None:
+def _layout(event: bytes, output: Sample, own: Values, gap: Place) -> EventLayout | None:
     value = {"content": output.text} if gap[-1] == "delta" else output.text
     values = own | {"new": (gap, value)}
     if output.finish_reason is not None:

@@ -31,7 +31,7 @@ class LoraAdapters:
         self._slots = slots
         # Above those that vLLM's server may give by itself.
         self._ids = itertools.count(1 << 20)
-        self.known: dict[str, Any] = {}
+        self.by_name: dict[str, Any] = {}
         """Name to vLLM's LoRARequest."""
         self._loaded: dict[int, Seen] = {}
         """Files of each adapter that the core has loaded, when it did, by number."""
@@ -48,11 +48,11 @@ class LoraAdapters:
     def share(self, models: Any) -> None:
         """Keep the adapters in the table of vLLM's server, which so knows each at once."""
         table = compat.checked(models, "OpenAIServingModels", "lora_requests").lora_requests
-        table.update(self.known)
-        self.known = table
+        table.update(self.by_name)
+        self.by_name = table
 
     def has(self, name: object) -> bool:
-        return isinstance(name, str) and name in self.known
+        return isinstance(name, str) and name in self.by_name
 
     async def hold(self, engine: Any, name: str) -> AbstractContextManager[Any]:
         """Return what holds the LoRARequest of a name while a request runs; enter it at once.
@@ -81,10 +81,10 @@ class LoraAdapters:
 
     def _find(self, name: str) -> Any:
         try:
-            return self.known[name]
+            return self.by_name[name]
         except KeyError:
-            known = ", ".join(self.known) or "none: option.enable_lora is off or adapters/ empty"
-            raise RequestError("is unknown", field="adapter", value=name, accepted=known) from None
+            listed = ", ".join(self.by_name) or "none: option.enable_lora is off or adapters/ empty"
+            raise RequestError("is unknown", field="adapter", value=name, accepted=listed) from None
 
     async def _loadable(self, engine: Any, name: str) -> Any:
         """Return what the core can take into a step, and have it load that first if need be."""
@@ -102,13 +102,13 @@ class LoraAdapters:
 
     def is_loaded(self, name: str) -> bool:
         """Tell whether the core has loaded an adapter, and perhaps dropped it since."""
-        request = self.known.get(name)
+        request = self.by_name.get(name)
         return request is not None and request.lora_int_id in self._loaded
 
     async def load(self, engine: Any, name: str, folder: str, *, preload: bool, pin: bool) -> None:
         """Make an adapter known; `preload` proves that vLLM can load it."""
         async with self._turn:
-            request = self.known.get(name)
+            request = self.by_name.get(name)
             if request is None or not await self._is_current(request, folder):
                 # A number of its own, also for a name used before: the weights and the prefix cache
                 # of the old adapter must not answer for the new one.
@@ -125,7 +125,7 @@ class LoraAdapters:
 
     def _check_pin(self, name: str) -> None:
         """Refuse to pin what leaves no slot for the others: a step that finds none fails."""
-        own = getattr(self.known.get(name), "lora_int_id", 0)
+        own = getattr(self.by_name.get(name), "lora_int_id", 0)
         others = self._pinned - ({own} if not self._users[own] else set())
         if len(others) + 1 >= self._slots:
             problem = f"cannot be pinned: {len(others)} of option.max_loras={self._slots} are"
@@ -140,14 +140,14 @@ class LoraAdapters:
         """Forget an adapter, and free its slot once no request uses it."""
         async with self._turn:
             request = self._find(name)
-            del self.known[name]
+            del self.by_name[name]
             await self._drop(engine, request)
 
     async def _replace(self, engine: Any, request: Any) -> None:
-        before = self.known.get(request.lora_name)
-        self.known[request.lora_name] = request
-        if before is not None and before is not request:
-            await self._drop(engine, before)
+        earlier = self.by_name.get(request.lora_name)
+        self.by_name[request.lora_name] = request
+        if earlier is not None and earlier is not request:
+            await self._drop(engine, earlier)
 
     async def _drop(self, engine: Any, request: Any) -> None:
         # In the middle of an answer the core would read it again, from a folder that may be gone.
@@ -155,7 +155,7 @@ class LoraAdapters:
             await self._remove(engine, request)
 
     def _is_old(self, request: Any) -> bool:
-        return self.known.get(request.lora_name) is not request
+        return self.by_name.get(request.lora_name) is not request
 
     async def _loaded_anew(self, engine: Any, name: str, folder: str) -> Any:
         """Have the core load what a folder holds now; outside of a step it may fail."""

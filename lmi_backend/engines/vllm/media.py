@@ -97,7 +97,7 @@ def _is_never(address: IPv4Address | IPv6Address) -> bool:
 
 
 _MOST_REDIRECTS: Final = 5
-_SHOWN: Final = 100
+_MOST_CHARACTERS: Final = 100
 """Characters of a URL that its client reads in an error."""
 
 
@@ -226,8 +226,8 @@ class _Connection:
 
 
 def _error(url: str, problem: str) -> Exception:
-    shown = url if len(url) <= _SHOWN else f"{url[:_SHOWN]}…"
-    error: Exception = names.VLLMValidationError(f"the URL {shown!r} is refused: {problem}")
+    quoted = url if len(url) <= _MOST_CHARACTERS else f"{url[:_MOST_CHARACTERS]}…"
+    error: Exception = names.VLLMValidationError(f"the URL {quoted!r} is refused: {problem}")
     return error
 
 

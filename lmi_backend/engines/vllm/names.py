@@ -132,8 +132,8 @@ def find(key: str) -> Any:
     for place in entry.places:
         module, _, name = place.partition(":")
         try:
-            found = import_module(module)
-            return found if name == "*" else getattr(found, name or key)
+            imported = import_module(module)
+            return imported if name == "*" else getattr(imported, name or key)
         except Exception as error:  # noqa: BLE001  a module may raise anything for a name it had
             failed = failed or error
     if entry.instead is not ...:
@@ -146,7 +146,7 @@ def find(key: str) -> Any:
 def _loaded(key: str) -> Any:
     """Return a class or function of this name that a loaded module of vLLM defines."""
     for module in [name for name in sys.modules if name.startswith("vllm.")]:
-        found = vars(sys.modules[module]).get(key)
-        if getattr(found, "__module__", "") == module:
-            return found
+        value = vars(sys.modules[module]).get(key)
+        if getattr(value, "__module__", "") == module:
+            return value
     return None

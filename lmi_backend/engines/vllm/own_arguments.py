@@ -117,11 +117,11 @@ def _server() -> tuple[list[Field], set[str]]:
     fields = [field for field in dataclasses.fields(kind) if field.init]
     bases = [base for base in kind.__bases__ if dataclasses.is_dataclass(base)]
     application = {field.name for base in bases for field in dataclasses.fields(base)}
-    known = recorded_signature("vllm")
+    recorded = recorded_signature("vllm")
     # Of a release that keeps them together the record says which are the listener's.
     listener = {field.name for field in fields if field.name not in application}
-    if not bases and known:
-        listener &= set(known.listener)
+    if not bases and recorded:
+        listener &= set(recorded.listener)
     return [field for field in fields if field.name not in listener], listener
 
 
@@ -184,8 +184,8 @@ class _Classes(dict[str, Any]):
         if hasattr(builtins, name):
             raise KeyError(name)
         configs = (each for key, each in sys.modules.items() if key.startswith("vllm.config"))
-        found = (vars(each).get(name) for each in configs)
-        return next(filter(None, found), None) or type(name, (), {})
+        values = (vars(each).get(name) for each in configs)
+        return next(filter(None, values), None) or type(name, (), {})
 
 
 def _type_of(field: Field) -> Any:

@@ -84,7 +84,7 @@ class OwnAnswers:
         if self.replays:
             theirs = [new for each in theirs if (new := self._new_alone(each)) is not None]
         if self.recorded is not None:
-            self.recorded[1].extend(map(_kept, theirs))
+            self.recorded[1].extend(map(_copied, theirs))
         given = theirs, engine_core_timestamp, iteration_stats if self.is_counted else None
         processed = super().process_outputs(*given, **named)  # type: ignore[misc]
         processed.reqs_to_abort.extend(stopped)
@@ -125,11 +125,11 @@ class OwnAnswers:
         return theirs + sum(each.prompt_len for each in self.answers.values() if each.is_prefilling)
 
 
-def _kept(output: Any) -> Any:
+def _copied(output: Any) -> Any:
     """Return a copy of an output, whose list of ids vLLM extends when it merges outputs."""
-    kept = copy(output)
-    kept.new_token_ids = list(output.new_token_ids)
-    return kept
+    copied = copy(output)
+    copied.new_token_ids = list(output.new_token_ids)
+    return copied
 
 
 def is_traced(engine: Any) -> bool:
@@ -344,16 +344,16 @@ class _Logger:
 
     def _record(self, scheduler_stats: Any) -> None:
         # No steps before vLLM reports one, which option.disable_log_stats keeps it from.
-        before = self._copies.get(self._index, EngineStats())
-        sums: dict[str, int] = {"steps": (before.steps or 0) + 1}
+        earlier = self._copies.get(self._index, EngineStats())
+        sums: dict[str, int] = {"steps": (earlier.steps or 0) + 1}
         if (cache := scheduler_stats.prefix_cache_stats) is not None and cache.queries:
-            sums["prompt_tokens_looked_up"] = before.prompt_tokens_looked_up + cache.queries
-            sums["prompt_tokens_cached"] = before.prompt_tokens_cached + cache.hits
+            sums["prompt_tokens_looked_up"] = earlier.prompt_tokens_looked_up + cache.queries
+            sums["prompt_tokens_cached"] = earlier.prompt_tokens_cached + cache.hits
         if (drafts := scheduler_stats.spec_decoding_stats) is not None:
-            sums["tokens_drafted"] = before.tokens_drafted + drafts.num_draft_tokens
-            sums["tokens_accepted"] = before.tokens_accepted + drafts.num_accepted_tokens
+            sums["tokens_drafted"] = earlier.tokens_drafted + drafts.num_draft_tokens
+            sums["tokens_accepted"] = earlier.tokens_accepted + drafts.num_accepted_tokens
         self._copies[self._index] = msgspec.structs.replace(
-            before,
+            earlier,
             running=scheduler_stats.num_running_reqs,
             waiting=scheduler_stats.num_waiting_reqs,
             kv_cache_usage=scheduler_stats.kv_cache_usage,

@@ -82,7 +82,7 @@ class Broadcast:
 
 
 # Followers wait in the broadcast, which has a limit of its own: an empty one keeps them there.
-_IDLE_SECONDS: Final = 600.0
+_WAIT_SECONDS: Final = 600.0
 _STOP_SECONDS: Final = 5.0
 
 
@@ -179,20 +179,20 @@ class LockstepClient:
             return
         ready.set_result(None)
         try:
-            while (commands := self._take(is_idle=not core.has_work)) is not None:
+            while (commands := self._take(may_wait=not core.has_work)) is not None:
                 self._turn(core, commands)
         except Exception:  # noqa: BLE001  whatever it was, every request must fail
             _log.exception("the engine core of rank 0 died")
             self.resources.engine_dead = True
             self._deliver(names.EngineDeadError())
 
-    def _take(self, *, is_idle: bool) -> list[_Command] | None:
+    def _take(self, *, may_wait: bool) -> list[_Command] | None:
         """Return what is to be done before the next step; None at the end."""
         commands: list[_Command] = []
         try:
             while True:
-                is_first = is_idle and not commands
-                command = self._commands.get(block=is_first, timeout=_IDLE_SECONDS)
+                is_first = may_wait and not commands
+                command = self._commands.get(block=is_first, timeout=_WAIT_SECONDS)
                 if command is None:
                     return None
                 commands.append(command)

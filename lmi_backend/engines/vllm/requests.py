@@ -130,12 +130,12 @@ def translated(error: Exception) -> LmiError:
 
 def status_of(error: Exception) -> int:
     """Return the HTTP status that vLLM's server gives an exception of vLLM's."""
-    for found in (getattr(error, name, None) for name in _STATUSES):
-        if isinstance(found, int):
-            return int(found)
+    for status in (getattr(error, name, None) for name in _STATUSES):
+        if isinstance(status, int):
+            return int(status)
     kinds = [each.__name__ for each in type(error).__mro__]
-    if known := [_BY_CLASS[each] for each in kinds if each in _BY_CLASS]:
-        return known[0]
+    if statuses := [_BY_CLASS[each] for each in kinds if each in _BY_CLASS]:
+        return statuses[0]
     is_clients = isinstance(error, names.VLLMClientError | ValueError)
     return HTTPStatus.BAD_REQUEST if is_clients else HTTPStatus.INTERNAL_SERVER_ERROR
 
@@ -144,8 +144,8 @@ def refusal(error: Exception) -> HttpChunk:
     """Return what vLLM's server answers for an exception, as long as it has answered nothing."""
     error = unwrapped(error)
     status = status_of(error)
-    shown = HttpError(status, _PATH.sub("<path>", cut(str(error) or type(error).__name__)))
-    data = openai_failure(shown).data
+    answer = HttpError(status, _PATH.sub("<path>", cut(str(error) or type(error).__name__)))
+    data = openai_failure(answer).data
     return HttpChunk(data, is_last=True, status=status, headers={"content-type": JSON})
 
 
@@ -171,7 +171,7 @@ _REASONS: Final[dict[str, FinishReason]] = {
 class OutputReader:
     """Makes the deltas of one request, of vLLM's outputs or of an answer of our own."""
 
-    writes_known = False
+    writes_prefix = False
 
     def __init__(self, tokenizer: Any, request: GenerateRequest) -> None:
         self.is_whole = not request.stream
@@ -266,11 +266,11 @@ class OutputReader:
         )
         delta.cumulative_logprob = answer.cumulative_logprob
 
-    def _prompt_tokens(self, ids: Sequence[int], found: Sequence[Any]) -> tuple[Token, ...]:
+    def _prompt_tokens(self, ids: Sequence[int], positions: Sequence[Any]) -> tuple[Token, ...]:
         alternatives = self._prompt_alternatives or 0
         return tuple(
             self._token(token_id, logprobs, alternatives) if logprobs else self._plain(token_id)
-            for token_id, logprobs in zip(ids, found, strict=False)
+            for token_id, logprobs in zip(ids, positions, strict=False)
         )
 
     def _plain(self, token_id: int) -> Token:
@@ -320,13 +320,13 @@ def length(ids: Any) -> int:
     return 0 if ids is None else len(ids)
 
 
-def _reason(found: Any) -> FinishReason | None:
-    if found is None:
+def _reason(reason: Any) -> FinishReason | None:
+    if reason is None:
         return None
-    word = str(found)
+    word = str(reason)
     if word not in _REASONS:
         if not word.isidentifier():
-            raise EngineError(f"vLLM gives no reason why an answer is finished: {found!r}")
+            raise EngineError(f"vLLM gives no reason why an answer is finished: {reason!r}")
         _log.warning("vLLM finishes answers for a reason that is not known: %s", word)
         _REASONS[word] = "stop"
     return _REASONS[word]

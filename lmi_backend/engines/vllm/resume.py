@@ -98,10 +98,10 @@ def _unknown(kind: Any) -> tuple[tuple[str, Any], ...]:
     """Return vLLM's newer parameters, each with its default: nothing is known of them."""
     fields: Iterable[str] = getattr(kind, "__struct_fields__", ())
     fields = fields or getattr(kind, "__dataclass_fields__", ())
-    known = _STATELESS.union(_STATEFUL)
-    found = [name for name in fields if name not in known and not name.startswith("_")]
-    usual = kind() if found else None
-    return tuple((name, getattr(usual, name)) for name in found)
+    judged = _STATELESS.union(_STATEFUL)
+    newer = [name for name in fields if name not in judged and not name.startswith("_")]
+    usual = kind() if newer else None
+    return tuple((name, getattr(usual, name)) for name in newer)
 
 
 class Repeated:
@@ -157,7 +157,7 @@ def send_from(engine: Any, request: Any, ids: Sequence[int]) -> Repeated:
     return Repeated(ids, are_forced=are_forced)
 
 
-def finished_elsewhere() -> EngineError:
+def finished_error() -> EngineError:
     return EngineError("the answer cannot resume: it has finished on this worker")
 
 
@@ -181,14 +181,14 @@ class ReplayedAnswer:
         self.outputs: deque[Any] = deque()
         """What vLLM made of the tokens so far, in its order."""
 
-    def begin(self, request: Any, kept_by: Any) -> bool:
+    def begin(self, request: Any, processor: Any) -> bool:
         """Bring vLLM's processor to where the answer is; tell whether its core repeats tokens."""
         self.is_begun = True
-        self._state = kept_by.request_states[request.request_id]
-        self._replay_all(kept_by, request)
+        self._state = processor.request_states[request.request_id]
+        self._replay_all(processor, request)
         if self._cumulative_logprob is not None:
-            processor = self._state.logprobs_processor
-            compat.changed(processor, cumulative_logprob=self._cumulative_logprob)
+            logprobs_processor = self._state.logprobs_processor
+            compat.changed(logprobs_processor, cumulative_logprob=self._cumulative_logprob)
         ids = list(chain.from_iterable(self._groups))
         self.repeated = send_from(self._engine, request, ids)
         return bool(self.repeated)
@@ -204,7 +204,7 @@ class ReplayedAnswer:
         self.repeated = Repeated()
         self._state.queue.put(error)
 
-    def _replay_all(self, kept_by: Any, request: Any) -> None:
+    def _replay_all(self, processor: Any, request: Any) -> None:
         state, prompt = self._state, {}
         if getattr(state.logprobs_processor, "prompt_logprobs", None) is not None:
             # The client has these too, and vLLM's server counts on them where it repeats a prompt.
@@ -220,21 +220,21 @@ class ReplayedAnswer:
             compat.changed(state, stream_interval=1)
         for group in self._groups:
             own = {"request_id": request.request_id, "new_token_ids": list(group)}
-            self._replay(kept_by, names.EngineCoreOutput(**own, **prompt))
+            self._replay(processor, names.EngineCoreOutput(**own, **prompt))
             prompt = {}
         if interval != 1:
             sent = sum(map(len, self._groups))
             compat.changed(state, stream_interval=interval, sent_tokens_offset=sent)
 
-    def _replay(self, kept_by: Any, output: Any) -> None:
+    def _replay(self, processor: Any, output: Any) -> None:
         if getattr(self._state.logprobs_processor, "num_logprobs", None) is not None:
             # The client has the true ones. vLLM resumes from the texts of these tokens.
             certain = compat.certain_logprobs(output.new_token_ids)
             output = compat.replaced(output, new_logprobs=certain)
-        kept_by.process_outputs([output])
+        processor.process_outputs([output])
         made = self._state.queue.get_nowait()
-        if output.request_id not in kept_by.request_states:
-            raise finished_elsewhere()
+        if output.request_id not in processor.request_states:
+            raise finished_error()
         if made is not None:
             self.outputs.append(made)
 
@@ -280,7 +280,7 @@ class _ForcedTokens:
     def __init__(self, vllm_config: Any, *runner: Any) -> None:
         self._slots: dict[int, list[int]] = {}
         """The second runner's slots with such a request."""
-        with _kept_alive():
+        with _guarded():
             # The second runner gives its state, the first one a device and a bool.
             if len(runner) > 1:
                 super().__init__(vllm_config, *runner)  # type: ignore[call-arg]
@@ -296,7 +296,7 @@ class _ForcedTokens:
         return partial(_force_next, ids) if ids else None
 
     def update_state(self, batch_update: Any) -> None:
-        with _kept_alive():
+        with _guarded():
             super().update_state(batch_update)  # type: ignore[misc]
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
@@ -309,7 +309,7 @@ class _ForcedTokens:
 
     def apply(self, logits: Any, ctx: Any = None) -> Any:
         """Change logits: [rows, vocabulary]; a row a request."""
-        with _kept_alive():
+        with _guarded():
             if ctx is not None:
                 self._force_rows(logits, ctx)
             elif fast_paths.is_on(_NAME):
@@ -324,7 +324,7 @@ class _ForcedTokens:
 
 
 @contextmanager
-def _kept_alive() -> Iterator[None]:
+def _guarded() -> Iterator[None]:
     """Turn the path off if what is done here fails, and continue without it."""
     try:
         yield
@@ -334,14 +334,14 @@ def _kept_alive() -> Iterator[None]:
 
 def _ids(params: Any) -> list[int]:
     ids: list[int] = []
-    with _kept_alive():
+    with _guarded():
         ids += (params.extra_args or {}).get(_IDS) or []
     return ids
 
 
 def _force_next(ids: Sequence[int], output: Sequence[int], logits: Any) -> Any:
     # What the output has may be placeholders; its length is right.
-    with _kept_alive():
+    with _guarded():
         _force(ids, len(output), logits)
     return logits
 

@@ -42,9 +42,9 @@ NAME: Final = "own_streams"
 _EXPECTED: Final = "the same answers as by vLLM's public way"
 _TEXT: Final = "Once there was a small robot who lived by the sea, and it was happy there."
 _TOKENS: Final = 9
-_KNOWN: Final = 4
+_NUM_GIVEN: Final = 4
 """Tokens that a resumed answer has already."""
-_SHOWN: Final = 600
+_MOST_CHARACTERS: Final = 600
 _STREAM: Final = {
     "stream": True, "max_tokens": _TOKENS, "temperature": 0, "ignore_eos": True,
     "stream_options": {"include_usage": True},
@@ -148,10 +148,10 @@ class SelfTest:
             return
         wanted = {"logprobs": 0} if self._has_logprobs else {}
         whole = self._ours(_params(**wanted))
-        known = Continuation(b"".join(pack([each]) for each in whole.ids[:_KNOWN]))
-        ours = self._ours(_params(**wanted), known)
-        theirs = self._theirs(_params(**wanted), known)
-        expected = whole.ids[_KNOWN:], whole.reason
+        continuation = Continuation(b"".join(pack([each]) for each in whole.ids[:_NUM_GIVEN]))
+        ours = self._ours(_params(**wanted), continuation)
+        theirs = self._theirs(_params(**wanted), continuation)
+        expected = whole.ids[_NUM_GIVEN:], whole.reason
         _compare("resumed", (ours.ids, ours.reason), expected)
         _compare("resumed", (ours.text, ours.ids), (theirs.text, theirs.ids))
         if not whole.text.endswith(ours.text):
@@ -198,10 +198,10 @@ class SelfTest:
                 each.new_logprobs = None
         return steps
 
-    def _ours(self, params: Any, known: Continuation | None = None) -> _Outcome:
+    def _ours(self, params: Any, continuation: Continuation | None = None) -> _Outcome:
         """Return what an answer of our own makes of the recorded outputs."""
         sink, processor = _Sink(is_deferring=True), self._engine.output_processor
-        generation = Generation(self._engine, self._reader(params), sink, known)
+        generation = Generation(self._engine, self._reader(params), sink, continuation)
         request = self._request(params)
         answer = generation.answer(request, processor)
         skipped = len(request.prompt_token_ids) - len(self._requests[0].prompt_token_ids)
@@ -212,11 +212,13 @@ class SelfTest:
             raise error
         return _outcome(sink.pieces)
 
-    def _theirs(self, params: Any, known: Continuation | None = None) -> _Outcome:
+    def _theirs(self, params: Any, continuation: Continuation | None = None) -> _Outcome:
         """Return what a request of vLLM's output processor makes of them."""
         request, processor = self._request(params), self._engine.output_processor
         queue = names.RequestOutputCollector(params.output_kind, request.request_id)
-        token = current_replay.set(ReplayedAnswer(self._engine, known) if known else None)
+        token = current_replay.set(
+            ReplayedAnswer(self._engine, continuation) if continuation else None
+        )
         processor.add_request(request, None, None, 0, queue)
         current_replay.reset(token)
         skipped = len(request.prompt_token_ids) - len(self._requests[0].prompt_token_ids)
@@ -339,4 +341,4 @@ def _forms(events: list[bytes]) -> list[list[Any]]:
 
 def _compare(what: Any, ours: Any, theirs: Any) -> None:
     if ours != theirs:
-        raise _Difference(f"{what}: {ours!r} and not {theirs!r}"[:_SHOWN])
+        raise _Difference(f"{what}: {ours!r} and not {theirs!r}"[:_MOST_CHARACTERS])

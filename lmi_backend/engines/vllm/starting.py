@@ -39,7 +39,7 @@ def install_plugin(name: str) -> None:
 def enter_process() -> None:
     """Prepare a process of vLLM's, which calls this as a plugin, before it takes memory."""
     closed_groups.install()
-    _wait_at_gate()
+    _wait_at_barrier()
 
 
 # The processes of a spare wait before they load a model. vLLM loads its general plugins in each of
@@ -50,7 +50,7 @@ def enter_process() -> None:
 _VARIABLE: Final = "LMI_BACKEND_GATE"
 
 
-class Gate:
+class Barrier:
     """Holds the processes that an engine in this process starts."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Gate:
         self._lock.close()
 
 
-def _wait_at_gate() -> None:
+def _wait_at_barrier() -> None:
     if (path := os.environ.get(_VARIABLE)) is None:
         return
     # Only processes of vLLM come here, which have it.
@@ -121,13 +121,13 @@ _NONE: Final = ("", "None")
 
 def engine_args(config: EngineConfig) -> Any:
     """Return the AsyncEngineArgs of a plan; keep vLLM to the hosts it lists for media."""
-    known = compat.engine_arguments()
+    fields = compat.engine_arguments()
     for name, text in config.passthrough.items():
-        if name not in known:
-            hint = closest(name, known)
+        if name not in fields:
+            hint = closest(name, fields)
             problem = f"is neither an option of LMI nor an argument of vLLM {names.vllm_version}"
             raise _error(name, text, problem + hint)
-    typed = _read_texts(config.passthrough, known) | config.arguments | _rank_arguments()
+    typed = _read_texts(config.passthrough, fields) | config.arguments | _rank_arguments()
     typed.setdefault("worker_cls", cpu.worker_class())
     fast_paths.probe(
         "media",
@@ -172,7 +172,7 @@ def _rank_arguments() -> dict[str, Any]:
     return {"distributed_executor_backend": compat.EXTERNAL_LAUNCHER}
 
 
-def _read_texts(passthrough: dict[str, str], known: dict[str, bool]) -> dict[str, Any]:
+def _read_texts(passthrough: dict[str, str], fields: dict[str, bool]) -> dict[str, Any]:
     if not passthrough:
         return {}
     parser = compat.argument_parser()
@@ -181,7 +181,7 @@ def _read_texts(passthrough: dict[str, str], known: dict[str, bool]) -> dict[str
         if name not in actions:
             raise _error(name, text, "is set by vLLM itself, which has no flag for it")
     return {
-        name: None if known[name] and text in _NONE else _read(parser, actions[name], text)
+        name: None if fields[name] and text in _NONE else _read(parser, actions[name], text)
         for name, text in passthrough.items()
     }
 
@@ -225,7 +225,7 @@ def _error(name: str, text: str, problem: str) -> OptionError:
     return OptionError(problem, option=f"option.{name}", value=text, origin="vLLM")
 
 
-def before_loading(config: EngineConfig) -> None:
+def prepare_processes(config: EngineConfig) -> None:
     """Choose what vLLM's processes load of this package, before any of them starts."""
     fast_paths.choose(config.fast_paths)
     install_plugin("each_process")

@@ -26,7 +26,7 @@ from lmi_backend.engines.vllm.layouts import (
     DONE,
     USAGE,
     Place,
-    Played,
+    Sample,
     StreamLayouts,
 )
 from lmi_backend.engines.vllm.requests import unfit, unwrapped
@@ -78,10 +78,10 @@ class TextParser:
             self._has_calls = True
         return names.DeltaMessage() if delta is None and is_last else delta
 
-    def reason(self, found: str | None) -> str | None:
+    def reason(self, reason: str | None) -> str | None:
         """Return why an answer is finished, as clients of tools want it."""
-        is_call = found == "stop" and self._has_calls and not self._is_named
-        return "tool_calls" if is_call else found
+        is_call = reason == "stop" and self._has_calls and not self._is_named
+        return "tool_calls" if is_call else reason
 
     @property
     def reasoning_tokens(self) -> int:
@@ -98,7 +98,7 @@ class StreamWriter:
     """
 
     is_whole = False
-    writes_known = True
+    writes_prefix = True
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class StreamWriter:
         self._layouts, self._head, self._sends_ids = layouts, head, sends_ids
         self._parser, self._is_structured = parser, is_structured
         self._stream = {"id": answer_id, "created": int(time.time())}
-        self._before, self._after = layouts.middle.around(self._stream)
+        self._prefix, self._suffix = layouts.middle.around(self._stream)
         self._waiting: list[int] = []
         """Tokens that the parser has made nothing of yet."""
         self.num_tokens = self.num_prompt_tokens = 0
@@ -139,7 +139,7 @@ class StreamWriter:
             new = _encode(piece.text)
         # Most chunks are made here, so nothing is called that can be said in a line.
         if piece.finish_reason is None:
-            data = self._before + new + self._after
+            data = self._prefix + new + self._suffix
         else:
             data = self._last(new, piece)
         chunk = HttpChunk(
@@ -190,7 +190,7 @@ def _json(delta: Any) -> bytes:
     return made.encode()
 
 
-_PLAYED: Final = (Played("a", None), Played("b", None), Played("c", "stop"))
+_SAMPLES: Final = (Sample("a", None), Sample("b", None), Sample("c", "stop"))
 """Outputs that vLLM's server writes the events of, so that their layouts are known."""
 _PROMPT: Final = list(range(101, 112))
 _PLAIN: Final = {"n": 1, "logprobs": None, "prompt_logprobs": None, "logprob_token_ids": None}
@@ -278,8 +278,8 @@ class _Server:
             # A parser would wait for more of a text that is made up.
             plain = copy.copy(plain)
             plain.parser_cls = None
-        events = [each.encode() async for each in self._write(plain, _played())]
-        return StreamLayouts.of(events, _PLAYED, (len(_PROMPT), len(_PLAYED)), gap)
+        events = [each.encode() async for each in self._write(plain, _sampled())]
+        return StreamLayouts.of(events, _SAMPLES, (len(_PROMPT), len(_SAMPLES)), gap)
 
     def failure(self, error: Exception) -> list[str]:
         error_json: str = self._own.create_streaming_error_response(unwrapped(error))
@@ -367,25 +367,25 @@ async def _layouts(answer: BodyAnswer, server: _Server, gap: Place) -> StreamLay
     kind = answer.kind()
     if kind is None or not kind.is_laid_out:
         try:
-            found = await server.layouts(gap)
+            layouts = await server.layouts(gap)
         except Exception as error:  # noqa: BLE001  vLLM's server writes them
             fast_paths.turn_off("own_streams", _EXPECTED, f"{type(error).__name__}: {error}")
-            found = None
+            layouts = None
         if kind is None:
-            return found
-        kind.layouts, kind.is_laid_out = found, True
+            return layouts
+        kind.layouts, kind.is_laid_out = layouts, True
     return kind.layouts
 
 
 _EXPECTED: Final = "a server that writes the events of made-up outputs"
 
 
-async def _played() -> AsyncGenerator[Any, None]:
+async def _sampled() -> AsyncGenerator[Any, None]:
     """Yield made-up outputs; what a request may want besides its text is in them, too."""
-    for place, each in enumerate(_PLAYED):
+    for place, each in enumerate(_SAMPLES):
         yield names.RequestOutput(
-            request_id="played",
-            prompt="played",
+            request_id="sample",
+            prompt="sample",
             prompt_token_ids=_PROMPT,
             prompt_logprobs=None,
             outputs=[

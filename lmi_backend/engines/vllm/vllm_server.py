@@ -84,7 +84,7 @@ def watchers(app: Any) -> list[str]:
 
 def members_read(app: Any) -> dict[str, frozenset[str]]:
     """Return the members that an application reads of the bodies of each path, where it tells."""
-    found = {}
+    members = {}
     for route in reversed(app.routes):  # the first of a path answers
         try:
             hint = get_type_hints(inspect.unwrap(route.endpoint))["request"]
@@ -93,8 +93,8 @@ def members_read(app: Any) -> dict[str, frozenset[str]]:
             continue
         names = {name for kind in kinds for name in kind}
         names |= {each.alias for kind in kinds for each in kind.values() if each.alias}
-        found[route.path] = frozenset(names)
-    return found
+        members[route.path] = frozenset(names)
+    return members
 
 
 def answering(app: Any, path: str) -> Any:
@@ -104,11 +104,11 @@ def answering(app: Any, path: str) -> Any:
         LookupError: there is a route, and the application's state does not have the part.
     """
     name = _PARTS[path]
-    found = getattr(app.state, name, None)
-    is_lacking = found is None and not hasattr(app.state, name)
+    part = getattr(app.state, name, None)
+    is_lacking = part is None and not hasattr(app.state, name)
     if is_lacking and path in {getattr(each, "path", "") for each in app.routes}:
         raise LookupError(f"the application's state has no {name}")
-    return found
+    return part
 
 
 def models(app: Any) -> Any:
@@ -119,13 +119,13 @@ def models(app: Any) -> Any:
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in _HIDDEN}
+    earlier = {name: os.environ.get(name) for name in _HIDDEN}
     # Empty, not absent: that is a file of no name.
     os.environ.update(dict.fromkeys(_HIDDEN, ""))
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in earlier.items():
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
@@ -133,7 +133,7 @@ def hidden() -> Iterator[None]:
 
 # Answers name their model as the client does, by any of its names.
 
-asked_name: Final[ContextVar[object]] = ContextVar("asked_name", default=None)
+requested_name: Final[ContextVar[object]] = ContextVar("requested_name", default=None)
 """What the body of this task calls its model."""
 
 
@@ -144,11 +144,11 @@ class _Models:
     """Of the model itself: an adapter's is another's."""
 
     def model_name(self, *args: Any, **kwargs: Any) -> Any:
-        name, wanted = super().model_name(*args, **kwargs), asked_name.get()  # type: ignore[misc]
+        name, wanted = super().model_name(*args, **kwargs), requested_name.get()  # type: ignore[misc]
         return wanted if name in self.own_names and wanted in self.own_names else name
 
 
-def attach_asked_name(app: Any) -> None:
+def attach_requested_name(app: Any) -> None:
     own = app.state.args.served_model_name
     fast_paths.probe(
         "asked_name",
@@ -160,7 +160,7 @@ def attach_asked_name(app: Any) -> None:
 # Prompts that a completion shows before its answers (`echo`).
 
 
-class ShownPrompt:
+class EchoedPrompt:
     """The prompt of one request; `mended` looks at each output before vLLM's server does.
 
     Args:
@@ -169,12 +169,12 @@ class ShownPrompt:
     """
 
     def __init__(
-        self, params: Any, given: Any = None, *, is_all: bool, is_shown: bool = True
+        self, params: Any, given: Any = None, *, is_all: bool, is_echoed: bool = True
     ) -> None:
         self._is_all = is_all
         # The server leaves an empty text out, and fails when it looks for that.
         is_of_tokens = isinstance(given, Mapping) and given.get("type") == "token"
-        self._is_empty = is_shown and is_of_tokens and "prompt" not in given
+        self._is_empty = is_echoed and is_of_tokens and "prompt" not in given
         self._has_several = getattr(params, "n", 1) > 1
         self._logprobs: Any = None
 

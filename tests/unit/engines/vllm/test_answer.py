@@ -79,7 +79,7 @@ def test_all_that_follows_the_last_token_leaves_together() -> None:
 
 def test_tokens_that_the_stub_has_are_counted_and_not_sent() -> None:
     answer, counted, _ = answered()
-    counted.count(output([65]), is_known=True)
+    counted.count(output([65]), is_replayed=True)
     counted.count(output([66]))
     assert (answer.generated_tokens, answer.ids) == (2, pack([66]))
 

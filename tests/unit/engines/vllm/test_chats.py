@@ -191,7 +191,7 @@ async def test_the_second_of_a_kind_is_answered_as_the_first_without_the_server(
 
 async def test_the_id_of_a_request_is_its_answers(server: Server) -> None:
     headers = {"X-Request-Id": "7"}
-    assert (await server.teach(headers=headers)).known is not None
+    assert (await server.teach(headers=headers)).template is not None
     assert (await respond(server, BODY))[0] is False
     _, sink = await respond(server, BODY, {"x-request-id": "8"})
     assert b'"id":"chatcmpl-8"' in sink.taken[0].data
@@ -200,14 +200,14 @@ async def test_the_id_of_a_request_is_its_answers(server: Server) -> None:
 async def test_a_limit_of_all_there_is_hangs_on_the_prompt(server: Server) -> None:
     body = BODY | {"max_tokens": None}
     kind = await server.teach(body)
-    assert kind.known is not None
-    assert kind.known.is_rest
+    assert kind.template is not None
+    assert kind.template.is_rest
     prompt, params = await server.chats._prompt(
-        read(server, body | {"messages": HELLO * 2}), kind.known
+        read(server, body | {"messages": HELLO * 2}), kind.template
     )
     assert params.max_tokens == 64 - len(prompt["prompt_token_ids"]) == 58
     server.serving.default_sampling_params = {"max_tokens": 61}
-    assert (await server.teach(body | {"seed": 1})).known is None
+    assert (await server.teach(body | {"seed": 1})).template is None
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ async def test_what_the_server_does_otherwise_is_not_noted(
     server: Server, changed: dict[str, Any]
 ) -> None:
     server.client._adapters = SimpleNamespace(is_loaded=lambda name: True)  # type: ignore[assignment]
-    assert (await server.teach(**changed)).known is None
-    assert (await server.teach()).known is not None
+    assert (await server.teach(**changed)).template is None
+    assert (await server.teach()).template is not None
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from lmi_backend.engines.vllm.layouts import (
     StreamLayouts,
 )
 from tests.unit.engines.vllm.vllm_server import (
-    PLAYED,
+    SAMPLES,
     STREAM,
     chat_event,
     event,
@@ -23,11 +23,11 @@ from tests.unit.engines.vllm.vllm_server import (
 )
 
 OTHER = {"id": 'chatcmpl-"\\née', "created": 1700000000}
-COUNTS = (11, len(PLAYED))
+COUNTS = (11, len(SAMPLES))
 
 
 def chat(stream: Any = STREAM, reasoning: int | None = None) -> list[bytes]:
-    texts = [chat_event(stream, {"content": each.text}, each.finish_reason) for each in PLAYED]
+    texts = [chat_event(stream, {"content": each.text}, each.finish_reason) for each in SAMPLES]
     role = chat_event(stream, {"role": "assistant", "content": ""})
     made = [role, *texts, usage_event(stream, *COUNTS, reasoning)]
     return [*(each.encode() for each in made), DONE]
@@ -36,13 +36,13 @@ def chat(stream: Any = STREAM, reasoning: int | None = None) -> list[bytes]:
 def completion(stream: Any = STREAM) -> list[bytes]:
     choices = [
         {"index": 0, "text": each.text, "finish_reason": each.finish_reason, "stop_reason": None}
-        for each in PLAYED
+        for each in SAMPLES
     ]
     return [*(event(stream | {"choices": [each]}).encode() for each in choices), DONE]
 
 
 def of(events: list[bytes], gap: Place = CHAT_TEXT) -> StreamLayouts | None:
-    return StreamLayouts.of(events, PLAYED, COUNTS, gap)
+    return StreamLayouts.of(events, SAMPLES, COUNTS, gap)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("vllm")
 class Maker:
     """Leaves pieces as they are; some texts cannot be made chunks of."""
 
-    is_whole = writes_known = False
+    is_whole = writes_prefix = False
 
     def begin(self, prompt_ids: Any, num_prompt_tokens: int) -> None:
         """Note nothing."""

@@ -191,7 +191,7 @@ async def test_a_server_that_cannot_write_made_up_outputs_writes_all(
 
     served = Served("abc")
     streams.attach(served.app)
-    monkeypatch.setattr(streams, "_played", fail)
+    monkeypatch.setattr(streams, "_sampled", fail)
     chunks, _ = await served.respond(CHATS, Params())
     assert joined(chunks)[1] == [*b"abc"]
     assert served.chat.num_written == len("abc")

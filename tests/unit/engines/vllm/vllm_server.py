@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from lmi_backend.engines.vllm.layouts import CHAT_DELTA, CHAT_TEXT, DONE, Played, StreamLayouts
+from lmi_backend.engines.vllm.layouts import CHAT_DELTA, CHAT_TEXT, DONE, Sample, StreamLayouts
 from tests.unit.engines.vllm.vllm_parts import DeltaMessage, Tokenizer
 
 STREAM = {"id": "chatcmpl-1", "created": 1}
@@ -126,7 +126,7 @@ class OpenAIServingChat(Serving):
         is_begun, ids, has_calls, prompt = False, list[int](), False, 0
         try:
             async for result in result_generator:
-                self.num_written += result.request_id != "played"
+                self.num_written += result.request_id != "sample"
                 prompt = len(result.prompt_token_ids)
                 if not is_begun:
                     is_begun = True
@@ -165,7 +165,7 @@ class OpenAIServingCompletion(Serving):
         ids, prompt = list[int](), 0
         try:
             async for _, result in result_generator:
-                self.num_written += result.request_id != "played"
+                self.num_written += result.request_id != "sample"
                 prompt = len(result.prompt_token_ids)
                 (output,) = result.outputs
                 self.raise_if_error(output.finish_reason)
@@ -180,7 +180,7 @@ class OpenAIServingCompletion(Serving):
         yield DONE.decode()
 
 
-PLAYED = (Played("a", None), Played("b", None), Played("c", "stop"))
+SAMPLES = (Sample("a", None), Sample("b", None), Sample("c", "stop"))
 
 
 def layouts(*, has_parser: bool = False) -> StreamLayouts:
@@ -188,11 +188,11 @@ def layouts(*, has_parser: bool = False) -> StreamLayouts:
     found = StreamLayouts.of(
         [
             chat_event(STREAM, {"role": "assistant", "content": ""}).encode(),
-            *(chat_event(STREAM, {"content": each[0]}, each[1]).encode() for each in PLAYED),
+            *(chat_event(STREAM, {"content": each[0]}, each[1]).encode() for each in SAMPLES),
             usage_event(STREAM, 11, 3, 0 if has_parser else None).encode(),
             DONE,
         ],
-        PLAYED,
+        SAMPLES,
         (11, 3),
         CHAT_DELTA if has_parser else CHAT_TEXT,
     )

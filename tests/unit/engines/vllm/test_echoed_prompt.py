@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.vllm_server import ShownPrompt
+from lmi_backend.engines.vllm.vllm_server import EchoedPrompt
 
 OF_PROMPT = [None, {5: -1.0}]
 
@@ -16,29 +16,29 @@ def _output(logprobs: Any, *ids: list[int]) -> Any:
 
 
 def test_an_answer_whose_first_token_was_merged_with_anothers_second_has_the_prompts() -> None:
-    shown = ShownPrompt(SimpleNamespace(n=2), is_all=False)
+    echoed = EchoedPrompt(SimpleNamespace(n=2), is_all=False)
     first, merged, last = _output(OF_PROMPT, [1]), _output([], [2], [3]), _output([], [4])
     for output in (first, merged, last):
-        assert shown.mended(output).prompt_logprobs == OF_PROMPT
+        assert echoed.mended(output).prompt_logprobs == OF_PROMPT
     assert [each.token_ids for each in merged.outputs] == [[2], [3]]
 
 
 def test_one_answer_stays_as_it_is() -> None:
-    shown = ShownPrompt(SimpleNamespace(n=1), is_all=False)
+    echoed = EchoedPrompt(SimpleNamespace(n=1), is_all=False)
     outputs = [_output(OF_PROMPT, [1]), _output([], [2])]
-    mended = [shown.mended(output) for output in outputs]
+    mended = [echoed.mended(output) for output in outputs]
     assert mended == [_output(OF_PROMPT, [1]), _output([], [2])]
 
 
 def test_a_token_that_nobody_wants_is_left_out() -> None:
     output = _output(OF_PROMPT, [1])
-    output = ShownPrompt(SimpleNamespace(n=1), is_all=True).mended(output)
+    output = EchoedPrompt(SimpleNamespace(n=1), is_all=True).mended(output)
     assert output.prompt_logprobs == OF_PROMPT
     assert output.outputs == [SimpleNamespace(text="", token_ids=[])]
 
 
 @pytest.mark.parametrize(
-    ("given", "is_shown", "prompt", "found"),
+    ("given", "is_echoed", "prompt", "found"),
     [
         ({"type": "token", "prompt_token_ids": [1]}, True, None, ""),
         ({"type": "token", "prompt_token_ids": [1]}, False, None, None),
@@ -49,9 +49,9 @@ def test_a_token_that_nobody_wants_is_left_out() -> None:
     ],
 )
 def test_an_empty_text_that_the_server_leaves_out_is_empty(
-    given: Any, prompt: str | None, found: str | None, *, is_shown: bool
+    given: Any, prompt: str | None, found: str | None, *, is_echoed: bool
 ) -> None:
     output = _output(OF_PROMPT, [1])
     output.prompt = prompt
-    shown = ShownPrompt(SimpleNamespace(n=1), given, is_all=False, is_shown=is_shown)
-    assert shown.mended(output).prompt == found
+    echoed = EchoedPrompt(SimpleNamespace(n=1), given, is_all=False, is_echoed=is_echoed)
+    assert echoed.mended(output).prompt == found
