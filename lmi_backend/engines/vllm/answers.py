@@ -83,8 +83,8 @@ class TokenLogprobs:
         theirs = self._theirs
         if isinstance(theirs.logprobs, list):
             # It looks back at the ids alone.
-            theirs.logprobs = [{token: None} for token in self._seen[-_CONTEXT:]]
-            theirs.cumulative_logprob = self._total
+            seen = [{token: None} for token in self._seen[-_CONTEXT:]]
+            compat.changed(theirs, logprobs=seen, cumulative_logprob=self._total)
         count = len(theirs.logprobs) if self._has_own else 0
         theirs.update_from_output(output)
         if self._has_own:

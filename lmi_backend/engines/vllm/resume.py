@@ -211,7 +211,7 @@ class ReplayedAnswer:
             certain = compat.certain_logprobs((request.prompt_token_ids or [])[1:])
             prompt = {"new_prompt_logprobs_tensors": certain[:3]}
         # What the client was told, and what it is billed by: this worker's cache is another.
-        state.num_cached_tokens = self._num_cached
+        compat.changed(state, num_cached_tokens=self._num_cached)
         if "num_cached_tokens" in names.EngineCoreOutput.__struct_fields__:  # of older releases
             prompt["num_cached_tokens"] = self._num_cached
         interval = getattr(state, "stream_interval", 1)  # since 0.13

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from copy import copy
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -42,6 +41,7 @@ NAME: Final = "own_streams"
 _EXPECTED: Final = "the same answers as by vLLM's public way"
 _TEXT: Final = "Once there was a small robot who lived by the sea, and it was happy there."
 _TOKENS: Final = 9
+_AGAIN: Final = "self-test-again"
 _NUM_GIVEN: Final = 4
 """Tokens that a resumed answer has already."""
 _MOST_CHARACTERS: Final = 600
@@ -186,17 +186,13 @@ class SelfTest:
 
     def _request(self, params: Any) -> Any:
         (recorded,) = self._requests
-        request = copy(recorded)
-        request.sampling_params, request.request_id = params, "self-test-again"
-        return request
+        return compat.replaced(recorded, sampling_params=params, request_id=_AGAIN)
 
     def _steps(self, params: Any, skipped: int) -> list[Any]:
-        steps = [copy(each) for each in self._outputs if each.new_token_ids][skipped:]
-        for each in steps:
-            each.request_id, each.events, each.prefill_stats = "self-test-again", None, None
-            if params.logprobs is None:
-                each.new_logprobs = None
-        return steps
+        own: dict[str, Any] = {"request_id": _AGAIN, "events": None, "prefill_stats": None}
+        own |= {"new_logprobs": None} if params.logprobs is None else {}
+        steps = [each for each in self._outputs if each.new_token_ids][skipped:]
+        return [compat.replaced(each, **own) for each in steps]
 
     def _ours(self, params: Any, continuation: Continuation | None = None) -> _Outcome:
         """Return what an answer of our own makes of the recorded outputs."""

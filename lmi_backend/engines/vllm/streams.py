@@ -8,7 +8,6 @@ makes of that, vLLM's own method writes them.
 
 from __future__ import annotations
 
-import copy
 import logging
 import time
 from functools import partial
@@ -276,8 +275,7 @@ class _Server:
         plain = self._own
         if gap == CHAT_DELTA:
             # A parser would wait for more of a text that is made up.
-            plain = copy.copy(plain)
-            plain.parser_cls = None
+            plain = compat.replaced(plain, parser_cls=None)
         events = [each.encode() async for each in self._write(plain, _sampled())]
         return StreamLayouts.of(events, _SAMPLES, (len(_PROMPT), len(_SAMPLES)), gap)
 
