@@ -43,11 +43,7 @@ OF_CLIENTS: Final = (
     "redaction._KEYS",
 )
 """Expressions for texts of clients: a check that misses one of them is broken."""
-MADE: Final = (
-    "machine",
-    "pool.diagnosis",
-    "redaction",
-)
+MADE: Final = ("machine", "pool.diagnosis", "redaction")
 """Modules that make expressions as they run, of our own or escaped texts. None reads what a client
 wrote."""
 PIECES: Final = (

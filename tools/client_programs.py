@@ -61,12 +61,7 @@ PROGRAMS: Final = {
         ),
         Program("openai_agents", "`openai-agents`", ("openai-agents==0.24.0",), _OPENAI),
         Program("instructor", "`instructor`", ("instructor==1.17.0",), _OPENAI),
-        Program(
-            "dspy",
-            "DSPy, `openai/`",
-            ("dspy==3.4.1",),
-            '`api_base="http://HOST:8080/v1"`',
-        ),
+        Program("dspy", "DSPy, `openai/`", ("dspy==3.4.1",), '`api_base="http://HOST:8080/v1"`'),
         Program(
             "litellm_before",
             "LiteLLM before 1.109",

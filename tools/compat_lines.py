@@ -30,11 +30,7 @@ _CONTRACT: Final = tuple(
     f"tests/contract/test_{name}.py" for name in ("short", "engine", "openai_worker", "lmi_dist")
 )
 # What is of one release's arguments, or of other engines, is not asked of each release.
-WHOLE: Final = (
-    *_CONTRACT,
-    "-k",
-    "(vllm or splits_layers) and not vllm_itself",
-)
+WHOLE: Final = (*_CONTRACT, "-k", "(vllm or splits_layers) and not vllm_itself")
 # Before 24.06 a model of one response cannot answer from a thread of its own.
 _DECOUPLED: Final = (
     *("tests/integration/test_fleet.py", "tests/integration/test_life.py"),
@@ -107,8 +103,7 @@ def _server(name: str, shown: str, python: str, *packages: str, **more: Any) -> 
 LINES: Final = (
     *_vllm(),
     _server(
-        *("triton-24.03", "nvidia-pytriton", "3.11", "nvidia-pytriton==0.5.5"),
-        tests=_DECOUPLED,
+        *("triton-24.03", "nvidia-pytriton", "3.11", "nvidia-pytriton==0.5.5"), tests=_DECOUPLED
     ),
     _server("python-3.10", "", "3.10", _PYTRITON),
     _server("python-3.12", "", "3.12", _PYTRITON),

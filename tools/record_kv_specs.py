@@ -100,10 +100,7 @@ def _ask(config: str) -> dict[str, Any]:
             initialize_model_parallel(1, 1)
             with set_default_torch_dtype(made.model_config.dtype), torch.device("meta"):
                 model = initialize_model(made)
-            return {
-                "parameters": sum(each.numel() for each in model.parameters()),
-                **_cached(made),
-            }
+            return {"parameters": sum(each.numel() for each in model.parameters()), **_cached(made)}
 
 
 def _cached(config: Any) -> dict[str, Any]:

@@ -7,13 +7,7 @@ import json
 import os
 from typing import Any
 
-from tests.chaos.test_front_end_death import (
-    RESPONSES,
-    STORY,
-    kill_front_end,
-    response_of,
-    text_of,
-)
+from tests.chaos.test_front_end_death import RESPONSES, STORY, kill_front_end, response_of, text_of
 from tests.support.measured import Report
 from tests.support.serving import Served
 from tests.support.waiting import wait_for

@@ -22,14 +22,7 @@ import pytest
 from tests.support.cutting_proxy import CuttingProxy, follow
 from tests.support.measured import Report
 from tests.support.serving import SETTLING, Served, serve, write_properties
-from tests.support.streams import (
-    KINDS,
-    FrontStreams,
-    ask_and_wait,
-    body_of,
-    request_of,
-    vanish,
-)
+from tests.support.streams import KINDS, FrontStreams, ask_and_wait, body_of, request_of, vanish
 from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
 
 CLIENT_SECONDS = 3

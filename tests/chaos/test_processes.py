@@ -70,12 +70,7 @@ class Probe:
 
 
 def _break(
-    served: Served,
-    model: str,
-    fault: str,
-    find: Find,
-    number: signal.Signals,
-    report: Report,
+    served: Served, model: str, fault: str, find: Find, number: signal.Signals, report: Report
 ) -> tuple[TritonStreams, Probe]:
     """Do it under streams; check what must be so after any fault; note what was seen."""
     tokens = FEWER if model == "tiny" else TOKENS
@@ -120,8 +115,7 @@ def manage(served: Served, **body: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("fault", "name"),
-    [("a stub is killed", STUB), ("tritonserver is killed", "tritonserver")],
+    ("fault", "name"), [("a stub is killed", STUB), ("tritonserver is killed", "tritonserver")]
 )
 def test_a_servers_process(echo: Served, report: Report, fault: str, name: str) -> None:
     front_ends = echo.front_ends()

@@ -18,13 +18,7 @@ def test_each_request_is_answered_in_full(served: Served, tmp_path: Path) -> Non
     command += ["--concurrency", "4", "--request-count", str(REQUESTS), "--isl", "20"]
     command += ["--osl", str(TOKENS), "--extra-inputs", "ignore_eos:true", "--ui", "none"]
     command += ["--artifact-dir", str(tmp_path)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
     profile = json.loads((tmp_path / "profile_export_aiperf.json").read_text("utf-8"))
     assert (profile["request_count"]["avg"], profile["error_summary"]) == (REQUESTS, [])

@@ -35,11 +35,7 @@ ROADS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "a chat to LMI, a header": ("/invocations", CHAT, AT_TINY | {ADAPTER: "NAME"}),
     "a chat to LMI, a target": ("/invocations", CHAT, {TARGET: "NAME"}),
     "a chat, a header": ("/v1/chat/completions", CHAT, {ADAPTER: "NAME"}),
-    "a chat to TGI's name": (
-        "/v1/chat/completions",
-        CHAT | {"model": "tgi"},
-        {TARGET: "NAME"},
-    ),
+    "a chat to TGI's name": ("/v1/chat/completions", CHAT | {"model": "tgi"}, {TARGET: "NAME"}),
     "a chat, LMI's field": ("/v1/chat/completions", CHAT | {"adapters": "NAME"}, {}),
     "a chat, TGI's field": ("/v1/chat/completions", CHAT | {"adapter_id": "NAME"}, {}),
 }

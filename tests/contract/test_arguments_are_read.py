@@ -48,10 +48,7 @@ CASES: list[tuple[str, dict[str, str]]] = [
 
 
 def plan_of(engine: str, settings: dict[str, str]) -> EnginePlan:
-    given = {
-        "option.rolling_batch": CHOOSES[engine],
-        "option.model_id": str(TINY / "llama"),
-    }
+    given = {"option.rolling_batch": CHOOSES[engine], "option.model_id": str(TINY / "llama")}
     lines = [Property(key, value, 1) for key, value in {**given, **settings}.items()]
     options = resolve_options(lines, {}, folder=ROOT)
     machine = GPUS if engine == "transformers" else Hardware(host_memory=1 << 30)

@@ -43,11 +43,7 @@ CHATS = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"
 STORY = {"prompt": "Tell a story:"}
-RESPONSE = {
-    "input": "Tell a story:",
-    "max_output_tokens": 150,
-    "max_tokens": None,
-}
+RESPONSE = {"input": "Tell a story:", "max_output_tokens": 150, "max_tokens": None}
 TOOL_OF_RESPONSES = {"type": "function"} | TOOL["function"]  # type: ignore[operator]
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "text": (TEXT, STORY),
@@ -95,8 +91,7 @@ REQUESTS: dict[str, GenerateRequest] = {
         "Tell a story:", Sampling(150, 0.0, ignore_eos=True, stop=("no such word",))
     ),
     "structure": GenerateRequest(
-        "Tell a story:",
-        Sampling(150, 0.0, extra={"structured_outputs": {"regex": "[a-z ]{200,}"}}),
+        "Tell a story:", Sampling(150, 0.0, extra={"structured_outputs": {"regex": "[a-z ]{200,}"}})
     ),
 }
 ADAPTER = str(LORA)
@@ -110,10 +105,7 @@ WORD = {
 WHOLE = {"temperature": 1.0, "ignore_eos": False, "max_tokens": 300}
 DRAWN_BODIES: dict[str, dict[str, Any]] = {
     "structure": {
-        "response_format": {
-            "type": "json_schema",
-            "json_schema": {"name": "word", "schema": WORD},
-        }
+        "response_format": {"type": "json_schema", "json_schema": {"name": "word", "schema": WORD}}
     },
     "tool": {
         "tools": [

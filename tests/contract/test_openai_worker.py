@@ -106,10 +106,7 @@ def test_what_is_compiled_is_bounded_wherever_it_stood(engine: Any) -> None:
     schema = {"type": "object", "properties": {"x": {"enum": choices}}, "required": ["x"]}
     # vLLM keeps a model to the schema of a tool that is strict.
     definition = {"name": "f", "strict": True, "input_schema": schema}
-    added = {
-        "type": "tool_addition",
-        "tool": {"type": "tool_definition", "definition": definition},
-    }
+    added = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": definition}}
     body = {
         "model": "lmi",
         "max_tokens": 5,

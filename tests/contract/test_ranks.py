@@ -34,9 +34,7 @@ def _rank(process: psutil.Process) -> int | None:
     return int(rank) if is_main and rank is not None else None
 
 
-def _members(
-    group: Harness,
-) -> tuple[psutil.Process, list[psutil.Process], list[psutil.Process]]:
+def _members(group: Harness) -> tuple[psutil.Process, list[psutil.Process], list[psutil.Process]]:
     """Return mpirun, its ranks in their order, and every process of the group."""
     (launcher,) = group.workers
     all_of_them = [launcher, *launcher.children(recursive=True)]

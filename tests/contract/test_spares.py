@@ -18,11 +18,7 @@ from tests.support.processes import is_alive
 from tests.support.waiting import wait_for
 
 Start = Callable[..., AbstractContextManager[Harness]]
-ECHO = {
-    "option.rolling_batch": "echo",
-    "option.token_seconds": 0.01,
-    "option.spare_workers": 1,
-}
+ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.01, "option.spare_workers": 1}
 PROMPT = "one two three "
 TOKENS = 100
 

@@ -24,10 +24,7 @@ from tests.support.places import ROOT
 from tests.support.processes import is_alive
 from tests.support.waiting import wait_for
 
-ECHO: dict[str, Any] = {
-    "option.rolling_batch": "echo",
-    "option.token_seconds": 0.02,
-}
+ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
 # Serves until it is killed, with a request that takes minutes.
 STUB = """
 import json, sys
@@ -152,12 +149,7 @@ def _stop(worker: psutil.Process, _: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("change", "more"),
-    [
-        (_edit, {}),
-        (_nothing, {"option.max_rolling_batch_size": 100}),
-        (_kill, {}),
-        (_stop, {}),
-    ],
+    [(_edit, {}), (_nothing, {"option.max_rolling_batch_size": 100}), (_kill, {}), (_stop, {})],
     ids=["a file", "an option", "it died", "it hangs"],
 )
 def test_what_does_not_fit_any_more_is_killed_and_another_is_started(

@@ -20,10 +20,7 @@ _RATE = 20.0
 
 
 def test_a_drained_server_is_left_alone(
-    router: Router,
-    running: Running,
-    servers: list[Pod],
-    fleet_report: FleetReport,
+    router: Router, running: Running, servers: list[Pod], fleet_report: FleetReport
 ) -> None:
     with SteadyLoad(running.url, MODEL) as load:
         wait_until_asked(servers[1])
@@ -39,10 +36,7 @@ def test_a_drained_server_is_left_alone(
 
 
 def test_what_a_full_server_refuses_another_takes(
-    router: Router,
-    running: Running,
-    servers: list[Pod],
-    fleet_report: FleetReport,
+    router: Router, running: Running, servers: list[Pod], fleet_report: FleetReport
 ) -> None:
     places = PROPERTIES["option.max_rolling_batch_size"] + PROPERTIES["job_queue_size"]
     with servers[2].occupied(places), SteadyLoad(running.url, MODEL) as load:
@@ -60,10 +54,7 @@ def test_what_a_full_server_refuses_another_takes(
 
 
 def test_a_server_that_stands_still_is_gone_round(
-    router: Router,
-    running: Running,
-    servers: list[Pod],
-    fleet_report: FleetReport,
+    router: Router, running: Running, servers: list[Pod], fleet_report: FleetReport
 ) -> None:
     with SteadyLoad(running.url, MODEL) as load:
         wait_until_asked(servers[0])
@@ -84,10 +75,7 @@ def test_a_server_that_stands_still_is_gone_round(
 
 
 def test_a_session_stays_with_a_server(
-    router: Router,
-    servers: list[Pod],
-    tmp_path: Path,
-    fleet_report: FleetReport,
+    router: Router, servers: list[Pod], tmp_path: Path, fleet_report: FleetReport
 ) -> None:
     name = f"{router.name} {router.version()}"
     if not router.is_sticky:

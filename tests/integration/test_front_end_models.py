@@ -83,10 +83,7 @@ def test_a_model_is_loaded_asked_and_unloaded(served: Served) -> None:
     assert rows(served) == {"echo": "READY", "echo_infer": "READY"}
     assert manage(served, "GET", "/models/other")[0] == 404
     body = {"model_name": "other", "url": "other"}
-    assert manage(served, "POST", "/models", body) == (
-        200,
-        {"status": 'Model "other" registered.'},
-    )
+    assert manage(served, "POST", "/models", body) == (200, {"status": 'Model "other" registered.'})
     assert rows(served)["other"] == "READY"
     # At once: who has loaded a model asks it.
     status, answer = manage(served, "POST", "/models/other/invoke", BODY, CLIENT)

@@ -64,9 +64,7 @@ def test_weights_are_fetched_once(environment: dict[str, str], tmp_path: Path, h
 
 
 def test_the_job_of_a_deployment_fetches_a_whole_model(
-    environment: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     files = {"config.json": b"{}", "model.safetensors.index.json": INDEX, **SHARDS}
     with hub_server(files) as url:

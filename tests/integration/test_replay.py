@@ -13,14 +13,7 @@ from lmi_backend.migrate.records import RecordedExchange, Request
 from lmi_backend.migrate.running import Replay, Target
 from lmi_backend.migrate.shrinking import Example, example_of, fields_of
 from tests.support.places import TESTS
-from tests.support.planted_faults import (
-    FAULTS,
-    HARMLESS,
-    HEADER,
-    HEADERS,
-    REQUESTS,
-    faulty_proxy,
-)
+from tests.support.planted_faults import FAULTS, HARMLESS, HEADER, HEADERS, REQUESTS, faulty_proxy
 from tests.support.serving import Served
 
 

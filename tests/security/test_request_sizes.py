@@ -239,10 +239,7 @@ PADDING: dict[str, Any] = {"padding": "a" * 300_000}
         ({"prompt": "a", "session_id": "b" * 1000}, "session_id"),
         ({"prompt": "a", "stop": ["c" * 10_000, "d" * 10_000]}, "has 20000 characters"),
         ({"prompt": "a", "guided_regex": "e" * 200_000}, "guided_regex"),
-        (
-            {"messages": [], "tools": [{"name": "f" * 200_000}], "tool_choice": "required"},
-            "tools",
-        ),
+        ({"messages": [], "tools": [{"name": "f" * 200_000}], "tool_choice": "required"}, "tools"),
     ],
 )
 def test_a_large_body_hides_nothing_that_is_long(body: dict[str, Any], words: str) -> None:

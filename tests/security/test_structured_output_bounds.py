@@ -181,10 +181,7 @@ def _openai(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
         },
         "structured_outputs": {"structured_outputs": {"json": schema}},
         "its text": {"structured_outputs": {"json": json.dumps(schema)}},
-        "tools": {
-            "tools": [{"type": "function", "function": function}],
-            "tool_choice": "required",
-        },
+        "tools": {"tools": [{"type": "function", "function": function}], "tool_choice": "required"},
         "responses": {"text": {"format": {"type": "json_schema", "schema": schema}}},
         "anthropic": {
             "tools": [{"name": "f", "input_schema": schema}],

@@ -7,10 +7,7 @@ from contextlib import AbstractContextManager
 from tests.support.http_double import Handler, running
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-_ERRORS = {
-    "org/none": (404, "RepoNotFound"),
-    "org/gated": (403, "GatedRepo"),
-}
+_ERRORS = {"org/none": (404, "RepoNotFound"), "org/gated": (403, "GatedRepo")}
 
 
 def hub_server(files: dict[str, bytes]) -> AbstractContextManager[str]:

@@ -254,10 +254,7 @@ def serve(
     if has_log_file:
         command += ["--log-file", str(log_file)]
     process = subprocess.Popen(
-        [*command, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     served = Served(process, *ports[:3], log_file=log_file, port=ports[3])
     started[SERVERS] += 1

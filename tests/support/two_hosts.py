@@ -89,10 +89,7 @@ def two_hosts(folder: Path) -> Iterator[TwoHosts]:
         _connect(names)
         _write(folder)
         words = hosts.command(1, "/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd_config"))
-        with (
-            (folder / "sshd.log").open("wb") as log,
-            subprocess.Popen(words, stderr=log) as daemon,
-        ):
+        with (folder / "sshd.log").open("wb") as log, subprocess.Popen(words, stderr=log) as daemon:
             try:
                 _wait_for_ssh(hosts)
                 yield hosts

@@ -40,10 +40,7 @@ async def _run(
     left = iter(range(requests))
     answers: list[tuple[float, list[float]]] = []
     params = SamplingParams(
-        max_tokens=tokens,
-        ignore_eos=True,
-        temperature=0.0,
-        output_kind=RequestOutputKind.DELTA,
+        max_tokens=tokens, ignore_eos=True, temperature=0.0, output_kind=RequestOutputKind.DELTA
     )
 
     async def ask_on() -> None:

@@ -26,15 +26,7 @@ from benchmark.http_client import (
 )
 from benchmark.measured import Answer, Asks, Measured
 from benchmark.perf_analyzer import Analyzer
-from benchmark.servers import (
-    PACE,
-    PROMPT,
-    Running,
-    chat_asks,
-    free_port,
-    process,
-    triton_asks,
-)
+from benchmark.servers import PACE, PROMPT, Running, chat_asks, free_port, process, triton_asks
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _MODEL = ROOT / "examples" / "tiny" / "llama"

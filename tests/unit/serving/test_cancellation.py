@@ -67,9 +67,7 @@ def test_who_is_out_of_time_is_ended_and_not_asked() -> None:
     assert late.asked == 0
 
 
-def test_one_that_cannot_be_asked_does_not_end_the_watch(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_one_that_cannot_be_asked_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
     with watched(request(1, Client(broken=True)), request(2, Client(gone=True))) as ended:
         wait_for(lambda: 2 in ended)
     assert ended.keys() == {2}

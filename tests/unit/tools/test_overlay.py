@@ -73,7 +73,7 @@ def test_it_is_the_new_python_with_the_old_libraries(
     lacking = overlay.lay(wheel, engine, folder)
     packages = folder / "lib/python3.11/site-packages"
     assert {path.name for path in (packages / "vllm").rglob("*") if path.is_file()} == {
-        *("__init__.py", "added.py", "words.json", "_C.abi3.so"),
+        *("__init__.py", "added.py", "words.json", "_C.abi3.so")
     }
     assert (packages / "vllm/_C.abi3.so").read_text(encoding="utf-8") == "for the CPU"
     assert (packages / "numbers_of_others.py").is_symlink()

@@ -3,11 +3,7 @@ from pathlib import Path
 
 class LoRARequest:
     def __init__(
-        self,
-        lora_name: str,
-        lora_int_id: int,
-        lora_path: str = "",
-        lora_ckpt_source: str = "hf",
+        self, lora_name: str, lora_int_id: int, lora_path: str = "", lora_ckpt_source: str = "hf"
     ) -> None:
         if lora_path and not Path(lora_path).exists():
             raise ValueError(f"lora_path ({lora_path}) does not exist.")
