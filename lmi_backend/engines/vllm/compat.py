@@ -13,10 +13,10 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final, NoReturn, TypeVar, get_args
@@ -184,12 +184,14 @@ class _Parser:
         raise ValueError(message)
 
 
-def subclass(instance: Any, kind: type, *, may_lack: Collection[str] = (), **members: Any) -> None:
+def subclass(instance: Any, kind: type, *may_lack: str, **members: Any) -> None:
     """Have an object of vLLM's do what a class adds to its own, for all that have the object."""
-    instance.__class__ = subclass_of(type(instance), kind, may_lack=may_lack, **members)
+    own: Any = type(instance)
+    changed(instance, __class__=subclass_of(own, kind, *may_lack), **members)
 
 
-def subclass_of(own: type, kind: type, *, may_lack: Collection[str] = (), **members: Any) -> Any:
+@cache
+def subclass_of(own: Any, kind: Any, *may_lack: str) -> Any:
     """Return a class of vLLM's whose methods another one overrides; its `super()` is vLLM's.
 
     Args:
@@ -203,7 +205,7 @@ def subclass_of(own: type, kind: type, *, may_lack: Collection[str] = (), **memb
     methods = {name for name in methods if not name.startswith("_")}
     if lacking := sorted(methods - {*dir(own)} - {*may_lack}):
         raise TypeError(f"{own.__name__} has no {', '.join(lacking)}")
-    return type(own.__name__, (kind, own), {"__module__": kind.__module__, **members})
+    return type(own.__name__, (kind, own), {"__module__": kind.__module__})
 
 
 def replaced(instance: Any, **values: Any) -> Any:

@@ -49,6 +49,9 @@ class OwnAnswers:
             return
         if self.recorded is not None:
             self.recorded[0].append(copy(request))
+        queue = named.get("queue", more[-1] if more else None)
+        if queue is not None:
+            compat.subclass(queue, FailureApart, failure=None)
         super().add_request(request, *more, **named)  # type: ignore[misc]
         if resumed is not None and not resumed.is_begun and resumed.begin(request, self):
             self.replays[request.request_id] = resumed
@@ -125,6 +128,35 @@ class OwnAnswers:
         return theirs + sum(each.prompt_len for each in self.answers.values() if each.is_prefilling)
 
 
+class FailureApart:
+    """What a RequestOutputCollector does besides: what fails stays apart from the text before it.
+
+    vLLM's server writes nothing of an output that tells a failure, however much it was merged with.
+    """
+
+    output: Any
+    failure: Any
+
+    def put(self, output: Any) -> None:
+        fails = any(each.finish_reason == "error" for each in getattr(output, "outputs", ()))
+        if fails and self.output is not None:
+            self.failure = output
+        else:
+            super().put(output)  # type: ignore[misc]
+
+    async def get(self) -> Any:
+        return self._followed(await super().get())  # type: ignore[misc]
+
+    def get_nowait(self) -> Any:
+        return self._followed(super().get_nowait())  # type: ignore[misc]
+
+    def _followed(self, output: Any) -> Any:
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            super().put(failure)  # type: ignore[misc]
+        return output
+
+
 def _copied(output: Any) -> Any:
     """Return a copy of an output, whose list of ids vLLM extends when it merges outputs."""
     copied = copy(output)
@@ -146,7 +178,7 @@ def attach(engine: Any, *, is_counted: bool = False) -> None:
     compat.subclass(
         theirs,
         OwnAnswers,
-        may_lack={"get_num_queued_tokens"},
+        "get_num_queued_tokens",
         answers={},
         replays={},
         recorded=None,

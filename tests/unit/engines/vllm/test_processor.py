@@ -70,7 +70,7 @@ async def test_each_output_is_processed_once_and_in_order() -> None:
     engine.step(*steps)
     engine.step(Output("a", [69]), Output("b", [70], finish_reason=FinishReason.LENGTH))
     assert texts(sink) == ["B", "E"]
-    assert [each.outputs[0].text for each in queue.came] == ["A", "D", "F"]
+    assert queue.output.outputs[0].text == "ADF"
     assert [each.request_id for each in engine.output_processor.seen] == ["b", "gone", "b", "b"]
 
 
@@ -122,7 +122,7 @@ async def test_what_is_recorded_stays_where_vllm_merges_outputs() -> None:
     engine.output_processor.recorded = [], outputs = [], []
     queue = theirs(engine, "a")
     engine.step(Output("a", [65]))
-    queue.came[0].outputs[0].token_ids.extend([66])  # as RequestOutput.add does
+    queue.output.outputs[0].token_ids.extend([66])  # as RequestOutput.add does
     assert outputs[0].new_token_ids == [65]
 
 
@@ -131,7 +131,7 @@ async def test_a_dead_core_fails_all() -> None:
     (generation, _), queue = ours(engine, "a"), theirs(engine, "b")
     error = RuntimeError("the core is dead")
     engine.output_processor.propagate_error(error)
-    assert (generation.ended.exception(), queue.came) == (error, [error])
+    assert (generation.ended.exception(), queue.output) == (error, error)
     assert engine.output_processor.answers == {}
 
 

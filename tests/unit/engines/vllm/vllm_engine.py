@@ -200,12 +200,7 @@ class AsyncLLM:
         queue, is_over = await self.add_request(request_id, prompt, sampling_params), False
         try:
             while not is_over:
-                await queue.has_some.wait()
-                if (made := queue.get_nowait()) is None:
-                    queue.has_some.clear()
-                    continue
-                if isinstance(made, Exception):
-                    raise made
+                made = queue.get_nowait() or await queue.get()
                 is_over = made.finished
                 yield made
         finally:

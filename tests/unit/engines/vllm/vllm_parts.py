@@ -261,20 +261,46 @@ class RequestOutput:
     finished: bool
     num_cached_tokens: int | None = None
 
+    def add(self, later: "RequestOutput", aggregate: bool) -> None:
+        self.finished |= later.finished
+        for new in later.outputs:
+            own = next((each for each in self.outputs if each.index == new.index), None)
+            if own is None:
+                self.outputs.append(new)
+                continue
+            own.text += new.text
+            own.token_ids = [*own.token_ids, *new.token_ids]
+            if new.logprobs:
+                own.logprobs.extend(new.logprobs)
+            own.cumulative_logprob = new.cumulative_logprob
+            own.finish_reason, own.stop_reason = new.finish_reason, new.stop_reason
+
 
 class Collector:
     """RequestOutputCollector."""
 
     def __init__(self, output_kind: Kind, request_id: str) -> None:
-        self.came: list[Any] = []
-        self.has_some = asyncio.Event()
+        self.output: Any = None
+        self.ready = asyncio.Event()
 
     def put(self, output: Any) -> None:
-        self.came.append(output)
-        self.has_some.set()
+        if self.output is None or isinstance(output, Exception):
+            self.output = output
+            self.ready.set()
+        else:
+            self.output.add(output, aggregate=True)
+
+    async def get(self) -> Any:
+        while self.output is None:
+            await self.ready.wait()
+        return self.get_nowait()
 
     def get_nowait(self) -> Any:
-        return self.came.pop(0) if self.came else None
+        output, self.output = self.output, None
+        self.ready.clear()
+        if isinstance(output, Exception):
+            raise output
+        return output
 
 
 class ClientError(ValueError):
