@@ -10,9 +10,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -33,8 +33,8 @@ from lmi_backend.plan.refusals import age_problem
 from lmi_backend.printable import GIB
 from lmi_backend.redaction import Redactor
 from lmi_backend.supervisor.installation import (
+    OLDEST_FOR_FLEETS,
     STUB,
-    TritonServer,
     describe,
     installed_version,
     is_vulnerable,
@@ -107,90 +107,85 @@ def _show(result: CheckResult) -> None:
 
 
 def _checks(arguments: argparse.Namespace) -> Iterator[CheckResult]:
-    yield _server()
-    yield _machine(ports_of(arguments), arguments.port)
+    yield _result("tritonserver", _server)
+    yield _result("limits, ports", lambda: _machine(ports_of(arguments), arguments.port))
     hardware = detect_hardware(os.environ)
-    yield gpus(hardware)
-    yield shared_memory()
-    yield _disk(Path(os.environ.get("HF_HOME") or Path.home()))
-    yield from _models(arguments.paths, hardware) if arguments.paths else [_engines()]
+    yield _result("GPUs", lambda: gpus(hardware))
+    yield _result("shared memory", shared_memory)
+    yield _result("disk", _disk)
+    yield from (
+        _models(arguments.paths, hardware) if arguments.paths else [_result("engines", _engines)]
+    )
 
 
-def _server() -> CheckResult:
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            server = usable_server(Path(folder))
-        except ConfigurationError as error:
-            return CheckResult("tritonserver", "error", str(error))
-        version = installed_version(server.binary)
-        result = _started(server, f"{server.binary}: {describe(version)}")
-        is_open = result.status == "ok" and is_vulnerable(version)
-        return replace(result, status="warning") if is_open else result
-
-
-def _started(server: TritonServer, installed: str) -> CheckResult:
-    parts = (server.backends / "python" / name for name in (STUB, "libtriton_python.so"))
-    if missing := [str(path) for path in parts if not path.is_file()]:
-        advice = "install the Python backend: its image names end in -py3 or -vllm-python-py3"
-        return CheckResult("tritonserver", "error", f"no {' and no '.join(missing)}", advice)
-    # It has no --version; its help needs all its libraries.
-    if not server.takes("--model-repository"):
-        advice = f"run `{server.binary} --help`: it names the libraries that are missing"
-        return CheckResult("tritonserver", "error", f"{installed}; it does not start", advice)
-    return CheckResult("tritonserver", "ok", installed)
-
-
-def _machine(ports: Ports, port: int) -> CheckResult:
+def _result(what: str, look: Callable[[], tuple[str, str]]) -> CheckResult:
+    """Return what a look finds: advice makes it a warning, a ConfigurationError an error."""
     try:
-        check_limits()
-        check_folder()
-        ports.check({"--port": port})
-        check_free("--port", "--triton-host", ports.host, port)
+        text, advice = look()
     except ConfigurationError as error:
-        return CheckResult("limits, ports", "error", str(error))
-    text = f"{port}, {ports.http}, {ports.grpc} and {ports.metrics} are free"
-    return CheckResult("limits, ports", "ok", text)
+        text, _, advice = str(error).partition("\n")
+        return CheckResult(what, "error", text, advice)
+    return CheckResult(what, "warning" if advice else "ok", text, advice)
 
 
-def gpus(hardware: Hardware) -> CheckResult:
+def _server() -> tuple[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        server = usable_server(Path(folder))
+        version = installed_version(server.binary)
+        installed = f"{server.binary}: {describe(version)}"
+        parts = (server.backends / "python" / name for name in (STUB, "libtriton_python.so"))
+        if missing := [str(path) for path in parts if not path.is_file()]:
+            advice = "install the Python backend: its image names end in -py3 or -vllm-python-py3"
+            raise ConfigurationError(f"no {' and no '.join(missing)}", advice)
+        # It has no --version; its help needs all its libraries.
+        if not server.takes("--model-repository"):
+            advice = f"run `{server.binary} --help`: it names the libraries that are missing"
+            raise ConfigurationError(f"{installed}; it does not start", advice)
+    return installed, f"fleets need {OLDEST_FOR_FLEETS} or later" if is_vulnerable(version) else ""
+
+
+def _machine(ports: Ports, port: int) -> tuple[str, str]:
+    check_limits()
+    check_folder()
+    ports.check({"--port": port})
+    check_free("--port", "--triton-host", ports.host, port)
+    return f"{port}, {ports.http}, {ports.grpc} and {ports.metrics} are free", ""
+
+
+def gpus(hardware: Hardware) -> tuple[str, str]:
     if hardware.mask_problem:
-        return CheckResult("GPUs", "error", hardware.mask_problem, f"unset {MASK}, or correct it")
+        raise ConfigurationError(hardware.mask_problem, f"unset {MASK}, or correct it")
     if not hardware.devices:
         memory = hardware.host_memory / GIB
-        text = f"none; models run on {os.cpu_count()} cores with {memory:.0f} GiB of memory free"
-        return CheckResult("GPUs", "ok", text)
+        return f"none; models run on {os.cpu_count()} cores with {memory:.0f} GiB free", ""
     text = f"{len(hardware.devices)} ({', '.join(hardware.devices)})"
     if not hardware.device_memory:
-        advice = (
+        raise ConfigurationError(
+            text,
             "neither nvidia-smi nor libnvidia-ml.so.1 tells their memory: install the driver, or "
-            "give the container its GPUs with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+            "give the container its GPUs with NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         )
-        return CheckResult("GPUs", "error", text, advice)
     first = hardware.gpus[0]
     whose = ", which is the host's" if any(gpu.is_unified for gpu in hardware.gpus) else ""
     text += f" of at least {hardware.device_memory / GIB:.0f} GiB{whose}; {first.product}"
     text += f", driver {first.driver or 'unknown'}"
-    return CheckResult("GPUs", "ok", text)
+    return text, ""
 
 
-def shared_memory() -> CheckResult:
+def shared_memory() -> tuple[str, str]:
     if not SHARED_MEMORY.is_dir():
-        return CheckResult("shared memory", "error", f"{SHARED_MEMORY} is missing", "mount a tmpfs")
+        raise ConfigurationError(f"{SHARED_MEMORY} is missing", "mount a tmpfs")
     free = shutil.disk_usage(SHARED_MEMORY).free
-    text = f"{free / GIB:.1f} GiB free in {SHARED_MEMORY}"
-    if free >= _LITTLE_SHARED:
-        return CheckResult("shared memory", "ok", text)
     advice = "start the container with --shm-size=2g or --ipc=host, or stubs and ranks fail"
-    return CheckResult("shared memory", "warning", text, advice)
+    return f"{free / GIB:.1f} GiB free in {SHARED_MEMORY}", advice if free < _LITTLE_SHARED else ""
 
 
-def _disk(folder: Path) -> CheckResult:
+def _disk() -> tuple[str, str]:
+    folder = Path(os.environ.get("HF_HOME") or Path.home())
     there = next(each for each in (folder, *folder.parents) if each.is_dir())
     free = shutil.disk_usage(there).free
-    text = f"{free / GIB:.0f} GiB free at {there}, where models from the hub go"
-    if free >= _LITTLE_DISK:
-        return CheckResult("disk", "ok", text)
-    return CheckResult("disk", "warning", text, "make room, or set HF_HOME to a larger disk")
+    advice = "make room, or set HF_HOME to a larger disk" if free < _LITTLE_DISK else ""
+    return f"{free / GIB:.0f} GiB free at {there}, where models from the hub go", advice
 
 
 def _models(paths: Sequence[str], hardware: Hardware) -> Iterator[CheckResult]:
@@ -204,56 +199,49 @@ def _models(paths: Sequence[str], hardware: Hardware) -> Iterator[CheckResult]:
         if each.plan is None:
             yield CheckResult(each.name, "error", "; ".join(each.problems))
         else:
-            yield _plan(each.name, each.plan)
-            yield _engine(each.name, each.plan)
+            yield _result(each.name, partial(_plan, each.plan))
+            yield _result(f"{each.name}: engine", partial(_engine, each.plan))
 
 
-def _plan(name: str, plan: EnginePlan) -> CheckResult:
+def _plan(plan: EnginePlan) -> tuple[str, str]:
     text = f"{plan.what}, {plan.num_workers} worker(s) on {devices_of(plan)}"
     if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
-        return CheckResult(name, "error", f"{text}: no mpirun", "install Open MPI")
+        raise ConfigurationError(f"{text}: no mpirun", "install Open MPI")
     folder = Path(plan.config.model)
     inside = folder.glob("*") if folder.is_absolute() else ()
     closed = [path for path in inside if not os.access(path, os.R_OK)]
     if closed or (folder.is_absolute() and not folder.is_dir()):
         names = ", ".join(map(str, closed[:3])) or folder
-        return CheckResult(name, "error", f"{names} cannot be read", "as the server's user: chmod")
-    notes = "; ".join(plan.notes)
-    return CheckResult(name, "warning" if notes else "ok", text, notes)
+        raise ConfigurationError(f"{names} cannot be read", "as the server's user: chmod")
+    return text, "; ".join(plan.notes)
 
 
-def _engine(name: str, plan: EnginePlan) -> CheckResult:
-    what, python = f"{name}: engine", plan.launch.python
-    implementation = implementations().get(plan.engine)
+def _engine(plan: EnginePlan) -> tuple[str, str]:
+    python, implementation = plan.launch.python, implementations().get(plan.engine)
     if implementation is None or not implementation.library:
-        return CheckResult(what, "ok", f"{plan.engine} needs no library")
+        return f"{plan.engine} needs no library", ""
     version, problem = import_in(python, implementation.library)
-    if version:
-        age = _age(implementation, version)
-        text = f"{implementation.library} {version}, {python}"
-        return CheckResult(what, "warning" if age else "ok", text, age)
-    advice = (
-        f"install it there, or name another interpreter with option.pythonExecutable ({problem})"
-    )
-    text = f"{python} cannot import {implementation.library}"
-    return CheckResult(what, "error", text, advice)
+    if not version:
+        advice = "install it there, or name another interpreter with option.pythonExecutable"
+        text = f"{python} cannot import {implementation.library}"
+        raise ConfigurationError(text, f"{advice} ({problem})")
+    return f"{implementation.library} {version}, {python}", _age(implementation, version)
 
 
-def _engines() -> CheckResult:
+def _engines() -> tuple[str, str]:
+    """Look which engines an interpreter has, where no model is named."""
     wanted = os.environ.get("PYTHON_EXECUTABLE")
     python = shutil.which(wanted) if wanted else sys.executable
     if python is None:
-        return CheckResult(
-            "engines", "error", f"PYTHON_EXECUTABLE={wanted} is not an executable file"
-        )
+        raise ConfigurationError(f"PYTHON_EXECUTABLE={wanted} is not an executable file")
     by_library = {each.library: each for each in implementations().values() if each.library}
     there = {name: version for name in by_library if (version := import_in(python, name)[0])}
     if not there:
         advice = "install one there, or set PYTHON_EXECUTABLE to an interpreter that has one"
-        return CheckResult("engines", "warning", f"none can be imported by {python}", advice)
+        return f"none can be imported by {python}", advice
     versions = ", ".join(f"{name} {version}" for name, version in there.items())
-    ages = "; ".join(filter(None, (_age(by_library[name], there[name]) for name in there)))
-    return CheckResult("engines", "warning" if ages else "ok", f"{versions}; {python}", ages)
+    ages = filter(None, (_age(by_library[name], there[name]) for name in there))
+    return f"{versions}; {python}", "; ".join(ages)
 
 
 def _age(implementation: Implementation, version: str) -> str:
