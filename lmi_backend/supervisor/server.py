@@ -83,19 +83,16 @@ class ServerSetup:
     required: frozenset[str] = frozenset()
 
     def prepare(self) -> None:
-        """Make sure that what a server is started with is there.
-
-        Raises:
-            ConfigurationError: a model is missing that we may not write again.
-            OSError: the run folder cannot be written.
-        """
+        """Write what is missing of the run folder; raise if it, or a model, cannot be had."""
         self.folder.restore()
         for name in self.names:
             if not (config := self.repository / name / CONFIG).is_file():
                 raise ConfigurationError(f"{config}: was removed; --model-repository is needed")
 
+    def client(self, timeout: float | None) -> TritonHttp:
+        return TritonHttp(self.ports.url, timeout=timeout, headers=self.restriction.headers)
+
     def argv(self, restriction: Restriction) -> list[str]:
-        """Return the server's command line."""
         return [
             str(self.installation.binary),
             f"--backend-directory={self.installation.backends}",
@@ -151,7 +148,7 @@ class RunningServer:
     def __init__(self, setup: ServerSetup) -> None:
         setup.prepare()
         self._setup = setup
-        self.client = TritonHttp(setup.ports.url, timeout=5.0, headers=setup.restriction.headers)
+        self.client = setup.client(5.0)
         reservations = Reservations(str(setup.traces.run))
         self._planned = [
             reservations.expect(allocation) for allocation in setup.allocations if allocation.shares
@@ -163,16 +160,13 @@ class RunningServer:
 
     def check(self) -> None:
         """Raise UnavailableError if the server, which is being started, will never be ready."""
-        status = self._process.poll()
-        if status is not None:
-            message = f"tritonserver {describe_exit(status)}; its log says why"
-            raise UnavailableError(message)
+        if (status := self._process.poll()) is not None:
+            raise UnavailableError(f"tritonserver {describe_exit(status)}; its log says why")
         now = time.monotonic()
         if not has_dead_stub(self._process.pid):
             self._well_at = now
         elif now - self._well_at > _NOTICE_SECONDS:
-            message = "a model's stub died while it was started; the log may say why"
-            raise UnavailableError(message)
+            raise UnavailableError("a model's stub died while it was started; the log may say why")
 
     @property
     def has_crashed(self) -> bool:
@@ -195,22 +189,19 @@ class RunningServer:
     ) -> Problem | None:
         """Wait for a problem and return it, or return nothing once `is_over` is true.
 
-        Args:
-            is_over: polled.
-            reloads: loads models again whose workers failed permanently; without it such a model is
-                a problem.
+        `reloads` loads models again whose workers failed permanently; without it such a model is a
+        problem.
         """
-        setup = self._setup
-        client = TritonHttp(
-            setup.ports.url, timeout=_ANSWER_SECONDS, headers=setup.restriction.headers
-        )
+        setup, client = self._setup, self._setup.client(_ANSWER_SECONDS)
         health = HealthMonitor(client, self._process.pid, setup.names, setup.traces.run)
         health.start()
         ended = threading.Event()
         try:
             while not is_over():
-                if problem := self._problem(health):
-                    return problem
+                if (status := self._process.poll()) is not None:
+                    return Problem(f"tritonserver {describe_exit(status)}")
+                if health.problem:
+                    return Problem(health.problem)
                 # What cannot be written now is a problem of the next start.
                 with contextlib.suppress(OSError, ConfigurationError):
                     setup.folder.restore()
@@ -227,21 +218,10 @@ class RunningServer:
             health.stop()
         return None
 
-    def _problem(self, health: HealthMonitor) -> Problem | None:
-        if (status := self._process.poll()) is not None:
-            return Problem(f"tritonserver {describe_exit(status)}")
-        return Problem(health.problem) if health.problem else None
-
     def drain(self, seconds: float, is_over: Callable[[], bool], *, unloads: bool) -> int:
-        """Refuse new requests and wait for the running ones; end those that take longer.
+        """Refuse new requests and wait for the running ones; return how many took longer.
 
-        Args:
-            seconds: time for them.
-            is_over: polled; True stops the wait.
-            unloads: whether workers stop too; otherwise the next server may adopt them.
-
-        Returns:
-            How many took longer.
+        With `unloads` workers stop too; otherwise the next server may adopt them.
         """
         endpoints = find_endpoints(self._process.pid, self._setup.traces.run)
         if not endpoints:

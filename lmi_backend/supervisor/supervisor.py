@@ -15,7 +15,6 @@ from lmi_backend.printable import log, say
 from lmi_backend.supervisor.reloading import Backoff, ModelReloads
 from lmi_backend.supervisor.server import Problem, RunningServer, ServerSetup
 from lmi_backend.supervisor.stop import StopSignals
-from lmi_backend.supervisor.triton_http import TritonHttp
 
 _POLL_SECONDS: Final = 0.2
 _READY: Final = "READY"
@@ -31,12 +30,8 @@ _FIRST_STARTS: Final = 3
 class Supervisor:
     """Starts a server, and starts it again when it has a problem.
 
-    Args:
-        setup: what it is started with.
-        stop: the user's signals.
-        drain_seconds: time for running requests to finish.
-        exits_when_given_up: whether the server stops when all workers of a model failed
-            permanently; otherwise the model is loaded again.
+    With `exits_when_given_up` it stops when all workers of a model failed permanently; otherwise
+    the model is loaded again.
     """
 
     def __init__(
@@ -53,8 +48,7 @@ class Supervisor:
         self._well_seconds = 0.0
         self._starts = 0
         # A model may take long to load.
-        client = TritonHttp(setup.ports.url, timeout=None, headers=setup.restriction.headers)
-        self._reloads = None if exits_when_given_up else ModelReloads(client)
+        self._reloads = None if exits_when_given_up else ModelReloads(setup.client(None))
 
     def run(self, on_ready: Callable[[Collection[str]], None], on_stop: Callable[[], None]) -> int:
         """Serve until the user stops it; return the exit status.
@@ -67,10 +61,19 @@ class Supervisor:
         Raises:
             UnavailableError: the server did not start, or is not to be started again.
         """
+        self._on_ready, self._on_stop = on_ready, on_stop
         backoff = Backoff()
         while True:
             self._well_seconds = 0.0
-            problem, status = self._serve_guarded(on_ready, on_stop)
+            try:
+                problem, status = self._serve()
+            except LmiError:
+                raise
+            except Exception as error:
+                # A fault of our own costs a server that has served no more than a restart.
+                if not self._has_served:
+                    raise
+                problem, status = _fault(error), 1
             if problem is None or self._stop.is_requested:
                 return status
             if problem.is_final:
@@ -80,58 +83,29 @@ class Supervisor:
             if self._stop.wait(pause):
                 return 0
 
-    def _serve_guarded(
-        self, on_ready: Callable[[Collection[str]], None], on_stop: Callable[[], None]
-    ) -> tuple[Problem | None, int]:
-        """Do as `_serve`; a fault of our own costs a server that has served no more than a restart.
-
-        Raises:
-            UnavailableError: as `run`.
-        """
-        try:
-            return self._serve(on_ready, on_stop)
-        except LmiError:
-            raise
-        except Exception as error:
-            if not self._has_served:
-                raise
-            if problem := machine_problem(error):
-                return Problem(problem), 1
-            log(traceback.format_exc())
-            return Problem(f"lmi-backend failed: {error!r}"), 1
-
-    def _serve(
-        self, on_ready: Callable[[Collection[str]], None], on_stop: Callable[[], None]
-    ) -> tuple[Problem | None, int]:
+    def _serve(self) -> tuple[Problem | None, int]:
         """Run one server until it exits; return the cause, if not the user, and the status."""
         self._starts += 1
-        try:
-            server = RunningServer(self._setup)
-        except OSError as error:
-            if not self._has_served:
-                raise
-            return Problem(f"tritonserver cannot be started: {error}"), 1
+        server = RunningServer(self._setup)
         problem: Problem | None = None
         try:
             problem = self._wait_until_ready(server)
             if problem is None and not self._stop.is_requested:
-                problem = self._watch(server, on_ready)
+                problem = self._watch(server)
                 if problem is None:
-                    on_stop()
+                    self._on_stop()
                 self._drain(server, problem)
         finally:
             status = server.stop(self._is_urgent, gently=problem is None)
         return problem, status
 
-    def _watch(
-        self, server: RunningServer, on_ready: Callable[[Collection[str]], None]
-    ) -> Problem | None:
+    def _watch(self, server: RunningServer) -> Problem | None:
         """Let a server serve until something is wrong, or until the user stops it."""
         began = time.monotonic()
         server.widen_buffers()
         if not self._has_served:
             self._has_served = True
-            on_ready(server.failed.keys())
+            self._on_ready(server.failed.keys())
         try:
             return server.wait_for_problem(self._is_requested, reloads=self._reloads)
         finally:
@@ -178,8 +152,10 @@ class Supervisor:
             if time.monotonic() - last_report > _PROGRESS_SECONDS:
                 last_report = time.monotonic()
                 self._say_progress(left, last_report - began)
-        ready = [name for name in self._setup.names if (states or {})[name][0] == _READY]
-        if failures := _failures(self._setup.names, states or {}):
+        rows = [(name, *(states or {})[name]) for name in self._setup.names]
+        ready = [name for name, state, _ in rows if state == _READY]
+        failures = [LoadFailure.of(name, why) for name, state, why in rows if state == _FAILED]
+        if failures:
             if problem := self._judge(failures, ready):
                 return problem
             server.failed = {each.model: each.brief for each in failures}
@@ -200,23 +176,15 @@ class Supervisor:
         Raises:
             UnavailableError: it has never served, and what it cannot do without has failed.
         """
-        required = {each.model for each in failures} & self._required
-        serves = [name for name in ready if name in self._models]
-        if serves and not required:
+        # Without a second try, the server is one that has all.
+        required = self._setup.required if self._reloads else frozenset(self._setup.names)
+        # Alias models have no workers of their own.
+        own = [each.model for each in self._setup.allocations] or self._setup.names
+        if {*ready} & {*own} and not required & {each.model for each in failures}:
             return None
         if self._has_served:
             return Problem("; ".join(f"{each.model}: {each.brief}" for each in failures))
         raise UnavailableError("\n".join(map(str, failures)))
-
-    @property
-    def _models(self) -> Collection[str]:
-        """The models with workers of their own."""
-        return [allocation.model for allocation in self._setup.allocations] or self._setup.names
-
-    @property
-    def _required(self) -> frozenset[str]:
-        """Without a second try, the server is one that has all."""
-        return self._setup.required if self._reloads else frozenset(self._setup.names)
 
 
 def _is_open(states: Mapping[str, tuple[str, str]] | None, name: str) -> bool:
@@ -225,9 +193,8 @@ def _is_open(states: Mapping[str, tuple[str, str]] | None, name: str) -> bool:
     return state != _READY and not (state == _FAILED and reason)
 
 
-def _failures(names: Sequence[str], states: Mapping[str, tuple[str, str]]) -> list[LoadFailure]:
-    return [
-        LoadFailure.of(name, reason)
-        for name, (state, reason) in ((name, states[name]) for name in names)
-        if state == _FAILED
-    ]
+def _fault(error: Exception) -> Problem:
+    if problem := machine_problem(error):
+        return Problem(problem)
+    log(traceback.format_exc())
+    return Problem(f"lmi-backend failed: {error!r}")

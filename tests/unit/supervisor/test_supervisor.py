@@ -34,9 +34,7 @@ class Signals:
 
 
 SETUP: Any = SimpleNamespace(
-    names=("model",),
-    ports=SimpleNamespace(url="http://127.0.0.1:1"),
-    restriction=SimpleNamespace(headers={}),
+    names=("model",), required=frozenset(), allocations=(), client=lambda _: SimpleNamespace()
 )
 
 
