@@ -1,7 +1,8 @@
+import ctypes
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,30 +18,21 @@ print(json.dumps([sys.argv[1:], seen[3:-1]]))
 """
 
 
-def _start(
-    argv: list[str], private: dict[str, str], before: Callable[[], None] = lambda: None
-) -> list[Any]:
+@pytest.mark.parametrize(
+    ("word", "private", "real"),
+    [("--key=***", {"KEY": "--key=***"}, "--key=abc def"), ("--two", {}, "--two")],
+)
+def test_the_program_gets_what_others_do_not_see(
+    word: str, private: dict[str, str], real: str
+) -> None:
+    argv = [sys.executable, "-c", TEXT, "--one", word, "--three"]
     environment = {"FIRST": "1", "KEY": "--key=abc def", "LAST": "2"}
-    process = start_privately(argv, private, environment, before, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    with process:
-        import json  # noqa: PLC0415
-
-        found: list[Any] = json.loads(process.stdout.read())
+    with start_privately(argv, private, environment, lambda: None, stdout=-1) as process:
+        assert process.stdout is not None
+        given, seen = json.loads(process.stdout.read())
     assert process.returncode == 0
-    return found
-
-
-def test_the_program_gets_what_others_do_not_see() -> None:
-    argv = [sys.executable, "-c", TEXT, "--one", "--key=***", "--two"]
-    given, seen = _start(argv, {"KEY": "--key=***"})
-    assert given == ["--one", "--key=abc def", "--two"]
-    assert seen == ["--one", "--key=***", "--two"]
-
-
-def test_nothing_to_hide_changes_nothing() -> None:
-    given, seen = _start([sys.executable, "-c", TEXT, "--one"], {})
-    assert given == seen == ["--one"]
+    assert given == ["--one", real, "--three"]
+    assert seen == ["--one", word, "--three"]
 
 
 def test_what_runs_before_runs_in_the_child() -> None:
@@ -66,8 +58,6 @@ def test_where_it_may_not_be_traced_nothing_runs() -> None:
 
     def traced_already() -> None:
         # A traced process cannot ask for it again.
-        import ctypes  # noqa: PLC0415
-
         ctypes.CDLL(None).ptrace(0, 0, None, None)
 
     with pytest.raises(PermissionError, match="ptrace is not permitted"):
