@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lmi_backend.clients.sagemaker import CONTENT_TYPE as AMAZON
@@ -233,6 +233,13 @@ def nodes(value: Any) -> Iterator[Node]:
         node = todo.pop()
         yield node
         todo.extend(reversed(list(_children(node))))
+
+
+def walk(events: Iterable[Event]) -> Iterator[Node]:
+    """Yield all values of events that are JSON."""
+    for event in events:
+        if event.value is not UNREAD:
+            yield from nodes(event.value)
 
 
 def _children(node: Node) -> Iterator[Node]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.migrate.framing import UNREAD, parsed
@@ -56,15 +57,12 @@ def example_of(replay: Replay, exchange: RecordedExchange, target: Difference) -
         smaller = _with_same_difference(replay, request, recorded)
         return target.key in smaller and (replay.old is not None or smaller <= wanted)
 
-    request, is_smaller = exchange.request, True
-    while is_smaller and left > 0 and not _is_small(request) and not replay.stop.is_set():
-        is_smaller = False
-        for smaller in _smaller(request):
-            if left <= 0:
-                break
-            if shows(smaller):
-                request, is_smaller = smaller, True
-                break
+    request = exchange.request
+    while not _is_small(request) and not replay.stop.is_set():
+        tries = takewhile(lambda _: left > 0, _smaller(request))
+        if (smaller := next(filter(shows, tries), None)) is None:
+            break
+        request = smaller
     return Example(request, is_repeated=True)
 
 

@@ -71,10 +71,7 @@ _MOST_NAMED: Final = 5
 
 def read_description(path: Path, source: PresentServer) -> None:
     """Read what `aws sagemaker describe-…` or `aws application-autoscaling describe-…` printed."""
-    try:
-        read = json.loads(read_bounded(path, MIB))
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path}: is not JSON: {error}") from error
+    read = _json_of(path)
     members = read.keys() if isinstance(read, dict) else set()
     if members & {"ScalableTargets", "ScalingPolicies"}:
         _read_scaling(read, source)
@@ -88,6 +85,13 @@ def read_description(path: Path, source: PresentServer) -> None:
         names = "`describe-endpoint-config` or `describe-inference-component`"
         accepted = f"what `aws sagemaker describe-model`, {names} prints"
         raise ConfigurationError(f"{path}: accepted: {accepted}")
+
+
+def _json_of(path: Path) -> Any:
+    try:
+        return json.loads(read_bounded(path, MIB))
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path}: is not JSON: {error}") from error
 
 
 def _note(read: Mapping[str, Any], source: PresentServer) -> None:
@@ -510,10 +514,7 @@ def _options(
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        read = json.loads(read_bounded(path, MIB))
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path}: is not JSON: {error}") from error
+    read = _json_of(path)
     if not isinstance(read, dict):
         raise ConfigurationError(
             f"{path}: is not a JSON object; accepted: arguments of vLLM's engine"

@@ -13,13 +13,13 @@ from lmi_backend.migrate.framing import (
     FINISHES,
     LOG_PROBABILITIES,
     PARTS,
-    UNREAD,
     Node,
     as_float,
     is_same_vocabulary,
     kind_of,
     nodes,
     quoted,
+    walk,
 )
 from lmi_backend.migrate.kinds import Difference
 
@@ -50,15 +50,14 @@ _Places = dict[str, _Seen]
 
 def _seen(events: Iterable[Event]) -> _Places:
     places: _Places = {}
-    for event in events:
-        for node in nodes(event.value) if event.value is not UNREAD else ():
-            seen = places.setdefault(node.place, _Seen(node))
-            if node.is_text:
-                # It may have been null in an event before.
-                seen.node = node
-            kind = kind_of(node.value)
-            seen.kinds[kind] = seen.kinds.get(kind, 0) + 1
-            seen.values.append(node.value)
+    for node in walk(events):
+        seen = places.setdefault(node.place, _Seen(node))
+        if node.is_text:
+            # It may have been null in an event before.
+            seen.node = node
+        kind = kind_of(node.value)
+        seen.kinds[kind] = seen.kinds.get(kind, 0) + 1
+        seen.values.append(node.value)
     return places
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.migrate import kinds
-from lmi_backend.migrate.framing import ARGUMENTS, UNREAD, as_float, kind_of, nodes, parsed, quoted
+from lmi_backend.migrate.framing import ARGUMENTS, UNREAD, as_float, kind_of, parsed, quoted, walk
 from lmi_backend.migrate.kinds import Difference
 from lmi_backend.migrate.records import INVOCATIONS
 
@@ -40,11 +40,10 @@ class _Token(NamedTuple):
 def texts_of(events: Iterable[Event]) -> dict[str, Text]:
     """Return the texts of an answer by their exact places; parts of a stream are joined."""
     by_place: dict[str, Text] = {}
-    for event in events:
-        for node in nodes(event.value) if event.value is not UNREAD else ():
-            if node.is_text:
-                earlier = by_place[node.exact].text if node.exact in by_place else ""
-                by_place[node.exact] = Text(node.place, node.name, earlier + node.value)
+    for node in walk(events):
+        if node.is_text:
+            earlier = by_place[node.exact].text if node.exact in by_place else ""
+            by_place[node.exact] = Text(node.place, node.name, earlier + node.value)
     return by_place
 
 
@@ -150,10 +149,9 @@ def with_probabilities(request: Request) -> Request | None:
 
 
 def _tokens(events: Iterable[Event]) -> Iterator[_Token]:
-    for event in events:
-        for node in nodes(event.value) if event.value is not UNREAD else ():
-            if isinstance(node.value, dict):
-                yield from _of_lists(node) if "token_logprobs" in node.value else _of_one(node)
+    for node in walk(events):
+        if isinstance(node.value, dict):
+            yield from _of_lists(node) if "token_logprobs" in node.value else _of_one(node)
 
 
 def _of_one(node: Node) -> Iterator[_Token]:
@@ -215,10 +213,9 @@ def compare_constants(
 
 def _values(events: Iterable[Event]) -> dict[str, list[Any]]:
     lists: dict[str, list[Any]] = defaultdict(list)
-    for event in events:
-        for node in nodes(event.value) if event.value is not UNREAD else ():
-            if isinstance(node.value, (str, int, float)) and not isinstance(node.value, bool):
-                lists[node.place].append(node.value)
+    for node in walk(events):
+        if isinstance(node.value, (str, int, float)) and not isinstance(node.value, bool):
+            lists[node.place].append(node.value)
     return lists
 
 

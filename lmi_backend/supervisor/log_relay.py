@@ -260,8 +260,6 @@ class _Relay:
         self._change = change
         self._buffer: deque[bytes] = deque()
         self._size = self._dropped = 0
-        self._rest = b""
-        """The beginning of a line whose end has not come."""
         self._is_over = False
         self._changed = threading.Condition()
         self._threads = [
@@ -281,14 +279,15 @@ class _Relay:
         writer.join(_END_SECONDS)
 
     def _read(self) -> None:
+        rest = b""  # The beginning of a line whose end has not come.
         while data := os.read(self._source, _READ_BYTES):
-            data = self._rest + data
+            data = rest + data
             end = data.rfind(b"\n") + 1
             if not end and len(data) > _READ_BYTES:
                 end = len(data)
-            self._rest = data[end:]
+            rest = data[end:]
             self._keep(data[:end])
-        self._keep(self._rest)
+        self._keep(rest)
         os.close(self._source)
 
     def _keep(self, data: bytes) -> None:

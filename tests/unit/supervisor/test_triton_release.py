@@ -77,7 +77,7 @@ def test_an_image_says_its_version_beside_the_programs(tmp_path: Path) -> None:
     assert installed_version(binary) == "2.71.0"
 
 
-def test_only_a_server_before_24_11_cannot_serve_with_numpy_2() -> None:
+def test_a_server_before_24_11_cannot_serve_with_numpy_2() -> None:
     problems = [numpy_problem(version, "2.2.6") for version in ("2.51.0", "2.52.0", "")]
     assert [*map(bool, problems)] == [True, False, False]
     assert not numpy_problem("2.51.0", "1.26.4")
