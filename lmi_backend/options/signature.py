@@ -13,10 +13,9 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import lmi_backend
@@ -74,13 +73,6 @@ def version_in(source: ArgumentSource, folder: Path) -> str:
     return match[1] if match else ""
 
 
-def record_of(source: ArgumentSource, folder: Path) -> bytes:
-    """Return the list of a distribution's files, with their digests; empty if it has none."""
-    info = _distribution(source, folder)
-    record = info / "RECORD" if info else None
-    return record.read_bytes() if record and record.is_file() else b""
-
-
 class Plugin(NamedTuple):
     """An entry point of an installed distribution."""
 
@@ -131,13 +123,13 @@ _QUERY_SECONDS: Final = 600.0
 _LONGEST_MESSAGE: Final = 300
 
 
-def answer_of(source: ArgumentSource, folder: Path) -> dict[str, Any] | None:
-    """Return what the library in a folder has said; None if it was not queried."""
+def _answer_of(source: ArgumentSource, folder: Path) -> dict[str, Any]:
+    """Return what the library in a folder has said; empty if it was not queried."""
     try:
         answer = json.loads(_place(source, folder).read_bytes())
     except (OSError, ValueError):
-        return None
-    return answer if isinstance(answer, dict) and "arguments" in answer else None
+        return {}
+    return answer if isinstance(answer, dict) and "arguments" in answer else {}
 
 
 def place_of_answer(source: ArgumentSource, python: str) -> Path | None:
@@ -204,9 +196,10 @@ def _place(source: ArgumentSource, folder: Path) -> Path:
 
 
 def _files(source: ArgumentSource, folder: Path) -> bytes:
-    """Return what differs when a file of a library does."""
-    if record := record_of(source, folder):
-        return record
+    """Return what differs when a file of a library does: its distribution's list has digests."""
+    info = _distribution(source, folder)
+    if info and (info / "RECORD").is_file():
+        return (info / "RECORD").read_bytes()
     # As of an editable installation.
     files = ((path, path.stat()) for path in sorted(folder.rglob("*.py")))
     return "".join(
@@ -255,11 +248,11 @@ class Signature:
     """Architectures that the library has code for; empty if that is not known."""
     objects: Mapping[str, Mapping[str, Argument]] = field(default_factory=dict)
     """Argument that is an object to the keys it may have, with their types."""
-    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    words: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Argument of any text to the values that the engine knows, without those of plugins."""
     server: Mapping[str, Argument] = field(default_factory=dict)
     """Arguments of the engine's own HTTP server that are not its listener's."""
-    listener: tuple[str, ...] = ()
+    listener: Sequence[str] = ()
     """Arguments of the listener, which is not started: host, port and the like."""
     opposites: Mapping[str, str] = field(default_factory=dict)
     """Flag that turns an argument off to the argument: `disable_x` to `enable_x`."""
@@ -271,13 +264,11 @@ class Signature:
 
 def signature(implementation: str, python: str) -> Signature | None:
     """Return the installed signature, else the recorded one, else None: an unknown engine."""
-    installed, recorded = (
-        installed_signature(implementation, python),
-        recorded_signature(implementation),
-    )
-    source = source_of(implementation)
-    if installed or recorded is None or source is None or not locate(source.package, python):
-        return installed or recorded
+    if installed := installed_signature(implementation, python):
+        return installed
+    recorded, source = recorded_signature(implementation), source_of(implementation)
+    if recorded is None or source is None or not locate(source.package, python):
+        return recorded
     # Which values a release takes that was not queried, its load alone can tell.
     arguments = {name: replace(each, type="Any") for name, each in recorded.arguments.items()}
     return replace(recorded, arguments=arguments, objects={}, words={})
@@ -349,30 +340,24 @@ def _changed(record: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def _signature(implementation: str, record: Mapping[str, Any]) -> Signature:
+    same = ("ended_models", "replaced_models", "words", "listener", "opposites", "spellings")
     return Signature(
         implementation,
         record["version"],
         _arguments(record["arguments"]),
         is_recorded=True,
-        ended_models=MappingProxyType(record.get("ended_models", {})),
-        replaced_models=MappingProxyType(record.get("replaced_models", {})),
         models=frozenset(record.get("models", ())),
-        objects=MappingProxyType(
-            {
-                name: _arguments({key: [kind, ""] for key, kind in keys.items()})
-                for name, keys in record.get("objects", {}).items()
-            }
-        ),
-        words=MappingProxyType({name: tuple(e) for name, e in record.get("words", {}).items()}),
+        objects={
+            name: _arguments({key: [kind, ""] for key, kind in keys.items()})
+            for name, keys in record.get("objects", {}).items()
+        },
         server=_arguments(record.get("server", {})),
-        listener=tuple(record.get("listener", ())),
-        opposites=MappingProxyType(record.get("opposites", {})),
-        spellings=MappingProxyType(record.get("spellings", {})),
+        **{name: record[name] for name in same if name in record},
     )
 
 
 def _arguments(record: Mapping[str, list[str]]) -> Mapping[str, Argument]:
-    return MappingProxyType({name: Argument(*texts) for name, texts in record.items()})
+    return {name: Argument(*texts) for name, texts in record.items()}
 
 
 @functools.cache
@@ -386,7 +371,7 @@ def installed_signature(implementation: str, python: str) -> Signature | None:
     for folder in locate(source.package, python) if source else ():
         version = version_in(source, folder) if source else ""
         installed = exact_signature(implementation, version)
-        if installed is None and source and (record := answer_of(source, folder)):
+        if installed is None and source and (record := _answer_of(source, folder)):
             installed = _signature(implementation, record)
         if installed and source:
             points = plugins_in(source.package, folder) if source.has_flags else ()
