@@ -65,7 +65,7 @@ def _convert(arguments: argparse.Namespace) -> int:
     model_names([model.name for model in models], arguments.clients)
     ready = _check_all(models, machine_of(arguments))
     for model, options in ready:
-        changes = write_model(
+        changed = write_model(
             model.folder,
             arguments.repository,
             model.name,
@@ -75,20 +75,20 @@ def _convert(arguments: argparse.Namespace) -> int:
             from_environment=command_line_properties(model.given or ())
             + environment_properties(options),
         )
-        _report(arguments.repository / model.name, changes)
+        _report(arguments.repository / model.name, changed)
         if left := left_to_the_server(options):
             say(f"{model.name}: not written, set where the server runs: {', '.join(left)}")
         for alias in arguments.clients:
-            changes = write_alias_model(
+            changed = write_alias_model(
                 arguments.repository, model.name, alias, options, force=arguments.force
             )
-            _report(arguments.repository / alias.model_name(model.name), changes)
+            _report(arguments.repository / alias.model_name(model.name), changed)
     return 0
 
 
-def _report(folder: Path, changes: list[str]) -> None:
+def _report(folder: Path, changed: list[str]) -> None:
     sys.stdout.write(f"{folder}\n")
-    sys.stdout.write("".join(f"    {change}\n" for change in changes))
+    sys.stdout.write("".join(f"    {path} has changed\n" for path in changed))
 
 
 def _check_all(models: list[LmiFolder], machine: Machine) -> list[tuple[LmiFolder, LmiOptions]]:

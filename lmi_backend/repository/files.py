@@ -12,7 +12,6 @@ variables.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import hmac
 import json
@@ -32,7 +31,6 @@ from lmi_backend.options.properties import Property, as_property, parse_properti
 from lmi_backend.options.sources import ORIGIN
 from lmi_backend.options.spec import FEATURES, PREFIX, WrittenSetting
 from lmi_backend.options.table import common as opt
-from lmi_backend.printable import printable
 from lmi_backend.redaction import secrets_of
 
 if TYPE_CHECKING:
@@ -160,8 +158,6 @@ def _settings(options: LmiOptions) -> dict[str, WrittenSetting]:
 
 
 CONFIG: Final = "config.pbtxt"
-_LONGEST_LINE: Final = 400
-"""Characters of a line that has changed."""
 WARMUP: Final = "warmup/"
 _STAMP: Final = re.compile(r"# digest: config (\w+)\n")
 
@@ -179,7 +175,7 @@ def write_files(
     force: bool,
     like: Path | None = None,
 ) -> list[str]:
-    """Write files by their path in a folder; return a line for each change to what was there.
+    """Write files by their path in a folder; return the paths of those that were others before.
 
     Args:
         record: that of the conversion before.
@@ -203,7 +199,7 @@ def write_files(
             _copy_mode(like, folder / path)
     except OSError as error:
         raise ConfigurationError(f"{folder}: cannot be written: {error.strerror}") from error
-    return [line for path in old for line in _difference(path, old[path], files[path])]
+    return [path for path in old if path != RECORD and old[path] != files[path]]
 
 
 def read(path: Path) -> str:
@@ -265,31 +261,6 @@ def _refuse_edits(
                 f"{folder / path}: was edited by hand, or is not from lmi-backend; "
                 "--force writes over it"
             )
-
-
-def _difference(path: str, last: str, text: str) -> Iterator[str]:
-    """Yield the lines that differ, without secrets."""
-    if path == RECORD:
-        # What is in it is said of serving.properties.
-        return
-    old, new = _readable(path, last), _readable(path, text)
-    lines = difflib.unified_diff(old, new, lineterm="", n=0)
-    changes = [
-        line for line in list(lines)[2:] if line[0] in "+-" and not line[1:].startswith("# ")
-    ]
-    if path == FILE_NAME and not changes and last != text:
-        changes = ["what is not shown has changed"]
-    yield from (f"{path}: {printable(line, _LONGEST_LINE)}" for line in changes)
-
-
-def _readable(path: str, text: str) -> list[str]:
-    if path != FILE_NAME:
-        return text.splitlines()
-    try:
-        written = parse_properties(text)
-    except ConfigurationError:
-        return []
-    return [WrittenSetting(each.key, each.value, FILE_NAME).written for each in written]
 
 
 _MARKS: Final = (

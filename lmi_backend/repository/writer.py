@@ -78,7 +78,7 @@ def write_model(  # noqa: PLR0913  settings by name
     warmup: bool = False,
     from_environment: str = "",
 ) -> list[str]:
-    """Write `<repository>/<name>`; return a line for each change to what was there.
+    """Write `<repository>/<name>`; return the paths of files that were others before.
 
     The folder gets the user's serving.properties unchanged but for the lines `from_environment`
     after them, config.pbtxt, 1/model.py, and the record of the options. Paths in the properties

@@ -527,7 +527,7 @@ def test_a_fleets_server_needs_no_variables(
     # Another number, and the folder is converted again: nothing that is written stands against it.
     monkeypatch.setenv("TENSOR_PARALLEL_DEGREE", "1")
     assert main(["convert", "--repository", str(models)]) == 0
-    assert "option.tensor_parallel_degree=1" in capsys.readouterr().out
+    assert "option.tensor_parallel_degree=1" in written.read_text()
     monkeypatch.setenv("TENSOR_PARALLEL_DEGREE", "2")
     assert main(["convert", "--repository", str(models)]) == 0
     for name in variables:
