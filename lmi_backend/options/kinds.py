@@ -260,25 +260,15 @@ def degree() -> Kind[int | Literal["max"]]:
 
 
 def but(kind: Kind[T], **refused: str) -> Kind[T]:
-    """A kind that refuses some values, and says for each what to do instead."""
+    """A kind but some values, each with what to do instead."""
 
     def parse(text: str) -> T:
         if text.lower() in refused:
             raise ValueError(f"is not supported: {refused[text.lower()]}")
         return kind.parse(text)
 
-    return Kind(kind.name, parse, kind.words)
-
-
-def text_but(**refused: str) -> Kind[str]:
-    """Any text but some values, each with what to do instead."""
-
-    def parse(text: str) -> str:
-        if text.lower() in refused:
-            raise ValueError(f"is not supported: {refused[text.lower()]}")
-        return text
-
-    return Kind("text", parse, f"any text but {', '.join(refused)}")
+    words = f"{kind.words} but {', '.join(refused)}" if kind.words == TEXT.words else kind.words
+    return Kind(kind.name, parse, words)
 
 
 def choice(*words: str, **aliases: str) -> Kind[str]:

@@ -129,7 +129,6 @@ def _key(variable: str) -> str | None:
 
 _IMAGE: Final = "SM_VLLM_"
 _OFF: Final = "no_"
-_ORIGIN: Final = "environment"
 _EMPTY: Final = "AWS's images leave out the flag of an empty list"
 
 
@@ -141,14 +140,14 @@ def flags(environment: Mapping[str, str]) -> Iterator[tuple[str, WrittenSetting]
         text = _text(value) or "true"
         is_off = name.startswith(_OFF) and text == "true"
         key = PREFIX + (name.removeprefix(_OFF) if is_off else name)
-        yield key, WrittenSetting(variable, "false" if is_off else text, _ORIGIN)
+        yield key, WrittenSetting(variable, "false" if is_off else text, ORIGIN)
 
 
 def left_out(environment: Mapping[str, str]) -> Iterator[tuple[WrittenSetting, str]]:
     """Yield each variable that AWS's images make no flag of, and why."""
     for variable, name, value in _variables(environment):
         if reason := _why_left_out(name, value):
-            yield WrittenSetting(variable, value, _ORIGIN), reason
+            yield WrittenSetting(variable, value, ORIGIN), reason
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

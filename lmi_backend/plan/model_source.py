@@ -122,18 +122,7 @@ S3 = "s3://"
 # Linux's own bound. To look for links in a megabyte takes seconds.
 _LONGEST_PATH = 4096
 _ACCEPTED = "a hub id, a local folder or an s3:// prefix"
-_OTHER_PLACES = {
-    "djl://": "is of DJL's own model zoo, whose models are made for its Java engines",
-    "jar://": "is inside a Java archive",
-    "hdfs://": "is on HDFS, which is not fetched from",
-    "gs://": "is on Google Cloud Storage, which is not fetched from",
-    "azure://": "is on Azure's storage, which is not fetched from",
-    "https://huggingface.co/": "is a page of the Hub; write the id alone, as organisation/model",
-    "https://hf.co/": "is a page of the Hub; write the id alone, as organisation/model",
-    "hf://": "is a url of the Hub; write the id alone, as organisation/model",
-    "http://": "is a url that is not fetched",
-    "https://": "is a url that is not fetched",
-}
+_HUB_PAGES = ("https://huggingface.co/", "https://hf.co/", "hf://")
 _FILE_OF_HUB = re.compile(rf"(?P<id>{HUB_ID.pattern}):(?P<file>[\w.-]+)")
 _QUANTISED = re.compile(r"I?Q\d\w*|T?F\d+|BF16|MXFP4\w*|.*\.gguf", re.IGNORECASE)
 
@@ -188,9 +177,10 @@ def find_model(options: LmiOptions, custom: CustomFile | None = None) -> str:
 
 def _why_no_model(model_id: str) -> str:
     """Return why a name that people write elsewhere is no model here; empty if it may be one."""
-    for beginning, problem in _OTHER_PLACES.items():
-        if model_id.lower().startswith(beginning):
-            return problem
+    if model_id.lower().startswith(_HUB_PAGES):
+        return "is a page of the Hub; write the id alone, as organisation/model"
+    if "://" in model_id and not model_id.startswith(S3):
+        return "is a url that is not fetched"
     if match := _FILE_OF_HUB.fullmatch(model_id):
         if _QUANTISED.fullmatch(match["file"]):
             return (

@@ -27,7 +27,6 @@ from lmi_backend.options.kinds import (
     choice,
     float_type,
     number,
-    text_but,
     tokens,
     whole,
 )
@@ -166,7 +165,7 @@ _argument: Final = ArgumentRows("vllm", "vllm")
 
 QUANTIZE: Final = _argument(
     "quantize",
-    text_but(squeezellm="vLLM no longer has it; use awq, gptq or fp8"),
+    but(TEXT, squeezellm="vLLM no longer has it; use awq, gptq or fp8"),
     "Quantisation method. Leave it out for models that are quantised already.",
     default="",
     to="quantization",
@@ -211,7 +210,7 @@ KV_CACHE_MEMORY: Final = _argument(
 BLOCK_SIZE: Final = _argument("block_size", whole(1), "Tokens of one KV-cache block.", default=0)
 LOAD_FORMAT: Final = _argument(
     "load_format",
-    text_but(sagemaker_fast_model_loader="it works on SageMaker only; leave it out"),
+    but(TEXT, sagemaker_fast_model_loader="it works on SageMaker only; leave it out"),
     "Format of the weights.",
     default="auto",
 )

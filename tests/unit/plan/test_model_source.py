@@ -65,8 +65,7 @@ def options(folder: Path, text: str = "") -> LmiOptions:
 @pytest.mark.parametrize(
     ("model_id", "problem"),
     [
-        ("djl://x", "is of DJL's own model zoo, whose models are made for its Java engines"),
-        ("https://x/model.zip", "is a url that is not fetched; accepted: a hub id, a local folder"),
+        ("djl://x", "is a url that is not fetched; accepted: a hub id, a local folder"),
         ("https://huggingface.co/org/m", "is a page of the Hub; write the id alone"),
         ("org/m-GGUF:Q4_K_M", "names a GGUF file (Q4_K_M) as llama.cpp and Ollama do"),
         ("org/m:model-q4.gguf", "names a GGUF file (model-q4.gguf)"),
