@@ -30,14 +30,10 @@ _OTHER: Final = "internal_error"
 _UNREAD: Final = "validation error"
 """In the message where vLLM's server reads an error of its own as a piece of an answer."""
 _TYPES: Final = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
     504: "timeout_error",
-}
+}  # fmt: skip
 
 
 def anthropic_failure(error: LmiError) -> ErrorResponse:

@@ -10,7 +10,7 @@ from lmi_backend.clients.lmi_formats import Lines
 from lmi_backend.clients.lmi_reading import (
     BodyReply,
     LegacyChatReply,
-    LmiBodyReply,
+    LmiAnswer,
     lmi_failure,
     with_lmi_reasons,
 )
@@ -101,12 +101,11 @@ class LmiForm:
 
     is_failed = False
 
-    def __init__(self, reply: LmiBodyReply, answers: int) -> None:
+    def __init__(self, reply: LmiAnswer, answers: int) -> None:
         self.status, self.is_over = 200, False
         self.headers: Mapping[str, str] = {"content-type": reply.content_type}
         self._reply, self._left = reply, answers
-        body = getattr(reply.inner, "body", None)
-        self.lines = body if isinstance(body, Lines) else None
+        self.lines = reply.body if isinstance(reply.body, Lines) else None
         """Writes the middle of it; None where that is not a line a token."""
 
     def write(self, chunks: list[Chunk]) -> bytes:
@@ -139,7 +138,7 @@ class LmiForm:
 
 def streamed(work: tuple[GenerateRequest, ...], reply: Reply) -> tuple[GenerateRequest, ...]:
     """Return the requests of a body; as streams, if its format shows each token by itself."""
-    body = getattr(reply.inner, "body", None) if isinstance(reply, LmiBodyReply) else None
+    body = reply.body if isinstance(reply, LmiAnswer) and reply.is_body else None
     if body is None or not body.is_by_token:
         return work
     return tuple(replace(request, stream=True) for request in work)
@@ -151,7 +150,7 @@ def form_of(work: tuple[GenerateRequest, ...] | HttpRequest, reply: Reply) -> Fo
     if isinstance(reply, BodyReply):
         form = LegacyChatForm() if isinstance(reply, LegacyChatReply) else HttpForm()
         return LinesForm(form) if reply.has_lines else form
-    if not isinstance(reply, LmiBodyReply):
+    if not (isinstance(reply, LmiAnswer) and reply.is_body):
         return HttpForm()
     return LmiForm(reply, answers_of(work))
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, Final
 
 from lmi_backend.clients.lmi_formats import Format, RequestedAnswer, dump, legacy_word, make_format
 from lmi_backend.clients.openai import EMBEDDINGS
 from lmi_backend.clients.parameters import Requested, answers_wanted, make_sampling, read_parameters
 from lmi_backend.clients.spec import (
+    JSON,
     ErrorResponse,
     Output,
     ParsedRequest,
-    Reply,
     Response,
     failure,
     is_object,
@@ -68,44 +68,39 @@ def _text(status: int, message: str) -> str:
 _EVENT: Final = "data: "
 
 
-class _TypedReply(Reply, Protocol):
-    @property
-    def content_type(self) -> str: ...
+@dataclass(kw_only=True)
+class LmiAnswer:
+    """The reply to an LMI request: tensors, or LMI's own body, whose errors are bodies too."""
 
-
-@dataclass
-class LmiBodyReply:
-    """An LMI answer whose errors are bodies too."""
-
-    inner: _TypedReply
+    outputs: frozenset[str] = frozenset()
+    is_body: bool = False
+    body: Format | None = None
+    """Writes the body of a generated answer."""
+    field: str = "inputs"
+    """The client's name of the prompt."""
     _has_written: bool = False
 
     @property
-    def outputs(self) -> frozenset[str]:
-        return self.inner.outputs
-
-    @outputs.setter
-    def outputs(self, names: frozenset[str]) -> None:
-        self.inner.outputs = names
-
-    @property
     def content_type(self) -> str:
-        return self.inner.content_type
+        return self.body.content_type if self.body is not None else JSON
 
     def in_the_middle(self, error: LmiError) -> str:
-        body = getattr(self.inner, "body", None)
-        return body.fail(self.inner.failure(error)) if body is not None else ""
+        return "" if self.body is None else self.body.fail(rename_prompt(error, self.field))
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        responses = self.inner.responses(chunks, is_last=is_last)
-        if responses and not self._has_written and "headers" in self.outputs:
-            head = {"status": 200, "content-type": self.inner.content_type}
+        responses = self._responses(chunks, is_last=is_last)
+        if self.is_body and responses and not self._has_written and "headers" in self.outputs:
+            head = {"status": 200, "content-type": self.content_type}
             responses[0] |= {"headers": json.dumps(head)}
         self._has_written |= bool(responses)
         return responses
 
+    def _responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
+        raise NotImplementedError
+
     def failure(self, error: LmiError) -> LmiError:
-        return as_lmi(self.inner.failure(error))
+        renamed = rename_prompt(error, self.field)
+        return as_lmi(renamed) if self.is_body else renamed
 
 
 @dataclass
@@ -221,13 +216,8 @@ def read_lmi(
         )
         for prompt, adapter in zip(prompts, adapters, strict=True)
     )
-    reply = LmiReply(wanted, body)
-    return ParsedRequest(
-        requests,
-        LmiBodyReply(reply) if is_body else reply,
-        tuple(dropped),
-        requested.get("tenant", ""),
-    )
+    reply = LmiReply(requested=wanted, body=body, is_body=is_body)
+    return ParsedRequest(requests, reply, tuple(dropped), requested.get("tenant", ""))
 
 
 def _wanted(
@@ -292,8 +282,8 @@ def _adapters(requested: Requested, prompts: int, context: Context) -> tuple[str
     return names
 
 
-@dataclass
-class LmiReply:
+@dataclass(kw_only=True)
+class LmiReply(LmiAnswer):
     """Answers an LMI request.
 
     As tensors: `text_output` is what is new, `generated_text` the whole answer with the last
@@ -301,8 +291,6 @@ class LmiReply:
     """
 
     requested: RequestedAnswer
-    body: Format | None = None
-    outputs: frozenset[str] = frozenset()
     _texts: dict[int, list[str]] = field(default_factory=dict)
     _done: list[Delta] = field(default_factory=list)
     _whole: Format | None = None
@@ -311,11 +299,7 @@ class LmiReply:
         if self.body is None and (self.requested.details or self.requested.n > 1):
             self._whole = make_format("json", self.requested)
 
-    @property
-    def content_type(self) -> str:
-        return self.body.content_type if self.body is not None else ""
-
-    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
+    def _responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         deltas = [chunk for chunk in chunks if isinstance(chunk, Delta)]
         if self.body is None and "response" in self.outputs:
             self.body = make_format("", self.requested)
@@ -325,9 +309,6 @@ class LmiReply:
         if self.requested.stream:
             return [self._chunk(delta) for delta in deltas]
         return self._at_once(deltas, is_last=is_last)
-
-    def failure(self, error: LmiError) -> LmiError:
-        return rename_prompt(error, "inputs")
 
     def _chunk(self, delta: Delta) -> Response:
         texts = self._texts.setdefault(delta.index, [])
@@ -386,23 +367,19 @@ def read_lmi_embedding(inputs: object, context: Context, *, is_body: bool) -> Pa
     if context.adapter:
         requested["model"] = context.adapter
     call = HttpRequest(EMBEDDINGS, json.dumps(requested).encode())
-    reply = EmbeddingReply("inputs", "response" if is_body else "generated_text")
-    return ParsedRequest(call, LmiBodyReply(reply) if is_body else reply)
+    output = "response" if is_body else "generated_text"
+    return ParsedRequest(call, EmbeddingReply(output=output, is_body=is_body))
 
 
-@dataclass
-class EmbeddingReply:
+@dataclass(kw_only=True)
+class EmbeddingReply(LmiAnswer):
     """The vector, or a list of them, as JSON in one output."""
 
-    content_type: ClassVar[str] = "application/json"
-
-    field: str
     output: str
-    outputs: frozenset[str] = frozenset()
     _data: bytes = b""
     _status: int = 200
 
-    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
+    def _responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         for chunk in chunks:
             if isinstance(chunk, HttpChunk):
                 self._status = chunk.status if not self._data else self._status
@@ -420,9 +397,6 @@ class EmbeddingReply:
             "num_output_tokens": 0,
         }
         return [response | {name: n for name, n in counts.items() if name in self.outputs}]
-
-    def failure(self, error: LmiError) -> LmiError:
-        return rename_prompt(error, self.field)
 
     def _error(self, answer: Any) -> LmiError:
         error = answer.get("error", answer)

@@ -50,12 +50,9 @@ RESETS: Final = ("/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache
 
 
 _TYPES: Final = {
-    401: "AuthenticationError",
-    403: "PermissionDeniedError",
-    413: "RequestEntityTooLargeError",
-    429: "RateLimitError",
-    499: "ClientClosedRequest",
-}
+    401: "AuthenticationError", 403: "PermissionDeniedError", 413: "RequestEntityTooLargeError",
+    429: "RateLimitError", 499: "ClientClosedRequest",
+}  # fmt: skip
 """Types that are not called as HTTP calls their status."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -45,11 +45,6 @@ _REFUSED: Final = ("tools", "functions", "suffix")
 
 @dataclass(frozen=True)
 class Body:
-    prompts: tuple[Prompt, ...]
-    """Of a completion."""
-    messages: list[dict[str, Any]]
-    """Of a chat."""
-    template_options: dict[str, Any]
     sampling: Sampling
     has_limit: bool
     """Whether it says how many tokens it wants; if not, a chat may take all there are."""
@@ -62,6 +57,11 @@ class Body:
     echo: bool
     logprobs: int | None
     """Alternatives wanted for each token; None for no tokens."""
+    prompts: tuple[Prompt, ...] = ()
+    """Of a completion."""
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    """Of a chat."""
+    template_options: dict[str, Any] = field(default_factory=dict)
     shows_prompt_only: bool = False
     """Whether the prompt is all that is wanted, as `echo` with a `max_tokens` of 0 says."""
 
@@ -81,12 +81,8 @@ def read_chat(body: dict[str, Any]) -> Body:
         # As OpenAI's server and vLLM's do.
         problem = "is for log probabilities only"
         raise RequestError(problem, field="top_logprobs", value=top, accepted="logprobs: true")
-    return _read(
-        body,
-        messages=[_message(each) for each in messages],
-        template_options=options,
-        logprobs=top if wanted else None,
-    )
+    read = _read(body, top if wanted else None)
+    return replace(read, messages=[*map(_message, messages)], template_options=options)
 
 
 def read_completion(body: dict[str, Any]) -> Body:
@@ -98,8 +94,8 @@ def read_completion(body: dict[str, Any]) -> Body:
     only = _flag("echo", body) and _optional(values.integer(0), "max_tokens", parameters) == 0
     # An engine gives the prompt's log probabilities with a token.
     parameters |= {"max_tokens": 1} if only else {}
-    read = _read(parameters, prompts=_prompts(body.get("prompt")), logprobs=logprobs)
-    return replace(read, shows_prompt_only=only)
+    prompts = _prompts(body.get("prompt"))
+    return replace(_read(parameters, logprobs), prompts=prompts, shows_prompt_only=only)
 
 
 def adapter_of(body: Body, names: Collection[str], adapters: Mapping[str, str]) -> str:
@@ -121,14 +117,7 @@ def adapter_of(body: Body, names: Collection[str], adapters: Mapping[str, str]) 
     raise HttpError(HTTPStatus.NOT_FOUND, f"The model `{body.model}` does not exist.")
 
 
-def _read(
-    body: Mapping[str, object],
-    *,
-    prompts: tuple[Prompt, ...] = (),
-    messages: list[dict[str, Any]] | None = None,
-    template_options: dict[str, Any] | None = None,
-    logprobs: int | None,
-) -> Body:
+def _read(body: Mapping[str, object], logprobs: int | None) -> Body:
     given = _given(body)
     for name in _REFUSED:
         if given.get(name):
@@ -140,17 +129,13 @@ def _read(
     most, wanted = requested.get("best_of", 1), requested.get("n", 1)
     if most not in (1, wanted):
         # OpenAI's returns the best n of them.
-        raise RequestError(
-            "is served by no engine", field="best_of", value=most, accepted=str(wanted)
-        )
+        problem = "is served by no engine"
+        raise RequestError(problem, field="best_of", value=most, accepted=str(wanted))
     has_limit = "max_tokens" in requested
     # OpenAI samples unless it is told not to.
     requested = {"temperature": 1.0, "max_tokens": 1 << 30} | requested
     stream, include_usage = _streaming(body)
     return Body(
-        prompts=prompts,
-        messages=messages or [],
-        template_options=template_options or {},
         sampling=make_sampling(requested),
         has_limit=has_limit,
         n=wanted,

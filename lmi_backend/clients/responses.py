@@ -115,14 +115,8 @@ class ResponsesForm(RefusingForm):
             events = named_event("response.failed", _dump(failed))
             number += 1
         # The client of OpenAI looks for `error`, the reference describes the other members.
-        last = {
-            "type": "error",
-            "sequence_number": number,
-            "param": None,
-            **named,
-            "error": members,
-        }
-        return events + named_event("error", _dump(last))
+        last = {"type": "error", "sequence_number": number, "param": None, "error": members}
+        return events + named_event("error", _dump(last | named))
 
 
 def _response_in(data: bytes) -> dict[str, Any] | None:

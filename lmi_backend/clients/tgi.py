@@ -18,7 +18,7 @@ from lmi_backend.clients.lmi_formats import (
     token_object,
     token_texts,
 )
-from lmi_backend.clients.lmi_reading import LmiBodyReply, LmiReply, read_lmi
+from lmi_backend.clients.lmi_reading import LmiReply, read_lmi
 from lmi_backend.clients.openai import HttpForm
 from lmi_backend.clients.parameters import FIELDS, read_parameters
 from lmi_backend.clients.spec import (
@@ -181,7 +181,7 @@ def _read(body: dict[str, Any], context: Context, *, stream: bool, is_list: bool
     _refuse_others(given)
     _refuse_misplaced(body)
     parsed = read_lmi(body["inputs"], named, replace(context, clients=_SETTINGS), is_body=True)
-    reply = parsed.reply.inner if isinstance(parsed.reply, LmiBodyReply) else parsed.reply
+    reply = parsed.reply
     if not isinstance(parsed.work, tuple) or not isinstance(reply, LmiReply):
         raise RequestError("is not a text", field="inputs")
     return Read(parsed.work, TgiForm(reply.requested, is_list=is_list), dropped=parsed.dropped)

@@ -33,15 +33,9 @@ PIECE: Final = 1 << 20
 """Characters of base64."""
 # What vLLM's SamplingParams says when nothing is asked; its Triton backend uses no model defaults.
 _DEFAULTS: Final = {
-    "max_tokens": 16,
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "top_k": 0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-}
+    "max_tokens": 16, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0,
+    "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+}  # fmt: skip
 RETURNS: Final = {
     "return_finish_reason": "finish_reason",
     "return_cumulative_logprob": "cumulative_logprob",
@@ -140,9 +134,7 @@ def _adapter(requested: Requested, context: Context) -> str:
 
 def _logprobs(requested: Requested, outputs: frozenset[str]) -> int | None:
     count: int | None = requested.get("logprobs")
-    if count is None and "cumulative_logprob" in outputs:
-        return 0
-    return count
+    return 0 if count is None and "cumulative_logprob" in outputs else count
 
 
 def _image(text: str) -> bytes:
@@ -201,7 +193,8 @@ class VllmReply:
                     # Until the end the backend sends Python's None as text.
                     response[name] = [str(choice.finish_reason) for choice in choices]
                 case "cumulative_logprob":
-                    response[name] = [_or_nan(choice.cumulative_logprob) for choice in choices]
+                    totals = (choice.cumulative_logprob for choice in choices)
+                    response[name] = [math.nan if each is None else each for each in totals]
                 case "logprobs":
                     response[name] = [self._logprobs(choice.tokens) for choice in choices]
                 case "num_input_tokens":
@@ -222,10 +215,6 @@ def _logprob(token: Token) -> dict[str, object]:
     return {"logprob": token.logprob, "rank": token.rank, "decoded_token": token.text}
 
 
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
 def read_embedding(inputs: Mapping[str, list[Any]]) -> ParsedRequest:
     """Read an `embedding_request`: the engine's own embeddings endpoint answers it.
 
@@ -242,9 +231,10 @@ def read_embedding(inputs: Mapping[str, list[Any]]) -> ParsedRequest:
         dimensions = dimensions[0]
     requested = {"input": body["input"]} | ({"dimensions": dimensions} if dimensions else {})
     call = HttpRequest(EMBEDDINGS, json.dumps(requested).encode())
-    return ParsedRequest(
-        call, EmbeddingReply("embedding_request", "text_output", requested_outputs(inputs))
+    reply = EmbeddingReply(
+        output="text_output", field="embedding_request", outputs=requested_outputs(inputs)
     )
+    return ParsedRequest(call, reply)
 
 
 SPEC: Final = ClientSpec(

@@ -207,7 +207,7 @@ def test_errors_about_adapters_are_lmis_to_lmis_clients_alone(status: int, kind:
 class Reply:
     """Notes what it is given."""
 
-    content_type, inner = "text/plain", None
+    content_type, body = "text/plain", None
 
     def __init__(self, failure: str = "") -> None:
         self.in_the_middle = lambda _: failure
