@@ -27,7 +27,7 @@ BUDGETS: Final = {
     "lmi_backend/engines": 3_950,
     "lmi_backend/engines/vllm": 6_825,
     "lmi_backend/fetch": 550,
-    "lmi_backend/frontend": 6_475,
+    "lmi_backend/frontend": 6_450,
     "lmi_backend/ipc": 1_700,
     "lmi_backend/migrate": 3_250,
     "lmi_backend/options": 5_100,

@@ -27,7 +27,7 @@ from lmi_backend.clients.spec import (
 from lmi_backend.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lmi_backend.errors import LmiError
     from lmi_backend.generation import Chunk
@@ -109,7 +109,7 @@ class ResponsesForm(RefusingForm):
         code = "invalid_prompt" if is_clients else "server_error"
         named: dict[str, Any] = {"code": code, "message": members["message"]}
         events = b""
-        if (response := _response_in(self._created)) is not None:
+        if (response := next(responses_in(self._created), None)) is not None:
             response |= {"status": "failed", "error": named}
             failed = {"type": "response.failed", "sequence_number": number, "response": response}
             events = named_event("response.failed", _dump(failed))
@@ -119,15 +119,13 @@ class ResponsesForm(RefusingForm):
         return events + named_event("error", _dump(last | named))
 
 
-def _response_in(data: bytes) -> dict[str, Any] | None:
-    for line in data.splitlines():
-        if line.startswith(b"data:") and _CREATED in line:
-            try:
-                response: dict[str, Any] = json.loads(line[5:])["response"]
-            except (ValueError, KeyError, TypeError):
-                return None
-            return response if isinstance(response, dict) else None
-    return None
+def responses_in(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the responses in some whole events."""
+    for line in data.split(b"\n")[:-1]:
+        if line.startswith(b"data: {") and _RESPONSE in line:
+            response = json.loads(line[5:]).get("response")
+            if isinstance(response, dict):
+                yield response
 
 
 def _dump(value: object) -> bytes:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.serving.lora import LoraManager
     from lmi_backend.serving.service import Service
-    from lmi_backend.serving.stats import StatsSnapshot
 
 LogLine = tuple[int, float, str, str]
 """Number, time in seconds since 1970, level, and text without secrets."""
@@ -52,6 +51,9 @@ class StateView:
         `log` is there where its lines are wanted.
         """
         snapshot, model = self.service.snapshot(), self.model
+        stats = {each.name: getattr(snapshot, each.name) for each in fields(snapshot)}
+        # They are a list of their own.
+        del stats["workers"]
         health = msgspec.structs.asdict(self.service.health())
         return {
             "model": model.name,
@@ -63,7 +65,7 @@ class StateView:
             "now": time.time(),
             "started_at": self.started_at,
             "health": health | self._problem(health["problem"]),
-            "stats": _stats(snapshot),
+            "stats": _plain(stats),
             "workers": [self._whole_worker(worker) for worker in snapshot.workers],
             "adapters": {each.name: each.src for each in self.lora_manager.adapters.values()},
             "plan": self.plan,
@@ -82,13 +84,8 @@ class StateView:
     def _whole_worker(self, worker: WorkerStats) -> dict[str, Any]:
         values = self._worker(worker)
         values["stats"]["fast_paths"] = [
-            {
-                "name": name,
-                "state": fast_path_state(why_off),
-                "reason": self.redact(why_off),
-                "cost": cost,
-            }
-            for name, why_off, cost in worker.stats.fast_paths
+            {"name": name, "state": fast_path_state(off), "reason": self.redact(off), "cost": cost}
+            for name, off, cost in worker.stats.fast_paths
         ]
         return values
 
@@ -109,12 +106,6 @@ class StateView:
         """Return a problem by its name, and by the one that it has in 0.2.0."""
         line = self.redact(text)
         return {"problem": line, "trouble": line}
-
-
-def _stats(now: StatsSnapshot) -> dict[str, Any]:
-    # Its workers are a list of their own.
-    names = [each.name for each in fields(now) if each.name != "workers"]
-    return _plain({name: getattr(now, name) for name in names})
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

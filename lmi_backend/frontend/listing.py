@@ -50,17 +50,9 @@ class Listing:
 def _cards(model: Model) -> list[dict[str, Any]]:
     info = model.info
     common = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
-    own = dict.fromkeys((info.name, *info.served_names))
-    cards = [
-        {
-            "id": name,
-            **common,
-            "root": root_of(info),
-            "parent": None,
-            "max_model_len": info.max_model_len,
-        }
-        for name in own
-    ]
+    own = {"root": root_of(info), "parent": None, "max_model_len": info.max_model_len}
+    names = dict.fromkeys((info.name, *info.served_names))
+    cards = [{"id": name, **common, **own} for name in names]
     cards += [
         {"id": name, **common, "root": name, "parent": info.name, "max_model_len": None}
         for name in model.context.adapters

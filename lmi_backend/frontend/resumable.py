@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import re
 import secrets
 import time
@@ -22,7 +21,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from lmi_backend.clients.lmi import HandlerForm
-from lmi_backend.clients.responses import PATH, BackgroundForm, ResponsesForm
+from lmi_backend.clients.responses import PATH, BackgroundForm, ResponsesForm, responses_in
 from lmi_backend.clients.spec import EVENTS, JSON, AdapterChange, Ending, Restorable
 from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError, UnavailableError
 from lmi_backend.frontend.answer import ReturningClient, send_answer
@@ -33,7 +32,7 @@ from lmi_backend.ipc.chunk_log import block_of, parts_in
 from lmi_backend.ipc.failures import error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from lmi_backend.clients.spec import ErrorResponse, Form, Path, Read
     from lmi_backend.engine_config import ModelInfo
@@ -271,13 +270,8 @@ def _is_comment(event: bytes) -> bool:
 async def _owner_of(exchange: Exchange, data: bytes) -> str:
     """Return a digest of what two requests for one answer have in common: key, path and body."""
     begin = f"{exchange.key_digest} {exchange.path}\n".encode("utf-8", "surrogateescape")
-    return await aside(len(data), _digest, begin, data)
-
-
-def _digest(*parts: bytes) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
+    digest = hashlib.sha256(begin)
+    await aside(len(data), digest.update, data)
     return digest.hexdigest()
 
 
@@ -307,7 +301,7 @@ class BeginningForm:
     def write(self, chunks: list[Chunk]) -> bytes:
         """See `Form`. Raises EngineError: it is over before the engine said anything of it."""
         self._data += self._stream.write(chunks)
-        response = next(_responses_in(self._data), None)
+        response = next(responses_in(self._data), None)
         if response is None and self._stream.is_over:
             raise EngineError("the response failed before it began")
         self.is_over = response is not None
@@ -342,7 +336,7 @@ class Responses:
         response = _latest(blocks, state, is_lasting=order.is_lasting)
         if exchange.method == "DELETE":
             response = {"id": response.get("id"), "object": "response", "deleted": True}
-        await exchange.respond(HTTPStatus.OK, msgspec.json.encode(response), {"content-type": JSON})
+        await exchange.respond_json(response)
 
     async def find(self, exchange: Exchange) -> tuple[Model, Found] | None:
         """Send each model, as it is known, what is wanted of a response, until one has it.
@@ -400,7 +394,7 @@ def _latest(blocks: list[bytes], state: str, *, is_lasting: bool) -> dict[str, A
             data += form.failure(error_of(part)).data
         else:
             data += form.write([part.chunk])
-    responses = [*_responses_in(data)]
+    responses = [*responses_in(data)]
     if responses and responses[-1].get("status", _RUNNING[0]) not in _RUNNING:
         return responses[-1]
     response = next(iter(responses), {})
@@ -410,11 +404,3 @@ def _latest(blocks: list[bytes], state: str, *, is_lasting: bool) -> dict[str, A
         error = {"code": "server_error", "message": "the answer has no end"}
         return response | {"status": "failed", "error": error}
     return response
-
-
-def _responses_in(data: bytes) -> Iterator[dict[str, Any]]:
-    for line in data.split(b"\n")[:-1]:
-        if line.startswith(b"data: {") and b'"response":' in line:
-            response = json.loads(line[5:]).get("response")
-            if isinstance(response, dict):
-                yield response

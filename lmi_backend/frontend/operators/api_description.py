@@ -48,12 +48,10 @@ class ApiDescription:
                 methods = paths.setdefault(_NAME.sub(r"{\1}", path.template), {})
                 for method in path.methods.lower().split():
                     operation = relayed.get(method) or _operation(path, method)
-                    key: list[Any] = (
-                        [] if path.who in (PROBE, ANYBODY) else [{f"{path.who}-key": []}]
-                    )
-                    methods.setdefault(
-                        method, operation | {"tags": [client.title], "security": key}
-                    )
+                    needs_key = path.who not in (PROBE, ANYBODY)
+                    key = [{f"{path.who}-key": list[str]()}] if needs_key else []
+                    more = {"tags": [client.title], "security": key}
+                    methods.setdefault(method, operation | more)
         schemes = {"client-key": _KEY, "operator-key": _KEY}
         document = {
             "openapi": "3.1.0",

@@ -88,12 +88,6 @@ def test_a_stream_may_be_cut_anywhere() -> None:
         assert reader.feed(data[:cut]) + reader.feed(data[cut:]) == FROM_WORKER
 
 
-def test_bytes_may_come_one_by_one() -> None:
-    reader = decoder()
-    data = encode(FROM_WORKER)
-    assert [m for i in range(len(data)) for m in reader.feed(data[i : i + 1])] == FROM_WORKER
-
-
 _OUTPUTS = st.builds(
     msg.Output,
     st.integers(-(2**63), 2**64 - 1),
