@@ -101,6 +101,11 @@ class ApiKey:
         }
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        """What a line says; a key that is the same after a change keeps what it has used."""
+        return self.name, self.digest, self.is_operator, *self.limits.items()
+
+    @property
     def has_token_limit(self) -> bool:
         return _LIMITS[2] in self._buckets
 
@@ -184,16 +189,13 @@ class ApiKeys:
             return
         # What cannot be read is looked at again when it changes.
         self._stamp = stamp
-        earlier = {(key.name, key.digest, tuple(key.limits.items())): key for key in self._keys}
+        earlier = {key.identity: key for key in self._keys}
         try:
             renewed = list(self._read(self._file))
         except Exception as error:  # noqa: BLE001  a request must not fail by a file of ours
             _log.error("the keys are left as they were: %s", error)
             return
-        # A key that is unchanged keeps what it has used.
-        self._keys = [
-            earlier.get((key.name, key.digest, tuple(key.limits.items())), key) for key in renewed
-        ]
+        self._keys = [earlier.get(key.identity, key) for key in renewed]
         _log.info("%d keys are read from %s", len(self._keys), self._file)
 
     def _read(self, file: Path) -> Iterator[ApiKey]:

@@ -136,6 +136,10 @@ def test_a_changed_file_is_read_again_and_a_broken_one_is_not(
     now[0] += 2
     with pytest.raises(HttpError):
         keys.find("a")
+    for number, word in enumerate(("operator", "", "operator"), start=5):
+        write(file, f"bob {hash_of('b')} {word}", *[""] * number)
+        now[0] += 2
+        assert keys.find("b").is_operator is (word == "operator")
 
 
 def not_utf8(path: Path) -> None:
