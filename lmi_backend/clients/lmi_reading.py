@@ -201,6 +201,7 @@ def read_lmi(
     logprobs = _logprobs(requested, wanted, body)
     sampling = make_sampling(_defaults(requested, context))
     adapters = _adapters(requested, len(prompts), context)
+    of_prompt = 0 if wanted.decoder_input_details else None
     requests = tuple(
         GenerateRequest(
             prompt=prompt,
@@ -210,9 +211,7 @@ def read_lmi(
             priority=requested.get("priority", 0),
             n=wanted.n,
             logprobs=logprobs,
-            prompt_logprobs=requested.get(
-                "prompt_logprobs", 0 if wanted.decoder_input_details else None
-            ),
+            prompt_logprobs=requested.get("prompt_logprobs", of_prompt),
         )
         for prompt, adapter in zip(prompts, adapters, strict=True)
     )
@@ -327,9 +326,8 @@ class LmiReply(LmiAnswer):
         self._done += deltas
         if not is_last:
             return []
-        first = sorted(
-            (d for d in self._done if d.index % self.requested.n == 0), key=lambda d: d.index
-        )
+        first = [each for each in self._done if each.index % self.requested.n == 0]
+        first.sort(key=lambda each: each.index)
         texts = [self.requested.prefix(delta.index) + delta.text for delta in first]
         response: Response = {"generated_text": texts}
         if "text_output" in self.outputs:

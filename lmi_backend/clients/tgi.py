@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -124,12 +125,11 @@ class TgiForm:
             item: _Json = {"index": self._events, "token": token}
             if requested.top_n_tokens:
                 item["top_tokens"] = [token_object(other, other.text, requested) for other in top]
-            is_last = delta.is_last and place == len(tokens)
-            has_details = is_last and requested.details
-            item["generated_text"] = answers.text(delta.index) if is_last else None
-            item["details"] = (
-                answers.details(delta.index, with_tokens=False) if has_details else None
-            )
+            item |= {"generated_text": None, "details": None}
+            if delta.is_last and place == len(tokens):
+                item["generated_text"] = answers.text(delta.index)
+                if requested.details:
+                    item["details"] = answers.details(delta.index, with_tokens=False)
             yield item
 
 
@@ -147,16 +147,8 @@ _SETTINGS: Final = ClientSettings(dialect="legacy")
 _SAMPLING: Final = frozenset({"temperature", "top_k", "top_p", "typical_p"})
 
 
-def read_whole(body: dict[str, Any], context: Context) -> Read:
-    return _read(body, context, stream=False)
-
-
-def read_stream(body: dict[str, Any], context: Context) -> Read:
-    return _read(body, context, stream=True)
-
-
 def read_either(body: dict[str, Any], context: Context) -> Read:
-    """Read a body whose `stream` chooses events, or a list of one object; raises as the others."""
+    """Read a body whose `stream` chooses events, or a list of one object."""
     value = body.get("stream")
     stream = value is not None and bool(read_value(BOOLEAN, "stream", value))
     return _read(body, context, stream=stream, is_list=True)
@@ -185,6 +177,10 @@ def _read(body: dict[str, Any], context: Context, *, stream: bool, is_list: bool
     if not isinstance(parsed.work, tuple) or not isinstance(reply, LmiReply):
         raise RequestError("is not a text", field="inputs")
     return Read(parsed.work, TgiForm(reply.requested, is_list=is_list), dropped=parsed.dropped)
+
+
+read_whole: Final = partial(_read, stream=False)
+read_stream: Final = partial(_read, stream=True)
 
 
 def _refuse_others(given: dict[str, Any]) -> None:

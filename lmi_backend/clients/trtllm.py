@@ -26,7 +26,7 @@ from lmi_backend.clients.parameters import (
 )
 from lmi_backend.clients.spec import ClientSpec, ParsedRequest, Response, rename_prompt
 from lmi_backend.clients.triton import triton_failure
-from lmi_backend.clients.values import Prompt, prompt_text, read_prompts
+from lmi_backend.clients.values import MAX_WEIGHT, Prompt, prompt_text, read_prompts
 from lmi_backend.clients.vllm import RETURNS, requested_outputs
 from lmi_backend.engine_config import Context
 from lmi_backend.errors import HTTP_ERROR, EngineError, HttpError, LmiError, RequestError
@@ -143,9 +143,7 @@ def _prompt(row: Mapping[str, list[Any]]) -> Prompt:
     length = row.get("input_lengths", [len(ids)])[0]
     if not 0 < length <= len(ids):
         accepted = f"1 to {len(ids)}, the length of input_ids"
-        raise RequestError(
-            "is out of range", field="input_lengths", value=length, accepted=accepted
-        )
+        raise _out_of_range("input_lengths", length, accepted)
     (prompt,), _ = read_prompts("input_ids", [ids[:length]])
     return prompt
 
@@ -170,9 +168,8 @@ def _defaults(requested: Requested) -> Requested:
     is_greedy = requested.get("top_k", 0) in (0, 1) and not requested.get("top_p")
     chosen = {"temperature": 0.0} if is_greedy else {}
     ends = (requested["end_id"],) if requested.get("end_id", -1) >= 0 else ()
-    return (
-        {"max_tokens": _MAX_TOKENS, "temperature": 1.0, "stop_token_ids": ends} | requested | chosen
-    )
+    usual = {"max_tokens": _MAX_TOKENS, "temperature": 1.0, "stop_token_ids": ends}
+    return usual | requested | chosen
 
 
 def _words(row: Mapping[str, list[Any]], requested: Requested) -> Requested:
@@ -181,9 +178,8 @@ def _words(row: Mapping[str, list[Any]], requested: Requested) -> Requested:
     if stops := list(_single_tokens("stop_words_list", row)):
         words["stop_token_ids"] = (*requested.get("stop_token_ids", ()), *stops)
     if bad := list(_single_tokens("bad_words_list", row)):
-        words["extra.logit_bias"] = requested.get("extra.logit_bias", {}) | dict.fromkeys(
-            bad, -100.0
-        )
+        weights = dict.fromkeys(bad, -MAX_WEIGHT)
+        words["extra.logit_bias"] = requested.get("extra.logit_bias", {}) | weights
     return words
 
 
@@ -212,10 +208,8 @@ def _guide(requested: Requested) -> Requested:
         return {}
     name = _GUIDES.get(kind)
     if name is None:
-        field_name = "guided_decoding_guide_type"
-        raise RequestError(
-            "is not a kind of guide", field=field_name, value=kind, accepted=", ".join(_GUIDES)
-        )
+        problem, given = "is not a kind of guide", "guided_decoding_guide_type"
+        raise RequestError(problem, field=given, value=kind, accepted=", ".join(_GUIDES))
     structure = {name: requested.get("guide", "")} if isinstance(name, str) else name
     return {"extra.structured_outputs": structure}
 
@@ -345,9 +339,7 @@ def read_postprocessing(rows: Sequence[Row]) -> ParsedRequest:
         raise RequestError(problem, field="SEQUENCE_LENGTH", value=lengths, accepted="one length")
     if not 0 <= lengths[0] <= len(ids):
         accepted = f"0 to {len(ids)}, the length of TOKENS_BATCH"
-        raise RequestError(
-            "is out of range", field="SEQUENCE_LENGTH", value=lengths[0], accepted=accepted
-        )
+        raise _out_of_range("SEQUENCE_LENGTH", lengths[0], accepted)
     body = msgspec.json.encode(TokenIds(ids[: lengths[0]]))
     return ParsedRequest(HttpRequest(DECODE_PATH, body), DecodeReply())
 
@@ -394,6 +386,10 @@ class EncodeReply(DecodeReply):
             "OUT_PAD_ID": [encoded.pad_id],
             **self.given,
         }
+
+
+def _out_of_range(field: str, value: int, accepted: str) -> RequestError:
+    return RequestError("is out of range", field=field, value=value, accepted=accepted)
 
 
 def _only(rows: Sequence[Row], *names: str) -> Row:

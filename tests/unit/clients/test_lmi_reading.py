@@ -87,22 +87,6 @@ def test_tokens_are_requested_where_the_answer_shows_them(
     assert requested(named, is_body=is_body).logprobs == logprobs
 
 
-@pytest.mark.parametrize(
-    ("named", "dialect", "is_greedy"),
-    [
-        ({}, "legacy", True),
-        ({}, "async", False),
-        ({"do_sample": False}, "async", True),
-        ({"do_sample": True}, "legacy", False),
-        ({"temperature": 0.5}, "legacy", False),
-        ({"n": 2}, "legacy", False),
-        ({"do_sample": False, "temperature": 0.5}, "async", True),
-    ],
-)
-def test_who_samples_by_itself(named: dict[str, Any], dialect: str, *, is_greedy: bool) -> None:
-    assert (requested(named, dialect).sampling.temperature == 0) is is_greedy
-
-
 @pytest.mark.parametrize("number", [16_384, 16_385])
 def test_answers_are_bounded(number: int) -> None:
     context = Context(clients=ClientSettings())

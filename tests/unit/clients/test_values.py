@@ -86,13 +86,17 @@ def test_what_is_refused(kind: Value, given: Any, problem: str) -> None:
         (STRINGS, '["a"]', ("a",)),
         (STRINGS, "a", ("a",)),
         (STRINGS, "5", ("5",)),
+        (STRINGS, '"', ('"',)),
+        (STRINGS, '"a"', ('"a"',)),
+        (integer(1), 7.0, 7),
+        (BOOLEAN, 1, True),
         (STRING, "5", "5"),
         (INTEGERS, "[1, 2]", (1, 2)),
         (TOKEN_WEIGHTS, '{"5": 1}', {5: 1.0}),
     ],
 )
 def test_text_may_stand_for_a_value_where_the_vllm_backend_takes_it(
-    kind: Value, text: str, value: object
+    kind: Value, text: object, value: object
 ) -> None:
     assert read_value(kind, "field", text, is_text=True) == value
 
