@@ -31,8 +31,8 @@ from lmi_backend.threads import guarded_thread
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lmi_backend.pool.listener import Listener
     from lmi_backend.pool.rank_group import WorkerStats
+    from lmi_backend.pool.reader import Listener
     from lmi_backend.serving.request_state import Sink
 
 _log = logging.getLogger(__name__)

@@ -1,11 +1,16 @@
-"""A worker whose process runs and whose engine is not ready: one that starts, or a spare."""
+"""Launch a worker: start its ranks, let them connect, and wait until its engine is ready."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
+import os
+import secrets
+import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -16,28 +21,33 @@ from lmi_backend.errors import (
     OptionError,
     WorkerStartError,
 )
+from lmi_backend.files import secure_caches
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import encode
-from lmi_backend.ipc.handshake import Handshakes
+from lmi_backend.ipc.handshake import BACKLOG, Handshakes
 from lmi_backend.options.spec import CUSTOM
+from lmi_backend.plan.arguments import own_ports
 from lmi_backend.plan.hardware import memory_kills
+from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.connection import POLL_SECONDS, Connection
 from lmi_backend.pool.diagnosis import likely_cause, with_root_cause
 from lmi_backend.pool.load_failure import LAST_LINES, LIKELY, saved
-from lmi_backend.pool.process import describe_exit
+from lmi_backend.pool.process import WorkerProcess, WorkerSession, describe_exit
 from lmi_backend.pool.rank_group import RankGroup, Worker
 from lmi_backend.printable import with_options
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from lmi_backend.plan import EnginePlan
-    from lmi_backend.pool.session import WorkerSession
 
 _log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer", msg.Prepared, msg.Ready)
+_numbers = itertools.count()
+"""Of the launches of this process."""
 
 
 class StartingWorker:
@@ -109,10 +119,6 @@ class StartingWorker:
         self.wait_for_all(msg.Prepared)
         self._end = math.inf
 
-    def check_process(self) -> None:
-        """Raise WorkerStartError if its process has exited."""
-        self._check()
-
     def ready(self) -> Worker:
         """Have it load the engine, and wait until that is ready.
 
@@ -140,7 +146,7 @@ class StartingWorker:
         connections, count = self.connections, self._plan.parallel.processes
         with Handshakes(listener, token, count) as handshakes:
             while len(connections) < count:
-                self._check(handshakes.refusals)
+                self.check(handshakes.refusals)
                 for rank, sock in handshakes.turn(POLL_SECONDS):
                     connections[rank] = Connection(sock, self._plan.limits.max_message_size)
         # Nobody connects while the engine loads.
@@ -154,7 +160,7 @@ class StartingWorker:
             for rank, connection in self.connections.items():
                 if rank not in heard and (message := self._hear(connection, kind)):
                     heard[rank] = message
-            self._check()
+            self.check()
         return heard
 
     def _hear(self, connection: Connection, kind: type[_Answer]) -> _Answer | None:
@@ -162,7 +168,7 @@ class StartingWorker:
             messages = connection.read()
         except ConnectionLostError:
             self._process.wait(POLL_SECONDS)
-            self._check()
+            self.check()
             raise
         for message in messages:
             match message:
@@ -179,9 +185,9 @@ class StartingWorker:
                     pass
         return None
 
-    def _check(self, refusals: str = "") -> None:
+    def check(self, refusals: str = "") -> None:
         """Raise WorkerStartError if there is nothing to wait for any more."""
-        if (status := self._process.poll()) is not None:
+        if (status := self._process.wait(0)) is not None:
             problem = f"the worker {describe_exit(status)} before it was ready"
         elif time.monotonic() > self._end:
             problem = f"the worker was not ready within {self._seconds} s"
@@ -201,3 +207,97 @@ class StartingWorker:
     def _advice(self, words: str) -> str:
         cause = likely_cause(words, memory_kills=memory_kills() - self._memory_kills)
         return f"{LIKELY}{cause}" if cause else ""
+
+
+def launch(  # noqa: PLR0913  settings by name
+    plan: EnginePlan,
+    index: int,
+    *,
+    name: str,
+    folder: Path,
+    on_line: Callable[[str], None],
+    is_cancelled: Callable[[], bool] = lambda: False,
+    return_to: str = "",
+) -> StartingWorker:
+    """Start the process, or the ranks, of worker `index` of a plan, which loads nothing yet.
+
+    Args:
+        folder: private folder for its socket, with the package in it (`link_package`).
+        on_line: gets each line it prints.
+        is_cancelled: polled; True cancels the start.
+        return_to: where the next stub finds it if this one dies; empty if none may.
+
+    Raises:
+        ConfigurationError: a cache is somebody else's.
+        WorkerStartError: it exited, or did not connect in time; quotes its last lines.
+    """
+    token = secrets.token_hex(16)
+    with ExitStack() as stack:
+        number = next(_numbers)
+        socket_file = folder / f"{index}-{number}.sock"
+        listener, address = stack.enter_context(listen(plan, socket_file))
+        port = stack.enter_context(_reserved_port(is_needed=plan.parallel.processes > 1))
+        context = LaunchContext(index, folder, address, token, port, number)
+        command = worker_command(plan, context, os.environ)
+        secure_caches(command.environment)
+        start = start_message(plan, name, index, return_to)
+        launched = StartingWorker(plan, name, WorkerProcess(command, on_line), start, is_cancelled)
+        launched.folder = str(folder)
+        try:
+            launched.accept(listener, token)
+        except BaseException:
+            launched.kill()
+            raise
+        launched.listening = stack.pop_all()
+    return launched
+
+
+@contextmanager
+def listen(plan: EnginePlan, path: Path) -> Iterator[tuple[socket.socket, str]]:
+    """Listen where all ranks can connect; give the address as `--connect` takes it."""
+    if plan.parallel.hosts:
+        with socket.create_server((plan.parallel.hosts[0], 0), backlog=BACKLOG) as listener:
+            host, port = listener.getsockname()[:2]
+            yield listener, f"{host}:{port}"
+        return
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(BACKLOG)
+        try:
+            yield listener, str(path)
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _reserved_port(*, is_needed: bool) -> Iterator[int]:
+    """Give a port at which the ranks find each other, 0 for one rank alone.
+
+    Seconds pass until rank 0 listens there. Meanwhile no connection gets a port that is bound. As
+    nobody listens and both sides set SO_REUSEADDR, as TCPStore does, rank 0 may bind it.
+    """
+    if not is_needed:
+        yield 0
+        return
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("", 0))
+        yield keeper.getsockname()[1]
+
+
+def start_message(plan: EnginePlan, name: str, index: int, return_to: str) -> msg.Start:
+    return msg.Start(
+        plan.engine,
+        own_ports(replace(plan.config, name=name.rpartition("/")[0]), index),
+        _flush_policy(plan),
+        hang_seconds=plan.launch.hang_timeout,
+        largest_frame=plan.limits.max_message_size,
+        load_seconds=plan.launch.load_timeout,
+        return_to=return_to,
+    )
+
+
+def _flush_policy(plan: EnginePlan) -> FlushPolicy:
+    cores, launch = len(os.sched_getaffinity(0)), plan.launch
+    return FlushPolicy.of(cores, plan.parallel.workers, launch.stream_flush, launch.stream_interval)

@@ -20,7 +20,7 @@ from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.machine import machine_problem
 from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.pool.command import link_package
-from lmi_backend.pool.launcher import launch
+from lmi_backend.pool.launch import launch
 from lmi_backend.pool.load_failure import first_line
 from lmi_backend.pool.reader import Reader
 from lmi_backend.pool.scaling import Scaler
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.plan import EnginePlan
     from lmi_backend.pool.launch import StartingWorker
-    from lmi_backend.pool.listener import Listener
     from lmi_backend.pool.rank_group import Worker, WorkerStats
+    from lmi_backend.pool.reader import Listener
 
 _log = logging.getLogger(__name__)
 
@@ -147,9 +147,6 @@ class Pool:
         if self.closing.is_set() or all(slot.state is SlotState.ABANDONED for slot in wanted):
             return math.inf
         return self.start_seconds
-
-    def slot(self, index: int) -> Slot:
-        return self.slots[index]
 
     def abort(self, index: int, request_ids: list[int]) -> None:
         worker = self.slots[index].worker

@@ -19,8 +19,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.frames import Frame, encode
 from lmi_backend.pool.connection import POLL_SECONDS, SILENCE_SECONDS, UNSENT_BYTES, Connection
-from lmi_backend.pool.process import describe_exit
-from lmi_backend.pool.session import WorkerSession
+from lmi_backend.pool.process import WorkerSession, describe_exit
 
 # Rank 0 may miss a killed rank before its socket is seen to close.
 _CAUSE_SECONDS: Final = 0.3

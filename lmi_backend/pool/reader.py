@@ -1,10 +1,10 @@
-"""Read a worker until it dies, and tell whose requests it had."""
+"""Read a worker until it dies, and tell who hears it, and whose requests it had."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from lmi_backend.errors import EngineDeadError, WorkerError
 from lmi_backend.pool.slot import SlotState
@@ -12,11 +12,24 @@ from lmi_backend.pool.slot import SlotState
 if TYPE_CHECKING:
     import threading
 
-    from lmi_backend.pool.listener import Listener
+    from lmi_backend.ipc import messages as msg
     from lmi_backend.pool.rank_group import Worker
     from lmi_backend.pool.slot import Slot
 
 _log = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """Gets what workers send; called from the threads of the pool."""
+
+    def on_messages(self, messages: list[msg.FromWorker]) -> None:
+        """Take what one engine step, or several, brought."""
+
+    def on_death(self, index: int, error: EngineDeadError) -> None:
+        """Learn that every request of a worker is lost."""
+
+    def on_ready(self) -> None:
+        """Learn that one more worker takes requests, or that one never will."""
 
 
 @dataclass(frozen=True)

@@ -188,4 +188,4 @@ class Spares:
             WorkerStartError: its process has exited.
         """
         while not self._closing.wait(_WATCH_SECONDS) and self.spares.get(slot.index) is spare:
-            spare.launch.check_process()
+            spare.launch.check()

@@ -20,12 +20,10 @@ from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.ipc.survivor import OneProcess, Place, SurvivorRecord, places
 from lmi_backend.options.spec import CUSTOM
 from lmi_backend.pool.command import LaunchContext, worker_command
-from lmi_backend.pool.launch import StartingWorker
-from lmi_backend.pool.launcher import listen, start_message
+from lmi_backend.pool.launch import StartingWorker, listen, start_message
 from lmi_backend.pool.load_failure import LAST_LINES
 from lmi_backend.pool.model_files import files_of
-from lmi_backend.pool.process import AdoptedProcess
-from lmi_backend.pool.session import kill_session, members
+from lmi_backend.pool.process import AdoptedProcess, kill_session, members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -32,7 +32,7 @@ class Renewal:
         count = len(self._pool.stats())
         if not 0 <= index < count:
             return msg.Renewed(problem=f"there is no worker {index}; accepted: 0 to {count - 1}")
-        slot = self._pool.slot(index)
+        slot = self._pool.slots[index]
         if (worker := slot.retire()) is None:
             return msg.Renewed(problem=slot.problem or "another has requested it")
         reason = EngineDeadError(f"worker {index} is restarted, and waits no longer")

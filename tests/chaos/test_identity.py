@@ -103,7 +103,7 @@ def test_a_stream_resumes_only_with_the_adapter_that_it_began_with(
         echo.manage(requestType="REGISTER_ADAPTER", name="a", src=src)
         stream, base = echo.stream("a"), echo.stream()
         change(tmp_path, echo.manage)
-        worker = echo.pool.slot(0).worker
+        worker = echo.pool.slots[0].worker
         assert worker is not None
         worker.kill()
         assert (base.wait().error, len(base.deltas) > 0) == (None, True)

@@ -23,7 +23,7 @@ from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
 from lmi_backend.plan import plan_model
 from lmi_backend.pool.command import link_package
-from lmi_backend.pool.launcher import launch
+from lmi_backend.pool.launch import launch
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 SILENT = 200

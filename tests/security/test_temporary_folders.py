@@ -22,7 +22,7 @@ from lmi_backend.files import check_owner, kernel_cache, private_folder, secure_
 from lmi_backend.options import load_options
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from lmi_backend.pool.launcher import launch
+from lmi_backend.pool.launch import launch
 
 OTHER_USER = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")

@@ -19,7 +19,7 @@ def test_each_rank_is_heard_until_it_has_answered_once() -> None:
     def rank(*answers: Any) -> SimpleNamespace:
         return SimpleNamespace(read=iter(answers).__next__)
 
-    process: Any = SimpleNamespace(poll=lambda: None)
+    process: Any = SimpleNamespace(wait=lambda _: None)
     plan: Any = SimpleNamespace(launch=SimpleNamespace(load_timeout=HANG_SECONDS))
     worker = StartingWorker(plan, "m/0", process, None, is_cancelled)  # type: ignore[arg-type]
     first, second = (msg.Ready(Capabilities(name, "1", 9)) for name in ("a", "b"))

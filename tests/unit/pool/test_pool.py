@@ -147,8 +147,8 @@ def test_a_worker_that_is_killed_in_its_start_leaves_a_line_and_is_started_again
     monkeypatch.setattr(module, "launch", launch)
     monkeypatch.setattr(Slot, "pause", 0.0)
     caplog.clear()
-    pool.slot(0).worker.kill()  # type: ignore[union-attr]
-    wait_for(lambda: not errors and pool.slot(0).is_open)
+    pool.slots[0].worker.kill()  # type: ignore[union-attr]
+    wait_for(lambda: not errors and pool.slots[0].is_open)
     lines = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
     assert lines[1:] == [f"worker m/0: it could not be restarted: {problem}"]
     assert not any(each.exc_info for each in caplog.records)
@@ -170,10 +170,10 @@ def test_requests_are_claimed_and_done(make: Make) -> None:
     pool.start(Listener())
     assert [claim(3), claim(1, 1), claim(1, 1), claim(1)] == [0, 1, 1, 0]
     assert [each.assigned for each in pool.stats()] == [4, 2]
-    assert [pool.slot(index).outstanding for index in (0, 1)] == [4, 2]
+    assert [pool.slots[index].outstanding for index in (0, 1)] == [4, 2]
     pool.done(0, 3)
-    assert pool.slot(0).outstanding == 1
-    pool.slot(0).retire()
+    assert pool.slots[0].outstanding == 1
+    pool.slots[0].retire()
     with pytest.raises(UnavailableError):
         claim(1)
     assert claim(1, 1) == 1
@@ -186,5 +186,5 @@ def test_capacity_is_that_of_open_workers(make: Make) -> None:
     pool = make("minWorkers=2\nmaxWorkers=3\noption.max_rolling_batch_size=8")
     pool.start(Listener())
     assert (pool.capacity(), pool.unwanted_capacity()) == (16, 8)
-    pool.slot(1).retire()
+    pool.slots[1].retire()
     assert (pool.capacity(), pool.unwanted_capacity()) == (8, 8)

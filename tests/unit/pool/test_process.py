@@ -13,8 +13,7 @@ import pytest
 
 from lmi_backend.ipc.survivor import OneProcess
 from lmi_backend.pool.command import WorkerCommand
-from lmi_backend.pool.process import AdoptedProcess, WorkerProcess, describe_exit
-from lmi_backend.pool.session import kill_session
+from lmi_backend.pool.process import AdoptedProcess, WorkerProcess, describe_exit, kill_session
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 # Makes shared memory, says its names, and starts a child that outlives it.
@@ -78,7 +77,7 @@ def test_who_dies_while_it_ends_a_session_leaves_none_stopped(
             sent.append((" ".join(psutil.Process(pid).cmdline()), number))
         os.kill(pid, number)
 
-    monkeypatch.setattr("lmi_backend.pool.session._send", send)
+    monkeypatch.setattr("lmi_backend.pool.process._send", send)
     lines: list[str] = []
     process = WorkerProcess(WorkerCommand((sys.executable, "-c", PROGRAM), {}), lines.append)
     wait_for(lambda: lines)
@@ -106,7 +105,7 @@ def test_shared_memory_of_one_that_has_gone_is_freed() -> None:
 def test_what_ends_before_its_signal_comes_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     # No process has such a number.
     looks = [[1 << 22], []]
-    monkeypatch.setattr("lmi_backend.pool.session.members", lambda _: looks.pop(0))
+    monkeypatch.setattr("lmi_backend.pool.process.members", lambda _: looks.pop(0))
     kill_session(1)
     assert looks == []
 
@@ -114,12 +113,12 @@ def test_what_ends_before_its_signal_comes_is_no_error(monkeypatch: pytest.Monke
 def test_one_that_hangs_in_the_kernel_is_not_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lmi_backend.pool.session._send", lambda *_: None)
-    monkeypatch.setattr("lmi_backend.pool.session._END_SECONDS", 0.1)
+    monkeypatch.setattr("lmi_backend.pool.process._send", lambda *_: None)
+    monkeypatch.setattr("lmi_backend.pool.process._END_SECONDS", 0.1)
     code = "import time; time.sleep(600)"
     process = WorkerProcess(WorkerCommand((sys.executable, "-c", code), {}), print)
     process.kill()
-    assert process.poll() is None
+    assert process.wait(0) is None
     assert f"process {process.pid} was killed and has not exited" in caplog.text
     # It is reaped when it ends.
     os.kill(process.pid, signal.SIGKILL)
@@ -185,7 +184,7 @@ def test_what_another_process_has_started_is_taken_over() -> None:
         process = AdoptedProcess(OneProcess.of(started.pid), [], command, lines.append)
         started.send_signal(signal.SIGUSR1)
         wait_for(lambda: lines == ["a line with ***"])
-        assert process.poll() is None
+        assert process.wait(0) is None
         process.kill()
         assert describe_exit(process.wait(HANG_SECONDS)) == "ended"
         assert process.last_lines() == "a line with ***"

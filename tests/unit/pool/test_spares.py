@@ -35,7 +35,7 @@ class Prepared:
     def kill(self) -> None:
         self.is_killed.set()
 
-    def check_process(self) -> None:
+    def check(self) -> None:
         if self.has_exited:
             raise WorkerStartError("exited")
 
