@@ -82,15 +82,22 @@ def without(name: str) -> Iterator[None]:
             del _off[name]
 
 
+@contextmanager
+def guarded(name: str, expected: str) -> Iterator[None]:
+    """Turn a part off if what is done here fails, and continue without it."""
+    try:
+        yield
+    except LmiError:  # an option's
+        raise
+    except Exception as error:  # noqa: BLE001  vLLM's loop, or its core, would end with all requests
+        turn_off(name, expected, f"{type(error).__name__}: {error}")
+
+
 def probe(name: str, expected: str, does: Callable[[], object]) -> bool:
     """Try what a part stands on; turn it off if that fails. Return whether it is on."""
     if is_on(name):
-        try:
+        with guarded(name, expected):
             does()
-        except LmiError:  # an option's
-            raise
-        except Exception as error:  # noqa: BLE001  the engine starts without this part
-            turn_off(name, expected, f"{type(error).__name__}: {error}")
     return is_on(name)
 
 

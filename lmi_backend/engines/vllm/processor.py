@@ -202,23 +202,17 @@ class RequestTimes:
         Args:
             now: the end of its step, by the core's clock.
         """
-        try:
-            self._note(output, now)
-        except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
-            came = f"{type(error).__name__}: {error}"
-            fast_paths.turn_off("load", "events of requests that can be read", came)
-
-    def _note(self, output: Any, now: float) -> None:
         name, queued = output.request_id, now
-        for event in output.events or ():
-            if event.type.name == "QUEUED":
-                queued = event.timestamp
-            elif event.type.name == "PREEMPTED":
-                self.preemptions += 1
-            elif name not in self._begun:
-                self._begun[name] = now
-                self.queue.observe(max(0.0, event.timestamp - queued))
-                self.prefill.observe(max(0.0, now - event.timestamp))
+        with fast_paths.guarded("load", "events of requests that can be read"):
+            for event in output.events or ():
+                if event.type.name == "QUEUED":
+                    queued = event.timestamp
+                elif event.type.name == "PREEMPTED":
+                    self.preemptions += 1
+                elif name not in self._begun:
+                    self._begun[name] = now
+                    self.queue.observe(max(0.0, event.timestamp - queued))
+                    self.prefill.observe(max(0.0, now - event.timestamp))
         if output.finish_reason is not None:
             self.end(name, now)
 
@@ -295,13 +289,10 @@ def read_stats(
         num_answered: of the requests, answered with tokens since the start.
     """
     if fast_paths.is_on("load"):
-        try:
+        with fast_paths.guarded("load", "an output processor that tells its requests"):
             stats = _read(engine, last_stats, is_answering=num_answered > 0)
             # What a heartbeat could not carry would end the worker.
             return msgspec.msgpack.decode(msgspec.msgpack.encode(stats), type=EngineStats)
-        except Exception as error:  # noqa: BLE001  heartbeats continue
-            came = f"{type(error).__name__}: {error}"
-            fast_paths.turn_off("load", "an output processor that tells its requests", came)
     return EngineStats(running=num_requests, fast_paths=fast_paths.report())
 
 
@@ -367,30 +358,23 @@ class _Logger:
         """Take vLLM's report of one step. Its further arguments have grown twice."""
         if scheduler_stats is None or not fast_paths.is_on("load"):
             return
-        try:
-            self._record(scheduler_stats)
-        except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
-            came = f"{type(error).__name__}: {error}"
-            fast_paths.turn_off("load", "a scheduler's report that can be read", came)
-            self._copies.clear()
-
-    def _record(self, scheduler_stats: Any) -> None:
-        # No steps before vLLM reports one, which option.disable_log_stats keeps it from.
-        earlier = self._copies.get(self._index, EngineStats())
-        sums: dict[str, int] = {"steps": (earlier.steps or 0) + 1}
-        if (cache := scheduler_stats.prefix_cache_stats) is not None and cache.queries:
-            sums["prompt_tokens_looked_up"] = earlier.prompt_tokens_looked_up + cache.queries
-            sums["prompt_tokens_cached"] = earlier.prompt_tokens_cached + cache.hits
-        if (drafts := scheduler_stats.spec_decoding_stats) is not None:
-            sums["tokens_drafted"] = earlier.tokens_drafted + drafts.num_draft_tokens
-            sums["tokens_accepted"] = earlier.tokens_accepted + drafts.num_accepted_tokens
-        self._copies[self._index] = msgspec.structs.replace(
-            earlier,
-            running=scheduler_stats.num_running_reqs,
-            waiting=scheduler_stats.num_waiting_reqs,
-            kv_cache_usage=scheduler_stats.kv_cache_usage,
-            **sums,
-        )
+        with fast_paths.guarded("load", "a scheduler's report that can be read"):
+            # No steps before vLLM reports one, which option.disable_log_stats keeps it from.
+            earlier = self._copies.get(self._index, EngineStats())
+            sums: dict[str, int] = {"steps": (earlier.steps or 0) + 1}
+            if (cache := scheduler_stats.prefix_cache_stats) is not None and cache.queries:
+                sums["prompt_tokens_looked_up"] = earlier.prompt_tokens_looked_up + cache.queries
+                sums["prompt_tokens_cached"] = earlier.prompt_tokens_cached + cache.hits
+            if (drafts := scheduler_stats.spec_decoding_stats) is not None:
+                sums["tokens_drafted"] = earlier.tokens_drafted + drafts.num_draft_tokens
+                sums["tokens_accepted"] = earlier.tokens_accepted + drafts.num_accepted_tokens
+            self._copies[self._index] = msgspec.structs.replace(
+                earlier,
+                running=scheduler_stats.num_running_reqs,
+                waiting=scheduler_stats.num_waiting_reqs,
+                kv_cache_usage=scheduler_stats.kv_cache_usage,
+                **sums,
+            )
 
     def log_engine_initialized(self) -> None:
         """Log nothing; the worker logs that it is ready."""

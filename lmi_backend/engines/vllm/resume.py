@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections import deque
-from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache, partial
 from itertools import chain
@@ -21,7 +20,7 @@ from lmi_backend.errors import EngineError
 from lmi_backend.tokenization import unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from lmi_backend.generation import Continuation
 
@@ -280,7 +279,7 @@ class _ForcedTokens:
     def __init__(self, vllm_config: Any, *runner: Any) -> None:
         self._slots: dict[int, list[int]] = {}
         """The second runner's slots with such a request."""
-        with _guarded():
+        with fast_paths.guarded(_NAME, _EXPECTED):
             # The second runner gives its state, the first one a device and a bool.
             if len(runner) > 1:
                 super().__init__(vllm_config, *runner)  # type: ignore[call-arg]
@@ -296,7 +295,7 @@ class _ForcedTokens:
         return partial(_force_next, ids) if ids else None
 
     def update_state(self, batch_update: Any) -> None:
-        with _guarded():
+        with fast_paths.guarded(_NAME, _EXPECTED):
             super().update_state(batch_update)  # type: ignore[misc]
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
@@ -309,7 +308,7 @@ class _ForcedTokens:
 
     def apply(self, logits: Any, ctx: Any = None) -> Any:
         """Change logits: [rows, vocabulary]; a row a request."""
-        with _guarded():
+        with fast_paths.guarded(_NAME, _EXPECTED):
             if ctx is not None:
                 self._force_rows(logits, ctx)
             elif fast_paths.is_on(_NAME):
@@ -323,25 +322,16 @@ class _ForcedTokens:
                 _force(ids, length - int(self._runner.prompt_len.np[slot]), logits[row])
 
 
-@contextmanager
-def _guarded() -> Iterator[None]:
-    """Turn the path off if what is done here fails, and continue without it."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001  the core would end with all requests
-        fast_paths.turn_off(_NAME, _EXPECTED, f"{type(error).__name__}: {error}")
-
-
 def _ids(params: Any) -> list[int]:
     ids: list[int] = []
-    with _guarded():
+    with fast_paths.guarded(_NAME, _EXPECTED):
         ids += (params.extra_args or {}).get(_IDS) or []
     return ids
 
 
 def _force_next(ids: Sequence[int], output: Sequence[int], logits: Any) -> Any:
     # What the output has may be placeholders; its length is right.
-    with _guarded():
+    with fast_paths.guarded(_NAME, _EXPECTED):
         _force(ids, len(output), logits)
     return logits
 

@@ -364,18 +364,13 @@ async def write(call: Call, writer: StreamWriter) -> Exception | None:
 async def _layouts(answer: BodyAnswer, server: _Server, gap: Place) -> StreamLayouts | None:
     kind = answer.kind()
     if kind is None or not kind.is_laid_out:
-        try:
+        layouts = None
+        with fast_paths.guarded("own_streams", "a server that writes the events of samples"):
             layouts = await server.layouts(gap)
-        except Exception as error:  # noqa: BLE001  vLLM's server writes them
-            fast_paths.turn_off("own_streams", _EXPECTED, f"{type(error).__name__}: {error}")
-            layouts = None
         if kind is None:
             return layouts
         kind.layouts, kind.is_laid_out = layouts, True
     return kind.layouts
-
-
-_EXPECTED: Final = "a server that writes the events of made-up outputs"
 
 
 async def _sampled() -> AsyncGenerator[Any, None]:
