@@ -1,14 +1,11 @@
-"""Dynamo's packages: installed once, or skipped with the reason; and the start of its servers."""
+"""The start and the end of Dynamo's servers."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import bench
-import pytest
-from benchmark import dynamo_servers, nvidia_dynamo
-from overlay import OverlayError
+from benchmark import dynamo_servers
 
 _FRONT_END = """
 import sys, time
@@ -27,38 +24,6 @@ def main():
     while not Path("started").exists():
         time.sleep(0.01)
 """
-
-
-def test_packages_are_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, ...]] = []
-
-    def run(*words: str) -> str:
-        asked.append(words)
-        Path(words[words.index("--target") + 1]).mkdir()
-        return ""
-
-    monkeypatch.setattr(nvidia_dynamo, "run", run)
-    folders = {nvidia_dynamo.installed(tmp_path / "cache") for _ in range(2)}
-    assert folders == {tmp_path / "cache" / f"dynamo-{nvidia_dynamo.RELEASE}"}
-    assert folders.pop().is_dir()
-    assert [f"ai-dynamo=={nvidia_dynamo.RELEASE}" in words for words in asked] == [True]
-
-
-def test_what_cannot_be_had_is_skipped_with_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(*_: str) -> str:
-        raise OverlayError("no registry")
-
-    monkeypatch.setattr(nvidia_dynamo, "run", run)
-    monkeypatch.setattr(nvidia_dynamo, "ROOT", tmp_path)
-    monkeypatch.setattr(bench, "find_perf_analyzer", lambda folder: folder)
-    # The signal that ends a benchmark ends this process as before.
-    monkeypatch.setattr(bench.signal, "signal", lambda *_: None)
-    assert bench.main(["--targets", "Dynamo", "--step-ms", "0", "--output", str(tmp_path)]) == 0
-    skipped = "Dynamo was skipped: Dynamo's packages cannot be had: no registry"
-    assert skipped in capsys.readouterr().out
-    assert not [*(tmp_path / ".cache").iterdir()]
 
 
 def test_a_front_end_ends_with_its_worker(tmp_path: Path) -> None:
