@@ -12,8 +12,8 @@ from lmi_backend.pool.launch import StartingWorker
 from lmi_backend.pool.pool import Pool
 from lmi_backend.pool.slot import Slot
 from lmi_backend.pool.spares import Spares
+from lmi_backend.supervisor.processes import lives
 from tests.support.harness import Harness
-from tests.support.processes import is_alive
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 Start = Callable[..., AbstractContextManager[Harness]]
@@ -74,7 +74,7 @@ def started_here() -> Iterator[Callable[[], list[psutil.Process]]]:
 
     def alive() -> list[psutil.Process]:
         below = psutil.Process().children(recursive=True)
-        return [each for each in below if each not in before and is_alive(each)]
+        return [each for each in below if each not in before and lives(each)]
 
     yield alive
     wait_for(lambda: not alive())

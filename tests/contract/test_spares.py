@@ -12,9 +12,9 @@ import pytest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.plan import planner
 from lmi_backend.serving.renewal import Renewal
+from lmi_backend.supervisor.processes import lives
 from tests.contract.conftest import MPI
 from tests.support.harness import Harness
-from tests.support.processes import is_alive
 from tests.support.waiting import wait_for
 
 Start = Callable[..., AbstractContextManager[Harness]]
@@ -51,7 +51,7 @@ def wait_for_next(engine: Harness, before: int) -> None:
 
 def oldest(engine: Harness) -> psutil.Process:
     """Return the oldest process that is alive: one that was killed may not be reaped yet."""
-    return min(filter(is_alive, engine.workers), key=psutil.Process.create_time)
+    return min(filter(lives, engine.workers), key=psutil.Process.create_time)
 
 
 def replaced(engine: Harness, worker: psutil.Process) -> psutil.Process:

@@ -19,9 +19,9 @@ import pytest
 
 from lmi_backend.ipc.survivor import RETURN_SECONDS, places
 from lmi_backend.pool.survivors import memory_left_behind
+from lmi_backend.supervisor.processes import lives
 from tests.support.harness import Harness, started
 from tests.support.places import ROOT
-from tests.support.processes import is_alive
 from tests.support.waiting import wait_for
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
@@ -91,7 +91,7 @@ def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubs]:
     made = Stubs(folder, run)
     yield made
     for each in made.family:
-        if is_alive(each):
+        if lives(each):
             each.kill()
     if made.lock >= 0:
         os.close(made.lock)
@@ -125,7 +125,7 @@ def test_the_next_stub_takes_over_what_a_dead_one_has_left(stubs: Stubs) -> None
         wait_for(lambda: any("for the next stub" in line for line in engine.output))
         assert not engine.workers
     # In order all of it ends.
-    assert not is_alive(left)
+    assert not lives(left)
     assert not [*stubs.run.iterdir()]
 
 
@@ -140,7 +140,7 @@ def _nothing(_: psutil.Process, __: pytest.MonkeyPatch) -> None:
 
 def _kill(worker: psutil.Process, _: pytest.MonkeyPatch) -> None:
     worker.kill()
-    wait_for(lambda: not is_alive(worker))
+    wait_for(lambda: not lives(worker))
 
 
 def _stop(worker: psutil.Process, _: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_what_does_not_fit_any_more_is_killed_and_another_is_started(
     change(left, monkeypatch)
     with stubs.next(**more) as engine:
         assert pid_of(engine) != left.pid
-        assert not is_alive(left)
+        assert not lives(left)
         assert not engine.service.snapshot().workers[0].is_adopted
     assert not [*stubs.run.iterdir()]
 
@@ -172,12 +172,12 @@ def test_what_does_not_fit_any_more_is_killed_and_another_is_started(
 def test_what_nobody_takes_over_ends(stubs: Stubs, how: str) -> None:
     left = stubs.killed()
     wait_for(lambda: not _has_stub(left))
-    assert is_alive(left)
+    assert lives(left)
     if how == "a signal":
         left.send_signal(signal.SIGTERM)
     else:
         stubs.end_serve()
-    wait_for(lambda: not is_alive(left), RETURN_SECONDS / 2)
+    wait_for(lambda: not lives(left), RETURN_SECONDS / 2)
 
 
 def _has_stub(worker: psutil.Process) -> bool:
@@ -187,7 +187,7 @@ def _has_stub(worker: psutil.Process) -> bool:
 def test_one_whose_stubs_die_one_soon_after_the_other_is_taken_over_once(stubs: Stubs) -> None:
     left = stubs.killed()
     assert stubs.killed() == left
-    wait_for(lambda: not is_alive(left), RETURN_SECONDS / 2)
+    wait_for(lambda: not lives(left), RETURN_SECONDS / 2)
     with stubs.next() as engine:
         assert pid_of(engine) != left.pid
 
@@ -215,4 +215,4 @@ def _ends_with_its_stub(stubs: Stubs, *more: str) -> None:
         assert stub.stdout.readline() == "serves\n"
         (worker,) = psutil.Process(stub.pid).children()
         stub.kill()
-    wait_for(lambda: not is_alive(worker), RETURN_SECONDS / 2)
+    wait_for(lambda: not lives(worker), RETURN_SECONDS / 2)

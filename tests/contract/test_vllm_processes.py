@@ -8,11 +8,12 @@ from typing import Any
 import psutil
 import pytest
 
+from lmi_backend.supervisor.processes import lives
 from tests.contract.test_spares import deaths, oldest, spare_of, wait_for_next
 from tests.support.harness import Harness
 from tests.support.places import ENGINE_PYTHON, ROOT, TINY
 from tests.support.ports import free_ports
-from tests.support.processes import is_alive, shared_memory
+from tests.support.processes import shared_memory
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 _SOURCES = "lib/python3*/site-packages/vllm"
@@ -124,8 +125,8 @@ def test_a_spare_takes_over_when_a_worker_of_vllms_is_killed(engine: Harness) ->
     wait_for_next(engine, before)
     assert oldest(engine) == spare
     # Another is begun. That it waits, too, is seen of two ranks of `echo`.
-    wait_for(lambda: len([*filter(is_alive, engine.workers)]) == 2)
+    wait_for(lambda: len([*filter(lives, engine.workers)]) == 2)
     family = spare.children(recursive=True)
     spare.kill()
     assert family
-    wait_for(lambda: not any(map(is_alive, family)))
+    wait_for(lambda: not any(map(lives, family)))

@@ -12,9 +12,9 @@ import pytest
 
 from lmi_backend.options import load_options
 from lmi_backend.repository.writer import write_model
+from lmi_backend.supervisor.processes import lives
 from tests.support.attackers import ECHO
 from tests.support.ports import free_ports, listens
-from tests.support.processes import is_alive
 from tests.support.serving import LMI, Served, front_end, serve, tritonserver, write_properties
 from tests.support.waiting import HANG_SECONDS, wait_for
 
@@ -58,7 +58,7 @@ def _assert_no_connection_is_refused_while_it_is_replaced(server: Served) -> Non
     for _ in range(2):
         (front_end,) = server.front_ends()
         front_end.kill()
-        wait_for(lambda each=front_end: not is_alive(each))  # type: ignore[misc]
+        wait_for(lambda each=front_end: not lives(each))  # type: ignore[misc]
         # Who connects now waits for the next one, which may not know the model yet.
         assert server.ask("/invocations", BODY)[0] in (200, 503)
         wait_for(lambda: server.ask("/ping")[0] == 200)

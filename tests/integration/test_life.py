@@ -15,8 +15,9 @@ from lmi_backend.supervisor.installation import (
     installed_version,
     starts_stubs_by_shell,
 )
+from lmi_backend.supervisor.processes import lives
 from tests.support.ports import free_ports
-from tests.support.processes import is_alive, memory_of_server
+from tests.support.processes import memory_of_server
 from tests.support.serving import LMI, Served, serve, write_properties
 from tests.support.streams import Streams
 from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
@@ -110,12 +111,12 @@ def test_a_crashed_server_takes_its_stub_along_and_comes_back(tmp_path: Path) ->
         # It is published some times a second.
         wait_for(lambda: served.metric("lmi_engine_requests_running", "echo") == 0)
         assert served.workers("echo") == [worker]
-    assert not is_alive(worker)
+    assert not lives(worker)
 
 
 def _assert_nothing_left(family: list[psutil.Process], memory: list[Path]) -> None:
     assert len(family) >= 3
-    assert not list(filter(is_alive, family))
+    assert not list(filter(lives, family))
     assert not [path for path in memory if path.exists()]
 
 

@@ -16,10 +16,10 @@ import psutil
 import pytest
 from tritonclient import grpc
 
-from lmi_backend.supervisor.processes import GUARD
+from lmi_backend.supervisor.processes import GUARD, lives
 from tests.support.attackers import ECHO
 from tests.support.ports import listens
-from tests.support.processes import is_alive, memory_of_server
+from tests.support.processes import memory_of_server
 from tests.support.serving import Served, lmi, serve, write_properties
 from tests.support.triton_bodies import inference
 from tests.support.waiting import HANG_SECONDS, wait_for
@@ -231,7 +231,7 @@ def test_killed_with_its_guard_it_leaves_no_process_and_no_port(echo: Served) ->
     guard.kill()
     echo.process.kill()
     echo.process.wait()
-    wait_for(lambda: not any(map(is_alive, traces.family)))
+    wait_for(lambda: not any(map(lives, traces.family)))
     assert not any(map(listens, (echo.port, echo.http_port, echo.grpc_port, echo.metrics_port)))
     shutil.rmtree(traces.run)
 
@@ -247,7 +247,7 @@ def test_a_worker_that_outlives_its_server_does_not_outlive_serve(
     server.kill()
     echo.process.send_signal(number)
     echo.process.wait(HANG_SECONDS)
-    wait_for(lambda: not is_alive(worker))
+    wait_for(lambda: not lives(worker))
     wait_for(lambda: not traces.run.exists())
 
 
@@ -261,7 +261,7 @@ class _Traces:
         assert self.run.is_dir()
 
     def assert_gone(self) -> None:
-        assert not [each for each in self.family if is_alive(each)]
+        assert not [each for each in self.family if lives(each)]
         assert not self.run.exists()
         assert not [path for path in self._memory if path.exists()]
 

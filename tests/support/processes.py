@@ -7,14 +7,6 @@ import psutil
 PREFIX = "--backend-config=python,shm-region-prefix-name="
 
 
-def is_alive(process: psutil.Process) -> bool:
-    """Tell whether a process is more than an entry that the parent of orphans has yet to reap."""
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def memory_of_server(family: list[psutil.Process]) -> list[Path]:
     """Return what the tritonserver of a family, and its `serve`, have in /dev/shm."""
     words = [word for each in family if each.name() == "tritonserver" for word in each.cmdline()]
