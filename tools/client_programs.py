@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 _OF_NPM: Final = ("@", "npm:")
@@ -48,6 +49,9 @@ class Program:
     def version(self) -> str:
         """Of the program itself."""
         return self.packages[0].partition("==")[2]
+
+
+_agent: Final = partial(Program, model="obedient", day="2026-11-27")
 
 
 PROGRAMS: Final = {
@@ -109,101 +113,79 @@ PROGRAMS: Final = {
             ("guidellm==0.8.1", "torch==2.13.0"),
             "`--target http://HOST:8080`",
         ),
-        Program(
+        _agent(
             "codex",
             "Codex CLI, a loop with its tool",
             ("@openai/codex==0.171.0",),
             '`base_url = "http://HOST:8080/v1"`, `wire_api = "responses"` of a provider in its '
             "`config.toml`",
-            model="obedient",
-            day="2026-11-27",
         ),
-        Program(
+        _agent(
             "claude_code",
             "Claude Code, a loop with its tool",
             ("@anthropic-ai/claude-code==2.1.332",),
             "`ANTHROPIC_BASE_URL=http://HOST:8080`, `ANTHROPIC_AUTH_TOKEN`",
-            model="obedient",
-            day="2026-11-27",
         ),
-        Program(
+        _agent(
             "llama_index",
             "LlamaIndex, `OpenAILike` and an agent",
             ("llama-index-llms-openai-like==0.8.1",),
             '`api_base="http://HOST:8080/v1"`',
             script_of="llama_index_openai",
-            model="obedient",
-            day="2026-11-27",
         ),
-        Program(
+        _agent(
             "opencode",
             "opencode, a loop with its tool over chats, Anthropic's messages and Responses",
             ("npm:opencode-ai==1.18.33",),
             '`"baseURL": "http://HOST:8080/v1"` of a provider in its `opencode.json`',
-            model="obedient",
-            day="2026-11-27",
         ),
-        Program(
+        _agent(
             "aider",
             "aider, an edit of a file; `openai/`, `anthropic/`",
             ("aider-chat==0.86.2",),
             "`OPENAI_API_BASE=http://HOST:8080/v1`, `ANTHROPIC_API_BASE=http://HOST:8080`",
             python="3.12",
-            model="obedient",
-            day="2026-11-27",
         ),
-        Program(
+        _agent(
             "llm",
             "the command `llm`, with a function of the user's",
             ("llm==0.36",),
             '`api_base: "http://HOST:8080/v1"` in its `extra-openai-models.yaml`',
-            model="obedient",
-            day="2026-11-27",
         ),
-        Program(
+        _agent(
             "haystack",
             "Haystack, an agent over chats, Responses and Anthropic's messages",
             ("haystack-ai==3.4.1", "anthropic-haystack==8.0.1"),
             '`api_base_url="http://HOST:8080/v1"`',
             python="3.12",
-            model="obedient",
-            day="2026-11-27",
         ),
-        Program(
+        _agent(
             "agno",
             "Agno, an agent over chats, Responses and Anthropic's messages",
             ("agno==3.1.10", "openai==3.57.0", "anthropic==2.14.0"),
             _OPENAI,
             python="3.12",
-            model="obedient",
-            day="2026-11-27",
         ),
-        Program(
+        _agent(
             "mirascope",
             "Mirascope, tools over chats, Responses and Anthropic's messages",
             ("mirascope[anthropic,openai]==2.8.2",),
             "`OPENAI_BASE_URL`, `ANTHROPIC_BASE_URL`",
             python="3.12",
-            model="obedient",
-            day="2026-11-27",
         ),
-        Program(
+        _agent(
             "semantic_kernel",
             "Semantic Kernel, an agent with a plugin",
             ("semantic-kernel==1.45.0",),
             _OPENAI,
             python="3.12",
-            model="obedient",
-            day="2026-11-27",
         ),
-        Program(
+        _agent(
             "inspect",
             "Inspect, `openai-api/`, `vllm/`, `anthropic/`",
             ("inspect-ai==0.3.285", "openai==3.57.0", "anthropic==2.14.0"),
             "`LMI_BASE_URL`, `VLLM_BASE_URL`, `ANTHROPIC_BASE_URL`",
             python="3.12",
-            model="obedient",
-            day="2026-11-27",
         ),
     )
 }
