@@ -1,5 +1,6 @@
 """Programs that others wrote, each in a process of its own, against one server."""
 
+import functools
 import json
 import os
 import subprocess
@@ -59,15 +60,9 @@ def served(
 @pytest.fixture(scope="session")
 def results_of(served: Served) -> ResultsOf:
     """Run a script once and return what its functions returned, by name."""
-    known: dict[tuple[str, ...], Any] = {}
 
-    def run(script: str, model: str = "tiny", only: str = "") -> Any:
-        if (script, model, only) not in known:
-            reached = {"URL": f"http://{served.front_end}", "KEY": KEY, "MODEL": model}
-            known[script, model, only] = run_script(
-                script, reached | ({"ONLY": only} if only else {})
-            )
-        return known[script, model, only]
+    def run(script: str, model: str = "tiny", **only: str) -> Any:
+        return run_script(script, URL=f"http://{served.front_end}", KEY=KEY, MODEL=model, **only)
 
     return run
 
@@ -75,24 +70,14 @@ def results_of(served: Served) -> ResultsOf:
 @pytest.fixture(scope="session")
 def triton_results_of(ensemble_server: Served) -> ResultsOf:
     """The same for scripts that reach Triton's own ports."""
-    known: dict[str, Any] = {}
-
-    def run(script: str) -> Any:
-        if script not in known:
-            server = ensemble_server
-            reached = {
-                "HTTP": server.http,
-                "GRPC": server.grpc,
-                "URL": f"http://{server.front_end}",
-            }
-            known[script] = run_script(script, reached)
-        return known[script]
-
-    return run
+    server = ensemble_server
+    ports = {"HTTP": server.http, "GRPC": server.grpc, "URL": f"http://{server.front_end}"}
+    return lambda script: run_script(script, **ports)
 
 
-def run_script(script: str, reached: dict[str, str], python: Path = CLIENTS_PYTHON) -> Any:
-    """Run a script, of Python or Node.js; return what its functions returned, by name."""
+@functools.cache
+def run_script(script: str, python: Path = CLIENTS_PYTHON, **reached: str) -> Any:
+    """Run a script, of Python or Node.js, once; return what its functions returned, by name."""
     path = SCRIPTS / (script if script.endswith(".cjs") else f"{script}.py")
     program, packages = python, CLIENTS_PYTHON.parents[1] / "node" / "node_modules"
     if path.suffix == ".cjs":

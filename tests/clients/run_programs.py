@@ -255,7 +255,7 @@ def _run(name: str, reached: dict[str, str]) -> Any:
     program = PROGRAMS[name]
     try:
         with run_clients.environment(program) as python:
-            results = run_script(program.script, reached, python)
+            results = run_script(program.script, python, **reached)
     except InstallError as error:
         run_clients.write(program, run_clients.not_installed(str(error)))
         return error

@@ -96,7 +96,7 @@ def raised(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with Scripted(tmp_path_factory.mktemp("server")).run() as server:
         server.models[NAME].script = _begin_and_fail
         reached = {"URL": f"http://127.0.0.1:{server.port}", "KEY": "any", "MODEL": NAME}
-        yield run_script("fail_in_the_middle", reached)
+        yield run_script("fail_in_the_middle", **reached)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def for_real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with serve(models, folder) as server:
         (worker,) = server.workers("dies")
         reached = {"URL": f"http://{server.front_end}", "KEY": "any", "WORKER": str(worker.pid)}
-        yield run_script("fail_for_real", reached)
+        yield run_script("fail_for_real", **reached)
 
 
 def test_the_death_of_a_worker_is_an_error_of_anthropics_own_kind(for_real: Any) -> None:
