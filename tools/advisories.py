@@ -17,8 +17,6 @@ class AuditError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the advisory database says."""
-
     advisories: list[str]
     """A line on each that concerns a locked package."""
     unasked: list[str]

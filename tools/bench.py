@@ -39,7 +39,6 @@ _MANY = [1024]
 
 
 def main(words: list[str]) -> int:
-    """Run the benchmark; return the exit status."""
     arguments = _arguments(words)
     # As Ctrl-C does: a server left behind would take the cores of what is measured next.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

@@ -47,7 +47,6 @@ BUDGETS: Final = {
 
 
 def main(words: list[str]) -> int:
-    """Print the table; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--since", metavar="COMMIT", help="show what was added since this commit")
     since = parser.parse_args(words).since
@@ -65,7 +64,6 @@ def main(words: list[str]) -> int:
 
 
 def count(root: Path) -> Counter[str]:
-    """Return the lines of each room below a folder."""
     found: Counter[str] = Counter()
     for top in sorted({room.partition("/")[0] for room in BUDGETS}):
         for path in (root / top).rglob("*.py"):
@@ -74,7 +72,6 @@ def count(root: Path) -> Counter[str]:
 
 
 def room_of(path: PurePosixPath | Path) -> str:
-    """Return the room of a file, by its path in the repository."""
     return next(str(each) for each in path.parents if str(each) in BUDGETS)
 
 
@@ -86,7 +83,6 @@ def changes(since: str) -> Counter[str]:
 
 
 def summed(lines: Iterable[str]) -> Counter[str]:
-    """Return what `git diff --numstat` says, by rooms; files of no room are left out."""
     found: Counter[str] = Counter()
     for line in lines:
         added, removed, name = line.split("\t")
@@ -97,7 +93,6 @@ def summed(lines: Iterable[str]) -> Counter[str]:
 
 
 def violations(lines: Counter[str]) -> Iterator[str]:
-    """Yield what is over its budget."""
     for room, budget in BUDGETS.items():
         if lines[room] > budget:
             yield f"{room}: {lines[room] - budget:,} lines over its budget (tools/budget.py)"

@@ -28,7 +28,6 @@ _LINK: Final = re.compile(r"\]\((?!https?:|#)([^)#\s]+)|(?:src|srcset)=\"(?!http
 
 
 def main() -> int:
-    """Build the site; return the exit status."""
     logging.basicConfig(format="site: %(message)s", level=logging.WARNING)
     lay_out(PAGES)
     config = load_config(str(ROOT / "mkdocs.yml"), strict=True)
@@ -42,7 +41,6 @@ def main() -> int:
 
 
 def lay_out(target: Path) -> None:
-    """Copy the pages and what they link to."""
     shutil.rmtree(target, ignore_errors=True)
     pages = [page for folder in _FOLDERS for page in sorted((ROOT / folder).glob("*.md"))]
     files = {*pages, _STYLE}

@@ -68,7 +68,6 @@ SCHEMAS: Final[dict[str, Callable[[int], Any]]] = {
 
 
 def main() -> int:
-    """Print each work that grows too fast; return the exit status."""
     found, made = uses()
     problems = [*_blind(found, made), *_expressions(found), *_structures(), *_schemas()]
     sys.stdout.write("".join(f"{line}\n" for line in problems))

@@ -37,8 +37,6 @@ _NAMES: Final = re.compile(rf"{CODE}(?:, {CODE})+")
 
 @dataclass(frozen=True)
 class Rules:
-    """What is looked for."""
-
     longest: int
     instead: dict[re.Pattern[str], str]
     allowed: tuple[str, ...]
@@ -53,7 +51,6 @@ class Rules:
 
 
 def read_rules() -> Rules:
-    """Return the rules of tools/language.toml."""
     read = tomllib.loads(RULES.read_text(encoding="utf-8"))
     return Rules(
         longest=read["words_in_a_sentence"],
@@ -67,7 +64,6 @@ def read_rules() -> Rules:
 
 
 def main(arguments: list[str]) -> int:
-    """Check pages and modules; print what is wrong; return the exit status."""
     rules = read_rules()
     paths = [Path(each).resolve() for each in arguments] or _all()
     wrong = [line for path in paths for line in check(path, rules)]
@@ -139,12 +135,10 @@ def _wrong(name: str, texts: Iterable[tuple[int, str]], rules: Rules) -> list[st
 
 
 def sentences(text: str) -> list[str]:
-    """Return the sentences of a passage."""
     return _END.split(text)
 
 
 def judge(sentence: str, rules: Rules) -> Iterator[str]:
-    """Yield what is wrong with one sentence."""
     count = sum(any(map(str.isalnum, word)) for word in _NAMES.sub(CODE, sentence).split())
     if count > rules.longest:
         yield f"{count} words in a sentence ({rules.longest}): {_short(sentence)}"

@@ -25,7 +25,6 @@ def old(rows: list[dict[str, str]], today: date) -> Iterator[str]:
 
 
 def main() -> None:
-    """Write the warnings."""
     rows = json.loads(PEERS.read_text(encoding="utf-8"))["peers"]
     sys.stdout.writelines(f"warning: {line}\n" for line in old(rows, date.today()))
 

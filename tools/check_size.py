@@ -23,7 +23,6 @@ _NESTING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, a
 
 
 def main(arguments: list[str]) -> int:
-    """Check the folders; print each violation; return the exit status."""
     folders = [Path(argument) for argument in arguments or ["lmi_backend", "tools"]]
     paths = sorted(path for folder in folders for path in folder.rglob("*.py"))
     violations = [line for path in paths for line in check(path)]
@@ -34,7 +33,6 @@ def main(arguments: list[str]) -> int:
 
 
 def check(path: Path) -> Iterator[str]:
-    """Yield what one file exceeds."""
     text = path.read_text(encoding="utf-8")
     if (lines := len(text.splitlines())) > FILE_LINES:
         yield f"{path}:1: file of {lines} lines ({FILE_LINES})"

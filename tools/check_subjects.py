@@ -48,7 +48,6 @@ def _base() -> str | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the commits; print what is wrong; return the exit status."""
     if (base := arguments[0] if arguments else _base()) is None:
         sys.stdout.write("subjects: there is no main to compare with\n")
         return 0

@@ -48,12 +48,10 @@ class Test:
 
     @property
     def folder(self) -> str:
-        """The first folder of its path."""
         return self.path.partition("/")[0]
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All that is in the tree."""
         return list(ast.walk(self.tree))
 
 
@@ -190,7 +188,6 @@ RULES: dict[str, Callable[[Test], Iterator[tuple[int, str]]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Check the tests; print each violation; return the exit status."""
     folder = Path(arguments[0]) if arguments else ROOT / "tests"
     files = sorted(folder.rglob("*.py"))
     tests = [
@@ -207,7 +204,6 @@ def main(arguments: list[str]) -> int:
 
 
 def check(test: Test) -> Iterator[str]:
-    """Yield what one file breaks."""
     for name, rule in RULES.items():
         if test.path not in EXCUSED.get(name, {}):
             yield from (f"tests/{test.path}:{line}: {what}" for line, what in rule(test))
@@ -231,7 +227,6 @@ def _all(nodes: Iterable[ast.AST], kind: type[_Node]) -> Iterator[_Node]:
 
 
 def _last(node: ast.expr) -> str:
-    """Return the name behind the last dot."""
     return str(getattr(node, "attr", getattr(node, "id", "")))
 
 

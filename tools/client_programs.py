@@ -12,8 +12,6 @@ _OPENAI: Final = '`base_url="http://HOST:8080/v1"`'
 
 @dataclass(frozen=True)
 class Program:
-    """One program that others wrote."""
-
     name: str
     """Of its environment."""
     title: str
@@ -42,7 +40,6 @@ class Program:
 
     @property
     def of_python(self) -> tuple[str, ...]:
-        """Return the packages of Python."""
         return tuple(each for each in self.packages if not each.startswith(_OF_NPM))
 
     @property

@@ -23,18 +23,15 @@ _UNPACKAGED = {"perf_analyzer": VERSION}
 
 
 def rows() -> list[dict[str, str]]:
-    """Return the table's rows."""
     read: list[dict[str, str]] = json.loads(TABLE.read_text(encoding="utf-8"))
     return read
 
 
 def clients() -> Iterator[str]:
-    """Yield the lines of the table of programs that use the front end's port."""
     yield from _table(is_front_end=True)
 
 
 def triton_clients() -> Iterator[str]:
-    """Yield the lines of the table of programs that use Triton's own ports."""
     yield from _table(is_front_end=False)
 
 

@@ -22,7 +22,6 @@ _INSTALLED_SERVER: Final = "Triton {release}, all tests that start a server"
 
 
 def vllm_releases() -> Iterator[str]:
-    """Yield the lines of the table of vLLM's releases."""
     rows = [
         [_shown(name, found), _passed(found["tests"]), found["date"]]
         for name, found in _results().items()
@@ -32,7 +31,6 @@ def vllm_releases() -> Iterator[str]:
 
 
 def server_releases() -> Iterator[str]:
-    """Yield the lines of the table of servers."""
     results = _results()
     rows = []
     for name in [*SERVERS, *sorted(filter(is_triton, results))]:

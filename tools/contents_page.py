@@ -50,7 +50,6 @@ def question(page: Path, text: str) -> str:
 
 
 def contents() -> Iterator[str]:
-    """Yield the lines of the contents."""
     for part, pages in navigation().items():
         yield f"## {part}\n"
         for title, page in pages.items():

@@ -133,7 +133,6 @@ def _sequences(before: str, sequence: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _inner(node: Any) -> list[Any]:
-    """Return the sequences within a node."""
     kind, value = str(node[0]), node[1]
     if kind in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
         return [value[2]]

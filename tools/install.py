@@ -89,7 +89,6 @@ def main(words: list[str]) -> int:
 
 
 def install(environment: Environment, *, fastest: bool = False) -> None:
-    """Create or renew one environment."""
     cache = ROOT / ".cache"
     cache.mkdir(exist_ok=True)
     # `make check` and `make test` may need it at the same time.

@@ -54,7 +54,6 @@ _OURS: Final = "lmi-backend"
 
 
 def main() -> int:
-    """Print what is wrong; return the exit status."""
     wrong = [*problems(PAGE.read_text(encoding="utf-8"), installed(ROOT))]
     sys.stdout.write("".join(f"requirements/licenses.md: {line}\n" for line in wrong))
     return 1 if wrong else 0

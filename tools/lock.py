@@ -19,7 +19,6 @@ _ENTRY = re.compile(r"^([\w.-]+)(==\S+)((?: \\\n +--hash=\S+)*)", re.MULTILINE)
 
 
 def main() -> int:
-    """Renew each lock; return the exit status."""
     for path in sorted(LOCKS.glob("*.txt")):
         text = path.read_text(encoding="utf-8")
         made = hashed(text, _compiled(path))

@@ -33,7 +33,6 @@ DEPLOY = ROOT / "deploy"
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or report the stale ones; return the exit status."""
     made = pages()
     stale = [path for path, text in made.items() if _read(path) != text]
     if "--check" in arguments:

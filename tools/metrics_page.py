@@ -16,13 +16,11 @@ _CHOSEN: Final = 'namespace=~"$namespace",pod=~"$pod",model=~"$model"'
 
 
 def metrics() -> Iterator[str]:
-    """Yield the lines of the table of Triton's metrics."""
     rows = ((f"`{name}`", kind.lower(), text) for name, (kind, text) in FAMILIES.items())
     yield from table(("name", "kind", "meaning"), rows)
 
 
 def vllm_metrics() -> Iterator[str]:
-    """Yield the lines of the table of names that vLLM's server has too."""
     rows = (
         (f"`{name}`", ", ".join(f"`{each}`" for each in theirs))
         for name, theirs in VLLM_NAMES.items()
@@ -31,7 +29,6 @@ def vllm_metrics() -> Iterator[str]:
 
 
 def front_end_metrics() -> Iterator[str]:
-    """Yield the lines of the table of the front end's own metrics."""
     rows = ((f"`{name}`", kind, text) for name, (kind, _, text) in FRONT_END_FAMILIES.items())
     yield from table(("name", "kind", "meaning"), rows)
 

@@ -20,7 +20,6 @@ _NO_DEFAULTS: Final[tuple[Any, ...]] = ("", 0, {}, [], None, False)
 
 
 def options() -> Iterator[str]:
-    """Yield the lines of all tables."""
     live = [option for option in OPTIONS if option.status == "mapped"]
     for scope, found in groupby(sorted(live, key=_scope), key=_scope):
         yield f"## {_title(scope)}\n"

@@ -44,7 +44,6 @@ class OverlayError(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """Make the overlay and print its interpreter; return the exit status."""
     about, _, usage = str(__doc__).partition("\n")
     parser = argparse.ArgumentParser(
         "overlay.py",

@@ -54,7 +54,6 @@ def filled(text: str, makers: Makers) -> str:
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """Yield the lines of a table."""
     heads = list(heads)
     for cells in (heads, ["---"] * len(heads), *rows):
         yield f"| {' | '.join(_BAR.sub(_ESCAPED, cell) for cell in cells)} |"

@@ -26,7 +26,6 @@ _SPACE: Final = 1 << 16
 
 
 def main(arguments: list[str]) -> int:
-    """Write the record; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args(arguments)

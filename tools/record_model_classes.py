@@ -53,7 +53,6 @@ Record = dict[str, Any]
 
 
 def main(arguments: list[str]) -> int:
-    """Write the records; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=DEFAULTS)
     parser.add_argument("--counts", type=Path, help="file for the counted parameters")
@@ -70,7 +69,6 @@ def main(arguments: list[str]) -> int:
 
 
 def render(record: Record) -> str:
-    """Return the record with a line for each class."""
     lines = [f"{json.dumps(name)}: {json.dumps(record[name])}" for name in sorted(record)]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 

@@ -44,7 +44,6 @@ _WORTH: Final = 120
 
 
 def main(words: list[str]) -> int:
-    """Write the record; return the exit status."""
     if len(words) != 1:
         sys.stderr.write("usage: record_schemas.py CLONES\n")
         return 2
@@ -80,7 +79,6 @@ def _git(clone: Path, *words: str) -> str:
 
 
 def _schemas(text: str, file: str) -> dict[str, Any]:
-    """Return the schemas of a file, by apiVersion and kind."""
     if file.endswith(".json"):
         name = Path(file).stem
         schema = _plain(json.loads(text.replace('"#/', f'"#/schemas/{name}/')))

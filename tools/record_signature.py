@@ -37,7 +37,6 @@ _ROUTING: Final = re.compile(r"^register_|attach_router$|^build_app$")
 
 
 def main(arguments: list[str]) -> int:
-    """Write the records, or report what differs; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="compare, do not write")
     options = parser.parse_args(arguments)

@@ -27,7 +27,6 @@ _LLM_API: Final = "sampling_param_"
 
 
 def paths() -> Iterator[str]:
-    """Yield the lines of the table of each client's paths."""
     of = grouped(
         ((client.title, _KEYS.get(path.who, "client"), _traits(path)), _shown(path))
         for client in CLIENTS.values()

@@ -144,7 +144,6 @@ def not_installed(reason: str) -> dict[str, Any]:
 
 
 def recorded(results: Path = RESULTS) -> dict[str, Any]:
-    """Return what each program did when it last ran."""
     text = results.read_text(encoding="utf-8") if results.is_file() else "{}"
     record: dict[str, Any] = json.loads(text)
     return record
@@ -160,7 +159,6 @@ def write(program: Program, outcome: Mapping[str, Any], results: Path = RESULTS)
 
 
 def programs(results: Path = RESULTS) -> Iterator[str]:
-    """Yield the lines of a table of the record."""
     record = recorded(results)
     rows = (
         (program.title, each["version"], program.url, each["date"], _outcome(each))

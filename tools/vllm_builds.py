@@ -29,8 +29,6 @@ _TORCH: Final = re.compile(r"^Requires-Dist: torch==([\w.]+)\S*\s*;.*\"x86_64\""
 
 @dataclass(frozen=True)
 class Build:
-    """What a build says of itself."""
-
     torch: str
     day: str
 
@@ -47,7 +45,6 @@ def order(version: str) -> tuple[int, ...]:
 
 
 def main() -> int:
-    """Read each build that is not known; return the exit status."""
     known = builds()
     for version in registry_versions(_PACKAGE):
         if order(version) >= _OLDEST and version not in known:

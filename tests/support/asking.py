@@ -8,8 +8,6 @@ from lmi_backend.frontend.http.protocol import CLIENT, Client
 
 
 class Answer(NamedTuple):
-    """What the application says."""
-
     status: int
     headers: dict[str, str]
     body: bytes
@@ -23,7 +21,6 @@ async def ask(
     *,
     body: bytes = b"",
 ) -> Answer:
-    """Send the application a request."""
     given = {"host": "localhost:8080"} | (headers or {})
     sent: list[dict[str, Any]] = []
 

@@ -61,7 +61,6 @@ class Browser:
         self._pages: dict[str, Page] = {}
 
     def call(self, method: str, session: str = "", **parameters: Any) -> Any:
-        """Send a command and return its result."""
         number = next(self._ids)
         message = {"id": number, "method": method, "params": parameters}
         message |= {"sessionId": session} if session else {}
@@ -120,7 +119,6 @@ class Browser:
         return page
 
     def close(self) -> None:
-        """End the browser."""
         with contextlib.suppress(AssertionError, OSError):
             self.call("Browser.close")
         try:
@@ -150,7 +148,6 @@ class Page:
         return self._browser.call(method, self._session, **parameters)
 
     def hear(self, method: str, parameters: dict[str, Any]) -> None:
-        """Take note of an event."""
         if method == "Network.requestWillBeSent":
             self.requests.append(parameters["request"])
         elif method == "Runtime.exceptionThrown":
@@ -186,7 +183,6 @@ class Page:
         return result["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Wait until an expression is true."""
         end = time.monotonic() + HANG_SECONDS
         while not self.run(f"Boolean({expression})"):
             if time.monotonic() > end:
@@ -195,7 +191,6 @@ class Page:
             self._browser.listen(0.05)
 
     def text(self, selector: str) -> str:
-        """Return what is seen of an element."""
         text: str = self.run(f"document.querySelector({json.dumps(selector)}).innerText")
         return text
 
@@ -226,7 +221,6 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyUp", **named)
 
     def tab_to(self, selector: str) -> None:
-        """Press Tab until an element has the focus."""
         for _ in range(40):
             if self.run(f"document.activeElement.matches({json.dumps(selector)})"):
                 return
@@ -234,7 +228,6 @@ class Page:
         raise AssertionError(f"{selector} cannot be reached by Tab")
 
     def picture(self, path: Path) -> None:
-        """Keep what is seen as a PNG file."""
         data = self.call("Page.captureScreenshot", format="png")["data"]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(data))
@@ -242,7 +235,6 @@ class Page:
 
 @contextlib.contextmanager
 def browser(profile: Path) -> Iterator[Browser]:
-    """Run a browser until the block ends."""
     one = Browser(profile)
     try:
         yield one

@@ -76,15 +76,12 @@ class BufferingModel:
         service.senders.ready.stop()
 
     def say(self, number: int, *chunks: Any) -> None:
-        """Let chunks come of a request."""
         self.endpoint.service.on_messages([msg.HttpOutput(number, chunk) for chunk in chunks])
 
     def counts(self) -> dict[str, int]:
-        """Return what it counts of its buffered answers."""
         return self.endpoint.buffered.counts()
 
     def open_requests(self) -> int:
-        """Return how many requests run."""
         return self.endpoint.service.snapshot().open
 
 
@@ -102,7 +99,6 @@ class Front(Scripted):
 
 @contextmanager
 def buffering_model(**info: Any) -> Iterator[BufferingModel]:
-    """Open a model until the end of a block."""
     model = BufferingModel(**info)
     try:
         yield model

@@ -11,8 +11,6 @@ from tests.support.waiting import HANG_SECONDS
 
 @dataclass
 class Seen:
-    """What went wrong with bystanders."""
-
     faults: list[str] = field(default_factory=list)
     streams: int = 0
     events: int = 0

@@ -91,8 +91,6 @@ class Container:
         return int(status), json.loads(text) if text.strip() else None
 
     def wait_for_ping(self) -> None:
-        """Wait until it is healthy."""
-
         def is_healthy() -> bool:
             assert self.process.poll() is None, self.log.read_text("utf-8", "replace")
             with contextlib.suppress(http.client.HTTPException, OSError, IndexError):

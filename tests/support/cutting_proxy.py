@@ -31,7 +31,6 @@ class CuttingProxy:
 
     @contextlib.contextmanager
     def run(self) -> Iterator["CuttingProxy"]:
-        """Serve until the end of a block."""
         thread = threading.Thread(target=self._accept)
         thread.start()
         try:
@@ -63,7 +62,6 @@ class CuttingProxy:
 
 
 def _request(client: socket.socket) -> bytes:
-    """Return a whole request."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += client.recv(1 << 16)

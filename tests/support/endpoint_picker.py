@@ -43,8 +43,6 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Series:
-    """One line."""
-
     labels: dict[str, str]
     value: float
     timestamp: int
@@ -52,8 +50,6 @@ class Series:
 
 @dataclass
 class Family:
-    """All of a name."""
-
     kind: str = "untyped"
     has_help: bool = False
     has_type: bool = False

@@ -13,13 +13,11 @@ OF_RECORDED = TESTS / "data" / "recorded" / "kinds.json"
 
 
 def read_kinds(path: Path) -> list[dict[str, Any]]:
-    """Return the kinds of a table."""
     read: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return read
 
 
 def explains(kind: dict[str, Any], record: dict[str, Any], difference: list[str]) -> bool:
-    """Return whether a kind is the reason of a difference of the answers to a request."""
     paths = kind.get("paths", ["*"])
     if not any(fnmatch.fnmatchcase(record["path"], each) for each in paths):
         return False

@@ -21,7 +21,6 @@ def _parted(given: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str,
 
 
 def make_facts(**given: Any) -> ModelFacts:
-    """Return facts of the fields of all parts."""
     parts, own = _parted(given)
     return ModelFacts(**{part: kind(**parts[part]) for part, kind in _PARTS.items()}, **own)
 

@@ -63,7 +63,6 @@ FORMS = {
 
 
 def error_in(form: str, data: bytes) -> str:
-    """Return what an error's body says, in one of the formats."""
     parsed = json.loads(data)
     match form:
         case "openai":
@@ -98,8 +97,6 @@ DELTA = b'event: response.output_text.delta\ndata: {"sequence_number":1,"delta":
 
 
 def http_parts(kind: str, *parts: bytes) -> Script:
-    """Answer with parts of a type."""
-
     def script(order: Order) -> Sequence[msg.ToClient]:
         first, *others = parts
         head = HttpChunk(first, headers={"content-type": kind})
@@ -109,7 +106,6 @@ def http_parts(kind: str, *parts: bytes) -> Script:
 
 
 def tokens(order: Order) -> Sequence[msg.ToClient]:
-    """Answer with two tokens."""
     return [msg.Output(order.id, Delta(text, 1)) for text in ("a", "b")]
 
 
@@ -251,7 +247,6 @@ def dies(_: Order) -> list[msg.ToClient | None]:
 
 
 def fails(order: Order) -> list[msg.ToClient | None]:
-    """End with an error of the model."""
     return [msg.Failure(order.id, "engine", WHY)]
 
 
@@ -271,5 +266,4 @@ def paths_of(server: Scripted) -> Iterator[tuple[str, str, set[str]]]:
 
 
 def form_of(path: str) -> str:
-    """Return the format of the errors of a request's path."""
     return FORMS.get(path) or FORMS[path.replace(NAME, "{endpoint}")]

@@ -74,7 +74,6 @@ def written(chance: random.Random, size: int, depth: int = 0) -> str:
 
 
 def value_written(chance: random.Random, depth: int) -> str:
-    """A `value` as JSON."""
     if depth < 2 and chance.random() < 0.15:
         return written(chance, 3, depth + 1)
     if depth < 2 and chance.random() < 0.1:

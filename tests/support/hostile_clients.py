@@ -71,7 +71,6 @@ class Wire:
                 time.sleep(self.chance.random() * 0.02)
 
     def read(self, seconds: float, most: int = 1 << 20) -> None:
-        """Read what comes for a while."""
         until = time.monotonic() + seconds
         while most > 0 and (left := until - time.monotonic()) > 0:
             self.socket.settimeout(left)
@@ -87,7 +86,6 @@ class Wire:
         self.read(seconds, most)
 
     def leave(self) -> None:
-        """Leave in one of the ways that there are."""
         how = self.chance.choice(("close", "reset", "half", "half and stay"))
         if how == "reset":
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -99,7 +97,6 @@ class Wire:
 
 
 def request(path: str, body: bytes, *more: str, method: str = "POST") -> bytes:
-    """Return a whole request."""
     lines = [f"{method} {path} HTTP/1.1", "host: localhost", *more]
     if method == "POST":
         lines.append(f"content-length: {len(body)}")
@@ -136,14 +133,12 @@ def pipelines(wire: Wire) -> None:
 
 
 def breaks_off(wire: Wire) -> None:
-    """Leave in the middle of a request."""
     data = _stream(wire.chance)
     wire.open()
     wire.send(data[: wire.chance.randrange(len(data))], parts=wire.chance.randrange(1, 4))
 
 
 def uploads_and_breaks_off(wire: Wire) -> None:
-    """Send most of a large body, and leave."""
     size = wire.chance.randrange(1, 50) * MIB
     head = request(wire.chance.choice(PATHS), b"").replace(b": 0\r\n", b": %d\r\n" % size)
     wire.open()
@@ -264,7 +259,6 @@ def noise(wire: Wire) -> None:
 
 
 def reads_nothing(wire: Wire) -> None:
-    """Ask for much, and read none of it."""
     wire.open(receives=4096)
     wire.send(_stream(wire.chance, tokens=400, prompt=" " + "x" * wire.chance.choice((9, 20_000))))
     time.sleep(1)
@@ -365,7 +359,6 @@ EXCHANGES: tuple[Callable[[Wire], None], ...] = (
 
 
 def exchange(seed: int) -> Callable[[Wire], None]:
-    """Return what is done for a seed."""
     return EXCHANGES[seed % len(EXCHANGES)]
 
 

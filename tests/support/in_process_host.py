@@ -129,7 +129,6 @@ class Host:
         return outputs
 
     def close(self) -> None:
-        """Unload all models, and end."""
         self._do("ServerStop", self._server)
         self._do("ServerDelete", self._server)
 

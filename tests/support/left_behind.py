@@ -57,7 +57,6 @@ class LeftBehind:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Name what is left."""
         if self._left:
             terminalreporter.section("left behind", red=True)
             terminalreporter.line("\n".join(self._left))

@@ -31,8 +31,6 @@ Json = Any
 
 
 class Answer(NamedTuple):
-    """What a client gets."""
-
     status: int
     content_type: str
     body: str
@@ -50,18 +48,15 @@ class Row:
 
     @property
     def answer(self) -> Answer:
-        """What LMI's client got."""
         reply = self.known["answer"]
         return Answer(reply["status"], reply["type"].split(";")[0], reply["body"])
 
     @property
     def group(self) -> str:
-        """What the request is about."""
         return str(self.known["group"])
 
     @property
     def dialect(self) -> str:
-        """Which of LMI's handlers answered."""
         return str(self.known["dialect"])
 
     @property
@@ -97,7 +92,6 @@ class Row:
 
     @property
     def streams(self) -> bool:
-        """Whether the body wants a stream."""
         return isinstance(self.body, dict) and bool(self.body.get("stream"))
 
     def decode(self, ids: list[int]) -> str:
@@ -120,13 +114,11 @@ class Row:
 
 @cache
 def head() -> dict[str, Json]:
-    """Return what is said of all rows."""
     return dict(next(_lines()))
 
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """Return all requests."""
     scripts, special = head()["scripts"], frozenset(head()["special"])
     return tuple(Row(line, scripts, special) for line in _lines() if "answer" in line)
 
@@ -137,7 +129,6 @@ def _lines() -> Iterator[dict[str, Json]]:
 
 
 def our_answer(row: Row) -> Answer:
-    """Return what a client of ours gets."""
     try:
         parsed = row.read()
         our_adapter(row)

@@ -35,7 +35,6 @@ def helm(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def rendered(chart: Path, release: str, *words: str) -> list[dict[str, Any]]:
-    """Return the objects that a release of a chart makes."""
     done = helm("template", release, chart, *words)
     assert (done.returncode, done.stderr) == (0, "")
     return [each for each in yaml.safe_load_all(done.stdout) if each]
@@ -74,7 +73,6 @@ def _pods(node: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def container(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the only container of a pod."""
     (only,) = spec["containers"]
     found: dict[str, Any] = only
     return found

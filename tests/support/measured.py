@@ -10,7 +10,6 @@ from pathlib import Path
 
 
 def replace_part(page: Path, name: str, lines: Iterable[str]) -> None:
-    """Write what was measured into its part of a page."""
     text = page.read_text(encoding="utf-8")
     part = rf"^(<!-- measured: {name} -->\n).*?^(<!-- end -->)$"
     found = re.search(part, text, re.DOTALL | re.MULTILINE)
@@ -20,7 +19,6 @@ def replace_part(page: Path, name: str, lines: Iterable[str]) -> None:
 
 
 def rows(*heads: str, of: Iterable[Iterable[str]]) -> list[str]:
-    """Return the lines of a table."""
     return [f"| {' | '.join(cells)} |" for cells in (heads, ("---",) * len(heads), *of)]
 
 
@@ -53,7 +51,6 @@ class Report:
         self.front_notes.append((fault, seen))
 
     def write(self, page: Path) -> None:
-        """Write what was seen into the page."""
         streams = []
         for row in self.rows:
             counts = (str(row.outcomes[each]) for each in ("whole", "error", "cut"))
@@ -81,11 +78,9 @@ class FleetReport:
         """A router, and the share of prompt tokens found in caches without and with it."""
 
     def note(self, router: str, fault: str, seen: str) -> None:
-        """Add a cell."""
         self.rows.setdefault(router, {})[fault] = seen
 
     def write(self, page: Path) -> None:
-        """Write what was seen into the page."""
         faults = list(dict.fromkeys(name for row in self.rows.values() for name in row))
         cells = (
             (router, *(row.get(fault, "not run") for fault in faults))

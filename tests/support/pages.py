@@ -12,8 +12,6 @@ _PART = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """One block, and the heading above it."""
-
     page: str
     title: str
     language: str

@@ -141,17 +141,14 @@ def in_event(place: int, change: Callable[[Any], Any]) -> Plant:
 
 
 def put(*path: Any, value: Any) -> Callable[[Any], None]:
-    """Return what sets a member of an answer."""
     return _at(path, lambda inner, name: setitem(inner, name, value))
 
 
 def drop(*path: Any) -> Callable[[Any], None]:
-    """Return what removes a member of an answer."""
     return _at(path, delitem)
 
 
 def add(amount: float, *path: Any) -> Callable[[Any], None]:
-    """Return what adds to a number of an answer."""
     return _at(path, lambda inner, name: setitem(inner, name, inner[name] + amount))
 
 
@@ -160,17 +157,14 @@ def _at(path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Callable[[
 
 
 def field(name: str, value: Any) -> Plant:
-    """Return what sets a field of the whole answer."""
     return lambda answer: setattr(answer, name, value)
 
 
 def header(name: str, value: str) -> Plant:
-    """Return what sets a header."""
     return lambda answer: answer.headers.update({name: value})
 
 
 def body(old: bytes, new: bytes) -> Plant:
-    """Return what replaces bytes of the body."""
     return lambda answer: setattr(answer, "body", answer.body.replace(old, new))
 
 

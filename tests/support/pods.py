@@ -84,7 +84,6 @@ class Pod:
         return re.findall(r"POST /v1/\S+ status=200 .* id=(\S+)", log)
 
     def running(self) -> float:
-        """Return how many requests it generates for."""
         (count,) = re.findall(
             r"^vllm:num_requests_running\S* (\S+)$",
             self.served.ask("/metrics")[2].decode(),
@@ -121,7 +120,6 @@ class Pod:
 
 @contextlib.contextmanager
 def pods(folder: Path, count: int) -> Iterator[list[Pod]]:
-    """Run some servers until the block ends."""
     made = [Pod(folder / f"pod-{number}") for number in range(count)]
     try:
         with ThreadPoolExecutor() as pool:

@@ -149,7 +149,6 @@ def _step_of(row: dict[str, str], release: tuple[int, int]) -> Step:
 
 
 def facts_of(config: dict[str, Any]) -> ModelFacts:
-    """Return what is read of a config.json."""
     return _facts_of(json.dumps(config))
 
 
@@ -204,7 +203,6 @@ class Log:
 
     @property
     def gpu(self) -> str:
-        """Kind of GPU."""
         return next((name for name in _CAPABILITIES if self.row["gpu"].startswith(name)), "other")
 
     @property

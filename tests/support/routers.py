@@ -28,8 +28,6 @@ MODEL = "echo"
 
 @dataclass(frozen=True)
 class Running:
-    """A router that runs."""
-
     url: str
     log: Path
     process: subprocess.Popen[bytes]
@@ -37,8 +35,6 @@ class Running:
 
 @dataclass(frozen=True)
 class Router:
-    """A program, and how it is started."""
-
     name: str
     version: Callable[[], str]
     command: Callable[[Path, int, Sequence[int], bool], list[str]]
@@ -53,7 +49,6 @@ class Router:
     def running(
         self, folder: Path, servers: Sequence[int], *, is_sticky: bool = False
     ) -> Iterator[Running]:
-        """Run it until the block ends."""
         folder.mkdir(parents=True, exist_ok=True)
         (port,) = free_ports(1)
         words = self.command(folder, port, servers, is_sticky)

@@ -11,8 +11,6 @@ from tests.support.http_double import Handler, running
 
 @dataclass
 class Bucket:
-    """What the server holds and how it behaves."""
-
     objects: dict[str, bytes] = field(default_factory=dict)
     refusal: str = ""
     """S3's code of the error that every request gets."""

@@ -39,8 +39,6 @@ def nothing(_: Order) -> Sequence[msg.ToClient | None]:
 
 
 class Answered(NamedTuple):
-    """A response."""
-
     status: int
     headers: dict[str, str]
     data: bytes
@@ -60,7 +58,6 @@ class ScriptedModel:
         )
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection of the front end."""
         decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=LARGEST_FRAME)
         with contextlib.closing(writer), contextlib.suppress(ConnectionError):
             while data := await reader.read(1 << 16):
@@ -109,7 +106,6 @@ class Scripted:
 
     @contextlib.contextmanager
     def run(self) -> Iterator["Scripted"]:
-        """Serve until the end of a block."""
         thread = threading.Thread(target=lambda: asyncio.run(self._run()), name=FRONT_END)
         thread.start()
         try:

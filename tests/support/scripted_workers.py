@@ -83,7 +83,6 @@ class ScriptedWorkers:
         self.listener.on_messages([msg.Output(number, chunk) for chunk in chunks])
 
     def say(self, number: int, text: str, ids: bytes) -> None:
-        """Bring a token of a request."""
         chunk = Delta(text, 1, ids=ids)
         self.listener.on_messages([msg.Output(number, chunk)])
 

@@ -32,7 +32,6 @@ SETTLING = 3
 
 
 def lmi(*words: object) -> subprocess.CompletedProcess[str]:
-    """Run a command of ours to its end."""
     command = [*LMI, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -82,7 +81,6 @@ class Served:
 
     @property
     def control_key(self) -> Path:
-        """File for --control-key."""
         return self.log_file.with_name("control.key")
 
     def log(self, since: int = 0) -> str:
@@ -156,7 +154,6 @@ class Served:
         return answer_of(self.http, f"/v2/models/{model}/ready")[0] == 200
 
     def is_up(self) -> bool:
-        """Tell whether somebody listens."""
         return listens(self.http_port)
 
     @contextlib.contextmanager
@@ -171,7 +168,6 @@ class Served:
             response.close()
 
     def metrics(self) -> str:
-        """Return Triton's metrics."""
         return answer_of(f"127.0.0.1:{self.metrics_port}", "/metrics")[2].decode()
 
     def metric(self, name: str, model: str, worker: str = "", outcome: str = "") -> float:
@@ -214,7 +210,6 @@ class Served:
         return family if with_front_end else [each for each in family if not _is_front_end(each)]
 
     def run_folder(self) -> Path:
-        """Return the folder for sockets and models."""
         (server,) = self.named("tritonserver")
         return Path(server.environ()["LMI_BACKEND_RUN_DIR"])
 
@@ -223,7 +218,6 @@ class Served:
         return [each for each in self.family() if name in _name_of(each)]
 
     def front_ends(self) -> list[psutil.Process]:
-        """Return the processes of the front end."""
         return [each for each in self.family() if _is_front_end(each)]
 
     def stop(self) -> int:

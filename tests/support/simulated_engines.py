@@ -188,7 +188,6 @@ class Simulation:
         self._requests: dict[RequestState, SimulatedRequest] = {}
 
     def add(self, at: float, request: SimulatedRequest) -> None:
-        """Have a request come at a time."""
         self._push(at, request)
 
     def run(self) -> list[SimulatedRequest]:
@@ -299,7 +298,6 @@ class Conversations:
     own_system: float = 0.0
 
     def starts(self, draw: random.Random) -> Iterator[tuple[float, SimulatedRequest]]:
-        """Yield the first request of each, and when it comes."""
         at = 0.0
         for _ in range(self.count):
             at += draw.expovariate(1 / self.every)

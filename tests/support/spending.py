@@ -72,7 +72,6 @@ class Spending:
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Show the sums."""
         if not self._tests:
             return
         counts = ", ".join(f"{started[name]} {name}" for name in (SERVERS, ENGINES))

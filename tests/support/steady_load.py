@@ -22,8 +22,6 @@ _TIMEOUT = 60.0
 
 @dataclass
 class Asked(Stream):
-    """One request."""
-
     id: str = ""
     began: float = field(default_factory=time.monotonic)
     failure: str = ""
@@ -74,16 +72,13 @@ class SteadyLoad:
 
     @property
     def failed(self) -> list[Asked]:
-        """The others."""
         return [each for each in self.all if each.failure]
 
     @property
     def failures(self) -> Counter[str]:
-        """How many ended how."""
         return Counter(each.failure for each in self.failed)
 
     def failed_after(self, moment: float) -> list[Asked]:
-        """Return those that failed and began after a moment."""
         return [each for each in self.failed if each.began > moment]
 
     async def _run(self) -> None:

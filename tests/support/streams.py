@@ -27,7 +27,6 @@ _COMMENTS = (b":", b"id:", b"event:", b"retry:")
 
 
 def body_of(kind: str, model: str, tokens: int, prompt: str = PROMPT) -> tuple[str, bytes]:
-    """Return the path and the body of a streamed request."""
     if kind == "OpenAI":
         body: dict[str, Any] = {"model": model, "prompt": prompt, "max_tokens": tokens}
         return "/v1/completions", json.dumps(body | {"stream": True}).encode()
@@ -38,7 +37,6 @@ def body_of(kind: str, model: str, tokens: int, prompt: str = PROMPT) -> tuple[s
 
 
 def request_of(path: str, data: bytes, *more: str) -> bytes:
-    """Return a whole request."""
     lines = (f"POST {path} HTTP/1.1", "host: localhost", f"content-length: {len(data)}", *more)
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
@@ -83,13 +81,11 @@ class Stream:
         return len(self.text.split())
 
     def hear(self) -> None:
-        """Note a chunk."""
         now = time.monotonic()
         self.pause = max(self.pause, now - (self._heard_at or now))
         self.chunks, self._heard_at = self.chunks + 1, now
 
     def take(self, line: bytes) -> None:
-        """Read a line of the answer."""
         data = line.removeprefix(b"data:").strip()
         if not data or line.startswith(_COMMENTS):
             return
@@ -130,7 +126,6 @@ class Stream:
 
 
 def text_of(event: dict[str, Any]) -> str:
-    """Return the text that an event brings."""
     if "choices" not in event:
         return str(event["token"]["text"] if "token" in event else event.get("text_output", ""))
     text = ""
@@ -164,7 +159,6 @@ class Streams:
         return self.ask("Triton", served.http, path, json.dumps(body).encode())
 
     def wait(self, seconds: float = HANG_SECONDS) -> Self:
-        """Wait until each has ended."""
         wait_for(lambda: all(each.endings for each in self.all), seconds)
         for thread in self._threads:
             thread.join(HANG_SECONDS)

@@ -29,8 +29,6 @@ Kind = Callable[["Client"], None]
 
 
 class Seen:
-    """What all clients saw."""
-
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.failures: list[str] = []
@@ -63,8 +61,6 @@ class Client(threading.Thread):
 
 
 def answered(model: str, body: dict[str, Any], field: str) -> Kind:
-    """Ask for an answer that is known."""
-
     def ask(client: Client) -> None:
         status, answer = client.served.generate(model, body)
         assert (status, answer.get(field)) == (200, ANSWER), answer

@@ -73,7 +73,6 @@ class TwoHosts:
         return [(address, int(port)) for address, _, port in locals_]
 
     def command(self, host: int, *words: str) -> list[str]:
-        """Return the words that run a command on a host."""
         name = self.names[host]
         script = f'hostname {name}; exec "$@"'
         inside = ["unshare", "--uts", "sh", "-c", script, "sh", *words]

@@ -34,7 +34,6 @@ def run(words: list[str], *files: str) -> int:
 
 
 def main() -> None:
-    """Run what is asked, one after the other."""
     for line in sys.stdin:
         child = os.fork()
         if not child:

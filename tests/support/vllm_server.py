@@ -31,8 +31,6 @@ def vllm_server(log: Path, *flags: str) -> Iterator[str]:
 
 
 def wait_until_ready(url: str) -> None:
-    """Wait until a server answers."""
-
     def answers() -> bool:
         with contextlib.suppress(OSError), urlopen(f"{url}/health", timeout=5) as answer:
             return bool(answer.status == 200)

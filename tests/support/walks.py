@@ -46,7 +46,6 @@ class Walk:
 
     @contextmanager
     def followed(self) -> Iterator[dict[str, list[str]]]:
-        """Note what is met meanwhile."""
         self.met, self._is_on = {}, True
         try:
             yield self.met

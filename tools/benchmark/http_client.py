@@ -91,7 +91,6 @@ class StreamConnection(asyncio.Protocol):
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
 
     def ask(self) -> None:
-        """Send the next request, if one is left."""
         if next(self._left, None) is None:
             self._transport.close()
             self.done.set_result(None)
@@ -157,7 +156,6 @@ def chat_body(prompt: str, model: str, more: Mapping[str, Any] = MappingProxyTyp
 
 
 def completion_body(prompt: str, model: str) -> Body:
-    """Return what makes OpenAI's completions."""
     return lambda tokens: {"prompt": prompt} | _openai(model, tokens)
 
 
@@ -177,8 +175,6 @@ def embedding_body(model: str) -> Body:
 
 
 def lmi_body(prompt: str) -> Body:
-    """Return what makes LMI's bodies."""
-
     def body(tokens: int) -> dict[str, Any]:
         parameters = {"max_new_tokens": tokens, "ignore_eos_token": True, "temperature": 0}
         return {"inputs": prompt, "parameters": parameters, "stream": True}

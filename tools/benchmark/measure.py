@@ -25,8 +25,6 @@ _FEWEST_TOKENS = 256
 
 @dataclass(frozen=True)
 class Settings:
-    """What every measurement has in common."""
-
     analyzer: Analyzer
     tokens: int
     concurrencies: list[int]
@@ -35,8 +33,6 @@ class Settings:
 
 @dataclass(frozen=True)
 class Sample:
-    """One measurement."""
-
     target: str
     concurrency: int
     requests: int
@@ -63,7 +59,6 @@ class Sample:
         return sum(v for kind, v in self.cpu_us_per_token.items() if kind != "engine")
 
     def line(self) -> str:
-        """Return it in a line."""
         return (
             f"{self.target:22s} c={self.concurrency:<4d} {self.tokens_per_second:7.0f} tokens/s  "
             f"first {self.first_ms['p50']:6.1f} ms  gap p99 {self.gap_ms['p99']:6.1f} ms  "

@@ -31,7 +31,6 @@ class Measured:
 
     @classmethod
     def of(cls, answers: list[Answer]) -> Measured:
-        """Sum up answers."""
         began = min(answer.asked for answer in answers)
         ended = max(answer.responses[-1] for answer in answers)
         return cls(
@@ -44,8 +43,6 @@ class Measured:
 
 
 class Asks(Protocol):
-    """Sends requests to a server that runs."""
-
     def run(self, tokens: int, concurrency: int, requests: int) -> Measured:
         """Send requests for answers of so many tokens, so many at once."""
         ...

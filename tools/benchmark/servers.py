@@ -55,8 +55,6 @@ class Running:
 
 @dataclass(frozen=True)
 class AnalyzerAsks:
-    """Lets perf_analyzer ask."""
-
     analyzer: Analyzer
     words: list[str]
     data: Callable[[int], object]

@@ -89,8 +89,6 @@ class _Addresses(NamedTuple):
 def _lmi_target(
     asks: Callable[[Analyzer, _Addresses], Asks], more: Mapping[str, Any], base: dict[str, Any]
 ) -> Target:
-    """Return lmi-backend, and who asks it."""
-
     @contextmanager
     def running(analyzer: Analyzer) -> Iterator[Running]:
         with _lmi({**base, **more}) as (pid, addresses):

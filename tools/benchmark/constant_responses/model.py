@@ -21,14 +21,12 @@ class TritonPythonModel:
     """Sends each request `max_tokens` responses of one word, those of all in one step."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Start the threads."""
         self._new: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
         self._due: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()
         for work in (self._step, *[self._send] * _SENDERS):
             threading.Thread(target=work, daemon=True).start()
 
     def execute(self, requests: list[Any]) -> None:
-        """Take requests in."""
         for request in requests:
             inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
             wanted = json.loads(inputs["sampling_parameters"][0])["max_tokens"]
