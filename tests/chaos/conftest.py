@@ -12,7 +12,6 @@ from tests.support.serving import Served, serve, write_properties
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --report."""
     parser.addoption("--report", type=Path, help="write what the chaos suite saw into this page")
 
 

@@ -427,7 +427,6 @@ class Crowd:
 
     @property
     def all(self) -> Counter[str]:
-        """Return what came of all."""
         return sum(self.seen, Counter())
 
 

@@ -78,7 +78,6 @@ def short_bodies(tokens: int) -> dict[str, bytes]:
 
 
 def kill_front_end(served: Served) -> psutil.Process:
-    """Kill the front end; return it."""
     (process,) = served.front_ends()
     process.kill()
     return process
@@ -251,7 +250,6 @@ def response_of(served: Served, method: str, path: str, body: Any = None) -> dic
 
 
 def text_of(response: dict[str, Any]) -> str:
-    """Return all texts of a response."""
     parts = [part for item in response["output"] for part in item.get("content") or ()]
     return "".join(part["text"] for part in parts)
 

@@ -77,13 +77,11 @@ class Echo:
         self.service.close()
 
     def manage(self, **body: object) -> None:
-        """Change adapters."""
         answer = RecordingSink()
         self._adapters.handle(body, self.service, answer)
         assert answer.wait().error is None
 
     def stream(self, adapter: str = "") -> RecordingSink:
-        """Begin an answer."""
         sink = RecordingSink()
         sampling = Sampling(max_tokens=60, ignore_eos=True)
         work = GenerateRequest("x y z", sampling, stream=True, adapter=adapter)

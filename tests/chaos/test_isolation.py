@@ -97,7 +97,6 @@ def lasting(served: Served) -> set[int]:
 
 
 def memory(served: Served) -> dict[str, int]:
-    """Return the resident bytes of each process."""
     found = {}
     for each in served.family():
         with suppress(psutil.NoSuchProcess):

@@ -44,7 +44,6 @@ KEEPERS = {"stub", "tritonserver"}
 
 
 def _kill(served: Served, name: str) -> None:
-    """Kill the processes of a kind that are there."""
     for process in FAULTS[name](served):
         process.kill()
 

@@ -257,7 +257,6 @@ def test_the_front_end_stands_still_for_a_while(echo: Served, report: Report) ->
 
 
 def _break_the_front_end(served: Served, report: Report) -> None:
-    """Let it stand still for ever."""
     cut, back = _without_the_front_end(served, psutil.Process.suspend, TOKENS)
     report.note_front(
         "the front end hangs for ever",
@@ -267,7 +266,6 @@ def _break_the_front_end(served: Served, report: Report) -> None:
 
 
 def is_well(served: Served) -> bool:
-    """Tell whether the front end says that requests are taken."""
     try:
         return served.ask("/ping")[0] == 200
     except (OSError, http.client.HTTPException):

@@ -146,7 +146,6 @@ def _blocks() -> list[str]:
 
 
 def _class_of(folder: str, name: str) -> ast.ClassDef:
-    """Return a class of a protocol that vLLM's server reads."""
     source = VLLM / "entrypoints" / folder / "protocol.py"
     tree = ast.parse(source.read_text(encoding="utf-8"))
     (found,) = (each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == name)

@@ -19,7 +19,6 @@ TINY = KEYED | {"x-amzn-sagemaker-target-model": "tiny"}
 
 
 def curl(served: Served, path: str, *words: str, data: bytes = b"") -> tuple[str, str]:
-    """Return the response's head and body."""
     command = ["curl", "-sS", "-i", "-m", "100", "-H", f"Authorization: Bearer {KEY}", *words]
     url = f"http://{served.front_end}{path}"
     done = subprocess.run([*command, url], input=data, capture_output=True, check=True)

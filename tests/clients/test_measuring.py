@@ -48,7 +48,6 @@ def read(folder: Path, name: str) -> Any:
 
 
 def answers(profile: Any) -> list[list[dict[str, Any]]]:
-    """Return the responses of each request."""
     return [
         request["response_outputs"]
         for experiment in profile["experiments"]

@@ -123,7 +123,6 @@ DRAWN: dict[str, Sampling] = {
 
 
 def begin(vllm: Harness) -> dict[str, RecordingSink]:
-    """Start one of each."""
     bodies = {name: vllm.post(path, LONG | body) for name, (path, body) in BODIES.items()}
     return {f"body: {name}": sink for name, sink in bodies.items()} | {
         f"tensors: {name}": vllm.submit([request]) for name, request in REQUESTS.items()
@@ -131,7 +130,6 @@ def begin(vllm: Harness) -> dict[str, RecordingSink]:
 
 
 def begin_drawn(vllm: Harness) -> dict[str, RecordingSink]:
-    """Start one of each of those that are drawn."""
     bodies = {
         name: vllm.post(CHATS, LONG | CHAT | WHOLE | body) for name, body in DRAWN_BODIES.items()
     }

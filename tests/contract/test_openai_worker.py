@@ -21,7 +21,6 @@ pytestmark = pytest.mark.parametrize("engine", ["vllm", "transformers"], indirec
 
 
 def ask(engine: Any, path: str, body: Any = None) -> tuple[int, Any]:
-    """Return status and body."""
     sink = engine.post(path, body).wait()
     assert [chunk.is_last for chunk in sink.deltas] == [False] * (len(sink.deltas) - 1) + [True]
     return sink.answer

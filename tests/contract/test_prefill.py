@@ -16,7 +16,6 @@ ASKED = {"role": "user", "content": "What is the capital of Italy?"}
 
 
 def ask(engine: Any, path: str, **body: Any) -> Any:
-    """Return the answer to a body, which is served."""
     status, answer = engine.post(path, {"model": "lmi"} | body).answer
     assert status == 200
     return answer

@@ -74,7 +74,6 @@ test_every_family_has_series_and_every_series_a_family()
 
 @pytest.fixture
 def carry_out(tmp_path: Path) -> Callable[[Steps], Run]:
-    """Carry a recipe out on a copy."""
     (tmp_path / "nothing").mkdir()
 
     def carry_out(steps: Steps) -> Run:

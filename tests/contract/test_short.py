@@ -52,7 +52,6 @@ def send(engine: Harness, path: str, body: dict[str, Any]) -> RecordingSink:
 
 
 def whole(sink: RecordingSink) -> str:
-    """Return the body of an answer that is ended."""
     assert sink.wait().deltas[0].status == 200, sink.data
     return sink.data
 

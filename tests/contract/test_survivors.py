@@ -75,7 +75,6 @@ class Stubs:
 
     @contextmanager
     def next(self, **more: Any) -> Iterator[Harness]:
-        """Start the next one here."""
         with started(ECHO | more, self.folder) as engine:
             self.family += engine.workers
             assert engine.ask("one two", max_tokens=2).error is None

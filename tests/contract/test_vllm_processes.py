@@ -26,7 +26,6 @@ def _source(name: str) -> Path:
 
 
 def _processes(engine: Harness, name: str) -> list[psutil.Process]:
-    """Return processes of the worker, not of its spare."""
     family = engine.workers[0].children(recursive=True)
     return [each for each in family if name in " ".join(each.cmdline())]
 

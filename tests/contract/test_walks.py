@@ -48,7 +48,6 @@ Met = dict[str, list[str]]
 
 
 def written(walk: str) -> Met:
-    """Return the files that the page names, process by process."""
     section = PAGE.partition(f"\n## {WALKS[walk]}\n")[2].partition("\n## ")[0]
     files: Met = {}
     process = ""
@@ -76,7 +75,6 @@ class Server:
         self.model = workers.start_workers(arguments, {}, lambda *_: None, lambda _: None)
 
     def worker(self) -> psutil.Process:
-        """Return its process."""
         return next(each for each in psutil.Process().children() if each not in self._others)
 
     def follow(self, name: str, port: int, path: str, body: Any, **headers: str) -> bytes:
@@ -93,7 +91,6 @@ class Server:
 
 
 def opened(port: int, path: str, body: Any, **headers: str) -> socket.socket:
-    """Send a request; return its connection."""
     client = socket.create_connection(("127.0.0.1", port))
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     client.sendall(request_of(path, json.dumps(body).encode(), "connection: close", *lines))
@@ -101,7 +98,6 @@ def opened(port: int, path: str, body: Any, **headers: str) -> socket.socket:
 
 
 def read_to_end(client: socket.socket) -> bytes:
-    """Return what comes until the connection is closed."""
     return b"".join(iter(partial(client.recv, 1 << 16), b""))
 
 
@@ -178,7 +174,6 @@ def plan_walk(tmp_path_factory: pytest.TempPathFactory) -> Met:
 
 @pytest.fixture(scope="module")
 def met(walks: dict[str, Met], plan_walk: Met) -> dict[str, Met]:
-    """All walks."""
     return walks | {"properties": plan_walk}
 
 

@@ -53,7 +53,6 @@ def tensor(name: str, values: list[Any], kind: str, *, batch: bool = True) -> An
 def stream(
     served: Served, model: str, inputs: list[Any], **options: Any
 ) -> list[dict[str, Any] | Exception]:
-    """Return the outputs of each response."""
     answers: queue.Queue[Any] = queue.Queue()
     found: list[dict[str, Any] | Exception] = []
     with tritonclient.grpc.InferenceServerClient(served.grpc) as client:

@@ -47,7 +47,6 @@ class Container:
             (folder / "bin" / "nvidia-smi").chmod(0o755)
 
     def ask(self, word: str, model: Path, **variables: str) -> Any:
-        """Return the answer of a command of ours about a model."""
         settings = [f"{name}={value}" for name, value in variables.items()]
         command = [*LMI, word, "--json", str(model)]
         done = subprocess.run(

@@ -16,7 +16,6 @@ CITY = {
 
 
 def ask(served: Served, body: Any, **tensors: Any) -> tuple[int, Any]:
-    """Return HTTP status and the answer's JSON, or that of its error."""
     status, answer = served.generate("tiny", {"request": json.dumps(body)} | tensors)
     return status, json.loads(answer["response"] if status == 200 else answer["error"])
 

@@ -101,7 +101,6 @@ def send(page: Page, text: str) -> None:
 
 
 def body_of(page: Page) -> dict[str, Any]:
-    """Return the last body that was sent."""
     body: dict[str, Any] = json.loads(
         [each["postData"] for each in page.requests if each["method"] == "POST"][-1]
     )

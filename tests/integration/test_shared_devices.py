@@ -53,7 +53,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def masks(served: Served, model: str) -> list[str]:
-    """Return the devices of a model's workers."""
     return sorted(each.environ()["CUDA_VISIBLE_DEVICES"] for each in served.workers(model))
 
 

@@ -34,7 +34,6 @@ def tritonserver(server: Served) -> list[psutil.Process]:
 
 
 def statuses(server: Served, sent: list[Sent], paths: tuple[str, ...] = PATHS) -> set[int]:
-    """Return the statuses of all answers."""
     seen = set()
     with closing(http.client.HTTPConnection(server.front_end, timeout=HANG_SECONDS)) as connection:
         for headers, data in sent:

@@ -6,6 +6,5 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --minutes and --soak-report."""
     parser.addoption("--minutes", type=float, default=0.25, help="of mixed traffic (0.25)")
     parser.addoption("--soak-report", type=Path, help="write what the soak saw into this page")

@@ -11,15 +11,11 @@ TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
 @dataclass
 class Tensor:
-    """An output tensor."""
-
     name: str
     array: Any
 
 
 class TritonError(Exception):
-    """An error with a code."""
-
     INVALID_ARG = 1
     UNAVAILABLE = 2
     INTERNAL = 3
@@ -27,8 +23,6 @@ class TritonError(Exception):
 
 @dataclass
 class InferenceResponse:
-    """A response."""
-
     output_tensors: list[Tensor] = field(default_factory=list)
     error: TritonError | None = None
 
@@ -38,27 +32,20 @@ class TritonModelException(Exception):
 
 
 class Metric:
-    """One series of a family."""
-
     def __init__(self) -> None:
         self.number = 0.0
 
     def set(self, value: float) -> None:
-        """Replace its value."""
         self.number = value
 
     def increment(self, value: float) -> None:
-        """Add to its value."""
         self.number += value
 
     def value(self) -> float:
-        """Return its value."""
         return self.number
 
 
 class MetricFamily:
-    """Series of one name."""
-
     COUNTER, GAUGE = 1, 2
 
     def __init__(self, name: str, description: str, kind: int) -> None:

@@ -22,7 +22,6 @@ from tests.support.simulated_engines import (
 
 
 def worker(index: int, **fields: Any) -> Any:
-    """Return a worker without a request."""
     plain = {"outstanding": 0, "assigned": 0, "is_extra": False, "is_behind": False}
     named = {"index": index, "worker": object(), "stats": EngineStats()}
     return SimpleNamespace(**plain | named | fields)

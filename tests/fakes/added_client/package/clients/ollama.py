@@ -52,7 +52,6 @@ class ChatForm(HttpForm):
         return b"".join(self._line(json.loads(each)) for each in data if each.startswith(b"{"))
 
     def failure(self, error: LmiError) -> Ending:
-        """Return a line with the error."""
         return Ending(_dump({"error": message_of(error)}) + b"\n", is_end=True)
 
     def _line(self, event: dict[str, Any]) -> bytes:
@@ -63,7 +62,6 @@ class ChatForm(HttpForm):
 
 
 def ollama_failure(error: LmiError) -> ErrorResponse:
-    """Return an error as Ollama's clients read it."""
     return failure(status_of(error), {"error": message_of(error)}, error)
 
 
