@@ -4,7 +4,9 @@ import random
 import re
 import socket
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -269,29 +271,34 @@ def test_the_snapshot_counts_what_ended(engine: Any) -> None:
     assert after.ended["length"] - before.ended.get("length", 0) == 1
 
 
-def test_a_request_that_cannot_be_packed_leaves_nothing_behind(start: Any) -> None:
-    with start({"option.rolling_batch": "echo"}) as echo:
+@pytest.fixture
+def start_echo(start: Callable[..., Any]) -> Callable[..., Any]:
+    """Start the echo engine with options, and with properties that are none."""
+
+    def begin(others: Mapping[str, Any] = MappingProxyType({}), **options: Any) -> Any:
+        named = {f"option.{name}": value for name, value in options.items()}
+        return start({"option.rolling_batch": "echo", **others, **named})
+
+    return begin
+
+
+def test_a_request_that_cannot_be_packed_leaves_nothing_behind(start_echo: Any) -> None:
+    with start_echo() as echo:
         with pytest.raises(OverflowError):
             echo.start("p", seed=2**70)
         assert echo.service.snapshot().open == 0
         assert echo.ask("a", max_tokens=1).text == "a"
 
 
-def test_a_failed_request_harms_no_other(start: Any) -> None:
-    with start({"option.rolling_batch": "echo", "option.fail_on": "bad"}) as echo:
+def test_a_failed_request_harms_no_other(start_echo: Any) -> None:
+    with start_echo(fail_on="bad") as echo:
         other = echo.start("a b c", max_tokens=1000)
         assert isinstance(echo.ask("bad").error, EngineError)
         assert other.wait().error is None
 
 
-def test_engine_death_ends_every_stream_and_the_worker_comes_back(start: Any) -> None:
-    properties = {
-        "option.rolling_batch": "echo",
-        "option.die_on": "die",
-        "option.token_seconds": 0.01,
-        "option.migration_timeout": 0,
-    }
-    with start(properties) as echo:
+def test_engine_death_ends_every_stream_and_the_worker_comes_back(start_echo: Any) -> None:
+    with start_echo(die_on="die", token_seconds=0.01, migration_timeout=0) as echo:
         others = [echo.start("a b c", max_tokens=4000).wait_first() for _ in range(8)]
         assert isinstance(echo.ask("die").error, EngineDeadError)
         for other in others:
@@ -302,15 +309,8 @@ def test_engine_death_ends_every_stream_and_the_worker_comes_back(start: Any) ->
         assert [w.deaths for w in echo.service.snapshot().workers] == [1]
 
 
-def test_each_request_ends_once_whatever_happens_while_it_waits(start: Any) -> None:
-    properties = {
-        "option.rolling_batch": "echo",
-        "option.token_seconds": 0.005,
-        "option.max_rolling_batch_size": 4,
-        "option.die_on": "die",
-        "minWorkers": 2,
-        "job_queue_size": 100,
-    }
+def test_each_request_ends_once_whatever_happens_while_it_waits(start_echo: Any) -> None:
+    options = {"token_seconds": 0.005, "max_rolling_batch_size": 4, "die_on": "die"}
     sinks: list[RecordingSink] = []
 
     def flood(echo: Harness, seed: int) -> None:
@@ -327,7 +327,7 @@ def test_each_request_ends_once_whatever_happens_while_it_waits(start: Any) -> N
                 sink.fail(error)
             sinks[chance.randrange(len(sinks))].is_gone |= chance.random() < 0.2
 
-    with start(properties) as echo:
+    with start_echo({"minWorkers": 2, "job_queue_size": 100}, **options) as echo:
         fatal = echo.start("die")
         threads = [threading.Thread(target=flood, args=(echo, seed)) for seed in range(4)]
         for thread in threads:
@@ -346,8 +346,8 @@ def test_each_request_ends_once_whatever_happens_while_it_waits(start: Any) -> N
         assert all(sink.wait().error is None for sink in last)
 
 
-def test_closing_ends_what_still_runs(start: Any) -> None:
-    with start({"option.rolling_batch": "echo", "option.token_seconds": 0.01}) as echo:
+def test_closing_ends_what_still_runs(start_echo: Any) -> None:
+    with start_echo(token_seconds=0.01) as echo:
         sink = echo.start("a b c", max_tokens=4000).wait_first()
         echo.service.close()
         assert isinstance(sink.wait().error, StoppingError | EngineDeadError)
@@ -355,17 +355,16 @@ def test_closing_ends_what_still_runs(start: Any) -> None:
             echo.start("a")
 
 
-def test_a_broken_socket_sends_the_request_to_another_worker(start: Any) -> None:
-    with start({"option.rolling_batch": "echo", "minWorkers": 2}) as echo:
+def test_a_broken_socket_sends_the_request_to_another_worker(start_echo: Any) -> None:
+    with start_echo({"minWorkers": 2}) as echo:
         ranks = echo.pool.slots[0].worker.ranks
         ranks.leader.socket.shutdown(socket.SHUT_WR)
         assert [echo.ask("a b", max_tokens=2).text for _ in range(4)] == ["a b"] * 4
         wait_for(lambda: echo.service.snapshot().workers[0].deaths == 1)
 
 
-def test_an_answer_that_is_too_large_ends_alone(start: Any) -> None:
-    limit = {"option.max_output_size": 1 << 16, "option.token_seconds": 0.01}
-    with start({"option.rolling_batch": "echo"} | limit) as echo:
+def test_an_answer_that_is_too_large_ends_alone(start_echo: Any) -> None:
+    with start_echo(max_output_size=1 << 16, token_seconds=0.01) as echo:
         other = echo.start("a", max_tokens=100)
         sink = echo.ask("x" * 3000, stream=False)
         assert isinstance(sink.error, RequestError)
@@ -383,24 +382,19 @@ def _die(echo: Any) -> None:
     assert isinstance(echo.ask("die").error, EngineDeadError)
 
 
-MORTAL = {
-    "option.rolling_batch": "echo",
-    "option.die_on": "die",
-    "option.migration_timeout": 0,
-    "retry_threshold": 1,
-}
+MORTAL = {"option.die_on": "die", "option.migration_timeout": 0, "retry_threshold": 1}
 
 
-def test_closing_while_a_worker_dies_leaves_no_process(start: Any) -> None:
-    with start(MORTAL) as echo:
+def test_closing_while_a_worker_dies_leaves_no_process(start_echo: Any) -> None:
+    with start_echo(MORTAL) as echo:
         (worker,) = echo.workers
         assert isinstance(echo.ask("die").error, EngineDeadError)
     assert not worker.is_running()
     assert not echo.workers
 
 
-def test_health_says_what_is_wrong_until_nobody_mends_it(start: Any) -> None:
-    with start(MORTAL | {"retry_threshold": 0}) as echo:
+def test_health_says_what_is_wrong_until_nobody_mends_it(start_echo: Any) -> None:
+    with start_echo(MORTAL | {"retry_threshold": 0}) as echo:
         assert echo.service.health() == msg.Health(is_ready=True)
         _die(echo)
         wait_for(lambda: echo.service.health().is_given_up)
@@ -410,15 +404,10 @@ def test_health_says_what_is_wrong_until_nobody_mends_it(start: Any) -> None:
 
 
 def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
-    start: Any, monkeypatch: pytest.MonkeyPatch
+    start_echo: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that reads the worker, and the one that starts it again, go on."""
-    properties = {
-        "option.rolling_batch": "echo",
-        "option.token_seconds": 0.005,
-        "option.migration_timeout": 0,
-    }
-    with start(properties) as echo:
+    with start_echo(token_seconds=0.005, migration_timeout=0) as echo:
         pool, faults = echo.pool, [TypeError("a bug"), TypeError("another")]
         hear, start_slot = echo.service.on_messages, pool.start_slot
 
@@ -442,9 +431,11 @@ def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
         assert not faults
 
 
-def test_old_deaths_of_a_worker_are_forgiven(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_deaths_of_a_worker_are_forgiven(
+    start_echo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("lmi_backend.pool.slot._FORGIVEN_SECONDS", 0)
-    with start(MORTAL) as echo:
+    with start_echo(MORTAL) as echo:
         for _ in range(3):
             _die(echo)
         wait_for(lambda: echo.service.health().is_ready)
@@ -463,27 +454,19 @@ def test_old_deaths_of_a_worker_are_forgiven(start: Any, monkeypatch: pytest.Mon
     ids=["the cause", "no secret"],
 )
 def test_a_worker_that_does_not_start_is_quoted(
-    start: Any, tmp_path: Path, line: str, words: str
+    start_echo: Any, tmp_path: Path, line: str, words: str
 ) -> None:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho "{line}"\nexit 1\n')
     python.chmod(0o755)
-    properties = {
-        "option.rolling_batch": "echo",
-        "option.pythonExecutable": python,
-        "option.env": "HF_TOKEN=not-to-be-seen",
-    }
-    with pytest.raises(WorkerStartError, match=words), start(properties):
+    options = {"pythonExecutable": python, "env": "HF_TOKEN=not-to-be-seen"}
+    with pytest.raises(WorkerStartError, match=words), start_echo(**options):
         pass
 
 
-def test_a_worker_that_is_not_ready_in_time_fails_the_start(start: Any) -> None:
-    properties = {
-        "option.rolling_batch": "echo",
-        "option.start_seconds": 60,
-        "option.model_loading_timeout": 1,
-    }
-    with pytest.raises(WorkerStartError, match="model_loading_timeout"), start(properties):
+def test_a_worker_that_is_not_ready_in_time_fails_the_start(start_echo: Any) -> None:
+    starting = start_echo(start_seconds=60, model_loading_timeout=1)
+    with pytest.raises(WorkerStartError, match="model_loading_timeout"), starting:
         pass
 
 
