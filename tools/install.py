@@ -52,12 +52,16 @@ class Environment:
     """Of pip and uv."""
     editable: bool = False
     """Whether this repository itself is installed into it."""
+    first: str = ""
+    """A package with old copies of files of others, which are to be installed over it."""
     node: str = ""
     """A folder with the lock of what npm installs beside it."""
 
 
 ENVIRONMENTS = {
-    "server": Environment(".venv", "requirements/server.txt", 1.5, editable=True),
+    "server": Environment(
+        ".venv", "requirements/server.txt", 1.5, editable=True, first="xds-protos"
+    ),
     "engine": Environment(".venv-engine", "requirements/engine-cpu.txt", 5.0, ("--no-deps",)),
     "clients": Environment(
         ".venv-clients", "requirements/clients.txt", 1.6, ("--no-deps",), node="tests/clients/node"
@@ -131,6 +135,11 @@ def _install_lock(python: Path, environment: Environment) -> None:
     what = f"installing {environment.lock} into {environment.folder}"
     rest, torch = torch_apart((ROOT / environment.lock).read_text(encoding="utf-8"))
     lock = python.parent.parent / "lock.txt"
+    if environment.first:
+        pinned = re.search(rf"^{environment.first}==(?:.*\\\n)*.*\n", rest, re.MULTILINE)
+        lock.write_text(pinned[0] if pinned else "", encoding="utf-8")
+        words = ["--no-deps", "--require-hashes", "-r", str(lock)]
+        _install_packages(python, words, f"{what}, {environment.first}", environment)
     lock.write_text(rest, encoding="utf-8")
     words = [*environment.options, "--require-hashes", "-r", str(lock)]
     _install_packages(python, words, what, environment)
@@ -218,7 +227,7 @@ def _digest(environment: Environment, python: Path) -> str:
         of = subprocess.run(version, capture_output=True, check=False).stdout.strip()
     except OSError:  # It is not there yet, or its interpreter is gone.
         of = b""
-    parts = [(ROOT / environment.lock).read_bytes(), of]
+    parts = [(ROOT / environment.lock).read_bytes(), of, environment.first.encode()]
     if environment.node:
         parts += [(ROOT / environment.node / name).read_bytes() for name in _NODE_FILES]
     if environment.editable:

@@ -1,12 +1,16 @@
 """Which Python may install, and from where."""
 
+import base64
+import csv
+import hashlib
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-from tools.install import uv_options
+from tools.install import ENVIRONMENTS, Environment, uv_options
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -45,3 +49,23 @@ def test_uv_is_told_where_pip_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     options = uv_options([sys.executable, "-m", "pip"])
     assert "/c" in options
     assert "/a" not in options
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS.values(), ids=list(ENVIRONMENTS))
+def test_a_file_of_two_packages_is_the_later_one_s(environment: Environment) -> None:
+    """Packages are installed at once: which of two is the last to write a file is chance."""
+    for folder in (ROOT / environment.folder).glob("lib/python3*/site-packages"):
+        owners: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for record in folder.glob("*.dist-info/RECORD"):
+            package = record.parent.name.partition("-")[0].replace("_", "-")
+            with record.open(encoding="utf-8", newline="") as lines:
+                for path, digest, _ in csv.reader(lines):
+                    if digest and not path.startswith(".."):
+                        owners[path][package] = digest
+        for path, digests in owners.items():
+            if len(set(digests.values())) > 1:
+                del digests[environment.first]
+                (digest,) = set(digests.values())
+                content = hashlib.sha256((folder / path).read_bytes()).digest()
+                have = base64.urlsafe_b64encode(content).decode().rstrip("=")
+                assert digest == f"sha256={have}", path
