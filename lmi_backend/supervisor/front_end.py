@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.front_end_settings import LEAVES, VARIABLE, encode, listen
 from lmi_backend.pool.process import describe_exit
+from lmi_backend.printable import log as log_text
 from lmi_backend.printable import say
 from lmi_backend.supervisor.log_relay import STANDARD_ERROR, log_options
 from lmi_backend.supervisor.reloading import Backoff
@@ -195,7 +197,19 @@ class Restarted:
         return [*([self._process] if self._process else []), *self._leaving]
 
     def look(self) -> None:
-        """Start it again if it has exited, once the pause is over."""
+        """Start it again if it has exited, once the pause is over.
+
+        An unexpected exception here counts as one of the front end: its keeper must not stop.
+        """
+        try:
+            self._look()
+        except Exception:  # noqa: BLE001
+            log_text(traceback.format_exc())
+            self.stop()
+            self._process = None
+            self._put_off("cannot be watched")
+
+    def _look(self) -> None:
         for each in [each for each in self._leaving if each.problem()]:
             each.stop()
             self._leaving.remove(each)

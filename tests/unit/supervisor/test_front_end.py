@@ -17,6 +17,7 @@ class Process:
     """In the place of a front end, which does what the test says."""
 
     made: ClassVar[list["Process"]] = []
+    fault: Exception | None = None
 
     def __init__(self, *_: Any) -> None:
         self.age = 0.0
@@ -24,6 +25,8 @@ class Process:
         self.made.append(self)
 
     def problem(self) -> str:
+        if self.fault:
+            raise self.fault
         return "" if self.is_running else "was killed"
 
     def send_signal(self, _: int) -> None:
@@ -52,6 +55,23 @@ def _keep(*looks: Any, port: int = 0) -> None:
     with TemporaryDirectory() as folder:
         settings = Settings(base=Path(folder), port=port)
         FrontEnds(settings).keep(wait_for_end, 60, lambda: True)
+
+
+def test_an_unexpected_exception_costs_a_front_end_and_not_its_keeper(
+    made: list[Process], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fault() -> None:
+        monkeypatch.setattr(Process, "fault", ValueError("34 is not a valid Signals"))
+
+    def mend() -> None:
+        monkeypatch.setattr(Process, "fault", None)
+
+    _keep(fault, mend, int, int)
+    errors = capsys.readouterr().err
+    assert errors.count("Traceback") == 1
+    assert "the front end cannot be watched: it is started again in 0 s" in errors
+    assert len(made) == 2
+    assert not any(each.is_running for each in made)
 
 
 def test_one_that_served_is_started_at_once_however_often(
