@@ -18,7 +18,7 @@ from lmi_backend.cli.planning import add_machine, machine_of
 from lmi_backend.deploy.files import TARGETS
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.front_end_settings import PORT
-from lmi_backend.migrate.page import Migration, page_of
+from lmi_backend.migrate.page import page_of
 from lmi_backend.migrate.sources import PresentServer, read_sources, why_left
 from lmi_backend.options.model_store import MODEL_FILES, MODEL_ID
 from lmi_backend.options.sources import ORIGIN
@@ -114,7 +114,7 @@ def _write_all(model: LmiFolder, source: PresentServer, arguments: argparse.Name
         decisions += refusal
         if arguments.to and not refusal:
             commands = _starts(arguments.to, arguments.output / _DEPLOYED)
-    page = page_of(_migration(model, examined, source, decisions, commands, hardware))
+    page = _page(model, examined, source, decisions, commands, hardware)
     path = arguments.output / _PAGE
     path.write_text(page, encoding="utf-8")
     sys.stdout.write(f"{path}\n")
@@ -219,24 +219,23 @@ def _left(source: PresentServer, examined: Examined) -> list[dict[str, str]]:
     ]
 
 
-def _migration(
+def _page(
     model: LmiFolder,
     examined: Examined,
     source: PresentServer,
     decisions: list[str],
     commands: list[list[str]],
     hardware: Hardware,
-) -> Migration:
+) -> str:
     recorded = source.capture or _RECORDED
     if not source.capture:
         decisions = [
             *decisions,
             "record requests: with mitmproxy (docs/replay.md), or SageMaker's data capture",
         ]
-    return Migration(
+    return page_of(
         name=model.name,
-        what=examined.redact(examined.what),
-        machine=hardware.title,
+        what=f"{examined.redact(examined.what)}. Planned for {hardware.title}",
         settings=[examined.redact.each(row) for row in (*examined.rows, *_left(source, examined))],
         changes=[*source.changes, *examined.notes],
         decisions=[examined.redact(each) for each in decisions],

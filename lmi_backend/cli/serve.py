@@ -229,6 +229,9 @@ def _prepare(
     repository = arguments.model_repository or folder.path / "models"
     models = with_flags(find_models(arguments.paths, os.environ, repository), arguments)
     names = model_names([model.name for model in models], arguments.clients)
+    for name in arguments.require:
+        if name not in names:
+            raise ConfigurationError(f"--require {name}: accepted: {listed(names)}")
     # All are planned before anything is written or loaded.
     plans = list(served_plans(models))
     for model, options, _, _ in plans:
@@ -245,21 +248,9 @@ def _prepare(
         log,
         tuple(allocation for *_, allocation in plans),
         max(plan.limits.max_message_size for _, _, plan, _ in plans),
-        _required(arguments.require, names),
+        frozenset(arguments.require),
     )
     return setup, {model.name: plan for model, _, plan, _ in plans}
-
-
-def _required(given: Sequence[str], names: Sequence[str]) -> frozenset[str]:
-    """Return the models of --require.
-
-    Raises:
-        ConfigurationError: one of them is not served.
-    """
-    for name in given:
-        if name not in names:
-            raise ConfigurationError(f"--require {name}: accepted: {listed(names)}")
-    return frozenset(given)
 
 
 def _front_ends(

@@ -4,49 +4,40 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
-
-_CARRIED: Final = ("mapped", "passed")
 
 
-@dataclass(frozen=True)
-class Migration:
-    name: str
-    what: str
-    machine: str
-    settings: Sequence[Mapping[str, str]]
-    """As `check --json` prints them, without secrets."""
-    changes: Sequence[str]
-    decisions: Sequence[str]
-    commands: Sequence[Sequence[str]]
-
-
-def page_of(migration: Migration) -> str:
-    return "\n".join([*_lines(migration), ""])
-
-
-def _lines(migration: Migration) -> Iterator[str]:
-    carried = [each for each in migration.settings if each["status"] in _CARRIED]
-    other = [each for each in migration.settings if each["status"] not in _CARRIED]
-    yield f"# Migration of {_cell(migration.name)}\n"
-    yield f"{_cell(migration.what)}. Planned for {migration.machine}.\n"
-    yield "## What stays\n"
-    yield "- Clients keep their bodies and paths: `/invocations`, `/endpoints/NAME/invocations`."
-    yield ""
-    yield from _table(carried)
-    yield "\n## What changes\n"
-    yield from _items(migration.changes)
-    yield "- Clients use the new address, with an API key instead of a signature of AWS."
-    if other:
-        yield ""
-        yield from _table(other)
-    yield "\n## What needs your decision\n"
-    yield from _items(migration.decisions or ["Nothing."])
-    yield "\n## Next\n"
-    yield "```sh"
-    yield from map(shlex.join, migration.commands)
-    yield "```"
+def page_of(
+    *,
+    name: str,
+    what: str,
+    settings: Sequence[Mapping[str, str]],
+    changes: Sequence[str],
+    decisions: Sequence[str],
+    commands: Sequence[Sequence[str]],
+) -> str:
+    """Return the page as Markdown; `settings` are as `check --json` prints them."""
+    carried = [each for each in settings if each["status"] in ("mapped", "passed")]
+    others = [each for each in settings if each not in carried]
+    lines = [
+        f"# Migration of {_cell(name)}\n",
+        f"{_cell(what)}.\n",
+        "## What stays\n",
+        "- Clients keep their bodies and paths: `/invocations`, `/endpoints/NAME/invocations`.",
+        "",
+        *_table(carried),
+        "\n## What changes\n",
+        *_items(changes),
+        "- Clients use the new address, with an API key instead of a signature of AWS.",
+        *(["", *_table(others)] if others else []),
+        "\n## What needs your decision\n",
+        *_items(decisions or ["Nothing."]),
+        "\n## Next\n",
+        "```sh",
+        *map(shlex.join, commands),
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def _table(settings: Sequence[Mapping[str, str]]) -> Iterator[str]:
