@@ -153,10 +153,14 @@ def _examined(
     plan = made if isinstance(made, EnginePlan) else None
     if isinstance(made, ConfigurationError):
         problems = [str(made)]
+    ignored = plan.ignored if plan else {}
+    fates = {id(options.settings.get(name)): Status("ignored", ignored[name]) for name in ignored}
     if isinstance(made, OptionError):
-        settings = [(each, _refused(each, status, made)) for each, status in settings]
-    if plan:
-        settings = [(each, _ignored(each, status, options, plan)) for each, status in settings]
+        named = (
+            each for each, _ in settings if (each.name, each.origin) == (made.option, made.origin)
+        )
+        fates = {id(each): Status("refused", made.problem) for each in named}
+    settings = [(each, fates.get(id(each), status)) for each, status in settings]
     redact = Redactor(os.environ, options.secrets())
     release = redact(_release(options))
     return Examined(name, options, settings, redact.each(problems), plan, release, redact)
@@ -205,18 +209,6 @@ def _release(options: LmiOptions) -> str:
         return release_and_why(options, find_interpreter(options, os.environ))
     except OptionError:
         return ""
-
-
-def _refused(setting: WrittenSetting, status: Status, error: OptionError) -> Status:
-    is_it = (setting.name, setting.origin) == (error.option, error.origin)
-    return Status("refused", error.problem) if is_it else status
-
-
-def _ignored(
-    setting: WrittenSetting, status: Status, options: LmiOptions, plan: EnginePlan
-) -> Status:
-    reasons = (why for name, why in plan.ignored.items() if options.settings.get(name) is setting)
-    return next((Status("ignored", reason) for reason in reasons), status)
 
 
 def row_of(setting: WrittenSetting, status: Status) -> dict[str, str]:
