@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch.hub import HUB_ID, SHORT_ERRORS, cache_of, cause_of, is_offline, snapshot
@@ -152,17 +152,13 @@ def _run(
         stderr=subprocess.PIPE,
     ) as process:
         try:
-            if size := _first_line(process.stdout):
+            if process.stdout and (size := process.stdout.readline()):
                 _watch(process, blobs, int(size), tell)
             words = process.stderr.read().decode("utf-8", "replace") if process.stderr else ""
         except BaseException:
             process.kill()
             raise
     return cause_of(words, command[0]) if process.returncode else ""
-
-
-def _first_line(pipe: IO[bytes] | None) -> bytes:
-    return pipe.readline() if pipe else b""
 
 
 def _watch(

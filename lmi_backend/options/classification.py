@@ -229,7 +229,8 @@ def _may_be_newer(key: str, signature: Signature) -> bool:
     """
     if not signature.is_recorded or other_signature(signature.engine, signature.version):
         return False
-    return not server_of(key.removeprefix(PREFIX)) and not closest(key, _keys_of(signature))
+    known = [*KEYS, *(PREFIX + name for name in _names(signature))]
+    return not server_of(key.removeprefix(PREFIX)) and not closest(key, known)
 
 
 def _unknown(key: str, engine: str, signature: Signature | None) -> str:
@@ -255,10 +256,6 @@ def _in_our_record(name: str, signature: Signature | None) -> str:
     if record is None or signature is None or name not in _names(record):
         return ""
     return f"{record.version} has it"
-
-
-def _keys_of(signature: Signature | None) -> list[str]:
-    return [*KEYS, *(PREFIX + name for name in _names(signature))]
 
 
 def _names(signature: Signature | None) -> list[str]:

@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from lmi_backend.errors import OptionError
+from lmi_backend.options.signature import locate, plugins_in
 from lmi_backend.options.spec import FEATURES, SPECS, EngineChoice, EngineSpec, Mode, default_engine
 from lmi_backend.options.table import common as opt
 
@@ -108,7 +108,9 @@ def _mode(options: LmiOptions, spec: EngineSpec) -> tuple[Mode, str]:
         return "python", spec.implementation.one_process
     if options[opt.ENGINE] == "MPI":
         if options.is_set(opt.MPI_MODE) and not options[opt.MPI_MODE]:
-            raise _contradiction(options)
+            engine = options.settings[opt.ENGINE.name]
+            problem = f"contradicts {engine.name}={engine.value} ({engine.origin})"
+            raise options.error(opt.MPI_MODE, problem)
         return "mpi", "engine is MPI"
     if options.is_set(opt.MPI_MODE):
         word = str(options[opt.MPI_MODE]).lower()
@@ -119,10 +121,3 @@ def _mode(options: LmiOptions, spec: EngineSpec) -> tuple[Mode, str]:
     if spec.mpi_if_named and rolling_batch == spec.rolling_batch:
         return "mpi", f"LMI's default for rolling_batch={rolling_batch}"
     return "python", "nothing requires MPI"
-
-
-def _contradiction(options: LmiOptions) -> OptionError:
-    engine = options.settings[opt.ENGINE.name]
-    return options.error(
-        opt.MPI_MODE, f"contradicts {engine.name}={engine.value} ({engine.origin})"
-    )

@@ -316,11 +316,6 @@ class Option(Generic[T]):
         return self.default if self.lmi_default is None else self.lmi_default
 
     @property
-    def is_prefixed(self) -> bool:
-        """Whether it is one of LMI's `option.` keys rather than a key of its server."""
-        return self.name.startswith(PREFIX)
-
-    @property
     def engines(self) -> tuple[str, ...]:
         """The engines this row speaks of."""
         return tuple(name for name, spec in SPECS.items() if spec.reads(self.scope))
@@ -330,7 +325,7 @@ class Option(Generic[T]):
         """The environment variable, OPTION_X or SERVING_X; empty if there can be none."""
         if self.prefixed_env:
             return self.prefixed_env
-        if self.is_prefixed:
+        if self.name.startswith(PREFIX):
             stem = self.name.removeprefix(PREFIX)
             return f"OPTION_{stem.upper() if stem.islower() else stem}"
         return "" if "." in self.name else f"SERVING_{self.name.upper()}"

@@ -312,16 +312,12 @@ class Allocation:
     """Device, as `identity` names it, to the share of its memory, at most 1."""
 
     @classmethod
-    def of(cls, model: str, parallel: Parallel, gpus: Iterable[Gpu]) -> Allocation:
+    def of(cls, model: str, parallel: Parallel, gpus: Sequence[Gpu]) -> Allocation:
         """Return what a planned model holds; nothing on a CPU."""
-        share, devices_of_machine = parallel.device_share, tuple(gpus)
+        share = parallel.device_share
         devices = {device for group in parallel.device_groups for device in group}
-        return cls(
-            model=model,
-            shares={identity(device, devices_of_machine): share for device in devices}
-            if share
-            else {},
-        )
+        shares = {identity(device, gpus): share for device in devices} if share else {}
+        return cls(model=model, shares=shares)
 
 
 def identity(device: str, gpus: Iterable[Gpu]) -> str:
@@ -333,26 +329,25 @@ def identity(device: str, gpus: Iterable[Gpu]) -> str:
 
 
 def busy_devices(
-    devices: Collection[str], gpus: Iterable[Gpu], allocations: Iterable[Allocation], share: float
+    devices: Collection[str], gpus: Sequence[Gpu], allocations: Sequence[Allocation], share: float
 ) -> frozenset[str]:
     """Return the devices that have less than a share left by others; none for a share of 0."""
     if not share:
         return frozenset()
-    all_gpus, held = tuple(gpus), tuple(allocations)
-    taken = {
-        device: sum(each.shares.get(identity(device, all_gpus), 0.0) for each in held)
+    held = {
+        device: sum(each.shares.get(identity(device, gpus), 0.0) for each in allocations)
         for device in devices
     }
-    return frozenset(device for device, sum_ in taken.items() if sum_ + share > 1 + _ROUNDING)
+    return frozenset(device for device, sum_ in held.items() if sum_ + share > 1 + _ROUNDING)
 
 
 def describe(
-    devices: Collection[str], gpus: Iterable[Gpu], allocations: Iterable[Allocation], wanted: float
+    devices: Collection[str], gpus: Sequence[Gpu], allocations: Sequence[Allocation], wanted: float
 ) -> str:
     """Say who holds devices, "a holds 92% of GPU 0 and 1; 92% of a GPU is wanted"."""
-    all_gpus, texts = tuple(gpus), []
+    texts = []
     for each in allocations:
-        names = {device: each.shares.get(identity(device, all_gpus), 0.0) for device in devices}
+        names = {device: each.shares.get(identity(device, gpus), 0.0) for device in devices}
         held = sorted(device for device, share in names.items() if share)
         if held:
             most = max(names.values())

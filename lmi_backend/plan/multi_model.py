@@ -45,9 +45,7 @@ def plan_together(
     what is left evenly, in their order.
 
     Args:
-        models: name to options.
         hardware: with what still others use.
-        plan: plans one of them.
     """
     order = sorted(models, key=lambda name: _claim(models[name]))
     sharers = sum(_claim(options) == _OPEN for options in models.values())
@@ -156,7 +154,6 @@ class Reservations:
         """Reserve what a model holds, in place of what was expected of it.
 
         Args:
-            allocation: the model and its devices.
             planned_with: what `held` said when it was planned.
 
         Returns:
@@ -185,9 +182,7 @@ class Reservations:
         """Plan a model with what others leave, and reserve what it gets.
 
         Args:
-            model: its name.
-            hardware: the machine.
-            plan: plans it; called again if others have taken or given back something meanwhile.
+            plan: called again if others have taken or given back something meanwhile.
 
         Raises:
             ConfigurationError: it cannot be run.
