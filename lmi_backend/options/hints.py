@@ -150,10 +150,9 @@ def closest(word: str, names: Iterable[str]) -> str:
     words, plain = tuple(names), _plain(word)
     # Hardly anybody errs in the first letter, and gpu_… is not cpu_….
     alike = {each: name for name in reversed(words) if (each := _plain(name))[:1] == plain[:1]}
-    # In a short name, two letters in the wrong order are much.
-    near = difflib.get_close_matches(plain, alike, n=1, cutoff=_ALIKE) or [
-        each for each in alike if sorted(each) == sorted(plain)
-    ]
+    near = difflib.get_close_matches(plain, alike, n=1, cutoff=_ALIKE)
+    # Letters in another order make a short name less alike than it is.
+    near += [each for each in alike if sorted(each) == sorted(plain)]
     if near:
         return f"; did you mean {alike[near[0]]}?"
     opposite = OPPOSITES.get(plain, "")

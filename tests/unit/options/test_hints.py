@@ -21,6 +21,7 @@ KNOWN = (*live_keys("vllm"), *(f"option.{name}" for name in _RECORD.arguments))
         ("loadformat", "option.load_format"),
         ("entry_point", "option.entryPoint"),
         ("max_num_seq", "option.max_num_seqs"),
+        ("sede", "option.seed"),
     ],
 )
 def test_a_slip_of_the_hand_is_set_right(word: str, meant: str) -> None:
