@@ -438,11 +438,7 @@ NAMES: Final = tuple(_FORMS)
 
 
 def make_format(name: str, requested: RequestedAnswer) -> Format:
-    """Return the format of a name; empty chooses by whether the answer streams.
-
-    Raises:
-        RequestError: there is none of that name.
-    """
+    """Return the format of a name; empty: as usual. Raises RequestError: it is unknown."""
     if not name:
         streamed = "sse" if requested.tgi_compat else "jsonlines"
         name = streamed if requested.stream else "json"

@@ -353,11 +353,7 @@ class LmiReply(LmiAnswer):
 
 
 def read_lmi_embedding(inputs: object, context: Context, *, is_body: bool) -> ParsedRequest:
-    """Read an LMI body of an embedding model; its answer is a list of vectors, also for one text.
-
-    Raises:
-        RequestError: `inputs` is neither a text nor a list of them.
-    """
+    """Read the body of an embedding model; the answer is a list. Raises RequestError: no texts."""
     prompts, _ = read_prompts("inputs", inputs)
     requested: dict[str, object] = {"input": prompts}
     if not context.clients.normalize:

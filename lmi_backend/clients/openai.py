@@ -115,11 +115,7 @@ class HttpForm:
         self.write([state])
 
     def write(self, chunks: list[Chunk]) -> bytes:
-        """Return the application's bytes.
-
-        Raises:
-            HttpError: the application reports an error in the middle of its answer.
-        """
+        """Return the application's bytes. Raises HttpError: it reports an error amid its answer."""
         data: list[bytes] = []
         for chunk in chunks:
             if not isinstance(chunk, HttpChunk):
@@ -163,11 +159,7 @@ class RefusingForm(HttpForm):
         self._refusal: list[bytes] = []
 
     def write(self, chunks: list[Chunk]) -> bytes:
-        """See `HttpForm`.
-
-        Raises:
-            HttpError: the answer is an error, which need not have the client's format.
-        """
+        """See `HttpForm`. Raises HttpError: the answer is an error, in any format."""
         data = super().write(chunks)
         if self.status < HTTP_ERROR:
             return data

@@ -264,11 +264,7 @@ def answers_wanted(requested: Mapping[str, Any]) -> int:
 
 
 def make_sampling(requested: Mapping[str, Any]) -> Sampling:
-    """Return the Sampling of what was requested; `max_tokens` must be there.
-
-    Raises:
-        RequestError: two parameters contradict each other.
-    """
+    """Return the Sampling of what was requested. Raises RequestError: two contradict each other."""
     fields = {name: value for name, value in requested.items() if name not in CONTROLS}
     if "top_p" in fields and not fields["top_p"]:
         # Several clients write 0 for "not used"; as a share of probability it is the best token.

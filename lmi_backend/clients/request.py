@@ -262,11 +262,7 @@ TPOT_HEADER: Final = "x-llm-d-slo-tpot-ms"
 
 
 def read_body(inputs: Mapping[str, list[Any]], context: Context) -> ParsedRequest:
-    """Read the `request` tensor, with the tensors `path` and `headers`.
-
-    Raises:
-        HttpError: the body is wrong; its text is what LMI would answer.
-    """
+    """Read the `request` tensor. Raises HttpError: the body is wrong; its text is LMI's answer."""
     text = str(inputs["request"][0])
     path = str(inputs.get("path", [""])[0])
     try:
@@ -421,11 +417,7 @@ def _of_adapter(
 
 
 def _adapter(headers: Mapping[str, str], context: Context) -> str:
-    """Return the adapter that a header or a path names.
-
-    Raises:
-        RequestError: they name different ones.
-    """
+    """Return the adapter that a header or a path names. Raises RequestError: they differ."""
     adapter = headers.get(ADAPTER, "")
     if adapter and context.adapter not in ("", adapter):
         problem = f"contradicts the model's name in the request, {context.adapter}"

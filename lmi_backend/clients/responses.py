@@ -178,11 +178,7 @@ def _in_background(line: bytes) -> bytes:
 
 
 def wants_background(body: Mapping[str, Any]) -> bool:
-    """Tell whether the client of a request need not stay.
-
-    Raises:
-        RequestError: its response is not to be stored either.
-    """
+    """Tell whether its client need not stay. Raises RequestError: it is not to be stored either."""
     if body.get(MEMBER) is not True:
         return False
     if body.get("store", True) is False:

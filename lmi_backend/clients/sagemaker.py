@@ -62,11 +62,7 @@ def target_of(headers: Mapping[str, str]) -> str:
 
 
 def check_extras(headers: Mapping[str, str], body: Mapping[str, object]) -> None:
-    """Refuse what is wanted in addition to an answer; users' own code may serve it.
-
-    Raises:
-        HttpError: a session is to be opened or closed, or the answer is to be explained.
-    """
+    """Refuse sessions and explanations by HttpError; users' own code may serve them."""
     if headers.get(_SESSION) == _NEW:
         raise HttpError(HTTPStatus.BAD_REQUEST, "SessionId NEW_SESSION: sessions are not served")
     if (kind := body.get("requestType")) in (_NEW, "CLOSE"):
@@ -186,11 +182,7 @@ class InvokeForm:
         self.headers: Mapping[str, str] = {}
 
     def write(self, chunks: list[Chunk]) -> bytes:
-        """See `Form`; an error's status is the service's.
-
-        Raises:
-            EngineError: the container's events report an error, which AWS's libraries do not read.
-        """
+        """See `Form`. Raises EngineError: the container's events report an error."""
         data = self._inner.write(chunks)
         if self._inner.is_failed:
             raise EngineError(data.decode("utf-8", "replace").strip())

@@ -72,11 +72,7 @@ _NO_TOKEN: Final[_Json] = {"id": 0, "logprob": 0.0, "special": False}
 
 
 class TgiForm:
-    """One object, or an event a token.
-
-    Args:
-        is_list: the object is wanted in a list.
-    """
+    """One object, in a list or not (`is_list`), or an event a token."""
 
     is_failed = False
 

@@ -98,21 +98,13 @@ _generate: Final = msgspec.json.Decoder(_Body)
 
 
 def read_members(data: bytes) -> Body:
-    """Return the members of a body of `generate`, for `check_members`.
-
-    Raises:
-        HttpError: it is not one (400).
-    """
+    """Return the members of a body of `generate`, unchecked. Raises HttpError: it is none (400)."""
     body: Body = decode(_generate.decode, data)
     return body
 
 
 def check_members(body: Body) -> Body:
-    """Return the members of a body of `generate` with flat lists.
-
-    Raises:
-        HttpError: one is not accepted (400).
-    """
+    """Return the members with flat lists. Raises HttpError: one is not accepted (400)."""
     # Once more: a large body is read without its long strings, and so without long names.
     decode(partial(msgspec.convert, type=_Body), body)
     for members in (body, *(each for each in body.values() if isinstance(each, dict))):
@@ -144,11 +136,7 @@ def texts_of(body: Body) -> tuple[str, ...]:
 
 
 def decode(read: Callable[[Any], Any], data: object) -> Any:
-    """Return what a decoder makes of data.
-
-    Raises:
-        HttpError: it is no JSON, nests too deeply, or is not what the decoder is for (400).
-    """
+    """Return what a decoder makes of data. Raises HttpError: it cannot be read so (400)."""
     try:
         return read(data)
     except msgspec.ValidationError as error:
@@ -159,11 +147,7 @@ def decode(read: Callable[[Any], Any], data: object) -> Any:
 
 
 def check_member(name: str, value: object) -> None:
-    """Refuse a parameter that makes Triton do something else than run the model.
-
-    Raises:
-        HttpError: it is one, or a number that does not fit in 64 bits (400).
-    """
+    """Raise HttpError (400) for a parameter that is not for the model, or beyond 64 bits."""
     if name == "classification" or name.startswith("shared_memory"):
         raise refusal(f"{name!r} is not accepted on this port")
     if isinstance(value, int) and not _LEAST_INT <= value <= _LARGEST_INT:

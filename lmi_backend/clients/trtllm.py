@@ -98,11 +98,7 @@ def read_trtllm(
 
 
 def stop_id(request_id: str) -> str:
-    """Return the id of the request that a `stop` cancels: its own.
-
-    Raises:
-        RequestError: it has none.
-    """
+    """Return the id of the request that a `stop` cancels: its own. Raises RequestError: none."""
     if not request_id:
         # The peer's words.
         problem = "must be provided for request cancellation"

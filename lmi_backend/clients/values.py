@@ -147,11 +147,7 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def sendable(value: dict[str, Any]) -> dict[str, Any]:
-    """Return an object if it can travel to a worker; JSON knows values that cannot.
-
-    Raises:
-        ValueError: it holds a number beyond 64 bits, or half of a character.
-    """
+    """Return an object that can travel to a worker. Raises ValueError: a value in it cannot."""
     try:
         msgspec.msgpack.encode(value)
     except (OverflowError, UnicodeEncodeError, RecursionError) as error:
@@ -215,11 +211,7 @@ _MAX_ID = 1 << 31
 
 
 def read_prompts(field: str, value: object) -> tuple[list[Prompt], bool]:
-    """Return the prompts and whether they came as a list.
-
-    Raises:
-        RequestError: there is none, or it is empty or no prompt.
-    """
+    """Return the prompts, and whether they are a list. Raises RequestError: one is no prompt."""
     if isinstance(value, list) and value and not all(_is_id(item) for item in value):
         return [_prompt(field, item) for item in value], True
     return [_prompt(field, value)], False
@@ -276,11 +268,7 @@ def bare_schema(value: Any) -> Any:
 
 
 def read_format(field: str, form: Mapping[str, Any]) -> Constraint:
-    """Read a `response_format`, or a `grammar` of Text Generation Inference.
-
-    Raises:
-        RequestError: it is no format, or has its constraint in two places.
-    """
+    """Read a `response_format`, or TGI's `grammar`. Raises RequestError: none, or in two places."""
     match form:
         case {"type": "json_schema", "json_schema": {"schema": dict(schema)}} if is_openais(form):
             return {"json": schema}

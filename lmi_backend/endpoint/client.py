@@ -209,11 +209,7 @@ class AliasModel:
         self.service.start()
 
     def context(self) -> Context:
-        """Return how bodies are read now.
-
-        Raises:
-            UnavailableError: the shared model is not there.
-        """
+        """Return how bodies are read now. Raises UnavailableError: the model is not there."""
         return self.workers.check()
 
     def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:

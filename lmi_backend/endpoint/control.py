@@ -45,11 +45,7 @@ def request_health(endpoint: Path, seconds: float) -> msg.Health | None:
 
 
 def count_workers(endpoint: Path, seconds: float) -> int:
-    """Return how many workers the model behind an endpoint has.
-
-    Raises:
-        UnavailableError: its stub does not answer in time.
-    """
+    """Return how many workers a model has. Raises UnavailableError: its stub does not answer."""
     answer = _ask(endpoint, msg.AskState(), seconds)
     if not isinstance(answer, msg.State) or "workers" not in answer.values:
         raise UnavailableError("the model does not answer")

@@ -303,11 +303,7 @@ async def send_answer(
     form: Form,
     failure_of: Callable[[LmiError], ErrorResponse],
 ) -> None:
-    """Send a whole answer; cancel its request if the client leaves.
-
-    Args:
-        failure_of: makes the response of an error that comes before anything else.
-    """
+    """Send a whole answer, or its failure; cancel its request if the client leaves."""
     exchange.when_gone(partial(_leave, answer))
     try:
         await _send(exchange, answer, form, failure_of)

@@ -151,11 +151,7 @@ class ModelRequests:
         """By the kind of the answer."""
 
     async def health(self) -> msg.Health:
-        """Return whether the model accepts requests.
-
-        Raises:
-            UnavailableError: the model is down, or does not answer in time.
-        """
+        """Return whether the model accepts requests. Raises UnavailableError: it does not say."""
         return await self._ask(msg.AskHealth(), msg.Health)
 
     async def state(self, log_after: int = -1) -> dict[str, Any]:

@@ -49,11 +49,7 @@ def change_of(exchange: Exchange, body: dict[str, Any]) -> Read:
 
 
 def load_of(body: dict[str, Any]) -> Read:
-    """Return what a request to load an adapter wants, as vLLM's server takes it.
-
-    Raises:
-        HttpError: it is wrong (400).
-    """
+    """Return what a request to load an adapter wants, as vLLM has it. Raises HttpError (400)."""
     name, folder, replaces = (body.get(each) for each in ("lora_name", "lora_path", INPLACE))
     if not name or not folder:
         raise _wrong("Both 'lora_name' and 'lora_path' must be provided.")
@@ -85,11 +81,7 @@ def _wrong(text: str) -> HttpError:
 
 
 def check_bodies(exchange: Exchange, bodies: Iterable[str]) -> None:
-    """Refuse bodies about adapters that go to Triton, whose answers are not ours to change.
-
-    Raises:
-        HttpError: there is one, and the client is no operator (403).
-    """
+    """Refuse bodies about adapters to Triton by HttpError (403), unless they are an operator's."""
     if not exchange.is_operator and any(map(manages_adapters, bodies)):
         raise _forbidden()
 

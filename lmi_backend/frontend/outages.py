@@ -78,11 +78,7 @@ class Outages:
         self._outages.append(outage)
 
     async def wait(self, name: str) -> None:
-        """Let a new request wait until the model of a name is back.
-
-        Raises:
-            UnavailableError: too many wait, or it was not back in time.
-        """
+        """Let a new request wait for its model. Raises UnavailableError: too many, or too long."""
         if (outage := self._awaited(name)) is not None:
             outage.check()
             self._counts[outage.model.name].held += 1

@@ -80,11 +80,7 @@ class Resumption(Generic[_Request]):
     def refusals(
         self, requests: Sequence[_Request], error: EngineDeadError
     ) -> list[EngineDeadError | None]:
-        """Return, for each request of a process that has died, why it fails; None if it resumes.
-
-        Args:
-            error: how the process died.
-        """
+        """Return why each request of a process that died (`error`) fails; None if it resumes."""
         cause = _cause(requests)
         strikes = f"it was in each of {MOST_STRIKES} deaths of {self._process}, and is not resumed"
         fatal = EngineDeadError(f"{error}; {strikes}")

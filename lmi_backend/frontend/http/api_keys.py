@@ -43,11 +43,7 @@ def is_name(text: str) -> bool:
 
 
 class RateLimitError(HttpError):
-    """A key has used what it may for now.
-
-    Args:
-        seconds: until it may send the next request.
-    """
+    """A key has used what it may for now; `seconds`: until its next request."""
 
     def __init__(self, text: str, seconds: float) -> None:
         self.seconds = max(1, math.ceil(seconds))

@@ -384,11 +384,7 @@ def _full(limit: int) -> HttpError:
 
 
 async def outline_of(data: bytes, most: float = math.inf) -> Outline:
-    """Return the outline of a large JSON text, made in turns.
-
-    Raises:
-        HttpError: there is too much in it (413).
-    """
+    """Return the outline of a large JSON text, made in turns. Raises HttpError: too much (413)."""
     try:
         return await in_turns(outline(data, most))
     except TooMuchError as error:
@@ -455,11 +451,7 @@ _strings: Final = msgspec.json.Decoder(str)
 
 
 def read_model(data: bytes) -> str:
-    """Return the name of the model in a body; empty if it names none.
-
-    Raises:
-        HttpError: it is not a JSON object, or is nested too deeply.
-    """
+    """Return the name of the model in a body, or nothing. Raises HttpError: it is no object."""
     named = _decode(_names, data).model
     if named is None:
         return ""
@@ -474,11 +466,7 @@ async def model_of(data: bytes) -> str:
 
 
 async def read_object(data: bytes) -> dict[str, Any]:
-    """Return a body that is a JSON object.
-
-    Raises:
-        HttpError: it is none, is nested too deeply, or has too many values.
-    """
+    """Return a body that is a JSON object. Raises HttpError: it is none, or too much."""
     return await read_json(data, partial(_decode, _objects))
 
 

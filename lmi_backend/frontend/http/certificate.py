@@ -30,11 +30,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def content_of(option: str, path: Path) -> bytes:
-    """Return what a file holds.
-
-    Raises:
-        ConfigurationError: it is no file, too large, or cannot be read.
-    """
+    """Return what a file holds. Raises ConfigurationError: it is none, too large, or unreadable."""
     try:
         status = path.stat()
         # A pipe would keep its reader waiting.
@@ -69,11 +65,7 @@ _log = logging.getLogger(__name__)
 
 
 def certificate_of(file: Path | None, key: Path | None) -> Certificate | None:
-    """Return the certificate in two files; None for plain HTTP, where neither is given.
-
-    Raises:
-        ConfigurationError: it cannot be used.
-    """
+    """Return the certificate in two files; None for plain HTTP. Raises ConfigurationError."""
     if file and key:
         return Certificate(file, key)
     if not file and not key:

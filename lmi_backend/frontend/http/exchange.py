@@ -210,11 +210,7 @@ class Exchange:
             leave()
 
     async def unless_gone(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do some work, and leave it when the client has left.
-
-        Raises:
-            ClientGoneError: the client closed its connection.
-        """
+        """Do some work, and leave it when the client leaves. Raises ClientGoneError then."""
         task = asyncio.ensure_future(work)
         self.when_gone(task.cancel)
         try:
@@ -242,11 +238,7 @@ class Exchange:
         return "failed" if self.error or self.status >= HTTP_ERROR else "whole"
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Begin the response.
-
-        Raises:
-            EngineError: the model, or a user's code, has a header that HTTP does not allow.
-        """
+        """Begin the response. Raises EngineError: it has a header that HTTP does not allow."""
         # Not later: the server's protocol would leave the response without any beginning.
         lines = [line_of(*each) for each in headers.items()]
         self.status = int(status)  # As in HttpError.
