@@ -22,18 +22,25 @@ FORMATTERS = """
 """
 
 
-async def ask(
-    folder: Path, text: str, body: Any, *, adapters: dict[str, str] | None = None
-) -> list[HttpChunk]:
+async def started(
+    folder: Path, text: str, inner: type[EchoEngine] | None = EchoEngine
+) -> CustomEngine:
     file = folder / "model.py"
     file.write_text(dedent(FORMATTERS) + dedent(text), encoding="utf-8")
     config = EngineConfig(model="", custom_file=str(file))
-    engine = CustomEngine(config, EchoEngine(config))
+    engine = CustomEngine(config, inner and inner(config))
     await engine.start()
-    for name, place in (adapters or {}).items():
-        await engine.load_adapter(name, place, preload=False, pin=False)
-    request = HttpRequest("/invocations", json.dumps(body).encode())
+    return engine
+
+
+async def answer(engine: CustomEngine, body: Any) -> list[HttpChunk]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = HttpRequest("/invocations", data)
     return [chunk async for chunk in respond_stream(engine.respond, request)]
+
+
+async def ask(folder: Path, text: str, body: Any) -> list[HttpChunk]:
+    return await answer(await started(folder, text), body)
 
 
 def text_of(chunks: list[HttpChunk]) -> str:
@@ -60,25 +67,30 @@ async def test_an_input_formatter_reads_the_body(tmp_path: Path) -> None:
     assert answer == {"generated_text": "a b"}
 
 
-async def test_an_input_formatter_that_raises_is_lmis_error(tmp_path: Path) -> None:
-    (chunk,) = await ask(tmp_path, READ, {})
-    assert chunk.status == 424
-    assert json.loads(chunk.data) == {
-        "error": "Custom formatter failed: Custom input formatter execution failed: "
-        "KeyError: 'question'",
-        "code": 424,
-    }
-
-
-async def test_a_body_that_is_no_json_is_lmis_error(tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text(dedent(FORMATTERS) + dedent(WRITE), encoding="utf-8")
-    config = EngineConfig(model="", custom_file=str(tmp_path / "model.py"))
-    engine = CustomEngine(config, EchoEngine(config))
-    await engine.start()
-    request = HttpRequest("/invocations", b"{no")
-    (chunk,) = [chunk async for chunk in respond_stream(engine.respond, request)]
-    error = json.loads(chunk.data)["error"]
-    assert error.startswith("Input parsing failed: Expecting property name enclosed")
+@pytest.mark.parametrize(
+    ("text", "body", "words"),
+    [
+        (
+            READ,
+            {},
+            "Custom formatter failed: Custom input formatter execution failed: KeyError: "
+            "'question'",
+        ),
+        (WRITE, b"{no", "Input parsing failed: Expecting property name enclosed"),
+        (
+            "\n@output_formatter\ndef write(response):\n    raise ValueError('no')\n",
+            {"inputs": "a"},
+            "Custom output formatter execution failed: ValueError: no",
+        ),
+    ],
+)
+async def test_what_raises_or_is_no_json_is_lmis_error(
+    tmp_path: Path, text: str, body: Any, words: str
+) -> None:
+    (chunk,) = await ask(tmp_path, text, body)
+    error = json.loads(chunk.data)
+    assert (chunk.status, error["code"]) == (424, 424)
+    assert error["error"].startswith(words)
 
 
 async def test_an_output_formatter_writes_the_response(tmp_path: Path) -> None:
@@ -112,59 +124,33 @@ async def test_the_oldest_kind_of_formatter_is_refused_with_the_way_out(tmp_path
         await ask(tmp_path, text, {"inputs": "a b"})
 
 
-async def test_a_formatter_that_raises_is_lmis_error(tmp_path: Path) -> None:
-    text = "\n@output_formatter\ndef write(response):\n    raise ValueError('no')\n"
-    (chunk,) = await ask(tmp_path, text, {"inputs": "a"})
-    assert chunk.status == 424
-    assert json.loads(chunk.data)["error"] == (
-        "Custom output formatter execution failed: ValueError: no"
-    )
-
-
-async def test_an_adapters_own_formatter_wins(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [READ, ""])
+async def test_an_adapters_own_formatter_wins_and_needs_none_of_the_models(
+    tmp_path: Path, text: str
+) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     own = READ.replace('payload["question"]', '"of the adapter"')
     (adapter / "model.py").write_text(dedent(FORMATTERS) + dedent(own), encoding="utf-8")
-    body = {"question": "a b c", "adapters": "x"}
-    answer = text_of(await ask(tmp_path, READ, body, adapters={"x": str(adapter)}))
-    assert json.loads(answer) == {"generated_text": "of the"}
-
-
-async def test_an_adapters_formatter_needs_none_of_the_models(tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text(dedent(FORMATTERS) + dedent(READ), encoding="utf-8")
-    config = EngineConfig(model="", runs_code=True)
-    engine = CustomEngine(config, EchoEngine(config))
-    await engine.start()
-    await engine.load_adapter("x", str(tmp_path), preload=False, pin=False)
-    body = json.dumps({"question": "a b c", "adapters": "x"}).encode()
-    answer = [
-        chunk async for chunk in respond_stream(engine.respond, HttpRequest("/invocations", body))
-    ]
-    assert json.loads(text_of(answer)) == {"generated_text": "a b"}
+    engine = await started(tmp_path, text)
+    await engine.load_adapter("x", str(adapter), preload=False, pin=False)
+    chunks = await answer(engine, {"question": "a b c", "adapters": "x"})
+    assert json.loads(text_of(chunks)) == {"generated_text": "of the"}
 
 
 async def test_an_adapter_whose_code_is_broken_is_refused_whole(tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     (adapter / "model.py").write_text("1 / 0", encoding="utf-8")
-    file = tmp_path / "model.py"
-    file.write_text(dedent(FORMATTERS) + dedent(READ), encoding="utf-8")
-    config = EngineConfig(model="", custom_file=str(file))
-    inner = EchoEngine(config)
-    engine = CustomEngine(config, inner)
-    await engine.start()
+    engine = await started(tmp_path, READ)
     with pytest.raises(ConfigurationError, match=r"adapter/model.py:1: .*ZeroDivisionError"):
         await engine.load_adapter("x", str(adapter), preload=True, pin=False)
     with pytest.raises(RequestError, match="adapter 'x' is unknown"):
-        await anext(stream(inner, [GenerateRequest("a", adapter="x")]))
+        await anext(stream(engine, [GenerateRequest("a", adapter="x")]))
 
 
 async def test_without_an_engine_only_the_handler_answers(tmp_path: Path) -> None:
-    file = tmp_path / "model.py"
-    file.write_text("def handle(inputs):\n    return None\n", encoding="utf-8")
-    engine = CustomEngine(EngineConfig(model="", custom_file=str(file)), None)
-    await engine.start()
+    engine = await started(tmp_path, "\ndef handle(inputs):\n    return None\n", None)
     with pytest.raises(RequestError, match="whose own handler reads LMI bodies"):
         await anext(stream(engine, [GenerateRequest("a")]))
 
@@ -177,13 +163,9 @@ async def test_an_asynchronous_handler_needs_no_engine(tmp_path: Path) -> None:
                 return Output().add("said")
             return None
     """
-    file = tmp_path / "model.py"
-    file.write_text(dedent(text), encoding="utf-8")
-    engine = CustomEngine(EngineConfig(model="", custom_file=str(file)), None)
-    await engine.start()
+    engine = await started(tmp_path, text, None)
     for prompt, expected in {"a": ("said", 200), "": ("", 204)}.items():
-        request = HttpRequest("/invocations", json.dumps({"inputs": prompt}).encode())
-        chunks = [chunk async for chunk in respond_stream(engine.respond, request)]
+        chunks = await answer(engine, {"inputs": prompt})
         assert (text_of(chunks), chunks[-1].status) == expected
 
 
@@ -198,14 +180,9 @@ class _FailingServer(EchoEngine):
 
 
 async def test_a_formatter_does_not_get_an_engines_error_for_a_part(tmp_path: Path) -> None:
-    file = tmp_path / "model.py"
-    file.write_text(dedent(FORMATTERS) + dedent(WRITE), encoding="utf-8")
-    config = EngineConfig(model="", custom_file=str(file))
-    engine = CustomEngine(config, _FailingServer(config))
-    await engine.start()
-    body = json.dumps({"inputs": "a", "stream": True}).encode()
+    engine = await started(tmp_path, WRITE, _FailingServer)
     with pytest.raises(EngineError, match="it broke"):
-        [_ async for _ in respond_stream(engine.respond, HttpRequest("/invocations", body))]
+        await answer(engine, {"inputs": "a", "stream": True})
 
 
 async def test_a_handler_that_raises_in_the_middle_ends_with_an_error(tmp_path: Path) -> None:
