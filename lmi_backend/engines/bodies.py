@@ -225,7 +225,7 @@ class BodyBounds:
     structures: StructureBounds = DEFAULT_BOUNDS
     max_model_len: int = 0
     longest: int = 0
-    """See `prompts.prompt_ids`."""
+    """See `tokens.prompt_ids`."""
     trusts_media: bool = False
     """Whether clients may choose how media are decoded."""
     runs_tools: bool = False

@@ -23,7 +23,6 @@ class StepOutput(NamedTuple):
     """The same with their log probabilities, where the request wants them."""
     prompt_tokens: tuple[Token, ...] = ()
     is_over: bool = False
-    """Whether the engine stopped by itself."""
     error: Exception | None = None
 
 

@@ -7,7 +7,6 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from lmi_backend.options.signature import locate, plugins_in
 from lmi_backend.options.spec import FEATURES, SPECS, EngineChoice, EngineSpec, Mode, default_engine
 from lmi_backend.options.table import common as opt
 

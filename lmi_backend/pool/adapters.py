@@ -57,7 +57,6 @@ class AdapterSet(Mapping[str, Adapter]):
         self._by_name = {each.name: each for each in adapters}
         self.turn = threading.Lock()
         self.version = 0
-        """Number of changes."""
 
     @classmethod
     def of(cls, folders: Mapping[str, str]) -> AdapterSet:

@@ -47,7 +47,6 @@ _log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer", msg.Prepared, msg.Ready)
 _numbers = itertools.count()
-"""Of the launches of this process."""
 
 
 class StartingWorker:

@@ -63,9 +63,7 @@ def saved(worker: str, lines: str) -> str:
 class LoadFailure(NamedTuple):
     model: str
     cause: str
-    """In one line."""
     advice: str
-    """What to do about it."""
     file: str = ""
     """Has the last lines of the worker."""
 

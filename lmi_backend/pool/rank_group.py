@@ -32,13 +32,11 @@ class WorkerStats:
     stats: EngineStats
     """What its engine last reported; sums start at 0 when it is restarted."""
     assigned: int
-    """Answers that were sent to it."""
     deaths: int
     is_ready: bool
     problem: str = ""
     """Why it is not ready, or was not last."""
     has_spare: bool = False
-    """Whether a process waits to replace it."""
     is_wanted: bool = True
     """Whether it has to run now; the load starts and stops those above minWorkers."""
     is_adopted: bool = False

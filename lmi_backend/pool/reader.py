@@ -41,7 +41,6 @@ class Reader:
     lock: threading.Lock
     """Of the pool."""
     closing: threading.Event
-    """Whether the pool is being closed."""
 
     def run(self, listener: Listener) -> None:
         try:

@@ -34,7 +34,6 @@ class SlotState(Enum):
     STARTING = auto()
     """One is started, for the first time or again."""
     READY = auto()
-    """It takes requests."""
     RETIRING = auto()
     """It gets no more requests, because it is to be started again."""
     DYING = auto()
@@ -67,7 +66,6 @@ class Slot:
     last_used: float = 0.0
     """Time at which its last request finished."""
     has_spare: bool = False
-    """Whether a process waits to replace its worker."""
     is_taken_over: bool = False
     """Whether its worker is one that a dead stub has left."""
     problem: str = "it is not started"

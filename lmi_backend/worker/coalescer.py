@@ -27,7 +27,6 @@ class _Request:
 
     def __init__(self) -> None:
         self.unsent: dict[int, Chunk] = {}
-        """A chunk of each answer, by its index."""
         self.deferred: set[Callable[[], None]] = set()
         """Functions that hand over the tokens which the engine still has."""
         self.has_begun = False

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Continuation, Delta, HttpChunk
 
 _END: Final = b"\n"
-"""Of a line of server-sent events."""
 _HEAD: Final = re.compile(rb'"id":"(?:[^"\\]|\\.)*","object":"[^"]*","created":\d+')
 """What names an answer in each event of OpenAI's. An id may be its client's, with any letters."""
 

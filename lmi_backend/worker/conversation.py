@@ -62,7 +62,6 @@ class Conversation:
         self._reader, self._writer, self._rank = reader, writer, rank
         self._decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=LARGEST_FRAME)
         self.loaded = loaded
-        """The engine, once it has started."""
         self._local: Rank | None = loaded.rank if loaded else None
         """What runs in this process."""
         self._engine: Engine | None = loaded.engine if loaded else None

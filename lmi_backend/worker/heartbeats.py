@@ -88,9 +88,7 @@ class Heartbeats:
     hang_detector: HangDetector
     send: Callable[[msg.Heartbeat], None]
     is_busy: Callable[[], bool]
-    """Tells whether there are requests."""
     has_work: asyncio.Event
-    """Is set with each new one."""
     die: Callable[[str], None]
     """Learns why the engine is dead."""
     _complaints: set[str] = field(default_factory=set)

@@ -17,7 +17,7 @@ from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.vllm import compat, names, starting
 
 # Each plan would patch vLLM's fetching of media once more.
-starting.guard_media = lambda _: None
+starting.media.guard_media = lambda _: None
 # To build the parser of all arguments takes longer than to read one with it.
 compat.argument_parser = functools.cache(compat.argument_parser)
 TYPES = {field.name: field.type for field in dataclasses.fields(names.AsyncEngineArgs)}

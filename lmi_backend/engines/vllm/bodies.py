@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lmi_backend.engines.vllm.layouts import StreamLayouts
     from lmi_backend.engines.vllm.lora import LoraAdapters
     from lmi_backend.engines.vllm.requests import OutputReader
-    from lmi_backend.generation import Continuation, HttpChunk
+    from lmi_backend.generation import Continuation
 
 # Kinds: bodies that differ in their prompt alone, and what vLLM's server makes of all of them.
 

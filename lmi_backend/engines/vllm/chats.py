@@ -41,7 +41,7 @@ from lmi_backend.outline import LARGE, UNREADABLE, Outline
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lmi_backend.engines.vllm.bodies import BodyAnswer, EngineClient, Rendering
+    from lmi_backend.engines.vllm.bodies import BodyAnswer, EngineClient
     from lmi_backend.generation import HttpRequest
 
 # vLLM's renderer makes each prompt in two calls of one thread: the template, then the tokens. Of

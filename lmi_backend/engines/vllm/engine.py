@@ -39,24 +39,10 @@ from lmi_backend.engines.vllm.grammars import GrammarTrials
 from lmi_backend.engines.vllm.http_app import HttpApp, chat_ids
 from lmi_backend.engines.vllm.lora import LoraAdapters
 from lmi_backend.engines.vllm.processor import LastStats, read_stats
-from lmi_backend.engines.vllm.requests import (
-    OutputReader,
-    sampling_params,
-    translated,
-)
+from lmi_backend.engines.vllm.requests import OutputReader, sampling_params, translated
 from lmi_backend.engines.vllm.resume import resume_strategy_of
-from lmi_backend.engines.vllm.starting import (
-    attach,
-    engine_args,
-    is_rank,
-    prepare_processes,
-)
-from lmi_backend.errors import (
-    ConfigurationError,
-    EngineDeadError,
-    RequestError,
-    UnavailableError,
-)
+from lmi_backend.engines.vllm.starting import attach, engine_args, is_rank, prepare_processes
+from lmi_backend.errors import ConfigurationError, EngineDeadError, RequestError, UnavailableError
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest, openai_error
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.options.signature import installed_version
@@ -65,8 +51,6 @@ from lmi_backend.tokenization import TOKEN_PATHS
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
-
-    from lmi_backend.engine_config import EngineConfig
 
 _log = logging.getLogger(__name__)
 

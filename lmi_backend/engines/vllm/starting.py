@@ -9,18 +9,24 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import closed_groups
-from lmi_backend.engines.vllm import compat, cpu, fast_paths, images, names, processor, resume
+from lmi_backend.engines.vllm import (
+    compat,
+    cpu,
+    fast_paths,
+    images,
+    media,
+    names,
+    processor,
+    resume,
+)
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.hints import closest
-
-if TYPE_CHECKING:
-    from lmi_backend.engine_config import EngineConfig
 
 _PLUGINS: Final = Path(__file__).parent / "plugin"
 _NAME: Final = "lmi-backend"
@@ -132,7 +138,7 @@ def engine_args(config: EngineConfig) -> Any:
     fast_paths.probe(
         "media",
         "a connector whose fetches can be looked at",
-        lambda: guard_media(typed.get("allowed_media_domains", ())),
+        lambda: media.guard_media(typed.get("allowed_media_domains", ())),
     )
     # The guard has the user's list; vLLM by itself shall fetch nothing.
     typed["allowed_media_domains"] = list(images.NO_HOSTS)
@@ -147,12 +153,6 @@ def engine_args(config: EngineConfig) -> Any:
         )
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"vLLM refuses its arguments: {error}") from error
-
-
-def guard_media(hosts: Sequence[str]) -> None:
-    from lmi_backend.engines.vllm import media  # noqa: PLC0415  it subclasses one of vLLM's
-
-    media.guard_media(hosts)
 
 
 def is_rank() -> bool:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.engines.vllm.answers import Piece
     from lmi_backend.engines.vllm.bodies import BodyAnswer, Call
-    from lmi_backend.engines.vllm.layouts import EventLayout, StreamLayouts
+    from lmi_backend.engines.vllm.layouts import EventLayout
 
     Events = AsyncGenerator[str, None]
     Write = Callable[[Any, AsyncIterator[Any]], Events]

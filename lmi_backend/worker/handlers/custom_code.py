@@ -23,7 +23,6 @@ _MARKS: Final = (
     "is_init_handler",
 )
 _OLDEST: Final = "first_token"
-"""An argument of LMI's oldest output formatters."""
 _SAGEMAKER: Final = ("input_fn", "predict_fn", "output_fn")
 
 

@@ -21,13 +21,7 @@ from lmi_backend.engine_config import Context, EngineConfig
 from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
 from lmi_backend.engines.streams import respond_stream, stream, take_all
 from lmi_backend.errors import EngineError, HttpError, RequestError
-from lmi_backend.generation import (
-    Delta,
-    GenerateRequest,
-    HttpChunk,
-    HttpRequest,
-    reports_error,
-)
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, reports_error
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.options.spec import CUSTOM
 from lmi_backend.worker.handlers import formatters

@@ -29,7 +29,6 @@ _MEMORY_WORDS: Final = ("No available memory for the cache blocks", "CUDA error:
 _FORM: Final = "application/x-www-form-urlencoded"
 _END: Final = object()
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]{1,200}")
-"""Of an HTTP header."""
 _LINES: Final = re.compile(r"[\x00-\x1f\x7f]+")
 """Characters that break a header's line, or could be no part of it."""
 

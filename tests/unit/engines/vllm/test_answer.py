@@ -10,13 +10,7 @@ from lmi_backend.engines.vllm.bodies import BodyAnswer, Counted
 from lmi_backend.generation import HttpChunk
 from lmi_backend.tokenization import pack, unpack
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink
-from tests.unit.engines.vllm.vllm_parts import (
-    PROMPT,
-    CompletionOutput,
-    Kind,
-    Params,
-    RequestOutput,
-)
+from tests.unit.engines.vllm.vllm_parts import PROMPT, CompletionOutput, Kind, Params, RequestOutput
 
 pytestmark = pytest.mark.usefixtures("vllm")
 

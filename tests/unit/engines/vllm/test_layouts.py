@@ -14,13 +14,7 @@ from lmi_backend.engines.vllm.layouts import (
     Place,
     StreamLayouts,
 )
-from tests.unit.engines.vllm.vllm_server import (
-    SAMPLES,
-    STREAM,
-    chat_event,
-    event,
-    usage_event,
-)
+from tests.unit.engines.vllm.vllm_server import SAMPLES, STREAM, chat_event, event, usage_event
 
 OTHER = {"id": 'chatcmpl-"\\née', "created": 1700000000}
 COUNTS = (11, len(SAMPLES))
