@@ -229,8 +229,8 @@ def _may_be_newer(key: str, signature: Signature) -> bool:
     """
     if not signature.is_recorded or other_signature(signature.engine, signature.version):
         return False
-    known = [*KEYS, *(PREFIX + name for name in _names(signature))]
-    return not server_of(key.removeprefix(PREFIX)) and not closest(key, known)
+    names = [*KEYS, *(PREFIX + name for name in _names(signature))]
+    return not server_of(key.removeprefix(PREFIX)) and not closest(key, names)
 
 
 def _unknown(key: str, engine: str, signature: Signature | None) -> str:
