@@ -187,7 +187,8 @@ class _Parser:
 def subclass(instance: Any, kind: type, *may_lack: str, **members: Any) -> None:
     """Have an object of vLLM's do what a class adds to its own, for all that have the object."""
     own: Any = type(instance)
-    changed(instance, __class__=subclass_of(own, kind, *may_lack), **members)
+    if not isinstance(instance, kind):
+        changed(instance, __class__=subclass_of(own, kind, *may_lack), **members)
 
 
 @cache

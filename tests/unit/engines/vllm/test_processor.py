@@ -126,6 +126,13 @@ async def test_what_is_recorded_stays_where_vllm_merges_outputs() -> None:
     assert outputs[0].new_token_ids == [65]
 
 
+async def test_answers_of_one_request_share_a_queue() -> None:
+    engine = AsyncLLM()
+    queue = await engine.add_request("a", {"prompt_token_ids": [1, 2]}, Params(n=2))
+    engine.step(Output("0_a", [65]), Output("1_a", [66]))
+    assert [(each.index, each.text) for each in queue.get_nowait().outputs] == [(0, "A"), (1, "B")]
+
+
 async def test_a_dead_core_fails_all() -> None:
     engine = AsyncLLM()
     (generation, _), queue = ours(engine, "a"), theirs(engine, "b")
