@@ -28,7 +28,7 @@ ENGINE_TOKEN, TOKEN_OF_8 = 26.6, 8.7
 of vLLM's detokeniser two calls are counted, and nothing in them."""
 LOGPROB_TOKEN = 43.6
 """The same of a token with its log probability, which is alone."""
-KNOWN_BODY = 166
+KNOWN_BODY = 138
 """Of a body of a known kind, until it is a prompt; vLLM's renderer left out."""
 
 
