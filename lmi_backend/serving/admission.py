@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lmi_backend.serving.limits import Limits
     from lmi_backend.serving.request_state import RequestState
 
@@ -78,8 +80,8 @@ class _Tenant:
 class Admission:
     """Which requests wait, and how many answers run."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._clock = limits, clock
         weights = limits.requests.tenant_weights
         self._weights = {tenant_key(name): weight for name, weight in weights.items()}
         self._tenants: dict[str, _Tenant] = {}
@@ -96,7 +98,7 @@ class Admission:
         self._answer_tokens = 0.0
         """Of a request, in the mean of the last ones."""
         self._rate = 0.0
-        self._num_done, self._since = 0, time.monotonic()
+        self._num_done, self._since = 0, clock()
 
     def displaced_by(self, state: RequestState, unwanted: int = 0) -> dict[RequestState, str]:
         """Return the queued requests that must fail so that this one can wait, and why each must.
@@ -230,7 +232,7 @@ class Admission:
         self.left(state)
         self._num_done += state.width
         self._answer_tokens += (state.num_tokens - self._answer_tokens) * _NEWEST
-        seconds = time.monotonic() - self._since
+        seconds = self._clock() - self._since
         if seconds >= _RATE_SECONDS:
             self._rate = self._num_done / seconds
             self._num_done, self._since = 0, self._since + seconds

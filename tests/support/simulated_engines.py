@@ -176,12 +176,12 @@ class Simulation:
         self._limits = requests = RequestLimits(max_running=most, queue_size=1 << 30, **limits)
         self._capacity = most * count
         self._slots: Any = self.workers
-        self.admission = Admission(Limits(most * count, requests))
+        self.now = 0.0
+        self.admission = Admission(Limits(most * count, requests), lambda: self.now)
         self.stats = RequestStats()
         self.promises = Promises(self.admission, self.stats, is_used=True, clock=lambda: self.now)
         self._refuses = refuses
         self.choice, self._reads_prompt = Choice(threshold, most), threshold > 0
-        self.now = 0.0
         self.ended: list[SimulatedRequest] = []
         self._ids, self._order = itertools.count(1), itertools.count()
         self._events: list[tuple[float, int, Any]] = []

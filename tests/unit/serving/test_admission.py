@@ -1,10 +1,10 @@
 """Whose turn it is."""
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -206,14 +206,10 @@ def test_answers_that_end_quickly_let_more_go_ahead() -> None:
     assert 64 + 40 <= len(queue.starts(64)) <= 64 + 50
 
 
-def test_the_rate_counts_the_answers_that_ended_and_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr("lmi_backend.serving.admission.time", clock)
-    queue = Queue(make(running=16))
-    for second in (1.0, 2.0):
-        clock.monotonic = lambda now=second: now
+def test_the_rate_counts_the_answers_that_ended_and_no_other() -> None:
+    seconds = itertools.count()
+    queue = Queue(Admission(limits_of(16, 100), lambda: float(next(seconds))))
+    for _ in range(2):
         done = queue.request("a", width=179)
         queue.admission.started(done)
         queue.admission.ended(done)
