@@ -230,7 +230,9 @@ class Admission:
         if not state.prompt_tokens:
             self.begun(state, state.num_prompt_tokens, 0)
         self.left(state)
-        self._num_done += state.width
+        if state.error is None:
+            # Those that a client cancels end at once, one after the other: that is no rate.
+            self._num_done += state.width
         self._answer_tokens += (state.num_tokens - self._answer_tokens) * _NEWEST
         seconds = self._clock() - self._since
         if seconds >= _RATE_SECONDS:

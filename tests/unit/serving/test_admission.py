@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.errors import RequestError, UnavailableError
+from lmi_backend.errors import CancelledError, RequestError, UnavailableError
 from lmi_backend.serving.admission import Admission, tenant_key
 from lmi_backend.serving.request_state import RequestState
 from tests.support.service_bench import limits_of
@@ -207,12 +207,16 @@ def test_answers_that_end_quickly_let_more_go_ahead() -> None:
 
 
 def test_the_rate_counts_the_answers_that_ended_and_no_other() -> None:
-    seconds = itertools.count()
+    seconds = itertools.count(0, 0.5)
     queue = Queue(Admission(limits_of(16, 100), lambda: float(next(seconds))))
     for _ in range(2):
         done = queue.request("a", width=179)
         queue.admission.started(done)
         queue.admission.ended(done)
+        cancelled = queue.request("a", width=1000)
+        cancelled.error = CancelledError("its client has left")
+        queue.admission.started(cancelled)
+        queue.admission.ended(cancelled)
         # Of 179 a second 8.95 end in the 50 ms that a request may take; of 180 it were 9.
         queue.enqueue("a", 50)
         started = queue.starts(16)
