@@ -231,9 +231,9 @@ class Admission:
             self.begun(state, state.num_prompt_tokens, 0)
         self.left(state)
         if state.error is None:
-            # Those that a client cancels end at once, one after the other: that is no rate.
+            # Those that a client cancels end in a moment, and tell nothing of the others.
             self._num_done += state.width
-        self._answer_tokens += (state.num_tokens - self._answer_tokens) * _NEWEST
+            self._answer_tokens += (state.num_tokens - self._answer_tokens) * _NEWEST
         seconds = self._clock() - self._since
         if seconds >= _RATE_SECONDS:
             self._rate = self._num_done / seconds

@@ -34,7 +34,7 @@ _FAR: Final = 6.0
 """Spreads from the line that an observation may be: of a stall, all running answers tell the same.
 An engine that stays slower moves the line within some twenty observations."""
 _TICK: Final = 0.002
-"""Seconds that count as a spread at least: a clock is no more even."""
+"""Least spread, in seconds: clocks and steps differ by as much."""
 _SPREAD_OUT: Final = 0.1
 """Of the mean place: with places closer to it nothing is known of how steep the line is."""
 _LEAST_ERROR: Final = 0.2

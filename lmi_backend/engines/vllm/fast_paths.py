@@ -26,7 +26,7 @@ FASTER: Final = {
 }
 """What makes the same answers cheaper, and the cost without it."""
 COSTS: Final = FASTER | {
-    "resumption": "a crash of a worker fails its streams; no metrics of the parts of their time",
+    "resumption": "a crash of a worker fails its streams; queue and decode times are empty",
     "forced_tokens": "a crash of a worker fails sampled streams with a grammar or penalties",
     "load": "no metrics of KV cache, drafts and adapters; a hang is found by silence only",
     "media": "bodies with http: URLs of media are refused; data: URLs have vLLM's own bounds",
