@@ -124,8 +124,6 @@ def _key(name: str, raw: bytes) -> Any:
 
 _COMMENT: Final = b":"
 """How an event begins that tells nothing."""
-_FIRST: Final = ("prompt", "sampling_params", "request_id")
-"""Parameters of `AsyncLLM.generate`, in their order."""
 
 
 class BodyAnswer:
@@ -401,9 +399,12 @@ class EngineClient:
         except RequestError as error:
             raise names.VLLMClientError(str(error)) from error
 
-    def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+    def generate(
+        self, prompt: Any, sampling_params: Any, request_id: str, **others: Any
+    ) -> AsyncGenerator[Any, None]:
         answer = current_answer.get()
-        call = Call(self, answer, dict(zip(_FIRST, args, strict=False)) | kwargs)
+        given = {"prompt": prompt, "sampling_params": sampling_params, "request_id": request_id}
+        call = Call(self, answer, given | others)
         if answer is not None:
             answer.num_calls += 1
             # One of several is no whole answer.

@@ -56,7 +56,7 @@ Messages = list[dict[str, str]]
 MOST_CHARACTERS: Final = 2048
 """Of a chat: its tokens take 1 ms. Those of a longer one take longer than a thread does."""
 MOST_MESSAGES: Final = 64
-_A_TURN: Final = 4
+_A_TURN: Final = 2
 """Chats that are rendered before others have their turn."""
 _MOST_SECONDS: Final = 0.02
 """Of CPU that a chat may take: others wait meanwhile. Most take less than 1 ms."""
