@@ -17,6 +17,7 @@ import pytest
 from tritonclient import grpc
 
 from lmi_backend.supervisor.processes import GUARD, lives
+from lmi_backend.supervisor.shared_names import remove_abandoned
 from tests.support.attackers import ECHO
 from tests.support.ports import listens
 from tests.support.processes import memory_of_server
@@ -221,7 +222,7 @@ def test_killed_it_takes_everything_along(echo: Served) -> None:
 
 
 def test_killed_with_its_guard_it_leaves_no_process_and_no_port(echo: Served) -> None:
-    """The next `serve` removes its files: tests/unit/supervisor/test_run_folder.py."""
+    """The next `serve` removes its files (tests/unit/supervisor/test_run_folder.py) and memory."""
     traces = _Traces(echo)
     (guard,) = (
         each for each in psutil.Process(echo.process.pid).children() if each.name() == GUARD
@@ -234,6 +235,8 @@ def test_killed_with_its_guard_it_leaves_no_process_and_no_port(echo: Served) ->
     wait_for(lambda: not any(map(lives, traces.family)))
     assert not any(map(listens, (echo.port, echo.http_port, echo.grpc_port, echo.metrics_port)))
     shutil.rmtree(traces.run)
+    remove_abandoned()
+    traces.assert_gone()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

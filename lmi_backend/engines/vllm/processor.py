@@ -49,9 +49,10 @@ class OwnAnswers:
             return
         if self.recorded is not None:
             self.recorded[0].append(copy(request))
-        queue = named.get("queue", more[-1] if more else None)
-        if queue is not None:
-            compat.subclass(queue, FailureApart, failure=None)
+        for each in (*more, *named.values()):
+            is_queue = isinstance(each, names.RequestOutputCollector)
+            if is_queue and request.sampling_params is not None:  # of pooling, an output is whole
+                compat.subclass(each, FailureApart, failure=None)
         super().add_request(request, *more, **named)  # type: ignore[misc]
         if resumed is not None and not resumed.is_begun and resumed.begin(request, self):
             self.replays[request.request_id] = resumed
@@ -129,9 +130,9 @@ class OwnAnswers:
 
 
 class FailureApart:
-    """What a RequestOutputCollector does besides: what fails stays apart from the text before it.
+    """What a RequestOutputCollector does besides: it merges no failure with the text before it.
 
-    vLLM's server writes nothing of an output that tells a failure, however much it was merged with.
+    vLLM's server writes nothing of an output that tells a failure, also where it has text.
     """
 
     output: Any
@@ -175,6 +176,7 @@ def attach(engine: Any, *, is_counted: bool = False) -> None:
     theirs = engine.output_processor
     if theirs.request_states:
         raise RuntimeError("it has requests already")
+    compat.subclass_of(names.RequestOutputCollector, FailureApart)  # it must fit each request's
     compat.subclass(
         theirs,
         OwnAnswers,
@@ -260,9 +262,7 @@ class LastStats:
 
     def loggers(self) -> list[Any]:
         """Return the factories that vLLM is to be given; none if it cannot report here."""
-        is_on = fast_paths.probe(
-            "load", "loggers that are given a scheduler's stats", _logger_class
-        )
+        is_on = fast_paths.probe("load", "loggers of a scheduler's stats", _logger_class)
         return [self.logger] if is_on else []
 
     def logger(self, *given: Any, **named: Any) -> Any:

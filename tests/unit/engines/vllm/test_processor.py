@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from lmi_backend.engines.vllm import answers, fast_paths, processor, resume
+from lmi_backend.engines.vllm import answers, fast_paths, names, processor, resume
 from lmi_backend.engines.vllm.answers import Generation
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, OutputProcessor, Sink
 from tests.unit.engines.vllm.vllm_parts import (
@@ -131,6 +131,21 @@ async def test_answers_of_one_request_share_a_queue() -> None:
     queue = await engine.add_request("a", {"prompt_token_ids": [1, 2]}, Params(n=2))
     engine.step(Output("0_a", [65]), Output("1_a", [66]))
     assert [(each.index, each.text) for each in queue.get_nowait().outputs] == [(0, "A"), (1, "B")]
+
+
+async def test_outputs_of_pooling_come_as_they_are() -> None:
+    engine = AsyncLLM()
+    request, queue = Request("a", sampling_params=None), Collector(Kind.DELTA, "a")
+    engine.output_processor.add_request(request, None, None, 0, queue)
+    assert type(queue) is Collector
+
+
+def test_a_queue_of_another_kind_is_found_before_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(names, "RequestOutputCollector", SimpleNamespace)
+    with pytest.raises(TypeError, match="SimpleNamespace has no get, get_nowait, put"):
+        processor.attach(AsyncLLM(is_attached=False))
 
 
 async def test_a_dead_core_fails_all() -> None:

@@ -11,6 +11,8 @@ from lmi_backend.engines.vllm.starting import attach
 from lmi_backend.ipc.engine import fast_path_state
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM
 
+pytestmark = pytest.mark.usefixtures("vllm")
+
 
 def engine(endpoint: str | None) -> Any:
     """An engine that counts each output."""

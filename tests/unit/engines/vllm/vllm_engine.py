@@ -39,9 +39,11 @@ class State:
     def __init__(self, request: Any, tokenizer: Any, index: int, queue: Any, interval: int) -> None:
         params = request.sampling_params
         self.prompt, self.index, self.queue = request.prompt_token_ids, index, queue
-        tokenizer = tokenizer if params.detokenize else None
-        self.detokenizer = Detokenizer.from_new_request(tokenizer, request)
-        self.logprobs_processor = LogprobsProcessor.from_new_request(tokenizer, request)
+        self.detokenizer = self.logprobs_processor = None
+        if params is not None:
+            tokenizer = tokenizer if params.detokenize else None
+            self.detokenizer = Detokenizer.from_new_request(tokenizer, request)
+            self.logprobs_processor = LogprobsProcessor.from_new_request(tokenizer, request)
         self.is_prefilling, self.lora_name = True, None
         self.num_cached_tokens = 0
         self.stream_interval, self.sent_tokens_offset = interval, 0
