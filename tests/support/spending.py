@@ -11,6 +11,8 @@ from tests.support.places import TESTS
 SERVERS, ENGINES = "servers", "engines"
 MOST = {SERVERS: 78, ENGINES: 40, "seconds of processors": 3600}
 """Bounds of a whole run. It took 1,960 seconds; a slow machine takes more."""
+_COSTLIEST = 12
+"""Files that are named."""
 
 started: Counter[str] = Counter()
 """What this process of pytest started: Triton servers, and engines other than echo."""
@@ -39,9 +41,9 @@ class Spending:
         """Count a test, with the servers that start or end around it."""
         earlier = seconds_of_processors()
         result = yield
-        folder = item.path.relative_to(TESTS).parts[0]
-        self._seconds[folder] += seconds_of_processors() - earlier
-        self._tests[folder] += 1
+        file = str(item.path.relative_to(TESTS))
+        self._seconds[file] += seconds_of_processors() - earlier
+        self._tests[file] += 1
         return result
 
     @pytest.hookimpl(optionalhook=True)
@@ -76,12 +78,20 @@ class Spending:
             return
         counts = ", ".join(f"{started[name]} {name}" for name in (SERVERS, ENGINES))
         terminalreporter.section(f"spent: {self._total:.0f} s of processors, {counts}")
-        for folder, seconds in self._seconds.most_common():
-            terminalreporter.line(f"{folder:12} {self._tests[folder]:6} tests {seconds:7.0f} s")
-        rest = self._total - sum(self._seconds.values())
-        terminalreporter.line(f"{'collecting':12} {'':12} {rest:7.0f} s")
+        rows = [*_by_folder(self._seconds).most_common(), *self._seconds.most_common(_COSTLIEST)]
+        tests = self._tests + _by_folder(self._tests)
+        rows += [("collecting", self._total - sum(self._seconds.values()))]
+        for name, seconds in rows:
+            terminalreporter.line(f"{name:45} {tests[name]:6} tests {seconds:7.0f} s")
         if self._excess:
             terminalreporter.line(self._excess, red=True)
+
+
+def _by_folder(counts: Counter[str]) -> Counter[str]:
+    folders: Counter[str] = Counter()
+    for file, count in counts.items():
+        folders[file.partition("/")[0]] += count
+    return folders
 
 
 def _is_whole(config: pytest.Config) -> bool:
