@@ -19,7 +19,10 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 _ERROR_EVENT: Final = re.compile(
     rb'(?:\A|\n)(?:data: ?\{"error":(?! ?null)|event: ?(?:error|response\.failed)\r?\n)'
 )
-_ERROR_BYTES: Final = 8192
+_IS_CUT: Final = re.compile(
+    rb'"(?:finish|stop)_reason": ?"(?:length|max_tokens)"|"reason": ?"max_output_tokens"'
+)
+_END_BYTES: Final = 8192
 """Of what may be an error and the end of a stream; a whole answer has many times as much."""
 
 
@@ -220,7 +223,12 @@ class HttpChunk(msgspec.Struct, array_like=True):
 
 def reports_error(events: bytes) -> bool:
     """Return whether an engine's own server closes OpenAI's or Anthropic's events with an error."""
-    return _ERROR_EVENT.search(events[-_ERROR_BYTES:]) is not None
+    return _ERROR_EVENT.search(events[-_END_BYTES:]) is not None
+
+
+def is_cut_short(answer: bytes) -> bool:
+    """Return whether an answer stopped at its longest, as any client is told it."""
+    return _IS_CUT.search(answer[-_END_BYTES:]) is not None
 
 
 def openai_error(status: int, message: str, field: str = "") -> HttpChunk:

@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 2_900,
     "lmi_backend/triton": 1_625,
     "lmi_backend/worker": 3_075,
-    "tests": 76_850,
+    "tests": 76_925,
     "tools": 7_050,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

@@ -24,6 +24,7 @@ from lmi_backend.structures import DEFAULT_BOUNDS, check_structures
 
 _SMALL: Final = (8, 12, 16, 20, 24, 28, 32, 40)
 """Sizes at which exponential work is seen, and ends."""
+_TRIALS: Final = 3
 _END: Final = "\0"
 """Fits nothing in most expressions: what was read is then read in each other way."""
 PLANTED: Final = (
@@ -79,7 +80,9 @@ def main() -> int:
 def _blind(found: list[Use], made: list[str]) -> Iterator[str]:
     """Yield what this check must see and does not."""
     for planted in PLANTED:
-        if slow_on(Use("", re.compile(planted), "search")) is None:
+        use = Use("", re.compile(planted), "search")
+        # Other programs may slow the smaller text down.
+        if not any(slow_on(use) for _ in range(_TRIALS)):
             yield f"{planted} is not linear, and passes"
     places = {use.place.partition(" ")[0].removeprefix("lmi_backend.") for use in found}
     yield from (f"{name} is not found" for name in OF_CLIENTS if name not in places)
@@ -148,7 +151,7 @@ def too_slow(work: Callable[[int], object], last: int, seconds: float) -> int | 
     Too much is more than twice what a quarter of the size explains. Below `seconds` nothing is
     measured: collections of garbage take as long.
     """
-    return next((size for size in _sizes(last) if _takes(work, size, seconds)), None)
+    return next((size for size in _sizes(last) if _takes_each_time(work, size, seconds)), None)
 
 
 def _sizes(last: int) -> Iterator[int]:
@@ -158,6 +161,10 @@ def _sizes(last: int) -> Iterator[int]:
     while (size := size * 4) < last:
         yield size
     yield last
+
+
+def _takes_each_time(work: Callable[[int], object], size: int, seconds: float) -> bool:
+    return all(_takes(work, size, seconds) for _ in range(_TRIALS))
 
 
 def _takes(work: Callable[[int], object], size: int, seconds: float) -> bool:

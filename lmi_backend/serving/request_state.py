@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lmi_backend.errors import HTTP_ERROR, UnavailableError
-from lmi_backend.generation import Delta, joined, reports_error
+from lmi_backend.generation import Delta, is_cut_short, joined, reports_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -280,9 +280,10 @@ def send(sink: Sink, chunks: list[Chunk], error: LmiError | None, *, is_complete
 
 
 def outcome_of(last: Chunk) -> str:
-    """Return the outcome of a request, by its last chunk."""
     if isinstance(last, Delta):
         return last.finish_reason or ""
     if last.status == HTTPStatus.SERVICE_UNAVAILABLE:
         return UnavailableError.code.lower()
-    return "error" if last.status >= HTTP_ERROR or reports_error(last.data) else "stop"
+    if last.status >= HTTP_ERROR or reports_error(last.data):
+        return "error"
+    return "length" if is_cut_short(last.data) else "stop"

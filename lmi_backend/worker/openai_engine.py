@@ -213,16 +213,23 @@ async def _stream(
     deltas: AsyncGenerator[Delta, None], body: Body, writer: Writer, width: int
 ) -> AsyncGenerator[HttpChunk, None]:
     answers = [Delta(index=index) for index in range(width)]
+    open_answers, last = width, HttpChunk(headers=_EVENTS)
     async for delta in deltas:
         answer = answers[delta.index]
         answer.num_tokens += delta.num_tokens
         answer.num_prompt_tokens = delta.num_prompt_tokens
-        yield HttpChunk(
+        last = HttpChunk(
             writer.event(delta), headers=_EVENTS, num_tokens=delta.num_tokens, ids=delta.ids
         )
+        open_answers -= delta.is_last
+        # The last of all leaves with the end: it tells how the request ended.
+        if open_answers:
+            yield last
+            last = HttpChunk(headers=_EVENTS)
     prompt, generated = _counts(answers, body.n)
     usage = writer.usage_event(usage_of(prompt, generated)) if body.include_usage else b""
-    yield HttpChunk(usage + DONE, is_last=True, headers=_EVENTS, num_prompt_tokens=prompt)
+    last.merge(HttpChunk(usage + DONE, is_last=True, num_prompt_tokens=prompt))
+    yield last
 
 
 def _counts(answers: list[Delta], n: int) -> tuple[int, int]:

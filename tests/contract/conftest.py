@@ -15,6 +15,7 @@ from lmi_backend.plan.hardware import HostMemory
 from lmi_backend.pool import spares
 from tests.support.harness import Harness, started
 from tests.support.places import ENGINE_PYTHON, ROOT, TESTS
+from tests.support.releases import vllm_release
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +60,7 @@ def vllm_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmI
 MPI = {"engine": "MPI", "option.tensor_parallel_degree": 2}
 ENGINES: dict[str, dict[str, Any]] = {
     "echo": {"option.rolling_batch": "echo", "option.token_seconds": 0.005},
-    "vllm": {"option.env": "VLLM_CPU_KVCACHE_SPACE=1", "option.enable_scale_out": "true"},
+    "vllm": {"option.env": "VLLM_CPU_KVCACHE_SPACE=1"},
     "transformers": {"option.rolling_batch": "disable"},
     # Its double, unless tools/verify_trtllm.sh runs the real one on a machine with a GPU.
     "trtllm": {"option.rolling_batch": "trtllm", "option.mpi_mode": "false"},
@@ -177,7 +178,8 @@ def engine(
     elif name != "echo":
         base = {k: v for k, v in tiny_properties.items() if name == "vllm" or k not in _OF_VLLM}
     own = {k: v for k, v in ENGINES[name].items() if not mode or k != "option.mpi_mode"}
-    own |= TOOLS if request.param == "vllm" else {}
+    if request.param == "vllm":
+        own |= TOOLS | ({"option.enable_scale_out": "true"} if vllm_release() >= (0, 32) else {})
     ranks = LMI_DIST if name == "vllm" else MPI
     return _kept.take(request.param, start(base | own | (ranks if mode else {})))
 

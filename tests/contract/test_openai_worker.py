@@ -282,6 +282,15 @@ def test_a_prompt_may_be_rendered_and_answered_as_tokens(engine: Any) -> None:
     sampling = {"temperature": 0, "max_tokens": 20}
     status, answer = ask(engine, TOKENS, {"token_ids": ids, "sampling_params": sampling})
     assert (status, len(answer["choices"])) == (200, 1)
+    request = {"messages": CHAT, **sampling}
+    text = ask(engine, "/v1/chat/completions", request)[1]["choices"][0]["message"]["content"]
+    for path, body in (
+        ("/v1/chat/completions/derender", {"generate_response": answer, "chat_request": request}),
+        ("/v1/completions/derender", {"generate_responses": [answer]}),
+    ):
+        status, again = ask(engine, path, body)
+        assert status == 200, again
+        assert text in json.dumps(again["choices"])
     for wrong in ({"sampling_params": {"n": 2}}, {"features": {"mm_hashes": {}}}):
         assert ask(engine, TOKENS, {"token_ids": ids, "sampling_params": {}} | wrong)[0] == 400
     assert ask(engine, "/tokenizer_info")[0] == 404

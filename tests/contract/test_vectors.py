@@ -28,13 +28,42 @@ def test_a_text_has_one_vector_whatever_is_asked_with_it(engine: Any) -> None:
     assert math.dist(together[0], together[1]) > 0.01
 
 
-def test_a_score_is_how_alike_the_vectors_are(engine: Any) -> None:
-    body = {"text_1": TEXTS[0], "text_2": TEXTS}
-    status, answer = engine.post("/score", body).answer
+RANKS = {"query": TEXTS[0], "documents": TEXTS}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "member"),
+    [
+        ("/score", {"text_1": TEXTS[0], "text_2": TEXTS}, "data"),
+        ("/v1/score", {"queries": TEXTS[0], "documents": TEXTS}, "data"),
+        ("/rerank", RANKS, "results"),
+        ("/v1/rerank", RANKS, "results"),
+        ("/v2/rerank", RANKS, "results"),
+    ],
+)
+def test_a_score_is_how_alike_the_vectors_are(
+    engine: Any, path: str, body: Any, member: str
+) -> None:
+    status, answer = engine.post(path, body).answer
     assert status == 200, answer
     one, *_ = vectors = _vectors(engine, TEXTS)
     expected = [sum(a * b for a, b in zip(one, each, strict=True)) for each in vectors]
-    assert [each["score"] for each in answer["data"]] == pytest.approx(expected, abs=1e-3)
+    rows = sorted(answer[member], key=lambda each: int(each["index"]))
+    scores = [each.get("score", each.get("relevance_score")) for each in rows]
+    assert scores == pytest.approx(expected, abs=1e-3)
+
+
+def test_other_servers_words_have_the_same_vectors(engine: Any) -> None:
+    expected = _vectors(engine, TEXTS)
+    status, answer = engine.post("/pooling", {"input": TEXTS}).answer
+    assert status == 200, answer
+    assert [each["data"] for each in answer["data"]] == [
+        pytest.approx(v, abs=1e-4) for v in expected
+    ]
+    body = {"texts": TEXTS, "embedding_types": ["float"]}
+    status, answer = engine.post("/v2/embed", body).answer
+    assert status == 200, answer
+    assert answer["embeddings"]["float"] == [pytest.approx(v, abs=1e-4) for v in expected]
 
 
 def test_a_text_that_is_too_long_is_the_clients_error_alone(engine: Any) -> None:

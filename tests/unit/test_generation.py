@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmi_backend.generation import Delta, reports_error
+from lmi_backend.generation import Delta, is_cut_short, reports_error
 
 DELTAS = st.builds(Delta, st.text(), st.integers(0, 9), num_prompt_tokens=st.just(3))
 
@@ -52,3 +52,20 @@ def test_an_error_is_seen_among_events_and_not_in_their_texts(
     events: bytes, *, is_error: bool
 ) -> None:
     assert reports_error(events) is is_error
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_cut"),
+    [
+        (b'data: {"choices":[{"finish_reason":"length"}]}\n\ndata: [DONE]\n\n', True),
+        (b'{"stop_reason": "max_tokens"}', True),
+        (b'{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}', True),
+        (b'[{"details": {"finish_reason": "length"}}]', True),
+        (b'{"finish_reason":"stop","text":"\\"finish_reason\\":\\"length\\""}', False),
+        (b"data: [DONE]\n\n", False),
+    ],
+)
+def test_an_answer_that_came_to_its_longest_is_seen_in_each_clients_words(
+    answer: bytes, *, is_cut: bool
+) -> None:
+    assert is_cut_short(answer) is is_cut

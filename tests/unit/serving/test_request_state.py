@@ -48,8 +48,9 @@ def test_what_nobody_wants_any_more_is_dropped_and_the_error_is_not() -> None:
     assert request.take() == ([], error)
 
 
-def test_an_error_among_the_last_events_of_an_engines_server_counts_as_one() -> None:
+def test_the_outcome_of_a_body_stands_at_the_end_of_its_answer() -> None:
     error = b'data: {"error": {"message": "x"}}\n\ndata: [DONE]\n\n'
-    ends = (b"data: [DONE]\n\n", 200), (error, 200), (b'{"code": 424}', 424)
+    long = b'{"choices": [{"text": "\\"x", "finish_reason": "length"}]}'
+    ends = (b"data: [DONE]\n\n", 200), (error, 200), (b'{"code": 424}', 424), (long, 200)
     outcomes = [outcome_of(HttpChunk(data, is_last=True, status=status)) for data, status in ends]
-    assert outcomes == ["stop", "error", "error"]
+    assert outcomes == ["stop", "error", "error", "length"]
