@@ -20,7 +20,8 @@ import msgspec
 from lmi_backend.printable import printable
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""Text that is not UTF-8, or that nests too deeply, raises no `DecodeError`."""
+"""Text that is not UTF-8, or that nests too deeply, raises no `DecodeError`. No error of msgspec is
+a ValueError before 0.21."""
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_OBJECT: Final = "Expected `"
 

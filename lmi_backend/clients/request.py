@@ -177,7 +177,7 @@ def wanted(request: HttpRequest, *, reads_all: bool = False) -> Wanted:
         if counts:
             raise
         return Wanted()
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+    except (*UNREADABLE, ValueError, TypeError, AttributeError, OverflowError):
         return Wanted()
     width = max(body.n or 1, 1) * max(prompts, 1) if counts else 1
     if not isinstance(body, _Body):
@@ -199,7 +199,7 @@ def model_named(request: HttpRequest) -> str | None:
     """Return the model that a body names; None if it cannot be read."""
     try:
         return _NAME.decode(_outlined(request.body).text).model or ""
-    except (ValueError, RecursionError):
+    except (*UNREADABLE, ValueError):
         return None
 
 

@@ -43,12 +43,14 @@ class Histogram(msgspec.Struct, array_like=True):
     """
 
     edges: tuple[int | float, ...]
-    counts: list[int] = []
+    counts: list[int]
     total: float = 0.0
     """Sum of all values."""
 
-    def __post_init__(self) -> None:
-        self.counts = self.counts or [0] * (len(self.edges) + 1)
+    @classmethod
+    def of(cls, edges: tuple[int | float, ...]) -> Histogram:
+        """Return an empty one."""
+        return cls(edges, [0] * (len(edges) + 1))
 
     def observe(self, value: float, times: int = 1) -> None:
         """Count a value that was seen so many times."""
@@ -75,7 +77,7 @@ _EDGES: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 12
 
 def histogram_of_seconds() -> Histogram:
     """Return an empty one, for the parts of a request's time."""
-    return Histogram(_EDGES)
+    return Histogram.of(_EDGES)
 
 
 class EngineStats(msgspec.Struct, frozen=True, array_like=True):

@@ -93,12 +93,12 @@ class RequestStats:
         self._model, self._says_all = model, says_all
         self._ended: dict[str, int] = {}
         self._responses = self._prompt_tokens = self._generation_tokens = 0
-        self._first = Histogram(_FIRST_EDGES)
-        self._token = Histogram(_TOKEN_EDGES)
-        self._request = Histogram(_REQUEST_EDGES)
-        self._prompt_lengths = Histogram(_LENGTH_EDGES)
-        self._answer_lengths = Histogram(_LENGTH_EDGES)
-        self._answer_counts = Histogram(_COUNT_EDGES)
+        self._first = Histogram.of(_FIRST_EDGES)
+        self._token = Histogram.of(_TOKEN_EDGES)
+        self._request = Histogram.of(_REQUEST_EDGES)
+        self._prompt_lengths = Histogram.of(_LENGTH_EDGES)
+        self._answer_lengths = Histogram.of(_LENGTH_EDGES)
+        self._answer_counts = Histogram.of(_COUNT_EDGES)
 
     def sent(self, state: RequestState, chunks: Sequence[Chunk], now: float | None = None) -> None:
         """Note a response.

@@ -33,7 +33,7 @@ from lmi_backend.errors import HTTP_ERROR, HttpError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, openai_error
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.names import DEFAULT_MODEL_NAME
-from lmi_backend.outline import Outline
+from lmi_backend.outline import UNREADABLE, Outline
 from lmi_backend.tokenization import DECODE_PATH, TOKEN_PATHS, TokenIds
 from lmi_backend.worker.continuation import ContinuedDeltas
 
@@ -169,7 +169,7 @@ class OpenAiEngine(Engine):
 async def _read(body: bytes, outlined: Outline) -> dict[str, Any]:
     try:
         value = await read_body(body, outlined)
-    except (ValueError, RecursionError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise RequestError(f"is not JSON ({error})", field="the body") from error
     if not isinstance(value, dict):
         raise RequestError("is not a JSON object", field="the body")

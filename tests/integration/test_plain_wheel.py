@@ -1,6 +1,7 @@
 """The wheel alone in a clean environment: every word of the command, and the stub's side."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,13 +25,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment that has the wheel and what it depends on."""
+    """The programs of an environment that has the wheel, and the oldest msgspec that it takes.
+
+    Images of a year ago have it: with some, a struct that changes itself ends its process.
+    """
     folder = tmp_path_factory.mktemp("clean")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = str(folder / "bin" / "python")
     pip = [sys.executable, "-m", "pip", "--quiet", "--python", python, "install"]
     # As the README has it for the release of Triton that the tests use.
-    subprocess.run([*pip, str(wheel), "numpy<2"], check=True)
+    oldest = re.search(r"msgspec>=([\d.]+)", (ROOT / "pyproject.toml").read_text("utf-8"))
+    assert oldest is not None
+    subprocess.run([*pip, str(wheel), "numpy<2", f"msgspec=={oldest[1]}"], check=True)
     return folder / "bin"
 
 

@@ -21,7 +21,7 @@ def _session(request_id: str = "r") -> RequestState:
 
 
 def test_a_histogram_counts_up_to_its_edges() -> None:
-    histogram = Histogram((1, 2))
+    histogram = Histogram.of((1, 2))
     for value, times in ((0.5, 1), (1, 1), (1.5, 3), (9, 1)):
         histogram.observe(value, times)
     assert dict(histogram.buckets()) == {"1": 2, "2": 5, "+Inf": 6}
