@@ -1,3 +1,4 @@
+import ast
 import dataclasses
 import importlib
 import os
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import lmi_backend
 from lmi_backend import ipc
 from lmi_backend.generation import Delta
 from lmi_backend.ipc import buffered
@@ -67,6 +69,18 @@ def test_a_layout_changes_with_its_number() -> None:
         LAYOUT.write_text(made, encoding="utf-8")
         return
     assert made == recorded, "raise PROTOCOL in ipc/messages.py, then run this with UPDATE_GOLDEN=1"
+
+
+def test_no_type_changes_itself_as_it_is_read() -> None:
+    """Before msgspec 0.21, a struct that sets a field in `__post_init__` ends the process."""
+    for path in Path(lmi_backend.__file__).parent.rglob("*.py"):
+        for each in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(each, ast.ClassDef) and any(
+                "Struct" in ast.unparse(b) for b in each.bases
+            ):
+                methods = [m for m in each.body if isinstance(m, ast.FunctionDef)]
+                (*after,) = (ast.unparse(m) for m in methods if m.name == "__post_init__")
+                assert not re.search(r"self\.\w+ = ", "".join(after)), f"{path}: {each.name}"
 
 
 def _layouts() -> Iterator[str]:
