@@ -101,7 +101,6 @@ class Examined:
 
     @property
     def notes(self) -> list[str]:
-        """What else the plan says that differs from what was written."""
         notes = self.plan.notes if self.plan else ()
         return [self.redact(note) for note in notes if " is ignored: " not in note]
 

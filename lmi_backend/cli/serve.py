@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lmi_backend.cli.aliases import add_clients, describe_aliases, model_names
 from lmi_backend.cli.arguments import add_ports, comma_list, ports_of
@@ -149,14 +149,21 @@ def _serve(arguments: argparse.Namespace) -> int:
     leave_init_behind()
     _check(arguments)
     stop = StopSignals(on_hangup=arguments.log_file is None)
-    with _run_folder() as (folder, traces), stop.listening(), _logging(arguments) as log:
+    log_format = LogFormat(
+        arguments.log_format, shows_all=arguments.verbose or arguments.log_file is not None
+    )
+    with (
+        _run_folder() as (folder, traces),
+        stop.listening(),
+        _logging(arguments.log_file, log_format) as log,
+    ):
         try:
             # Nothing but a signal ends a plan that waits for the Hub.
             with stop.interrupting():
-                setup, plans = _prepare(arguments, folder, traces, log.descriptor)
+                setup, plans = _prepare(arguments, folder, traces, log)
         except KeyboardInterrupt:
             return 0
-        log.format.models = setup.names
+        log_format.models = setup.names
         supervisor = Supervisor(
             setup,
             stop,
@@ -175,29 +182,18 @@ def drain_seconds(arguments: argparse.Namespace, plans: Mapping[str, EnginePlan]
     return longest if given is None else given
 
 
-class _Log(NamedTuple):
-    """Where what `serve` starts logs, and how it is shown."""
-
-    descriptor: int
-    format: LogFormat
-
-
 @contextlib.contextmanager
-def _logging(arguments: argparse.Namespace) -> Iterator[_Log]:
-    """Give where programs log, and write our own lines in the same format."""
-    file: Path | None = arguments.log_file
-    log_format = LogFormat(arguments.log_format, shows_all=arguments.verbose or file is not None)
+def _logging(file: Path | None, log_format: LogFormat) -> Iterator[int]:
+    """Give the descriptor on which programs log, and write our own lines in the same format."""
     with contextlib.ExitStack() as stack:
         target: int | LogFile = STANDARD_ERROR
         if file is not None:
             target = stack.enter_context(contextlib.closing(LogFile(file)))
         stack.enter_context(speaking(log_format.own))
-        descriptor = stack.enter_context(relaying(target, change=log_format))
-        yield _Log(descriptor, log_format)
+        yield stack.enter_context(relaying(target, change=log_format))
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuse what cannot work before anything is planned."""
     check_limits()
     if warning := triton_exposure(arguments):
         say(warning, "WARNING")
@@ -223,7 +219,6 @@ def _check(arguments: argparse.Namespace) -> None:
 def _prepare(
     arguments: argparse.Namespace, folder: RunFolder, traces: Traces, log: int
 ) -> tuple[ServerSetup, dict[str, EnginePlan]]:
-    """Plan the models and write what the server reads."""
     restriction = _restriction(arguments.open_api, arguments.control_key)
     server = usable_server(folder.path, arguments.model_repository)
     repository = arguments.model_repository or folder.path / "models"
@@ -275,7 +270,6 @@ def _front_ends(
 
 
 def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
-    """Return which of Triton's APIs are restricted, and by which key."""
     for api in opened:
         say(f"--open-api {api}: {NOT_FOR_CLIENTS[api]}", "WARNING")
     key = read_key(key_file) if key_file else new_key()

@@ -91,7 +91,6 @@ class OpenAiBody(msgspec.Struct):
         return DONE
 
     def answer(self, request_id: str, delta: Delta, count: int) -> bytes:
-        """Return a whole answer."""
         return self._object(request_id, delta, count, is_chunk=False)
 
     def _object(self, request_id: str, delta: Delta, count: int, *, is_chunk: bool) -> bytes:
@@ -118,8 +117,6 @@ class OpenAiBody(msgspec.Struct):
 
 
 class AnthropicBody(OpenAiBody):
-    """A body of Anthropic's messages."""
-
     def event(self, request_id: str, delta: Delta, count: int) -> bytes:
         """Return the events of a part; before the first one the message begins."""
         # What a client has already is written again without a count.
@@ -141,7 +138,6 @@ class AnthropicBody(OpenAiBody):
         )
 
     def answer(self, request_id: str, delta: Delta, count: int) -> bytes:
-        """Return a whole message."""
         content = [{"type": "text", "text": delta.text}]
         message = self._message(request_id, content, delta.num_prompt_tokens, count)
         return msgspec.json.encode(message | {"stop_reason": _stop_reason(delta)})
@@ -207,8 +203,6 @@ class EchoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EchoEngine(Engine):
-    """What the module describes."""
-
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
         self._settings = msgspec.structs.replace(_read(config.passthrough), **config.arguments)
@@ -360,8 +354,6 @@ class EchoEngine(Engine):
 
 
 class EchoFollower(Rank):
-    """A rank that has nothing to do."""
-
     async def start(self) -> Capabilities:
         return Capabilities("follower", __version__, 0)
 

@@ -261,14 +261,12 @@ class TemplateEngine(Engine):
     async def chat_prompt(
         self, messages: list[dict[str, Any]], options: dict[str, Any]
     ) -> list[int]:
-        """Return the token ids of a chat, as `chat_ids` does."""
         longest, most = self.longest_token, self.max_model_len
         return await asyncio.to_thread(
             chat_ids, self.tokenizer, messages, options, max_model_len=most, longest=longest
         )
 
     async def answer_tokens(self, request: HttpRequest) -> HttpChunk:
-        """Answer a request of `tokenization.TOKEN_PATHS`."""
         longest, most = self.longest_token, self.max_model_len
         return await answer_tokens(
             request, self.tokenizer, max_model_len=most, longest=longest, chat_ids=self._chat_ids

@@ -102,8 +102,6 @@ def fates_of(read: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
 
 
 class Gpus(NamedTuple):
-    """What an instance has."""
-
     number: int
     kind: str
     """As `--gpu` has it."""

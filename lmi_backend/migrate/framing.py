@@ -61,15 +61,7 @@ def framed(answer: RecordedAnswer) -> Framed:
     if not kind and media in ("", "application/octet-stream"):
         kind = _looks_like(body)
     parts = _split(kind, text)
-    return parts if _is_utf_8(body) else parts._replace(marks=parts.marks | {"no UTF-8"})
-
-
-def _is_utf_8(body: bytes) -> bool:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return parts if text.encode() == body else parts._replace(marks=parts.marks | {"no UTF-8"})
 
 
 def _looks_like(body: bytes) -> str:
@@ -236,7 +228,6 @@ def nodes(value: Any) -> Iterator[Node]:
 
 
 def walk(events: Iterable[Event]) -> Iterator[Node]:
-    """Yield all values of events that are JSON."""
     for event in events:
         if event.value is not UNREAD:
             yield from nodes(event.value)

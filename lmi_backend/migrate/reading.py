@@ -37,7 +37,6 @@ class Corpus:
 def read_corpus(
     names: Iterable[str], environment: Mapping[str, str], *, say: Callable[[str], None]
 ) -> Corpus:
-    """Return the exchanges of files, folders and s3:// prefixes, in their order."""
     corpus = Corpus()
     for name in names:
         is_remote = name.startswith("s3://")

@@ -40,8 +40,6 @@ LARGEST: Final = 64 * MIB
 
 @dataclass(frozen=True)
 class Target:
-    """A server that gets the requests."""
-
     url: str
     timeout: float = 300.0
     """Seconds that a read may take."""
@@ -225,7 +223,6 @@ class Replay:
         )
 
     def run(self, exchanges: Iterable[RecordedExchange]) -> Iterator[Outcome]:
-        """Yield what comes of each exchange, as soon as it is known."""
         running: set[Future[Outcome]] = set()
         most = MOST_AT_ONCE if self.rate else self.at_once
         began = time.monotonic()

@@ -142,7 +142,6 @@ def _has_limit(name: str, value: Any) -> bool:
 
 
 def fields_of(request: Request) -> int:
-    """Return how many values the body of a request has."""
     body = parsed(request.body.decode("utf-8", "replace"))
     return _leaves(body) if body is not UNREAD else 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lmi_backend.migrate import kinds
 from lmi_backend.migrate.framing import (
@@ -72,9 +72,10 @@ def has_log_probabilities(event: Event) -> bool:
     )
 
 
-class Rules:
-    def __init__(self, tolerance: float, *, has_same_text: bool, is_stream: bool) -> None:
-        self.tolerance, self.has_same_text, self.is_stream = tolerance, has_same_text, is_stream
+class Rules(NamedTuple):
+    tolerance: float
+    has_same_text: bool
+    is_stream: bool
 
 
 def compare_members(
@@ -216,12 +217,15 @@ def _values(place: str, one: _Seen, other: _Seen, rules: Rules) -> Iterator[Diff
         was, now = (sorted(was), sorted(now)) if name == "id" else (_whole(was), _whole(now))
     if was == now:
         return
+    kind = kinds.USAGE if name in COUNTS else kinds.VALUE
     if name in FINISHES:
-        if rules.has_same_text or not _may_be(was, now):
-            yield Difference(kinds.FINISH, place, _list(was), _list(now))
-    else:
-        kind = kinds.USAGE if name in COUNTS else kinds.VALUE
-        yield Difference(kind, place, _list(was), _list(now))
+        pairs = zip(was, now, strict=False)
+        if not rules.has_same_text and all(is_same_vocabulary(str(a), str(b)) for a, b in pairs):
+            return
+        kind = kinds.FINISH
+    yield Difference(
+        kind, place, *(quoted(each[0] if len(each) == 1 else each) for each in (was, now))
+    )
 
 
 def _leaves(values: list[Any]) -> list[Any]:
@@ -238,10 +242,6 @@ def _whole(values: list[Any]) -> list[Any]:
     return [*sorted(others, key=str), *([max(numbers)] if numbers else [])]
 
 
-def _may_be(was: list[Any], now: list[Any]) -> bool:
-    return all(is_same_vocabulary(str(a), str(b)) for a, b in zip(was, now, strict=False))
-
-
 def _floats(
     place: str, name: str, was: list[Any], now: list[Any], rules: Rules
 ) -> Iterator[Difference]:
@@ -255,7 +255,3 @@ def _floats(
         _, a, b = max(far)
         kind = kinds.LOG_PROBABILITY if name in LOG_PROBABILITIES else kinds.NUMBER
         yield Difference(kind, place, f"{a:g}", f"{b:g}")
-
-
-def _list(values: list[Any]) -> str:
-    return quoted(values[0]) if len(values) == 1 else quoted(values)

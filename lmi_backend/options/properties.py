@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.printable import MIB, human_bytes
+from lmi_backend.files import read_bounded
+from lmi_backend.printable import MIB
 
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -41,13 +42,9 @@ def read_properties(path: Path) -> list[Property]:
         ConfigurationError: the file cannot be read, is too large, or holds a malformed escape.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        data = read_bounded(path, _MOST_BYTES)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > _MOST_BYTES:
-        problem = f"is too large; accepted: at most {human_bytes(_MOST_BYTES)}"
-        raise ConfigurationError(f"{path}: {problem}")
     if b"\0" in data:
         raise ConfigurationError(f"{path}: is not a text file; accepted: lines of key=value")
     try:

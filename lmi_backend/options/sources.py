@@ -16,6 +16,7 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from lmi_backend.options.argument_types import json_of
 from lmi_backend.options.hints import closest, meanings_of, server_of
 from lmi_backend.options.model_store import LOAD_MODELS, model_urls
 from lmi_backend.options.signature import recorded_signature
@@ -179,12 +180,7 @@ def _text(value: str) -> str:
 
 def _array(value: str) -> list[Any] | None:
     """Return the items of a JSON array; None of what is none."""
-    if not (value.startswith("[") and value.endswith("]")):
-        return None
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        return None
+    parsed = json_of(value) if value.startswith("[") else None
     return parsed if isinstance(parsed, list) else None
 
 

@@ -176,7 +176,6 @@ def own_ports(config: EngineConfig, index: int) -> EngineConfig:
 
 
 def copies(config: EngineConfig) -> int:
-    """Return how many data-parallel copies a worker has."""
     return int(config.arguments.get("data_parallel_size", 1))
 
 
@@ -298,7 +297,6 @@ def engine_config(
 
 
 def _front_end(options: LmiOptions) -> dict[str, Any]:
-    """Return the arguments of the engine's own HTTP server."""
     arguments = {
         option.plan_field.removeprefix(vllm.FRONT_END): options[option]
         for option in OPTIONS

@@ -19,6 +19,7 @@ from lmi_backend.plan.memory_options import (
     copies,
     given_number,
     layer_partition,
+    passed_number,
     utilization,
     weight_scale,
     without_encoders,
@@ -58,7 +59,8 @@ _CPU_TOKENS = 1024
 _CPU_SHARE = 0.25
 """The most it takes of the memory that the weights leave."""
 _GIBS = re.compile(r"[0-9]{1,9}")
-_DIGITS = 12
+_BLOCKS = "num_gpu_blocks_override"
+"""The blocks that the cache is to have, on a device or a CPU."""
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 
 
@@ -83,7 +85,6 @@ class Capacity:
 
     @property
     def utilization(self) -> float:
-        """Share of a device's memory that the engine may use."""
         return utilization(self.options, self.release)
 
     @property
@@ -105,7 +106,7 @@ class Capacity:
         offloaded = min(int(self.options[vllm.CPU_OFFLOAD] * GIB), memory.weights)
         if offloaded:
             memory = self._estimate(tensor, pipeline, self.budget + offloaded)
-        given = self._given_blocks * memory.block_bytes
+        given = passed_number(self.options, _BLOCKS) * memory.block_bytes
         if not given and self.counts_as_vllm:
             given = self.options[vllm.KV_CACHE_MEMORY]
         if given:
@@ -135,22 +136,11 @@ class Capacity:
         facts = without_encoders(self.options, self.facts)
         share = 1 - facts.weights.expert_share * (1 - 1 / copies(self.options))
         cache = facts.cache
-        dtype = str(self._argument("mamba_ssm_cache_dtype") or "")
-        if dtype in DTYPE_BYTES:
-            cache = replace(cache, states=replace(cache.states, bytes_each=DTYPE_BYTES[dtype]))
+        states = self.options.passthrough.get("mamba_ssm_cache_dtype")
+        if states and (size := DTYPE_BYTES.get(states.value)):
+            cache = replace(cache, states=replace(cache.states, bytes_each=size))
         weights = replace(facts.weights, total=int(facts.weights.total * share))
         return replace(facts, cache=cache, weights=weights)
-
-    def _argument(self, name: str) -> str | None:
-        """Return what is handed to the engine as it is written; None if nothing is."""
-        setting = self.options.passthrough.get(name)
-        return setting.value if setting else None
-
-    @property
-    def _given_blocks(self) -> int:
-        """The blocks that the cache is to have, on a device or a CPU; 0 if nobody says."""
-        blocks = str(self._argument("num_gpu_blocks_override") or "")
-        return int(blocks[:_DIGITS]) if blocks.isascii() and blocks.isdecimal() else 0
 
     @property
     def step(self) -> Step:
@@ -172,7 +162,6 @@ class Capacity:
 
     @property
     def counts_as_vllm(self) -> bool:
-        """Whether the engine counts its memory as vLLM does."""
         return self.options.choice.spec.implementation.counts_memory_as_vllm
 
     def _caches_prefixes(self) -> bool | None:
@@ -217,7 +206,7 @@ class Capacity:
             draft=self.facts.draft,
             activations=0,
             overhead=0,
-            kv_cache=self._given_blocks * layout.block_bytes or space,
+            kv_cache=passed_number(self.options, _BLOCKS) * layout.block_bytes or space,
             block_size=layout.block_size,
             block_bytes=layout.block_bytes,
             layout=layout,

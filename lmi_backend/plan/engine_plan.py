@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Degrees:
-    """Tensor and pipeline parallel degree, with what they leave for the KV cache."""
-
     tensor: int
     pipeline: int
     memory: MemoryEstimate | None = None
@@ -53,7 +51,6 @@ class Parallel:
 
     @property
     def workers(self) -> int:
-        """Number of replicas."""
         return len(self.device_groups)
 
     @property
@@ -145,13 +142,11 @@ class EnginePlan:
 
     @property
     def what(self) -> str:
-        """What a worker is, in short."""
         ranks = f", {self.parallel.processes} MPI ranks" if self.parallel.mode == "mpi" else ""
         return f"engine {self.engine}{ranks}"
 
     @property
     def min_workers(self) -> int:
-        """Workers that always run."""
         least, most = self.scaling.min_workers, self.parallel.workers
         return most if least is None else least
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GpuKind:
-    """One kind of GPU."""
-
     gib: float
     """Memory that CUDA or ROCm has of it, by a log; of some AMD's by their maker."""
     capability: int = 0
@@ -34,7 +32,6 @@ class GpuKind:
 
     @property
     def memory(self) -> int:
-        """The same in bytes."""
         return int(self.gib * GIB)
 
     @property
@@ -174,14 +171,11 @@ def _rows(tool: str) -> list[list[str]]:
     rows = [[text.strip() for text in line.split(",")] for line in output.splitlines()]
     if any(len(row) != len(_FIELDS) for row in rows):
         return []
-    listed = _parts_by_gpu(tool) if any(row[-1] == "Enabled" for row in rows) else {}
+    listed: dict[str, list[str]] = {}
+    if any(row[-1] == "Enabled" for row in rows):
+        _, *parts = _GPU.split(_output((tool, "-L")))
+        listed = dict(zip(parts[::2], map(_PARTITION.findall, parts[1::2]), strict=True))
     return [each for row in rows for each in _partitions(tool, row, listed.get(row[0])) or [row]]
-
-
-def _parts_by_gpu(tool: str) -> dict[str, list[str]]:
-    """Return the UUIDs of the partitions of each GPU that has some, by its own UUID."""
-    _, *parts = _GPU.split(_output((tool, "-L")))
-    return dict(zip(parts[::2], map(_PARTITION.findall, parts[1::2]), strict=True))
 
 
 def _partitions(tool: str, row: list[str], uuids: list[str] | None) -> list[list[str]]:
@@ -395,7 +389,6 @@ class Hardware:
 
     @property
     def title(self) -> str:
-        """The machine for people: its GPUs and their memory."""
         if not self.devices:
             return "a machine without GPUs"
         memory = f" of {self.device_memory / GIB:.4g} GiB" if self.device_memory else ""
@@ -406,7 +399,6 @@ class Hardware:
         return replace(self, devices=self.devices[: len(self.devices) // parts])
 
     def nodes_for(self, size: int) -> int:
-        """Return how many nodes a worker of so many devices spans."""
         return -(-size // len(self.devices)) if self.devices else 1
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.options.argument_types import json_of
 from lmi_backend.options.kinds import MOST_DEVICES
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import common as opt
@@ -85,6 +85,13 @@ def given_number(options: LmiOptions, name: str) -> float | None:
     return options.values.get(name) or option.lmi_default
 
 
+def passed_number(options: LmiOptions, name: str) -> int:
+    """Return a whole number that the engine is given as text; 0 if it is given none."""
+    setting = options.passthrough.get(name)
+    text = setting.value.strip() if setting else ""
+    return int(text[:_DIGITS]) if text.isascii() and text.isdecimal() else 0
+
+
 def layer_partition(environment: Mapping[str, str]) -> tuple[int, ...]:
     """Return the layers of each stage, as vLLM's variable has them; empty if it does not."""
     parts = [each.strip() for each in environment.get(_PARTITION, "").split(",")]
@@ -111,13 +118,8 @@ def context_ranks(options: LmiOptions) -> tuple[int, int]:
     """
     if not options.choice.spec.implementation.counts_memory_as_vllm:
         return 1, 1
-    texts = (options.passthrough.get(name) for name in _CONTEXT)
-    values = (each.value.strip() if each else "" for each in texts)
-    prefill, decode = (
-        min(int(value[:_DIGITS]), MOST_DEVICES) if value.isascii() and value.isdecimal() else 1
-        for value in values
-    )
-    return max(1, prefill), max(1, decode)
+    prefill, decode = (max(1, min(passed_number(options, name), MOST_DEVICES)) for name in _CONTEXT)
+    return prefill, decode
 
 
 def copies(options: LmiOptions) -> int:
@@ -171,10 +173,7 @@ def config_overrides(options: LmiOptions) -> Mapping[str, object] | None:
     setting = options.passthrough.get(_OVERRIDES)
     if setting is None or not options.choice.spec.implementation.counts_memory_as_vllm:
         return {}
-    try:
-        overrides = json.loads(setting.value or "{}")
-    except (ValueError, RecursionError):
-        return None
+    overrides = json_of(setting.value or "{}")
     return overrides if isinstance(overrides, dict) else None
 
 

@@ -78,7 +78,6 @@ def _gib(count: int) -> str:
 
 
 def describe(capacity: Capacity, estimate: MemoryEstimate) -> list[str]:
-    """Say in sentences what takes the memory, and what fits."""
     lines = []
     if capacity.hardware.devices:
         lines.append(

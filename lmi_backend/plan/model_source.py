@@ -39,8 +39,6 @@ _PREDICTS: Final = frozenset({"predict_handler", "prediction_handler"})
 
 @dataclass(frozen=True)
 class CustomFile:
-    """A user's Python file."""
-
     file: str
     handler: str
     replaces_engine: bool

@@ -37,11 +37,10 @@ from lmi_backend.printable import MIB
 from lmi_backend.sizing.step import NEWEST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.hardware import Hardware
-    from lmi_backend.plan.model_source import CustomFile
     from lmi_backend.sizing.model_facts import ModelFacts
     from lmi_backend.sizing.step import Release
 
@@ -88,7 +87,6 @@ def make_plan(
 
 
 def _device_share(options: LmiOptions, hardware: Hardware, sources: Sources) -> float:
-    """Return the share of a device's memory that a worker takes."""
     is_custom = sources.custom is not None and sources.custom.replaces_engine
     if not is_custom and options.choice.spec.implementation.takes_memory:
         return utilization(options, _release(options, sources.python))
@@ -108,7 +106,7 @@ def _make(
         return _handler_plan(options, environment, allowed, sources, visible=hardware.devices)
     notes = refuse_unsupported(options, facts, sources.python, sources.model)
     notes += [str(each) for each in options.classifications if each.status.word == "ignored"]
-    report = Explanation(notes, [*options.choice.reasons, *_whose_code(options, sources.custom)])
+    report = Explanation(notes, [*options.choice.reasons, *_whose_code(options, sources)])
     passthrough, served = passed_on(options, sources.python, hardware, report)
     max_running = _max_running(options, report)
     launch = _launch(options, sources.python)
@@ -229,16 +227,14 @@ def _launch(options: LmiOptions, python: str) -> Launch:
     )
 
 
-def _whose_code(options: LmiOptions, custom: CustomFile | None) -> list[str]:
-    """Say which code is run that is neither ours nor the engine's."""
-    notes = [f"code of the model's folder is run: {custom.file}"] if custom is not None else []
+def _whose_code(options: LmiOptions, sources: Sources) -> Iterator[str]:
+    if sources.custom is not None:
+        yield f"code of the model's folder is run: {sources.custom.file}"
     if options[opt.TRUST_REMOTE_CODE]:
-        notes.append("code of the model's author is run: option.trust_remote_code")
-    return notes
+        yield "code of the model's author is run: option.trust_remote_code"
 
 
 def _max_running(options: LmiOptions, report: Explanation) -> int:
-    """Return how many requests one worker generates for at once."""
     given = [
         (option, options[option])
         for option in (opt.MAX_ROLLING_BATCH_SIZE, trtllm.MAX_SEQUENCES)

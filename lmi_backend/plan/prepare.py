@@ -45,7 +45,6 @@ _WITHOUT_CACHE: Final = ("medusa", "mlp_speculator")
 
 
 def with_draft(options: LmiOptions, facts: ModelFacts, read: _FactsFinder) -> ModelFacts:
-    """Return the facts of a model, with its draft model if the options have one."""
     if not options.choice.spec.implementation.counts_memory_as_vllm:
         return facts
     config: Mapping[str, Any] | None = options[vllm.SPECULATIVE_CONFIG]
@@ -144,7 +143,6 @@ def plan_model(
 
 
 def _check_files(options: LmiOptions, model: str, *, must_be_whole: bool) -> None:
-    """Refuse a local model whose files the engine could not load."""
     is_usual = options[vllm.LOAD_FORMAT] in _LOAD_FORMATS
     is_usual &= "hf_config_path" not in options.passthrough
     reads_files = options.choice.spec.implementation.reads_checkpoints
@@ -163,8 +161,6 @@ class _ReadFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class _FactsFinder:
-    """Finds the facts of a model, or the reason why they are not known."""
-
     options: LmiOptions
     python: str
     environment: Mapping[str, str]

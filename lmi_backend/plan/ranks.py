@@ -41,6 +41,7 @@ def find_hosts(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str
 
     Raises:
         OptionError: the file cannot be read, or contradicts the number of machines.
+        PlanError: the variables are not as LMI has them.
     """
     size = options[opt.CLUSTER_SIZE]
     if options[opt.MPI_HOSTFILE]:
@@ -49,22 +50,14 @@ def find_hosts(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str
             problem = f"names {len(hosts)} machines, but {opt.CLUSTER_SIZE.name} is {size}"
             raise options.error(opt.MPI_HOSTFILE, problem)
     elif size > 1 and environment.get(_LEADER) and environment.get(_WORKERS):
-        hosts = (environment[_LEADER], *_named_workers(environment[_WORKERS], size))
+        form = environment[_WORKERS]
+        if not _ONE_NUMBER.fullmatch(form):
+            problem = f"{_WORKERS}={printable(form)} is not a name with one %d in it"
+            raise PlanError(f"{problem}; accepted: for example worker-%d")
+        hosts = (environment[_LEADER], *(form % index for index in range(1, size)))
     else:
         return ()
     return hosts if len(hosts) > 1 else ()
-
-
-def _named_workers(form: str, size: int) -> list[str]:
-    """Return the names of all machines of LMI's own cluster but the first.
-
-    Raises:
-        PlanError: they are not written as LMI has it.
-    """
-    if not _ONE_NUMBER.fullmatch(form):
-        problem = f"{_WORKERS}={printable(form)} is not a name with one %d in it"
-        raise PlanError(f"{problem}; accepted: for example worker-%d")
-    return [form % index for index in range(1, size)]
 
 
 def make_parallel(
@@ -114,7 +107,7 @@ def make_parallel(
         parallel,
         nodes=nodes,
         hosts=hosts[:nodes] if nodes > 1 else (),
-        mpirun=find_mpirun(environment),
+        mpirun=_find_mpirun(environment),
         mpi_options=_split_mpi_options(options)[0],
     )
 
@@ -128,7 +121,6 @@ def launcher_variables(options: LmiOptions) -> dict[str, str]:
 
 
 def _split_mpi_options(options: LmiOptions) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Split option.mpi_options into arguments for mpirun and variables with their values."""
     try:
         written = shlex.split(options[opt.MPI_OPTIONS])
     except ValueError as error:
@@ -205,11 +197,8 @@ def _own_nodes(
     }
 
 
-def find_mpirun(environment: Mapping[str, str]) -> str:
-    """Return the path of Open MPI's launcher: the one on PATH, else the one next to Python.
-
-    Empty if there is none: a plan may be for another machine.
-    """
+def _find_mpirun(environment: Mapping[str, str]) -> str:
+    # On PATH, else next to Python; none where a plan is for another machine.
     folders = (environment.get("PATH", ""), str(Path(sys.executable).parent))
     return shutil.which("mpirun", path=os.pathsep.join(folders)) or ""
 

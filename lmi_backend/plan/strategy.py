@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 @dataclass
 class Strategy:
-    """Chooses the degrees, and explains them."""
-
     options: LmiOptions
     hardware: Hardware
     capacity: Capacity | None

@@ -28,8 +28,6 @@ _CODE: Final = "model.py"
 
 @dataclass(frozen=True)
 class Adapter:
-    """A LoRA adapter, as its workers know it."""
-
     name: str
     src: str
     """Its folder, or its id on the Hub."""

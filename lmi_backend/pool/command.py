@@ -17,7 +17,7 @@ from lmi_backend.ipc.environment import (
 )
 from lmi_backend.options.spec import implementations
 from lmi_backend.plan.arguments import TRANSFERS, copies
-from lmi_backend.pool.mpirun import is_job_variable, mpirun, rendezvous
+from lmi_backend.pool.mpirun import is_job_variable, mpirun
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ CORES_VARIABLE: Final = "VLLM_CPU_OMP_THREADS_BIND"
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """Where a worker is started."""
-
     index: int
     """Its number among the workers of the plan."""
     folder: Path
@@ -63,7 +61,6 @@ class WorkerCommand:
 def worker_command(
     plan: EnginePlan, context: LaunchContext, environment: Mapping[str, str]
 ) -> WorkerCommand:
-    """Return how to start a worker."""
     argv: tuple[str, ...] = (
         plan.launch.python,
         "-m",
@@ -97,6 +94,9 @@ def _own_environment(
     plan: EnginePlan, context: LaunchContext, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """Return what differs from the stub's environment; ranks on other nodes get it too."""
+    implementation = implementations().get(plan.engine)
+    core_variables = implementation.core_variables if implementation else None
+    is_neuron = implementation is not None and implementation.device == "nc"
     library_path = inherited.get("LD_LIBRARY_PATH", "")
     defaults = {
         # The stub's locale is C; libraries read their own sources as UTF-8.
@@ -116,7 +116,7 @@ def _own_environment(
         defaults["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return (
         {name: inherited.get(name, value) for name, value in defaults.items()}
-        | ({} if _on_neuron(plan) else _cores(plan.parallel, context.index, inherited))
+        | ({} if is_neuron else _cores(plan.parallel, context.index, inherited))
         | {
             "PATH": _join(str(Path(plan.launch.python).parent), inherited.get("PATH", "")),
             # `-m` would look for lmi_backend in the current folder first, whoever may write there.
@@ -131,9 +131,12 @@ def _own_environment(
         }
         | _open_mpi(plan, context, inherited)
         | _own_ports(plan, context.index, inherited)
-        | (_rank_environment(plan, context) if plan.parallel.mode == "mpi" else {})
-        | _first_node(plan)
-        | _engine_variables(plan, context.index)
+        | _meeting_place(plan, context)
+        | (
+            core_variables(context.index, plan.parallel.tensor_parallel_degree)
+            if core_variables
+            else {}
+        )
         | dict(plan.launch.environment)
         | _own_ports(plan, context.index, plan.launch.environment, is_default=False)
     )
@@ -158,12 +161,12 @@ def _cores(parallel: Parallel, index: int, inherited: Mapping[str, str]) -> dict
     return {CORES_VARIABLE: "|".join(",".join(map(str, own)) for own in lists)}
 
 
-def _rank_environment(plan: EnginePlan, context: LaunchContext) -> dict[str, str]:
-    return rendezvous(plan.parallel, context.master_port) | {GROUP_VARIABLE: context.group}
-
-
-def _first_node(plan: EnginePlan) -> dict[str, str]:
-    """Return where an engine that spans machines by itself finds the first; nothing for others."""
+def _meeting_place(plan: EnginePlan, context: LaunchContext) -> dict[str, str]:
+    """Return where ranks find each other, or the first machine of those that an engine spans."""
+    if plan.parallel.mode == "mpi":
+        host = plan.parallel.hosts[0] if plan.parallel.hosts else "127.0.0.1"
+        port = str(context.master_port)
+        return {"MASTER_ADDR": host, "MASTER_PORT": port, GROUP_VARIABLE: context.group}
     arguments = plan.config.arguments
     return {"MASTER_ADDR": str(arguments["master_addr"])} if "nnodes" in arguments else {}
 
@@ -183,18 +186,6 @@ def _open_mpi(
     names = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory")
     transports = {"OMPI_MCA_btl": inherited.get("OMPI_MCA_btl", "^tcp")}
     return transports | dict.fromkeys(names, str(context.folder))
-
-
-def _on_neuron(plan: EnginePlan) -> bool:
-    implementation = implementations().get(plan.engine)
-    return implementation is not None and implementation.device == "nc"
-
-
-def _engine_variables(plan: EnginePlan, index: int) -> dict[str, str]:
-    implementation = implementations().get(plan.engine)
-    if implementation is None or implementation.core_variables is None:
-        return {}
-    return implementation.core_variables(index, plan.parallel.tensor_parallel_degree)
 
 
 def _own_ports(

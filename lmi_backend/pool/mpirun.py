@@ -39,11 +39,6 @@ def mpirun(parallel: Parallel, variables: Sequence[str]) -> tuple[str, ...]:
     return (*argv, *parallel.mpi_options)
 
 
-def rendezvous(parallel: Parallel, port: int) -> dict[str, str]:
-    host = parallel.hosts[0] if parallel.hosts else "127.0.0.1"
-    return {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
-
-
 def is_job_variable(name: str) -> bool:
     return name.startswith(_JOB) and not name.startswith(_SETTINGS)
 

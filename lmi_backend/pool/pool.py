@@ -44,8 +44,6 @@ _STOP_SECONDS = 15.0
 
 
 class Pool:
-    """The workers of a plan."""
-
     def __init__(self, plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> None:
         self._plan, self._on_line = plan, on_line
         self.adapters = AdapterSet.of(plan.config.adapters)

@@ -91,7 +91,6 @@ class WorkerSession:
         """Take notice of its exit, if that is for this process to do."""
 
     def last_lines(self) -> str:
-        """Return the end of what it printed, for people."""
         return "\n".join(self.all_lines().splitlines()[-_QUOTED_LINES:])
 
     def all_lines(self) -> str:

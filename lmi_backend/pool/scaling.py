@@ -55,8 +55,6 @@ def slot_to_end(slots: Sequence[Slot], scaling: Scaling, now: float) -> Slot | N
 
 
 class Scaler:
-    """Decides, in a thread of its own, when a worker is started or stopped."""
-
     def __init__(
         self,
         slots: Sequence[Slot],

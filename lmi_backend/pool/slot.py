@@ -27,8 +27,6 @@ _SHORT_LIFE: Final = 10.0
 
 
 class SlotState(Enum):
-    """What is the case with the worker of a slot."""
-
     UNWANTED = auto()
     """None is to run now."""
     STARTING = auto()
@@ -177,13 +175,10 @@ class Slot:
             self.state = SlotState.STARTING
         self.problem = f"it {how} and is being restarted"
         if not is_planned:
-            self._count_death()
+            self.deaths += 1
+            self.last_life = time.monotonic() - self.ready_since
+            self.failures = 1 if self.last_life > _FORGIVEN_SECONDS else self.failures + 1
         return is_planned
-
-    def _count_death(self) -> None:
-        self.deaths += 1
-        self.last_life = time.monotonic() - self.ready_since
-        self.failures = 1 if self.last_life > _FORGIVEN_SECONDS else self.failures + 1
 
     def worker_stats(self) -> WorkerStats:
         return WorkerStats(

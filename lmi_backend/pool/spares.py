@@ -124,7 +124,6 @@ class Spares:
             keeper.join(_END_SECONDS)
 
     def _keep(self, slot: Slot) -> None:
-        """Make a spare, and watch it until it is used."""
         spare = None
         if (slot.deaths or slot.is_taken_over) and self._closing.wait(_SETTLE_SECONDS):
             return

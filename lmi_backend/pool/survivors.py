@@ -171,7 +171,6 @@ class Survivors:
             _log.warning("worker %s would not outlive its stub: %s", slot.name, error)
 
     def files(self) -> Files:
-        """Return the files of the model that a worker would be loaded from now."""
         return files_of(self.plan.config, {**os.environ, **self.plan.launch.environment})
 
     def forget(self) -> None:

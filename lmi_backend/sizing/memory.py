@@ -168,8 +168,6 @@ def _estimated(facts: ModelFacts, step: Step, taken: tuple[int, int]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterSlots:
-    """How many adapters a step may mix, and how large they may be."""
-
     count: int
     rank: int
     bytes_each: int = 2
@@ -280,7 +278,6 @@ class MemoryEstimate:
         return self.activations + self.buffers + self.overhead + self.cuda_graphs
 
     def as_dict(self) -> dict[str, object]:
-        """Return it as plain values for JSON."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
         del plain["layout"], plain["draft"], plain["less"], plain["more"]
         plain["release"] = ".".join(map(str, self.release))
@@ -289,8 +286,6 @@ class MemoryEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheKind:
-    """How an engine caches."""
-
     dtype_bytes: float
     """Bytes of one cached number, 2 for bfloat16, 1 for fp8."""
     block_size: int = 16

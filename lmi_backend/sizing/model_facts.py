@@ -28,8 +28,6 @@ _MODEL_BYTES: Final = 2
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What decides about the size of one model."""
-
     shape: Shape
     cache: CachedLayers
     weights: Weights
@@ -103,7 +101,6 @@ def valid_tensor_degrees(facts: ModelFacts, limit: int) -> list[int]:
 
 
 def divisors(number: int, limit: int) -> list[int]:
-    """Return the divisors of a number up to a limit, in their order."""
     small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
     return [each for each in sorted({*small, *(number // each for each in small)}) if each <= limit]
 

@@ -73,7 +73,6 @@ class Names:
         return names
 
     def has(self, name: str) -> bool:
-        """Tell whether a pattern is meant for the module."""
         if name.startswith(self.beginnings) or any(
             fnmatch.fnmatchcase(name, each) for each in self.others
         ):
@@ -213,7 +212,6 @@ def _listed(value: object) -> list[object]:
 
 
 def is_positive(value: object) -> TypeGuard[float]:
-    """Tell whether a value of a JSON file is a positive number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _MOST
 
 
@@ -244,7 +242,6 @@ def weights_dtype(config: ConfigFields) -> str:
 
 
 def quantization_method(config: ConfigFields) -> str:
-    """Return how the weights are quantised; empty if they are not."""
     scheme = quantization_config(config)
     method = scheme.get("quant_method")
     if method is None and (scheme.get("load_in_4bit") or scheme.get("load_in_8bit")):

@@ -73,8 +73,6 @@ _MULTIPROCESSORS = {HOPPER: 132, AMPERE: 108}
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step of an engine, and what it runs on."""
-
     tokens: int
     """Most tokens of a step, `max_num_batched_tokens`."""
     sequences: int
@@ -105,7 +103,6 @@ class Step:
 
     @property
     def samples_with_flashinfer(self) -> bool:
-        """Whether FlashInfer samples."""
         if self.flashinfer_sampler is None:
             return self.release >= _FLASHINFER_SAMPLER
         return self.flashinfer_sampler

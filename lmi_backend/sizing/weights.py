@@ -65,7 +65,6 @@ def _unfolding_bytes(config: ConfigFields, shape: Shape, cache: CachedLayers) ->
 
 
 def attention_parameters(config: ConfigFields, shape: Shape, cache: CachedLayers) -> int:
-    """Return the parameters of one layer's attention."""
     hidden, heads = shape.hidden_size, shape.num_heads
     if config.get("kv_lora_rank") is None:
         # Qwen3-Next and later have a gate as wide as the queries.
@@ -325,7 +324,6 @@ def _mlp_parts(
 
 
 def encoder_layers(config: ConfigFields, shape: Shape) -> int:
-    """Return how many of the layers are an encoder's."""
     if not shape.is_encoder_decoder:
         return 0
     return config.number("num_layers", "encoder_layers", default=shape.num_layers // 2)
@@ -417,8 +415,6 @@ def weights_on_disk(folder: Path) -> tuple[int, str] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Bytes of a model's weights."""
-
     total: int
     source: str
     """Where `total` is from, for example "safetensors index"."""

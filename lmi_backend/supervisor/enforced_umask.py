@@ -47,7 +47,7 @@ def enforce_umask() -> None:
     There the stub sets the mode of its region when it loads a model.
     """
     os.umask(MASK)
-    if _PROGRAM is not None and not _libc.prctl(_NO_NEW_PRIVILEGES, 1, None, None, None):
+    if _INSTRUCTIONS and not _libc.prctl(_NO_NEW_PRIVILEGES, 1, None, None, None):
         _libc.prctl(_SET_SECCOMP, _FILTER, ctypes.addressof(_PROGRAM), None, None)
 
 
@@ -67,11 +67,6 @@ def _filter(architecture: int, fchmod: int) -> bytes:
     return b"".join(struct.pack("=HBBI", *each) for each in instructions)
 
 
-def _program() -> _Program | None:
-    if platform.machine() not in _MACHINES:
-        return None
-    instructions = _filter(*_MACHINES[platform.machine()])
-    return _Program(len(instructions) // 8, instructions)
-
-
-_PROGRAM: Final = _program()
+_MACHINE: Final = _MACHINES.get(platform.machine())
+_INSTRUCTIONS: Final = _filter(*_MACHINE) if _MACHINE else b""
+_PROGRAM: Final = _Program(len(_INSTRUCTIONS) // 8, _INSTRUCTIONS)

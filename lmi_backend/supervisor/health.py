@@ -140,7 +140,7 @@ class HealthMonitor(threading.Thread):
         return next(lost, "")
 
     def _has_left_a_stub(self) -> bool:
-        """Tell whether the stub of a model that was being loaded again has died unnoticed."""
+        # Of a model that was being loaded again.
         self._looks = (self._looks + 1) % _LOOKS_PER_SEARCH
         return self._looks == 0 and self._count(
             "stub", is_well=not has_dead_stub(self._server), most=_LOOKS // _LOOKS_PER_SEARCH

@@ -121,8 +121,6 @@ STUB = "triton_python_backend_stub"
 
 @dataclass(frozen=True)
 class TritonServer:
-    """An installed server: the binary, its backends, and the libraries it needs on its path."""
-
     binary: Path
     backends: Path
     libraries: tuple[Path, ...] = ()
@@ -206,20 +204,15 @@ def _from_wheel(folder: Path) -> TritonServer:
     if is_noexec(folder):
         raise ConfigurationError(f"{folder}: {NOEXEC}; set TMPDIR to another folder")
     backends = folder / "backends"
-    _copy_python_backend(root / "backends" / "python", stub, backends / "python")
+    source, target = root / "backends" / "python", backends / "python"
+    target.mkdir(parents=True)
+    # Copies, next to each other: Triton refuses a link for `backend: "lmi"`, as one that leaves
+    # the backend directory.
+    for item in (source / "libtriton_python.so", source / "triton_python_backend_utils.py", stub):
+        shutil.copy(item, target / item.name)
+    (target / STUB).chmod(0o700)
     write_backend(backends)
     libpython = Path(sysconfig.get_config_var("LIBDIR") or sys.prefix)
     bundled = root.parent.parent / "nvidia_pytriton.libs"
     binary = root / "bin" / "tritonserver"
     return TritonServer(binary, backends, (bundled, libpython))
-
-
-def _copy_python_backend(source: Path, stub: Path, target: Path) -> None:
-    """Put the stub next to the backend's library, where it must lie, without touching the wheel.
-
-    Copies: Triton refuses a link for `backend: "lmi"`, as one that leaves the backend directory.
-    """
-    target.mkdir(parents=True)
-    for item in (source / "libtriton_python.so", source / "triton_python_backend_utils.py", stub):
-        shutil.copy(item, target / item.name)
-    (target / STUB).chmod(0o700)

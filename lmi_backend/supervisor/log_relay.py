@@ -62,8 +62,6 @@ SERVE: Final = "serve"
 
 
 class Line(NamedTuple):
-    """One line of a log."""
-
     time: datetime
     level: str
     part: str
@@ -81,7 +79,6 @@ class Line(NamedTuple):
         return not is_hidden and self.level != "INFO"
 
     def written(self, style: str) -> str:
-        """Return it as text or as a JSON object, with the end of the line."""
         if style == JSON:
             return f"{json.dumps(self._asdict() | {'time': self.time.isoformat()})}\n"
         moment = self.time.isoformat(" ", "milliseconds")[:23]
@@ -105,11 +102,9 @@ class LogFormat:
         self._is_printed = shows_all
 
     def own(self, level: str, text: str) -> str:
-        """Return a line of `serve` itself."""
         return Line(_now(), level, SERVE, self._model_of(text), text).written(self._style)
 
     def __call__(self, data: bytes) -> bytes:
-        """Return whole lines of programs as they are to be shown."""
         lines = (self._line(raw) for raw in data.decode("utf-8", "replace").splitlines())
         return "".join(
             line.written(self._style) for line in lines if self._is_printed and line.text
@@ -237,7 +232,7 @@ def relaying(
 
     Args:
         target: a descriptor, or a file.
-        kept: bytes of lines that may wait.
+        most: bytes of lines that may wait.
         change: returns what is to be written of some lines.
     """
     source, descriptor = os.pipe()

@@ -72,7 +72,6 @@ def address_of(host: str) -> str:
 
 
 def url_of(host: str, port: int, scheme: str = "http") -> str:
-    """Return the URL of a port for a client on this machine."""
     own = address_of(host)
     return f"{scheme}://[{own}]:{port}" if ":" in own else f"{scheme}://{own}:{port}"
 

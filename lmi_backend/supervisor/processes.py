@@ -85,21 +85,16 @@ def running(programs: tuple[str, ...], mark: str) -> list[psutil.Process]:
     Args:
         programs: suffixes of a program's name, which is the first argument, or python's third.
     """
-    with_argv = ((process, argv_of(process)) for process in psutil.process_iter())
     return [
         process
-        for process, argv in with_argv
-        if any(argument.endswith(programs) for argument in argv[:3])
+        for process in psutil.process_iter(["cmdline", "uids"])
+        # An attribute that cannot be read is None.
+        if (argv := process.info["cmdline"])
+        and (users := process.info["uids"])
+        and users.real == os.getuid()
+        and any(argument.endswith(programs) for argument in argv[:3])
         and any(mark in argument for argument in argv)
-        and _is_ours(process)
     ]
-
-
-def _is_ours(process: psutil.Process) -> bool:
-    try:
-        return bool(process.uids().real == os.getuid())
-    except psutil.Error:
-        return False
 
 
 def with_children(processes: Iterable[psutil.Process]) -> list[psutil.Process]:

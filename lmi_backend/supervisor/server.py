@@ -64,8 +64,6 @@ _JSON_GROWTH: Final = 2
 
 @dataclass(frozen=True)
 class ServerSetup:
-    """What a server is started with, each time."""
-
     installation: TritonServer
     repository: Path
     names: list[str]
@@ -136,15 +134,11 @@ _URGENT_SECONDS: Final = 0.5
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a server cannot resume."""
-
     text: str
     is_final: bool = False
 
 
 class RunningServer:
-    """Starts a server, and stops it without leaving anything."""
-
     def __init__(self, setup: ServerSetup) -> None:
         setup.prepare()
         self._setup = setup
@@ -170,7 +164,6 @@ class RunningServer:
 
     @property
     def has_crashed(self) -> bool:
-        """Whether a signal killed the server."""
         status = self._process.poll()
         return status is not None and status < 0
 

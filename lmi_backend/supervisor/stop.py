@@ -39,16 +39,13 @@ class StopSignals:
 
     @property
     def is_requested(self) -> bool:
-        """Whether the server is to stop."""
         return self._counted() > 0
 
     @property
     def is_urgent(self) -> bool:
-        """Whether it is to stop at once."""
         return self._counted() > 1
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a signal for some seconds; return whether the server is to stop."""
         if not self.is_requested:
             select.select([self._signals], [], [], seconds)
         return self.is_requested

@@ -100,7 +100,6 @@ class Supervisor:
         return problem, status
 
     def _watch(self, server: RunningServer) -> Problem | None:
-        """Let a server serve until something is wrong, or until the user stops it."""
         began = time.monotonic()
         server.widen_buffers()
         if not self._has_served:
@@ -163,7 +162,6 @@ class Supervisor:
         return None
 
     def _say_progress(self, left: Sequence[str], seconds: float) -> None:
-        """Say what the models that are not there yet do."""
         progress = read_loading(self._setup.traces.run)
         for name in [name for name in left if name in progress] or left[:1]:
             # One clock for all: that of this start.

@@ -38,8 +38,6 @@ class _Request:
 
 
 class PromptSink:
-    """Takes the deltas of one prompt of a request."""
-
     __slots__ = ("_coalescer", "_first_index", "_request_id", "defer")
 
     def __init__(self, coalescer: Coalescer, request_id: int, first_index: int) -> None:

@@ -82,8 +82,6 @@ _STATS_SECONDS: Final = 0.5
 
 @dataclass
 class Heartbeats:
-    """Sends the stats of an engine, and looks at its health."""
-
     rank: Rank
     hang_detector: HangDetector
     send: Callable[[msg.Heartbeat], None]

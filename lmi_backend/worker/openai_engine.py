@@ -126,7 +126,10 @@ class OpenAiEngine(Engine):
             wants_logprobs=body.logprobs is not None,
         )
         write = _stream if body.stream else _whole
-        async with aclosing(_echoed(stream(self._inner, requests), body)) as deltas:
+        generated = stream(self._inner, requests)
+        if body.shows_prompt_only:
+            generated = _without_tokens(generated)
+        async with aclosing(generated) as deltas:
             async for chunk in write(deltas, body, writer, len(requests) * body.n):
                 yield chunk
 
@@ -176,20 +179,16 @@ async def _read(body: bytes, outlined: Outline) -> dict[str, Any]:
     return value
 
 
-async def _echoed(deltas: AsyncGenerator[Delta, None], body: Body) -> AsyncGenerator[Delta, None]:
-    """Yield deltas; without their tokens where the prompt is all that is wanted."""
+async def _without_tokens(deltas: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, None]:
+    """Yield deltas as of a body that wants its prompt alone."""
     async with aclosing(deltas):
         async for delta in deltas:
-            yield _without_tokens(delta) if body.shows_prompt_only else delta
-
-
-def _without_tokens(delta: Delta) -> Delta:
-    return Delta(
-        finish_reason="length" if delta.is_last else None,
-        num_prompt_tokens=delta.num_prompt_tokens,
-        index=delta.index,
-        prompt_tokens=delta.prompt_tokens,
-    )
+            yield Delta(
+                finish_reason="length" if delta.is_last else None,
+                num_prompt_tokens=delta.num_prompt_tokens,
+                index=delta.index,
+                prompt_tokens=delta.prompt_tokens,
+            )
 
 
 async def _whole(

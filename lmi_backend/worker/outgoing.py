@@ -18,6 +18,7 @@ from lmi_backend.printable import printable
 
 _log = logging.getLogger(__name__)
 
+_OUTPUTS: Final = (msg.Output, msg.HttpOutput, msg.Events)
 _MOST_LETTERS: Final = 2000
 MOST_UNSENT: Final = 256 << 20
 """Bytes that wait for the stub to read them, above which no more output is added.
@@ -98,7 +99,7 @@ class Outgoing:
             self._write_parts(
                 messages, RequestError(problem, field="the answer", accepted=accepted)
             )
-        elif self._unsent() > MOST_UNSENT and any(map(_is_output, messages)):
+        elif self._unsent() > MOST_UNSENT and any(isinstance(each, _OUTPUTS) for each in messages):
             waits = f"more than {MOST_UNSENT} bytes of the worker's output"
             self._write_parts(messages, UnavailableError(f"the stub does not read {waits}"))
         else:
@@ -133,7 +134,3 @@ class Outgoing:
                 self._write(encode([msg.Heartbeat(EngineStats())]))
             case _:
                 _log.error("%s cannot be sent: %s", type(message).__name__, error)
-
-
-def _is_output(message: msg.FromWorker) -> bool:
-    return isinstance(message, msg.Output | msg.HttpOutput | msg.Events)

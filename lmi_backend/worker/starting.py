@@ -97,8 +97,6 @@ _UNKNOWN: Final = ""
 
 @dataclass
 class StartedEngine:
-    """An engine, or a rank of it, as it was started."""
-
     start: msg.Start
     rank: Rank
     engine: Engine | None

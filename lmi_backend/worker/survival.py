@@ -134,7 +134,8 @@ class Survival:
                     return await self._join(place, stopping, end)
                 except (OSError, WorkerError) as error:
                     _log.info("the next stub cannot be reached: %s", error)
-            await _either(stopping, _LOOK_SECONDS)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(stopping.wait(), _LOOK_SECONDS)
         return None
 
     async def _join(self, place: Place, stopping: asyncio.Event, end: float) -> Streams | None:
@@ -184,8 +185,3 @@ def _stopping() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     return stopping
-
-
-async def _either(stopping: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(stopping.wait(), seconds)
