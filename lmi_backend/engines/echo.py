@@ -9,9 +9,8 @@ the blank before it. Arguments, all as `option.*` keys:
 - `start_seconds`: pause before it is ready. Default 0.
 - `die_on`: a prompt on which the engine dies. Default none.
 - `fail_on`: a prompt on which this one request fails. Default none.
-- `openai`: whether OpenAI's bodies of chat and completion get OpenAI's answers, and Anthropic's
-  messages Anthropic's, with the prompt or the last message as text. Default false: bodies are
-  echoed as they are.
+- `openai`: whether OpenAI's bodies of chat and completion get OpenAI's answers, with the prompt or
+  the last message as text. Default false: bodies are echoed as they are.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ import msgspec
 from lmi_backend import __version__
 from lmi_backend.clients.openai import CHATS, COMPLETIONS
 from lmi_backend.clients.openai_bodies import DONE
-from lmi_backend.clients.spec import named_event
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine, Rank
 from lmi_backend.engines.streams import stream, take_all
@@ -84,16 +82,9 @@ class OpenAiBody(msgspec.Struct):
         return GenerateRequest(prompt, Sampling(max_tokens=most))
 
     def event(self, request_id: str, delta: Delta, count: int) -> bytes:
-        return b"data: " + self._object(request_id, delta, count, is_chunk=True) + b"\n\n"
+        return b"data: " + self.answer(request_id, delta, count, is_chunk=True) + b"\n\n"
 
-    def end(self, request_id: str, delta: Delta, count: int) -> bytes:
-        """Return the last bytes of a stream, which follow its last event."""
-        return DONE
-
-    def answer(self, request_id: str, delta: Delta, count: int) -> bytes:
-        return self._object(request_id, delta, count, is_chunk=False)
-
-    def _object(self, request_id: str, delta: Delta, count: int, *, is_chunk: bool) -> bytes:
+    def answer(self, request_id: str, delta: Delta, count: int, *, is_chunk: bool = False) -> bytes:
         message = {"role": "assistant", "content": delta.text}
         choice: dict[str, object] = {"index": 0, "finish_reason": delta.finish_reason}
         choice |= {"delta" if is_chunk else "message": message} if self.messages else {}
@@ -116,80 +107,23 @@ class OpenAiBody(msgspec.Struct):
         )
 
 
-class AnthropicBody(OpenAiBody):
-    def event(self, request_id: str, delta: Delta, count: int) -> bytes:
-        """Return the events of a part; before the first one the message begins."""
-        # What a client has already is written again without a count.
-        is_first = count <= max(delta.num_tokens, 1)
-        begin = self._begin(request_id, delta) if is_first else b""
-        text = {"type": "text_delta", "text": delta.text}
-        return begin + _named("content_block_delta", index=0, delta=text)
-
-    def end(self, request_id: str, delta: Delta, count: int) -> bytes:
-        """Return the last events of the message; all of them where it has no text."""
-        why = {"stop_reason": _stop_reason(delta), "stop_sequence": None}
-        return b"".join(
-            (
-                b"" if count else self._begin(request_id, delta),
-                _named("content_block_stop", index=0),
-                _named("message_delta", delta=why, usage={"output_tokens": count}),
-                _named("message_stop"),
-            )
-        )
-
-    def answer(self, request_id: str, delta: Delta, count: int) -> bytes:
-        content = [{"type": "text", "text": delta.text}]
-        message = self._message(request_id, content, delta.num_prompt_tokens, count)
-        return msgspec.json.encode(message | {"stop_reason": _stop_reason(delta)})
-
-    def _begin(self, request_id: str, delta: Delta) -> bytes:
-        message = self._message(request_id, [], delta.num_prompt_tokens, 0)
-        block = {"type": "text", "text": ""}
-        return _named("message_start", message=message) + _named(
-            "content_block_start", index=0, content_block=block
-        )
-
-    def _message(
-        self, request_id: str, content: list[dict[str, str]], num_prompt_tokens: int, count: int
-    ) -> dict[str, object]:
-        return {
-            "id": request_id,
-            "type": "message",
-            "role": "assistant",
-            "model": self.model,
-            "content": content,
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": {"input_tokens": num_prompt_tokens, "output_tokens": count},
-        }
-
-
-def _named(kind: str, **members: object) -> bytes:
-    return named_event(kind, msgspec.json.encode({"type": kind, **members}))
-
-
-def _stop_reason(delta: Delta) -> str:
-    return "max_tokens" if delta.finish_reason == "length" else "end_turn"
-
-
-async def read_body(data: bytes, kind: type[OpenAiBody] = OpenAiBody) -> OpenAiBody:
+async def read_body(data: bytes) -> OpenAiBody:
     """Return a body; a large one is read in turns.
 
     Raises:
         UNREADABLE, ValueError: it cannot be read.
     """
     if len(data) <= LARGE:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=OpenAiBody)
     outlined = await in_turns(outline(data))
     value = await in_turns(fill(msgspec.json.decode(outlined.text), outlined, data))
-    return msgspec.convert(value, type=kind)
+    return msgspec.convert(value, type=OpenAiBody)
 
 
 _LOGPROB = -0.5
 _LONGEST_WORD = 1024
 """Mean characters between two blanks of a prompt that is cut into tokens."""
 _JSON = "application/json"
-_BODIES = {CHATS: OpenAiBody, COMPLETIONS: OpenAiBody, "/v1/messages": AnthropicBody}
 
 
 class EchoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -292,8 +226,8 @@ class EchoEngine(Engine):
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         """Answer a body with itself, line by line."""
         await self.check_health()
-        kind = _BODIES.get(request.path) if self._settings.openai else None
-        await take_all(self._read(request, kind) if kind else self._lines(request), sink)
+        is_read = self._settings.openai and request.path in (CHATS, COMPLETIONS)
+        await take_all(self._read(request) if is_read else self._lines(request), sink)
 
     async def _lines(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         *lines, last = request.body.splitlines(keepends=True) or [b""]
@@ -303,11 +237,9 @@ class EchoEngine(Engine):
             await asyncio.sleep(self._settings.token_seconds)
         yield HttpChunk(last, is_last=True, headers=headers)
 
-    async def _read(
-        self, call: HttpRequest, form: type[OpenAiBody]
-    ) -> AsyncGenerator[HttpChunk, None]:
+    async def _read(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         try:
-            body = await read_body(call.body, form)
+            body = await read_body(call.body)
         except (*UNREADABLE, ValueError) as error:
             refusal = {"error": {"message": str(error), "type": "BadRequestError", "code": 400}}
             yield HttpChunk(msgspec.json.encode(refusal), True, 400, {"content-type": _JSON})
@@ -334,8 +266,7 @@ class EchoEngine(Engine):
                         num_prompt_tokens=delta.num_prompt_tokens, ids=delta.ids,
                     )  # fmt: skip
         delta.text = text
-        end = body.end(request_id, delta, count) if body.stream else b""
-        data = end or body.answer(request_id, delta, count)
+        data = DONE if body.stream else body.answer(request_id, delta, count)
         yield HttpChunk(data, is_last=True, headers=kind, num_prompt_tokens=delta.num_prompt_tokens)
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:

@@ -11,7 +11,6 @@ from lmi_backend.ipc import messages as msg
 from tests.clients.conftest import run_script
 from tests.support.failing_streams import EVENTS, WHY
 from tests.support.scripted_model import NAME, Order, Scripted
-from tests.support.serving import serve, write_properties
 
 PING = b": ping\n\n"
 """A comment, which the front end sends while it waits for an answer."""
@@ -138,36 +137,3 @@ def test_an_answer_that_takes_too_long_is_an_error_of_anthropics_own_kind(raised
         "APIStatusError",
         {"type": "error", "error": {"type": "timeout_error", "message": "late"}},
     ]
-
-
-@pytest.fixture(scope="module")
-def for_real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """What Anthropic's library raises of two models of real processes."""
-    folder = tmp_path_factory.mktemp("models")
-    echo = {"option.rolling_batch": "echo", "option.openai": "true", "option.token_seconds": 0.02}
-    more: dict[str, dict[str, Any]] = {
-        "dies": {"option.migration_limit": 0},
-        "late": {"option.predict_timeout": 4},
-    }
-    models = [write_properties(folder / name, echo | own) for name, own in more.items()]
-    with serve(models, folder) as server:
-        (worker,) = server.workers("dies")
-        reached = {"URL": f"http://{server.front_end}", "KEY": "any", "WORKER": str(worker.pid)}
-        yield run_script("fail_for_real", **reached)
-
-
-def test_the_death_of_a_worker_is_an_error_of_anthropics_own_kind(for_real: Any) -> None:
-    begun, kind, _, answer = for_real["dies"]
-    assert (begun, kind, answer["type"]) == ("word", "APIStatusError", "error")
-    assert answer["error"]["type"] == "overloaded_error"
-    assert "worker dies/0 was killed by SIGKILL" in answer["error"]["message"]
-
-
-def test_the_end_of_a_requests_time_is_an_error_of_anthropics_own_kind(for_real: Any) -> None:
-    begun, kind, _, answer = for_real["is_late"]
-    assert (begun, kind) == ("word", "APIStatusError")
-    assert answer["error"]["type"] == "timeout_error"
-    assert "option.predict_timeout" in answer["error"]["message"]
-    kind, status, answer = for_real["is_late_at_once"]
-    assert (kind, status, answer["error"]["type"]) == ("GatewayTimeoutError", 504, "timeout_error")
-    assert for_real["is_whole"] == ["wordwordword", "max_tokens", 3]
