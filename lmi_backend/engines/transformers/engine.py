@@ -152,7 +152,7 @@ class TransformersEngine(TemplateEngine):
             ids = [*ids, *chain.from_iterable(given)]
             if max_new_tokens <= 0:
                 put(StepOutput(is_over=True))
-                return _nothing
+                return lambda: None
             arguments = batch_arguments(sampling, self._defaults, is_drawn=is_drawn)
             arguments |= {"max_new_tokens": max_new_tokens, "eos_token_id": ends or -1}
             is_streamed = request.stream or bool(sampling.stop)
@@ -216,10 +216,6 @@ def _of_answer(request: GenerateRequest, index: int) -> GenerateRequest:
         return request
     sampling = msgspec.structs.replace(request.sampling, seed=(seed + index) % SEEDS)
     return msgspec.structs.replace(request, sampling=sampling)
-
-
-def _nothing() -> None:
-    """Cancel a request that has nothing left to generate."""
 
 
 class TransformersFollower(Rank):

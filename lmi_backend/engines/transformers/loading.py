@@ -142,7 +142,9 @@ def load(config: EngineConfig) -> Loaded:
         model = cls.from_pretrained(base, **source | _arguments(config, is_seq2seq))
         if base != config.model:
             model = _merged(model, config.model)
-        tokenizer = AutoTokenizer.from_pretrained(_tokenizer_of(config.model, base), **source)
+        # An adapter may have a tokenizer of its own.
+        has_tokenizer = Path(config.model, "tokenizer_config.json").is_file()
+        tokenizer = AutoTokenizer.from_pretrained(config.model if has_tokenizer else base, **source)
     except (OSError, ValueError, TypeError, KeyError, ImportError) as error:
         raise ConfigurationError(f"Transformers cannot load {config.model}: {error}") from error
     longest = _max_length(model.config, tokenizer)
@@ -172,12 +174,6 @@ def _merged(model: Any, adapter: str) -> Any:
     from peft import PeftModel  # noqa: PLC0415
 
     return PeftModel.from_pretrained(model, adapter).merge_and_unload()
-
-
-def _tokenizer_of(model: str, base: str) -> str:
-    """Return whose tokenizer counts: an adapter may bring its own."""
-    has_own = model == base or Path(model, "tokenizer_config.json").is_file()
-    return model if has_own else base
 
 
 def _arguments(config: EngineConfig, is_seq2seq: bool) -> dict[str, Any]:

@@ -44,7 +44,9 @@ def load_custom_code(file: Path, handler: str = "handle") -> CustomCode:
     Raises:
         ConfigurationError: it cannot be imported; names file, line and cause.
     """
-    make_importable()
+    # Where `djl_python` is, and nothing else.
+    if (folder := str(Path(__file__).parent / "provided")) not in sys.path:
+        sys.path.insert(0, folder)
     module = _import(file)
     marked = {
         mark: function
@@ -77,12 +79,6 @@ def load_adapter_code(folder: str) -> CustomCode:
     """Import the model.py of a LoRA adapter, if it has one; raises like `load_custom_code`."""
     file = Path(folder) / "model.py"
     return load_custom_code(file) if file.is_file() else CustomCode()
-
-
-def make_importable() -> None:
-    folder = str(Path(__file__).parent / "provided")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
 
 
 def _import(file: Path) -> ModuleType:

@@ -72,7 +72,7 @@ class HandlerRunner:
                     yield chunk
         except Exception as error:  # noqa: BLE001  it is the user's code
             _log.exception("the handler failed")
-            yield _failure(error, is_async=_is_async(self._handler))
+            yield _failure(error, self._handler)
             return
         finally:
             _finalize(output)
@@ -190,12 +190,9 @@ def _check_loaded(output: Any) -> None:
     raise ConfigurationError(message)
 
 
-def _is_async(handler: Function) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler)
-
-
-def _failure(error: Exception, *, is_async: bool) -> HttpChunk:
+def _failure(error: Exception, handler: Function) -> HttpChunk:
     """Return LMI's text for a handler that raised; its two engines have one each."""
+    is_async = inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler)
     is_memory = (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
