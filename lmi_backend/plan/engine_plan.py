@@ -69,9 +69,7 @@ class Launch:
     """How the workers are started and watched, and how often their streams are sent."""
 
     python: str
-    """Interpreter of the workers."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables added to the workers' environment."""
     load_timeout: int = 1800
     """Seconds for a worker to become ready."""
     hang_timeout: int = 120
@@ -83,7 +81,6 @@ class Launch:
     spare_bytes: int = 0
     """What a spare takes for its model, which it has loaded if that is left; 0: it loads none."""
     parallel_loading: bool = False
-    """Whether the workers start side by side."""
     stream_interval: int = 1
     """Tokens a streamed response has at least."""
     stream_flush: float | None = None
@@ -109,7 +106,6 @@ class Explanation:
     notes: list[str] = field(default_factory=list)
     """Where it differs from what was written: ignored, capped, left unused, in doubt."""
     reasons: list[str] = field(default_factory=list)
-    """Why it is as it is."""
     ignored: dict[str, str] = field(default_factory=dict)
     """Option that this plan has no use for, though its engine has, to the reason."""
 
@@ -124,7 +120,6 @@ class EnginePlan:
     """How one model is served: which engine, on what, with which limits, and why."""
 
     engine: str
-    """Name in the engine registry."""
     config: EngineConfig
     launch: Launch
     parallel: Parallel = Parallel()
@@ -133,7 +128,6 @@ class EnginePlan:
     limits: RequestLimits = field(default_factory=RequestLimits)
     scaling: Scaling = Scaling()
     log_requests: bool = False
-    """Whether each request gets a line in the log."""
     is_unread: bool = False
     """Whether the model could not be fetched, so that the plan does without its size."""
     notes: tuple[str, ...] = ()

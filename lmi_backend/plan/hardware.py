@@ -364,7 +364,6 @@ class Hardware:
     capability: int = 0
     """Compute capability of the first device, times ten; 0 if unknown."""
     is_instinct: bool = False
-    """Whether the devices are AMD's."""
     host_memory: int = 0
     """Bytes of host memory that are available; 0 if unknown."""
     nodes: int = 1

@@ -154,7 +154,6 @@ def _check_files(options: LmiOptions, model: str, *, must_be_whole: bool) -> Non
 class _ReadFacts(NamedTuple):
     facts: ModelFacts | None
     reason: str = ""
-    """Why they are not known."""
     is_unread: bool = False
     """Whether the reason is that the model could not be fetched."""
 
