@@ -25,13 +25,16 @@ _DIGITS: Final = 9
 _OPEN: Final = 8
 """What a `?`, `*` or `+` counts: 500 in a row take xgrammar 10 s, a repetition of 1,000 0.1 s."""
 _ESCAPE: Final = r"\\[ux]\{[0-9A-Fa-f]{1,6}\}|\\."
-_PLAIN: Final = re.compile(rf"(?:[^\\\[({{)?*+]|{_ESCAPE})+", re.DOTALL)
-"""Characters that stand for themselves, and escapes."""
 _CHARACTER: Final = re.compile(rf"{_ESCAPE}|.", re.DOTALL)
-_CLASS: Final = re.compile(r"\[[^\]\\]*(?:\\.[^\]\\]*)*", re.DOTALL)
-_GROUP: Final = re.compile(r"\((?:\?[:=!])?")
-_SIGNS: Final = re.compile(r"[?*+]+")
-_RANGE: Final = re.compile(r"\{[\s\d,]*")
+_CLASS: Final = r"(?P<characters>\[[^\]\\]*(?:\\.[^\]\\]*)*(?P<end>\])?)"
+_OTHERS: Final = (
+    r"(?P<open>\((?:\?[:=!])?)|(?P<close>\))|(?P<signs>[?*+]+)"
+    r"|(?P<range>\{[\s\d,]*\})|(?P<comment>\{[\s\d,]*#)"
+    # Characters that stand for themselves, and escapes.
+    rf"|(?P<plain>(?:[^\\\[({{)?*+]|{_ESCAPE})+)|."
+)
+_PIECES: Final = re.compile(f"{_CLASS}|{_OTHERS}", re.DOTALL)
+_WITHOUT_CLASSES: Final = re.compile(_OTHERS, re.DOTALL)
 _VERBOSE: Final = re.compile(r"\(\?[A-Za-wyz^-]{0,16}x")
 """A flag of Rust's and Python's patterns that allows comments, also within a range."""
 _NUMBER: Final = re.compile(r"\d+")
@@ -57,11 +60,44 @@ def cost_of_pattern(pattern: str, most: Cost) -> Cost:
     `a{1,20}` repeats 20, `(a{1,20}b){5}` 105; each of `?`, `*` and `+` counts as 8. A text that is
     no pattern has some number too.
     """
-    reader = _PatternReader(pattern)
-    at = 0
-    while at < len(pattern) and reader.repeats <= most.repeats and reader.parts <= most.parts:
-        at = reader.take(at)
-    return Cost(reader.repeats, reader.parts)
+    # Characters once, and characters repeated: of each open group, and of the last piece.
+    groups, last = [(0, 0)], (0, 0)
+    pieces, is_verbose = _PIECES, _VERBOSE.search(pattern) is not None
+    repeats = parts = at = 0
+    while repeats <= most.repeats and parts <= most.parts and (match := pieces.match(pattern, at)):
+        at, parts, kind, added = match.end(), parts + 1, match.lastgroup, (1, 0)
+        match kind:
+            case "open":
+                groups.append((0, 0))
+                last = added = (0, 0)
+            case "close" if len(groups) > 1:
+                last = added = groups.pop()
+            case "signs" | "range":
+                repeated = _repeated(match, last)
+                added = repeated[0] - last[0], repeated[1] - last[1]
+                repeats, last = repeats + added[1], repeated
+            case "comment" if is_verbose:
+                # It may hide a range.
+                repeats += HUGE
+            case _:
+                last = (1, 0)
+                if kind == "comment":
+                    at = match.start() + 1
+                elif kind == "characters" and match["end"] is None:
+                    # Where one class has no end, none after it has.
+                    at, pieces = match.start() + 1, _WITHOUT_CLASSES
+                elif kind == "plain" and len(groups) > 1:
+                    # Outside of groups only the last character can be repeated.
+                    added = (len(_CHARACTER.findall(match[0])), 0)
+        groups[-1] = groups[-1][0] + added[0], groups[-1][1] + added[1]
+    return Cost(repeats, parts)
+
+
+def _repeated(match: re.Match[str], last: tuple[int, int]) -> tuple[int, int]:
+    """Return what the last piece counts that a sign or a range repeats."""
+    if match.lastgroup == "signs":
+        return last[0], last[1] + _OPEN
+    return 0, min(HUGE, sum(last) * max(1, _largest(match[0])))
 
 
 def cost_of_grammar(grammar: str, most: Cost) -> Cost:
@@ -79,86 +115,6 @@ def cost_of_grammar(grammar: str, most: Cost) -> Cost:
         if parts > most.parts or largest > most.repeats:
             break
     return Cost(signs + largest, parts)
-
-
-class _PatternReader:
-    """Counts while it reads a pattern piece by piece."""
-
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
-        self.repeats = self.parts = 0
-        # For each open group: characters once, characters repeated; then those of the last piece.
-        self._groups = [[0, 0]]
-        self._last = [0, 0]
-        self._has_class_ends = True
-        self._is_verbose = _VERBOSE.search(pattern) is not None
-
-    def take(self, at: int) -> int:
-        """Count the piece that begins there, and return its end."""
-        self.parts += 1
-        match self._pattern[at]:
-            case "(":
-                self._groups.append([0, 0])
-                self._last = [0, 0]
-                return _end(_GROUP, self._pattern, at)
-            case ")" if len(self._groups) > 1:
-                self._last = self._groups.pop()
-                self._add(self._last)
-                return at + 1
-            case "?" | "*" | "+":
-                self._repeat([self._last[0], self._last[1] + _OPEN])
-                return _end(_SIGNS, self._pattern, at)
-            case "{" if (end := self._range_end(at)) > at:
-                times = max(1, _largest(self._pattern[at:end]))
-                self._repeat([0, min(HUGE, sum(self._last) * times)])
-                return end
-            case "{" if self._may_hide_a_range(at):
-                self._repeat([0, HUGE])
-        return self._take_characters(at)
-
-    def _take_characters(self, at: int) -> int:
-        """Count a class, or characters as they are."""
-        end, count = max(_end(_PLAIN, self._pattern, at), at + 1), 1
-        if self._pattern[at] == "[":
-            end = self._class_end(at) or end
-        elif len(self._groups) > 1:
-            # Outside of groups only the last character can be repeated.
-            count = len(_CHARACTER.findall(self._pattern, at, end))
-        self._last = [1, 0]
-        self._add([count, 0])
-        return end
-
-    def _class_end(self, at: int) -> int:
-        """Return the end of a class, or 0. Where one has no end, none after it has."""
-        if self._has_class_ends:
-            end = _end(_CLASS, self._pattern, at)
-            if self._pattern.startswith("]", end):
-                return end + 1
-            self._has_class_ends = False
-        return 0
-
-    def _range_end(self, at: int) -> int:
-        end = _end(_RANGE, self._pattern, at)
-        return end + 1 if self._pattern.startswith("}", end) else at
-
-    def _may_hide_a_range(self, at: int) -> bool:
-        end = _end(_RANGE, self._pattern, at)
-        return self._is_verbose and self._pattern.startswith("#", end)
-
-    def _repeat(self, last: list[int]) -> None:
-        """Count the last piece again: it is repeated."""
-        self.repeats += last[1] - self._last[1]
-        self._add([last[0] - self._last[0], last[1] - self._last[1]])
-        self._last = last
-
-    def _add(self, counts: list[int]) -> None:
-        self._groups[-1][0] += counts[0]
-        self._groups[-1][1] += counts[1]
-
-
-def _end(expression: re.Pattern[str], text: str, at: int) -> int:
-    match = expression.match(text, at)
-    return at if match is None else match.end()
 
 
 def _largest(text: str) -> int:
