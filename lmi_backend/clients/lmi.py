@@ -97,8 +97,6 @@ class LegacyChatForm(HttpForm):
 
 
 class LmiForm:
-    """An answer in one of LMI's formats."""
-
     is_failed = False
 
     def __init__(self, reply: LmiAnswer, answers: int) -> None:
@@ -134,6 +132,7 @@ class LmiForm:
     def restore(self, state: Delta, num_events: int) -> None:
         if self.lines is not None:
             self.lines.answers.restore(state)
+            self.lines.num_objects = num_events
 
 
 def streamed(work: tuple[GenerateRequest, ...], reply: Reply) -> tuple[GenerateRequest, ...]:

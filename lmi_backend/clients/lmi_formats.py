@@ -61,15 +61,12 @@ class Format(Protocol):
     @property
     def is_by_token(self) -> bool:
         """Whether each token is shown by itself."""
-        ...
 
     def write(self, deltas: Sequence[Delta]) -> str:
         """Return what to write for these deltas; empty if nothing yet."""
-        ...
 
     def fail(self, error: LmiError) -> str:
         """Return the last part of a body that fails after a part has been written."""
-        ...
 
 
 Json = dict[str, Any]
@@ -145,7 +142,6 @@ class Answers:
         self._answers[0].add(state, [token.text for token in state.tokens])
 
     def whole(self) -> list[Json]:
-        """Return an object for each prompt; its further answers are in the details."""
         n = self._requested.n
         return [self._object(index) for index in range(0, len(self._answers), n)]
 
@@ -170,7 +166,7 @@ class Answers:
         if requested.top_n_tokens:
             # The chosen token comes first, whatever its rank.
             details["top_tokens"] = [
-                self._top((token, *(each for each in token.top if each.id != token.id)))
+                self.top((token, *(each for each in token.top if each.id != token.id)))
                 for token, _ in answer.tokens
             ]
         return details
@@ -189,13 +185,13 @@ class Answers:
             return details | {"input_length": last.num_prompt_tokens}
         details["tokens"] = self._tokens(answer)
         if requested.top_n_tokens:
-            details["top_tokens"] = [self._top(token.top) for token, _ in answer.tokens]
+            details["top_tokens"] = [self.top(token.top) for token, _ in answer.tokens]
         return details
 
     def _tokens(self, answer: PartialAnswer) -> list[Json]:
         return [token_object(token, text, self._requested) for token, text in answer.tokens]
 
-    def _top(self, tokens: Iterable[Token]) -> list[Json]:
+    def top(self, tokens: Iterable[Token]) -> list[Json]:
         return [token_object(token, token.text, self._requested) for token in tokens]
 
     def _prefill(self, answer: PartialAnswer) -> list[Json]:
@@ -204,7 +200,7 @@ class Answers:
         if self._requested.dialect == "tgi":
             return [{"id": each.id, "text": each.text, "logprob": log(each)} for each in tokens]
         is_async = self._requested.dialect == "async"
-        return self._top(each for each in tokens if each.logprob is not None or not is_async)
+        return self.top(each for each in tokens if each.logprob is not None or not is_async)
 
     def _object(self, index: int) -> Json:
         answer: Json = {"generated_text": self.text(index)}
@@ -321,9 +317,12 @@ class Lines:
         self.answers = Answers(requested, keeps_tokens=requested.top_n_tokens > 0)
         self._texts: Sequence[str] = ()
         """Of the last `line`."""
-        self._has_others = requested.answers > 1
+        self.num_objects = 0
+        self._is_tgi = requested.dialect == "tgi"
         is_async = requested.dialect == "async"
-        self._has_index = is_async or self._has_others
+        self._has_index = is_async or requested.answers > 1
+        self._has_others = self._is_tgi or requested.answers > 1
+        """Whether it has more than objects as `line` makes them."""
         prefix, after = self._frame
         # Of an object in the middle: what is before its id, its number, and after that.
         index = '"index": 0, ' * self._has_index
@@ -372,15 +371,27 @@ class Lines:
             token_object(token, text, requested)
             for token, text in zip(delta.tokens, texts, strict=False)
         ]
+        tops = [token.top for token in delta.tokens]
         if not tokens and (delta.text or delta.is_last):
-            tokens = [{"id": NO_TOKEN, "text": delta.text, requested.log_word: None}]
-        for position, token in enumerate(tokens, start=1):
-            yield self._object(delta, token, is_last=delta.is_last and position == len(tokens))
+            # Clients of Text Generation Inference want numbers.
+            none = (
+                {"logprob": 0.0, "special": False} if self._is_tgi else {requested.log_word: None}
+            )
+            tokens = [{"id": 0 if self._is_tgi else NO_TOKEN, "text": delta.text, **none}]
+            tops = [()]
+        for position, (token, top) in enumerate(zip(tokens, tops, strict=True), start=1):
+            is_last = delta.is_last and position == len(tokens)
+            yield self._object(delta, token, top, is_last=is_last)
 
-    def _object(self, delta: Delta, token: Json, *, is_last: bool) -> Json:
-        item: Json = {"index": delta.index} if self._has_index else {}
+    def _object(self, delta: Delta, token: Json, top: Iterable[Token], *, is_last: bool) -> Json:
+        self.num_objects += 1
+        item: Json = {"index": self.num_objects} if self._is_tgi else {}
+        if self._has_index:
+            item.setdefault("index", delta.index)
         item["token"] = token
-        if self._requested.dialect == "async":
+        if self._is_tgi and self._requested.top_n_tokens:
+            item["top_tokens"] = self.answers.top(top)
+        if self._requested.dialect != "legacy":
             item |= {"generated_text": None, "details": None}
         if is_last:
             item["generated_text"] = self.answers.text(delta.index)

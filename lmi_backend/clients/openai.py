@@ -169,6 +169,23 @@ class RefusingForm(HttpForm):
         return b""
 
 
+class WholeForm(RefusingForm):
+    """The answer of an HTTP application that is another one to its client, once it is whole."""
+
+    passes_events = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._whole = b""
+
+    def write(self, chunks: list[Chunk]) -> bytes:
+        self._whole += super().write(chunks)
+        return self.changed(self._whole) if self.is_over else b""
+
+    def changed(self, data: bytes) -> bytes:
+        raise NotImplementedError
+
+
 _END: Final = b"\n\n"
 _DATA: Final = b"data:"
 _DONE: Final = b"[DONE]"

@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lmi_backend.clients.lmi_formats import (
-    Answers,
-    dump,
-    token_object,
-    token_texts,
-)
+from lmi_backend.clients.lmi import LmiForm
+from lmi_backend.clients.lmi_formats import Lines, WholeJson, dump
 from lmi_backend.clients.lmi_reading import LmiReply, read_lmi
-from lmi_backend.clients.openai import HttpForm
+from lmi_backend.clients.openai import HttpForm, WholeForm
 from lmi_backend.clients.parameters import FIELDS, read_parameters
 from lmi_backend.clients.spec import (
     EVENTS,
@@ -38,17 +34,15 @@ from lmi_backend.clients.spec import (
 from lmi_backend.clients.unserved import UNSERVED, plain_name
 from lmi_backend.clients.values import BOOLEAN, OBJECT, read_value
 from lmi_backend.engine_config import ClientSettings
-from lmi_backend.errors import HTTP_ERROR, HttpError, LmiError, RequestError
-from lmi_backend.generation import Delta, HttpChunk, HttpRequest
+from lmi_backend.errors import HttpError, LmiError, RequestError
+from lmi_backend.generation import HttpRequest
 from lmi_backend.outline import UNREADABLE
 from lmi_backend.tokenization import SPANS_PATH, Spanning, Spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable
 
-    from lmi_backend.clients.lmi_formats import RequestedAnswer
     from lmi_backend.engine_config import Context
-    from lmi_backend.generation import Chunk
 
 
 # It has no type for a wrong key, which is no fault of the body: its clients raise what is unknown.
@@ -66,71 +60,16 @@ def tgi_failure(error: LmiError) -> ErrorResponse:
     return failure(code, {"error": message_of(error), "error_type": kind}, error)
 
 
-_Json = dict[str, Any]
-_NO_TOKEN: Final[_Json] = {"id": 0, "logprob": 0.0, "special": False}
-"""For text that came without one; its clients want a number."""
+class _Events(Lines):
+    content_type = EVENTS
+    _frame = "data:", "\n\n"
 
 
-class TgiForm:
-    """One object, in a list or not (`is_list`), or an event a token."""
-
-    is_failed = False
-
-    def __init__(self, requested: RequestedAnswer, *, is_list: bool) -> None:
-        self.status, self.is_over = 200, False
-        self.headers: Mapping[str, str] = {"content-type": EVENTS if requested.stream else JSON}
-        has_prompt = requested.decoder_input_details and not requested.stream
-        details = requested.details or has_prompt
-        self._requested = replace(requested, dialect="tgi", details=details)
-        self._answers, self._is_list = Answers(self._requested), is_list
-        self._events = 0
-
-    def write(self, chunks: list[Chunk]) -> bytes:
-        events = ""
-        for chunk in chunks:
-            if isinstance(chunk, Delta):
-                texts = token_texts(chunk)
-                self._answers[chunk.index].add(chunk, texts)
-                if self._requested.stream:
-                    events += "".join(map(_event, self._tokens(chunk, texts)))
-        self.is_over = self._answers.are_complete
-        if self._requested.stream or not self.is_over:
-            return events.encode()
-        (whole,) = self._answers.whole()
-        return dump([whole] if self._is_list else whole).encode()
-
-    def taken(self) -> Delta | None:
-        return self._answers.taken()
-
-    def restore(self, state: Delta, num_events: int) -> None:
-        self._answers.restore(state)
-        self._events = num_events
+class TgiForm(LmiForm):
+    """One object, or an event a token."""
 
     def failure(self, error: LmiError) -> Ending:
-        return Ending(_event(json.loads(tgi_failure(error).data)).encode(), is_end=True)
-
-    def _tokens(self, delta: Delta, texts: Sequence[str]) -> Iterator[_Json]:
-        requested, answers = self._requested, self._answers
-        pairs = list(zip(delta.tokens, texts, strict=False))
-        tokens = [token_object(*pair, requested) for pair in pairs]
-        tops = [token.top for token, _ in pairs]
-        if not tokens and (delta.text or delta.is_last):
-            tokens, tops = [{**_NO_TOKEN, "text": delta.text}], [()]
-        for place, (token, top) in enumerate(zip(tokens, tops, strict=True), start=1):
-            self._events += 1
-            item: _Json = {"index": self._events, "token": token}
-            if requested.top_n_tokens:
-                item["top_tokens"] = [token_object(other, other.text, requested) for other in top]
-            item |= {"generated_text": None, "details": None}
-            if delta.is_last and place == len(tokens):
-                item["generated_text"] = answers.text(delta.index)
-                if requested.details:
-                    item["details"] = answers.details(delta.index, with_tokens=False)
-            yield item
-
-
-def _event(item: _Json) -> str:
-    return f"data:{dump(item)}\n\n"
+        return Ending(f"data:{dump(json.loads(tgi_failure(error).data))}\n\n".encode(), is_end=True)
 
 
 _DEFAULTS: Final[dict[str, Any]] = {"max_new_tokens": 100, "include_stop_str_in_output": True}
@@ -172,7 +111,10 @@ def _read(body: dict[str, Any], context: Context, *, stream: bool, is_list: bool
     reply = parsed.reply
     if not isinstance(parsed.work, tuple) or not isinstance(reply, LmiReply):
         raise RequestError("is not a text", field="inputs")
-    return Read(parsed.work, TgiForm(reply.requested, is_list=is_list), dropped=parsed.dropped)
+    details = reply.requested.details or (reply.requested.decoder_input_details and not stream)
+    requested = replace(reply.requested, dialect="tgi", details=details, is_list=is_list)
+    reply.body = _Events(requested) if stream else WholeJson(requested)
+    return Read(parsed.work, TgiForm(reply, requested.answers), dropped=parsed.dropped)
 
 
 read_whole: Final = partial(_read, stream=False)
@@ -222,36 +164,21 @@ def _read_spans(spanning: Spanning, context: Context) -> Read:
     return Read(request, SpansForm(is_chat=spanning.chat is not None))
 
 
-class SpansForm:
-    is_failed = False
-
+class SpansForm(WholeForm):
     def __init__(self, *, is_chat: bool) -> None:
-        self.status, self.is_over = 200, False
-        self.headers: Mapping[str, str] = {"content-type": JSON}
+        super().__init__()
         self._is_chat = is_chat
-        self._buffered = b""
 
-    def write(self, chunks: list[Chunk]) -> bytes:
-        for chunk in chunks:
-            if not isinstance(chunk, HttpChunk):
-                continue
-            self._buffered += chunk.data
-            self.is_over = self.is_over or chunk.is_last
-            if chunk.status >= HTTP_ERROR:
-                raise HttpError(chunk.status, chunk.data.decode("utf-8", "replace"))
-        if not self.is_over:
-            return b""
+    def changed(self, data: bytes) -> bytes:
         try:
-            spans = msgspec.json.decode(self._buffered, type=Spans)
+            spans = msgspec.json.decode(data, type=Spans)
         except UNREADABLE:
             text = "the model's engine has no tokenizer"
             raise HttpError(HTTPStatus.NOT_FOUND, text) from None
+        self.headers = {"content-type": JSON}
         tokens = msgspec.to_builtins(spans.tokens)
         whole = {"tokenize_response": tokens, "templated_text": spans.text}
         return dump(whole if self._is_chat else tokens).encode()
-
-    def failure(self, error: LmiError) -> Ending:
-        return Ending()
 
 
 def _body(template: str, read: Callable[[dict[str, Any], Context], Read]) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lmi_backend.clients.lmi_reading import as_management
-from lmi_backend.clients.openai import HttpForm, openai_failure
+from lmi_backend.clients.openai import HttpForm, WholeForm, openai_failure
 from lmi_backend.clients.request import manages_adapters
 from lmi_backend.clients.spec import INPLACE, AdapterChange, Read
 from lmi_backend.errors import LMI_ERROR, HttpError, LmiError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.models import Model
-    from lmi_backend.generation import Chunk
 
 
 _VLLM_400: Final = (HTTPStatus.CONFLICT, LMI_ERROR)
@@ -81,44 +80,31 @@ def _wrong(text: str) -> HttpError:
 
 
 def check_bodies(exchange: Exchange, bodies: Iterable[str]) -> None:
-    """Refuse bodies about adapters to Triton by HttpError (403), unless they are an operator's."""
     if not exchange.is_operator and any(map(manages_adapters, bodies)):
         raise _forbidden()
 
 
-class _WithoutFolders(HttpForm):
+class _WithoutFolders(WholeForm):
     """Shows of an adapter's folder its name only: the others say where things are."""
 
-    passes_events = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._whole = b""
-
-    def write(self, chunks: list[Chunk]) -> bytes:
-        self._whole += super().write(chunks)
-        if not self.is_over:
-            return b""
-        body: dict[str, Any] = msgspec.json.decode(self._whole)
+    def changed(self, data: bytes) -> bytes:
+        body: dict[str, Any] = msgspec.json.decode(data)
         for each in body.get("adapters", [body]):
             if "src" in each:
                 each["src"] = PurePath(each["src"]).name
         return msgspec.json.encode(body)
 
 
-class _DoneForm(HttpForm):
+class _DoneForm(WholeForm):
     """Says in a sentence of vLLM's server that an adapter was loaded or unloaded."""
-
-    passes_events = False
 
     def __init__(self, done: str) -> None:
         super().__init__()
         self._text = f"Success: {done} successfully."
 
-    def write(self, chunks: list[Chunk]) -> bytes:
-        super().write(chunks)
+    def changed(self, data: bytes) -> bytes:
         self.headers = {"content-type": "text/plain; charset=utf-8"}
-        return self._text.encode() if self.is_over else b""
+        return self._text.encode()
 
 
 def _forbidden() -> HttpError:
