@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from lmi_backend.clients import values
 from lmi_backend.clients.values import (
@@ -31,21 +31,17 @@ from lmi_backend.generation import Sampling
 from lmi_backend.outline import LARGE, MOST_VALUES, TooMuchError, read_text
 from lmi_backend.printable import printable
 
-Client = Literal["", "trtllm", "llmapi"]
-
 
 @dataclass(frozen=True)
 class Field:
     """A parameter: the attribute it sets, and how its value is read.
 
     `target` is an attribute of `Sampling`, unless it is one of `CONTROLS`. `extra.x` is the
-    engine's own parameter x, `structure.x` a way to constrain the answer. `client` names the client
-    whose parameter it is, where no other client uses it.
+    engine's own parameter x, `structure.x` a way to constrain the answer.
     """
 
     target: str
     kind: Value
-    client: Client = ""
     wins: bool = False
     """Whether it counts where another name of the same target says otherwise."""
 
@@ -63,15 +59,12 @@ CONTROLS: Final = frozenset(
 ANSWERS: Final = integer(1, 1024)
 """How many answers to a prompt one request may have: each is kept until all are there."""
 
-_TRT: Final = "trtllm"
-_LLMAPI: Final = "llmapi"
-
 
 def _named(names: str, target: str, kind: Value) -> dict[str, Field]:
     return dict.fromkeys(names.split(), Field(target, kind))
 
 
-FIELDS: Final[dict[str, Field]] = {
+_OWN: Final[dict[str, Field]] = {
     **_named("max_new_tokens max_tokens", "max_tokens", integer(1)),
     # OpenAI's. LiteLLM sends it to Triton beside a max_tokens of its own.
     "max_completion_tokens": Field("max_tokens", integer(1), wins=True),
@@ -119,29 +112,30 @@ FIELDS: Final[dict[str, Field]] = {
     "priority": Field("priority", integer()),
     "stream": Field("stream", BOOLEAN),
     "tenant": Field("tenant", STRING),
-    # Triton's TensorRT-LLM backend: the ensemble's names, then those of its core model.
-    "stop_words": Field("stop", STRINGS, _TRT),
-    "random_seed": Field("seed", SEED, _TRT),
-    "end_id": Field("end_id", integer(), _TRT),
-    "num_return_sequences": Field("n", ANSWERS, _TRT),
-    "return_log_probs": Field("return_log_probs", BOOLEAN, _TRT),
-    "guided_decoding_guide_type": Field("guide_type", STRING, _TRT),
-    "guided_decoding_guide": Field("guide", STRING, _TRT),
-    "lora_task_id": Field("lora_number", integer(0), _TRT),
-    "request_output_len": Field("max_tokens", integer(1), _TRT),
-    "runtime_top_k": Field("top_k", integer(-1), _TRT),
-    "runtime_top_p": Field("top_p", number(0, 1), _TRT),
-    "streaming": Field("stream", BOOLEAN, _TRT),
-    # Its model on the LLM API.
-    "sampling_param_max_tokens": Field("max_tokens", integer(1), _LLMAPI),
-    "sampling_param_temperature": Field("temperature", number(0), _LLMAPI),
-    "sampling_param_top_k": Field("top_k", integer(-1), _LLMAPI),
-    "sampling_param_top_p": Field("top_p", number(0, 1), _LLMAPI),
-    "sampling_param_frequency_penalty": Field("frequency_penalty", number(-2, 2), _LLMAPI),
-    "sampling_param_presence_penalty": Field("presence_penalty", number(-2, 2), _LLMAPI),
-    "sampling_param_stop": Field("stop", STRINGS, _LLMAPI),
-    "sampling_param_seed": Field("seed", SEED, _LLMAPI),
-    "sampling_param_best_of": Field("best_of", ANSWERS, _LLMAPI),
+}
+_TRTLLM: Final[dict[str, Field]] = {
+    "stop_words": Field("stop", STRINGS),
+    "random_seed": Field("seed", SEED),
+    "end_id": Field("end_id", integer()),
+    "num_return_sequences": Field("n", ANSWERS),
+    "return_log_probs": Field("return_log_probs", BOOLEAN),
+    "guided_decoding_guide_type": Field("guide_type", STRING),
+    "guided_decoding_guide": Field("guide", STRING),
+    "lora_task_id": Field("lora_number", integer(0)),
+    "request_output_len": Field("max_tokens", integer(1)),
+    "runtime_top_k": Field("top_k", integer(-1)),
+    "runtime_top_p": Field("top_p", number(0, 1)),
+    "streaming": Field("stream", BOOLEAN),
+}
+"""Of Triton's TensorRT-LLM backend: the ensemble's names, then those of its core model."""
+_LLM_API: Final = (
+    "max_tokens temperature top_k top_p frequency_penalty presence_penalty stop seed best_of"
+)
+FIELDS: Final[dict[str, Field]] = {
+    **_OWN,
+    **_TRTLLM,
+    # That backend's model on the LLM API.
+    **{f"sampling_param_{name}": _OWN[name] for name in _LLM_API.split()},
     # Triton's OpenAI front end uses this one for models of either peer, so it names nobody.
     "sampling_param_exclude_input_from_output": Field("exclude_prompt", BOOLEAN),
     "exclude_input_in_output": Field("exclude_prompt", BOOLEAN),
@@ -166,9 +160,11 @@ with a line in its log. Clients of TensorRT-LLM's backend, which serves some, ge
 values."""
 
 TRTLLM_ONLY: Final = frozenset(
-    {"pad_id", "beam_width", "len_penalty", "return_context_logits", "return_generation_logits"}
-    | {name for name, field in FIELDS.items() if field.client == "trtllm"}
-)
+    {
+        "pad_id", "beam_width", "len_penalty", "return_context_logits", "return_generation_logits",
+        *_TRTLLM,
+    }
+)  # fmt: skip
 """Names by which a client of the TensorRT-LLM backend is known."""
 
 IGNORED: Final = frozenset(
@@ -284,7 +280,6 @@ def make_sampling(requested: Mapping[str, Any]) -> Sampling:
 
 
 def _without_prefix(fields: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Take the fields that start with the prefix out, and return them without it."""
     return {
         name.removeprefix(prefix): fields.pop(name)
         for name in list(fields)
