@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import Final
 
 from lmi_backend.clients import (
@@ -46,17 +48,25 @@ def path_at(path: str) -> Path | None:
     bare = path.partition("?")[0]
     if (entry := _EXACT.get(bare)) is not None:
         return entry
-    parts = bare.split("/")
-    return next((path for path in _NAMED if _fits(path.template.split("/"), parts)), None)
+    return next((path for path in _NAMED if parameters_in(path.template, bare) is not None), None)
 
 
-def _fits(template: list[str], parts: list[str]) -> bool:
-    if template[-1].endswith(":path}"):
-        last = len(template) - 1
-        parts = [*parts[:last], "/".join(parts[last:])]
-    return len(template) == len(parts) and all(
-        part != "" if name.startswith("{") else part == name
-        for name, part in zip(template, parts, strict=True)
+def parameters_in(template: str, path: str) -> dict[str, str] | None:
+    """Return what a path has in place of the names of a template; None if it does not fit.
+
+    `{name}` stands for one part of a path, `{name:path}` for any number of them.
+    """
+    match = _pattern(template).fullmatch(path)
+    return None if match is None else match.groupdict()
+
+
+@cache
+def _pattern(template: str) -> re.Pattern[str]:
+    return re.compile(
+        "".join(
+            f"(?P<{name}>{'.+' if is_path else '[^/]+'})" if name else re.escape(text)
+            for text, name, is_path in re.findall(r"([^{]+)|\{(\w+)(:path)?\}", template)
+        )
     )
 
 

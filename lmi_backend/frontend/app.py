@@ -24,7 +24,7 @@ from lmi_backend.frontend.http.api_keys import ApiKeys, OtherProcessError
 from lmi_backend.frontend.http.bodies import ALL_BODIES, Bodies, ClientGoneError
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.log import as_field
-from lmi_backend.frontend.http.routing import Near, Responder, Routes, route
+from lmi_backend.frontend.http.routing import Near, Responder, Route, Routes, route
 from lmi_backend.frontend.listing import Listing
 from lmi_backend.frontend.model_control import ModelControl
 from lmi_backend.frontend.models import Models, Starting, find_models
@@ -39,8 +39,6 @@ from lmi_backend.frontend.triton import TritonProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from starlette.routing import Route
 
     from lmi_backend.clients.spec import Who
     from lmi_backend.front_end_settings import Settings
@@ -210,8 +208,10 @@ class FrontEnd:
         service, matched, allowed = self.routes.find(scope)
         if service is not None:
             return service, matched
-        near = None if allowed or scope["path"] in UNSERVED_PATHS else self.routes.near(scope)
-        client = near.client if near else self.routes.client_of(scope)
+        near = (
+            None if allowed or scope["path"] in UNSERVED_PATHS else self.routes.near(scope["path"])
+        )
+        client = near.client if near else self.routes.client_of(scope["path"])
         client = client or client_near(scope["path"])
         # Browsers ask this before they send a key, and show a page no 404 that they did not send.
         names = (name for name, _ in scope["headers"])
@@ -256,7 +256,6 @@ class FrontEnd:
         await self.triton(exchange)
 
     def _own_paths(self) -> Iterator[tuple[str, _Answer, Who]]:
-        """Yield the paths of no client's: those for people and for what watches the server."""
         yield "/metrics", self.metrics.show, ANYBODY
         yield "/api/state", StateCollector(self.models).show, OPERATOR
         if self._settings.has_page:

@@ -95,7 +95,7 @@ def _start(settings: Settings, log: int, pipe: int, listener: int) -> subprocess
     )
 
 
-LIBRARIES: Final = ("uvicorn", "uvloop", "httptools", "starlette", "aiohttp", "backports.zstd")
+LIBRARIES: Final = ("uvicorn", "uvloop", "httptools", "aiohttp", "backports.zstd")
 DRAIN: Final = signal.SIGUSR1
 """Tells a front end that the server stops: requests that have not begun are refused."""
 _LOOK_SECONDS: Final = 0.2

@@ -25,9 +25,7 @@ PROCESSES = {
     "auto-complete": set(),
     # The last one only where requests are traced.
     "stub": {"msgspec", "numpy", "triton_python_backend_utils", "opentelemetry.sdk.trace.export"},
-    "front end": {
-        *("aiohttp", "anyio", "backports", "httptools", "msgspec", "starlette", "uvicorn", "uvloop")
-    },
+    "front end": {"aiohttp", "backports", "httptools", "msgspec", "uvicorn", "uvloop"},
     "worker": {"msgspec"},
     "vLLM's worker": {"msgspec", "psutil", "vllm", "torch", "aiohttp"},
     "Transformers' worker": {"msgspec", "torch", "transformers", "peft"},

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from starlette.routing import Match, Route
-
+from lmi_backend.clients.registry import parameters_in
 from lmi_backend.clients.spec import ANYBODY, PROBE, Who
 from lmi_backend.frontend.http.protocol import SERVER
 
@@ -46,9 +45,16 @@ class Near(NamedTuple):
     """Whose path it is."""
 
 
+class Route(NamedTuple):
+    """A row's path, with names in braces, and its methods."""
+
+    path: str
+    methods: frozenset[str]
+
+
 def route(path: str, methods: str) -> Route:
-    """Return a row's path, with names in braces, and its methods, with blanks between."""
-    return Route(path, _unused, methods=methods.split())
+    """Return a row's path and its methods, which have blanks between them."""
+    return Route(path, frozenset(methods.replace("GET", "GET HEAD").split()))
 
 
 class Routes:
@@ -63,7 +69,7 @@ class Routes:
         self._methods: set[str] = set()
         for row in rows:
             path = row[0].path
-            self._methods |= row[0].methods or set()
+            self._methods |= row[0].methods
             (self.others if "{" in path else self.exact.setdefault(path, [])).append(row)
 
     def find(
@@ -90,39 +96,35 @@ class Routes:
     ) -> tuple[Responder | None, dict[str, Any], set[str]]:
         allowed: set[str] = set()
         for row, service in self.exact.get(scope["path"], ()):
-            methods = row.methods or set()
-            if scope["method"] in methods:
+            if scope["method"] in row.methods:
                 return service, {}, set()
-            allowed |= methods
+            allowed |= row.methods
         for row, service in self.others:
-            match, parameters = row.matches(scope)
-            if match is Match.FULL:
-                return service, dict(parameters), set()
-            if match is Match.PARTIAL:
-                allowed |= row.methods or set()
+            if (parameters := parameters_in(row.path, scope["path"])) is not None:
+                if scope["method"] in row.methods:
+                    return service, {"path_params": parameters}, set()
+                allowed |= row.methods
         return None, {}, allowed
 
-    def client_of(self, scope: MutableMapping[str, Any]) -> ClientSpec | None:
+    def client_of(self, path: str) -> ClientSpec | None:
         """Return whose path it is, for any method; None for no such path."""
-        rows = self._rows(scope)
-        return next((s.client for row, s in rows if row.matches(scope)[0] != Match.NONE), None)
+        rows = (*self.exact.get(path, ()), *self.others)
+        fits = (each.client for row, each in rows if parameters_in(row.path, path) is not None)
+        return next(fits, None)
 
-    def near(self, scope: MutableMapping[str, Any]) -> Near | None:
+    def near(self, path: str) -> Near | None:
         """Return what a client means whose base URL is wrong; None if that cannot be told.
 
         Clients add the path's end to a base URL: with `/v1`, without it, or with a proxy's prefix.
         """
-        parts = scope["path"].rstrip("/").split("/")[1:]
+        parts = path.rstrip("/").split("/")[1:]
         for first in range(min(len(parts), _MOST_PARTS)):
             end = "/" + "/".join(parts[first:])
             wrong = "/" + "/".join(parts[:first]) if first else ""
-            for path in (f"{_VERSION}{end}", end):
-                if path != scope["path"] and (client := self.client_of({**scope, "path": path})):
-                    return Near(_advice(path, wrong, is_short=path != end), client)
+            for meant in (f"{_VERSION}{end}", end):
+                if meant != path and (client := self.client_of(meant)):
+                    return Near(_advice(meant, wrong, is_short=meant != end), client)
         return None
-
-    def _rows(self, scope: MutableMapping[str, Any]) -> Iterable[tuple[Route, Responder]]:
-        return (*self.exact.get(scope["path"], ()), *self.others)
 
 
 def _advice(path: str, wrong: str, *, is_short: bool) -> str:
@@ -130,7 +132,3 @@ def _advice(path: str, wrong: str, *, is_short: bool) -> str:
     if wrong:
         remedy = f"write {_VERSION} in place of {given} in" if is_short else f"remove {given} from"
     return f"did you mean {path[:_PATH_LETTERS]!r}? Then {remedy} the client's base URL"
-
-
-async def _unused(_: Any) -> None:
-    """Stand where a route wants an endpoint; the front end answers itself."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.http.exchange import Exchange
 
 _PAGES: Final = {"/": "index.html", "/docs": "docs.html"}
-PATHS: Final = (*_PAGES, "/page/{file:path}")
+PATHS: Final = (*_PAGES, "/page", "/page/{file:path}")
 _FOLDER: Final = Path(__file__).parent / "page"
 _POLICY: Final = "; ".join(
     (
@@ -44,8 +44,6 @@ class _File:
 
 
 class WebPage:
-    """Serves the files of the page, and nothing else of the disk."""
-
     def __init__(self, access: Access) -> None:
         self._access = access
         self._files = {
