@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import ssl
-import stat
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.files import read_bounded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,17 +32,11 @@ def stamp_of(path: Path) -> Stamp | None:
 def content_of(option: str, path: Path) -> bytes:
     """Return what a file holds. Raises ConfigurationError: it is none, too large, or unreadable."""
     try:
-        status = path.stat()
-        # A pipe would keep its reader waiting.
-        if not stat.S_ISREG(status.st_mode):
-            raise ConfigurationError(f"{path} ({option}): accepted: a file")
-        if status.st_size > MOST_BYTES:
-            text = f"{path} ({option}) has {status.st_size} bytes; accepted: at most {MOST_BYTES}"
-            raise ConfigurationError(text)
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES)
+        return read_bounded(path, MOST_BYTES)
     except OSError as error:
-        raise ConfigurationError(f"{path} ({option}): {error.strerror}") from error
+        problem = str(error.strerror).partition(";")[0]
+        text = f"{path} ({option}): {problem}; accepted: a file of at most {MOST_BYTES} bytes"
+        raise ConfigurationError(text) from error
 
 
 def text_of(option: str, path: Path) -> str:

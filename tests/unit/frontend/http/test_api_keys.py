@@ -176,7 +176,7 @@ def a_null(path: Path) -> None:
         (not_utf8, "keys:2 (--api-keys): byte 0xe9; accepted: UTF-8"),
         (a_folder, "accepted: a file"),
         (a_pipe, "accepted: a file"),
-        (too_large, f"accepted: at most {MOST_BYTES}"),
+        (too_large, f"accepted: a file of at most {MOST_BYTES}"),
         (a_link_to_itself, "Too many levels of symbolic links"),
         (a_null, "accepted: NAME sha256:HASH"),
         (Path.unlink, "No such file"),
