@@ -40,6 +40,16 @@ def spare_collections() -> None:
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 
+_POLL_SECONDS: Final = 0.02
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not (done := is_so()) and time.monotonic() < end:
+        time.sleep(_POLL_SECONDS)
+    return done
+
+
 PAUSE_SECONDS: Final = 1.0
 """Before work that has failed begins again, so that one that always fails costs little."""
 

@@ -17,11 +17,12 @@ from lmi_backend.endpoint.address import endpoint_address, waiting_marks
 from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
 from lmi_backend.endpoint.buffered import BufferedAnswers
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
-from lmi_backend.errors import EngineError, LmiError, WorkerError
+from lmi_backend.errors import WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import Find, Found, Left, Rejoin
 from lmi_backend.ipc.handshake import Refusals
-from lmi_backend.serving.management import FAULT, AdapterManagement
+from lmi_backend.serving.faults import FAULT, refuse
+from lmi_backend.serving.management import AdapterManagement
 from lmi_backend.serving.new_requests import Sender
 from lmi_backend.threads import guarded_thread
 
@@ -52,8 +53,6 @@ _LAST_SECONDS: Final = 2.0
 
 
 class Endpoint:
-    """Listens for clients of a model."""
-
     def __init__(
         self,
         model: ModelInfo,
@@ -191,11 +190,8 @@ class Endpoint:
         try:
             start()
         except Exception as error:  # noqa: BLE001  it is this request's failure
-            failure = error if isinstance(error, LmiError) else EngineError(FAULT)
-            if failure is not error:
-                _log.exception("request %d of a client cannot be read", sink.number)
-            self.service.refused(failure)
-            sink.fail(failure)
+            what = f"request {sink.number} of a client cannot be read"
+            refuse(error, sink, self.service.refused, what)
 
     def _accept(self) -> None:
         """Take connections until closed; what fails for want of descriptors is tried again."""

@@ -54,10 +54,6 @@ def _rank(state: RequestState) -> tuple[int, float, int, RequestState]:
 
 
 class _Tenant:
-    """What a tenant has waiting and running, and has got."""
-
-    __slots__ = ("queue", "running", "served", "waiting", "weight")
-
     def __init__(self, weight: int, served: float) -> None:
         self.weight, self.served = weight, served
         self.waiting = 0
@@ -71,15 +67,12 @@ class _Tenant:
         return not self.queue and not self.running
 
     def charge(self, state: RequestState) -> None:
-        """Count what one of its requests has got since it was charged last."""
         tokens = (state.prompt_tokens or state.size / _TOKEN_BYTES) + state.num_tokens
         self.served += (tokens - state.charged) / self.weight
         state.charged = tokens
 
 
 class Admission:
-    """Which requests wait, and how many answers run."""
-
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
         weights = limits.requests.tenant_weights
@@ -126,7 +119,6 @@ class Admission:
         return {}
 
     def _displaced(self, state: RequestState, missing: int) -> list[RequestState]:
-        """Return the requests of the tenant that has most waiting, without which one has room."""
         own = self._tenants.get(state.tenant) or self._new_tenant(state.tenant)
         tenants = self._waiting.values()
         most = max(tenants, key=lambda each: each.waiting / each.weight, default=own)
@@ -226,7 +218,6 @@ class Admission:
         state.prompt_tokens = prompt_tokens - (1 - _CACHED) * cached_tokens
 
     def ended(self, state: RequestState) -> None:
-        """Note that a request that was started is over."""
         if not state.prompt_tokens:
             self.begun(state, state.num_prompt_tokens, 0)
         self.left(state)

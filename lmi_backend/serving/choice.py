@@ -50,7 +50,6 @@ class Choice:
         """As the metrics say."""
 
     def choose(self, state: RequestState, ready: Sequence[Slot]) -> Slot | None:
-        """Return the worker that a request is sent to; None if none can have it."""
         self.begun(state)
         if state.only is not None:
             return next((each for each in ready if each.index == state.only), None)

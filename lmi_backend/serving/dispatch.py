@@ -78,7 +78,6 @@ class Dispatch:
 
     @property
     def num_waiting(self) -> int:
-        """Answers of the requests that were sent to no worker yet."""
         return self._admission.waiting
 
     def enter(self, state: RequestState, *, may_wait: bool) -> SendsFrames | None:
@@ -129,7 +128,6 @@ class Dispatch:
                 self._break(state)
 
     def _break(self, state: RequestState) -> None:
-        """End a request in the except block of what could not be done."""
         state.frame = ()
         self._fail(state, fault_of(state, "the request cannot be brought to a worker"))
 
@@ -170,7 +168,6 @@ class Dispatch:
     def _resume(
         self, state: RequestState, error: EngineDeadError, refused: EngineDeadError | None
     ) -> None:
-        """Let a request that has lost its worker wait for another, or end it."""
         if refused is not None or not self._moves(state, error):
             self._fail(state, refused or error)
         elif state.progress is not None:
@@ -257,7 +254,6 @@ class Dispatch:
         return None
 
     def _elsewhere(self, state: RequestState) -> SendsFrames | None:
-        """Choose another worker; None where there is none."""
         before = state.worker
         try:
             state.worker, worker = self._choose(state)
@@ -279,7 +275,6 @@ class Dispatch:
         self.resumption.release(state)
 
     def ended(self, state: RequestState) -> None:
-        """Free the capacity of a finished request, so that others start."""
         if state.worker is not None:
             self._leave(state.worker, state)
             self._admission.ended(state)
@@ -304,7 +299,6 @@ class Dispatch:
                 self.released.put((state, worker))
 
     def _must_wait(self) -> bool:
-        """Tell whether no worker is ready, and one will be soon enough."""
         return (
             not self._workers.capacity() and self.resumption.wait_until(self._workers.ready_in) > 0
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import LmiError
@@ -14,6 +16,22 @@ if TYPE_CHECKING:
     from lmi_backend.ipc import messages as msg
     from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.serving.request_state import Sink
+
+
+@dataclass
+class _EndSink:
+    """Calls `end` with the last chunks of an answer, or with its error."""
+
+    end: Callable[[list[Chunk], LmiError | None], None]
+    request_id: str = ""
+    is_cancelled: Callable[[], bool] = lambda: False
+
+    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
+        if is_last:
+            self.end(chunks, None)
+
+    def fail(self, error: LmiError) -> None:
+        self.end([], error)
 
 
 def send_to_all(
@@ -36,89 +54,56 @@ def send_to_all(
         The numbers of the workers that have answered without an error; complete with the answer.
     """
     ready = [index for index, each in enumerate(workers) if each.is_ready]
-    targets: Collection[int | None] = (ready if only is None else only) or [None]
-    gathered = _Gathered(sink, len(targets))
-    for index in targets:
-        one = _OneSink(gathered, index)
+    left: list[int | None] = [*(ready if only is None else only)] or [None]
+    errors: list[LmiError] = []
+    took: list[int] = []
+    lock = threading.Lock()
+
+    def end(index: int | None, chunks: list[Chunk], error: LmiError | None) -> None:
+        # Senders of two may give theirs at once.
+        with lock:
+            left.remove(index)
+            if error is not None:
+                errors.append(error)
+            elif index is not None:
+                took.append(index)
+            if left:
+                return
+        if errors:
+            sink.fail(errors[0])
+        else:
+            sink.send(chunks, is_last=True)
+
+    for index in tuple(left):
+        one = _EndSink(partial(end, index), sink.request_id, sink.is_cancelled)
         try:
             send(one, index)
         except LmiError as error:
             one.fail(error)
-    return gathered.took
+    return took
 
 
-class EveryWorker:
-    """Has workers carry out an order, and waits for all of them.
+def order_all(
+    adapt: Callable[[msg.SetAdapter, Sink, Collection[int] | None], list[int]],
+    order: msg.SetAdapter,
+    only: Collection[int] | None = None,
+) -> tuple[list[int], LmiError | None]:
+    """Have workers carry out an order, and wait for all of them; nothing cancels it.
 
     Args:
         adapt: see `Service.adapt`.
         only: numbers of the workers that are told; None for all.
+
+    Returns:
+        The numbers of the workers that have done it, and the first error.
     """
+    errors: list[LmiError | None] = []
+    is_over = threading.Event()
 
-    request_id = ""
+    def end(_: list[Chunk], error: LmiError | None) -> None:
+        errors.append(error)
+        is_over.set()
 
-    def __init__(
-        self,
-        adapt: Callable[[msg.SetAdapter, Sink, Collection[int] | None], list[int]],
-        order: msg.SetAdapter,
-        only: Collection[int] | None = None,
-    ) -> None:
-        self.error: LmiError | None = None
-        self._is_over = threading.Event()
-        self.took = adapt(order, self, only)
-        """Numbers of the workers that have done it."""
-        self._is_over.wait()
-
-    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        """Note that all have done it."""
-        self._is_over.set()
-
-    def fail(self, error: LmiError) -> None:
-        self.error = error
-        self._is_over.set()
-
-    def is_cancelled(self) -> bool:
-        """Return False: a change that has begun is finished."""
-        return False
-
-
-class _Gathered:
-    """The answers of several workers; senders of two may give theirs at once."""
-
-    def __init__(self, sink: Sink, count: int) -> None:
-        self.sink, self._left = sink, count
-        self._lock = threading.Lock()
-        self._error: LmiError | None = None
-        self.took: list[int] = []
-
-    def note(self, index: int | None, answer: list[Chunk], error: LmiError | None) -> None:
-        """Take the end of one worker's answer."""
-        with self._lock:
-            self._left -= 1
-            self._error = self._error or error
-            if error is None and index is not None:
-                self.took.append(index)
-            if self._left:
-                return
-        if self._error is not None:
-            self.sink.fail(self._error)
-        else:
-            self.sink.send(answer, is_last=True)
-
-
-class _OneSink:
-    """Takes the answer of one worker."""
-
-    def __init__(self, gathered: _Gathered, index: int | None) -> None:
-        self._gathered, self._index = gathered, index
-        self.request_id = gathered.sink.request_id
-
-    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        if is_last:
-            self._gathered.note(self._index, chunks, None)
-
-    def fail(self, error: LmiError) -> None:
-        self._gathered.note(self._index, [], error)
-
-    def is_cancelled(self) -> bool:
-        return self._gathered.sink.is_cancelled()
+    took = adapt(order, _EndSink(end), only)
+    is_over.wait()
+    return took, errors[0]

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import EngineError
+from lmi_backend.errors import EngineError, LmiError
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
-    from lmi_backend.serving.request_state import RequestState
+    from collections.abc import Callable
+
+    from lmi_backend.serving.request_state import RequestState, Sink
 
 _log = logging.getLogger(__name__)
+
+FAULT: Final = "an unexpected error: send the request again; the server's log has its trace"
+
+
+def refuse(error: Exception, sink: Sink, count: Callable[[LmiError], None], what: str) -> None:
+    """Fail a request that could not be started, in the except block of its error.
+
+    Args:
+        count: `Service.refused`.
+        what: logged, with the trace, for an error that nobody expected.
+    """
+    if not isinstance(error, LmiError):
+        _log.exception("%s", what)
+        error = EngineError(FAULT)
+    count(error)
+    sink.fail(error)
 
 
 def fault_of(state: RequestState, what: str) -> EngineError:
@@ -26,7 +44,6 @@ def fault_of(state: RequestState, what: str) -> EngineError:
 
 
 def _name(state: RequestState) -> str:
-    """Return what the client calls a request, as a log may show it."""
     try:
         return repr(printable(state.sink.request_id))
     except Exception:  # noqa: BLE001  a sink may be what has failed

@@ -67,7 +67,6 @@ def identify(
 
 
 def adapter_digest(folder: str) -> str:
-    """Return what changes with the files of an adapter."""
     return _digest([folder, list(_files(Path(folder)))])
 
 

@@ -22,8 +22,6 @@ OPEN_BYTES: Final = 2 << 30
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is admitted at once, and for how long."""
-
     running: int
     """Answers that all workers generate at once."""
     requests: RequestLimits

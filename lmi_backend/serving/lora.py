@@ -20,7 +20,7 @@ from lmi_backend.generation import HttpChunk
 from lmi_backend.names import PATH_BYTES, check_name
 from lmi_backend.pool.adapters import Adapter, AdapterSet, is_file, order_of
 from lmi_backend.printable import listed, printable
-from lmi_backend.serving.every_worker import EveryWorker
+from lmi_backend.serving.every_worker import order_all
 from lmi_backend.serving.identity import adapter_digest
 
 if TYPE_CHECKING:
@@ -157,15 +157,14 @@ class LoraManager:
         self, before: Adapter | None, after: Adapter, service: Service
     ) -> LmiError | None:
         """Change an adapter in all workers; if one refuses, undo it in the others."""
-        order = EveryWorker(service.adapt, order_of(after, preload=after.preload))
-        if order.error is None or not order.took:
-            return order.error
-        undo = order_of(before or Adapter(after.name, ""))
-        undone = EveryWorker(service.adapt, undo, order.took)
-        for index in set(order.took) - set(undone.took):
-            _log.error("worker %d: adapter %s: %s", index, printable(after.name), undone.error)
-            self.on_unequal(index)
-        return order.error
+        took, error = order_all(service.adapt, order_of(after, preload=after.preload))
+        if error is not None and took:
+            undo = order_of(before or Adapter(after.name, ""))
+            undone, problem = order_all(service.adapt, undo, took)
+            for index in set(took) - set(undone):
+                _log.error("worker %d: adapter %s: %s", index, printable(after.name), problem)
+                self.on_unequal(index)
+        return error
 
     def _wanted(self, kind: str, name: str, body: Mapping[str, object]) -> Adapter:
         is_new = kind == _REGISTER and name not in self.adapters
@@ -190,7 +189,6 @@ class LoraManager:
         return replace(before, preload=True, pin=pin)
 
     def _added(self, name: str, body: Mapping[str, object]) -> Adapter:
-        """Return what a new adapter will be, or one that is loaded again."""
         if "src" not in body:
             raise HttpError(400, "src is missing; accepted: the adapter's folder")
         before = self.adapters.get(name)
@@ -234,7 +232,6 @@ class LoraManager:
 
 
 def _info(adapter: Adapter) -> dict[str, object]:
-    """Return what LMI's API says of an adapter."""
     return {
         "name": adapter.name,
         "src": adapter.src,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import EngineError, LmiError, UnavailableError
+from lmi_backend.errors import UnavailableError
+from lmi_backend.serving.faults import refuse
 from lmi_backend.threads import QueueThreads
 
 if TYPE_CHECKING:
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from lmi_backend.serving.request_state import Sink
     from lmi_backend.serving.service import Service
 
-_log = logging.getLogger(__name__)
-
 _MOST_WAITING: Final = 100
-FAULT: Final = "an unexpected error: send the request again; the server's log has its trace"
 
 
 class AdapterManagement:
@@ -48,8 +45,4 @@ class AdapterManagement:
         try:
             self._lora_manager.handle(body, self._service, sink)
         except Exception as error:  # noqa: BLE001  it is this request's failure
-            failure = error if isinstance(error, LmiError) else EngineError(FAULT)
-            if failure is not error:
-                _log.exception("a management request cannot be answered")
-            self._service.refused(failure)
-            sink.fail(failure)
+            refuse(error, sink, self._service.refused, "a management request cannot be answered")

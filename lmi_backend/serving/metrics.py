@@ -161,7 +161,6 @@ _PARTS: Final = ("bucket", "sum", "count")
 
 
 def gauges_and_counters(model: str, now: StatsSnapshot) -> Series:
-    """Return all series of a model but its histograms'."""
     own: Labels = (("model", model),)
     series: Series = {
         ("lmi_requests_open", own): now.open,

@@ -81,8 +81,6 @@ def bytes_of(key: int) -> int:
 class PrefixTable:
     """The beginnings that one worker has read, and which request used each last, by number."""
 
-    __slots__ = ("_clock", "_floor", "_used")
-
     def __init__(self) -> None:
         self._used: dict[int, int] = {}
         self._clock = self._floor = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lmi_backend.errors import LateError
@@ -44,8 +45,6 @@ _MOST_ERROR: Final = 9.0
 
 class Trend:
     """A straight line through what was seen lately; it never falls."""
-
-    __slots__ = ("_n", "_x", "_xx", "_xy", "_y", "_yy")
 
     def __init__(self) -> None:
         self._n = self._x = self._y = self._xx = self._xy = self._yy = 0.0
@@ -110,16 +109,16 @@ class Ends(NamedTuple):
         return wait, turn * math.sqrt(1 + place * self.varies**2)
 
 
+@dataclass
 class _Sent:
-    """A request that a worker has."""
-
-    __slots__ = ("at", "bytes", "is_ahead", "is_unread")
-
-    def __init__(self, at: float, size: int, *, is_ahead: bool) -> None:
-        self.at, self.bytes, self.is_ahead = at, size, is_ahead
-        """When its worker had room for it; what had to be read from then; whether it had none."""
-        self.is_unread = True
-        """Whether its first token is still to come."""
+    at: float
+    """When its worker had room for it."""
+    bytes: int
+    """What had to be read from then."""
+    is_ahead: bool
+    """Whether its worker had no room when it was sent."""
+    is_unread: bool = True
+    """Whether its first token is still to come."""
 
 
 class Promises:
@@ -213,7 +212,6 @@ class Promises:
         return LateError(text.replace("inf ms", "any time"), math.ceil(excess))
 
     def broken(self, state: RequestState) -> LateError | None:
-        """Return the error of a request that is to start and will be late."""
         if state.due == math.inf or state.num_sent:
             return None
         seconds = self._firsts.line().at(state.size) if self._firsts.is_settled else 0.0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.serving.waiting import wait_until
+from lmi_backend.threads import wait_until
 
 if TYPE_CHECKING:
     from lmi_backend.pool.pool import Pool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -36,19 +37,15 @@ class Sink(Protocol):
     @property
     def request_id(self) -> str:
         """What the client calls the request; may be empty."""
-        ...
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         """Send chunks, at most one of each answer; the last ones end the request."""
-        ...
 
     def fail(self, error: LmiError) -> None:
         """End the answer with an error."""
-        ...
 
     def is_cancelled(self) -> bool:
         """Tell whether the client has left; costs a round trip to the server."""
-        ...
 
 
 class DirectClient(Protocol):
@@ -56,15 +53,12 @@ class DirectClient(Protocol):
 
     def store(self, messages: Sequence[msg.ToClient]) -> None:
         """Keep messages until `flush`."""
-        ...
 
     def flush(self) -> None:
         """Let what was kept leave; never waits for the client."""
-        ...
 
     def close(self) -> None:
         """End all of its requests."""
-        ...
 
 
 class DirectSink(ABC):
@@ -87,109 +81,81 @@ class DirectSink(ABC):
     """State of its request, once that is admitted."""
 
 
+@dataclass(slots=True, eq=False)
 class RequestState:
     """State of one request. `Service` guards it with its lock.
 
     At most one sender works on it at any time. `is_scheduled` is true from when the request is put
     on the ready queue until a sender finds nothing more to send.
-
-    Args:
-        request_id: ours, unlike `sink.request_id`, which is the client's.
-        width: number of its answers.
-        n: answers to each prompt.
-        last_chunks: number of its last chunks, if it is not one for each answer.
     """
 
-    __slots__ = (
-        "_left",
-        "_pending",
-        "arrival",
-        "began",
-        "charged",
-        "deadline",
-        "death",
-        "direct",
-        "due",
-        "error",
-        "expectation",
-        "expires_at",
-        "first_at",
-        "forecast",
-        "frame",
-        "id",
-        "is_queued",
-        "is_scheduled",
-        "latest",
-        "loss",
-        "n",
-        "num_prompt_tokens",
-        "num_sent",
-        "num_tokens",
-        "only",
-        "priority",
-        "progress",
-        "prompt",
-        "prompt_tokens",
-        "sent_at",
-        "sink",
-        "size",
-        "span",
-        "tenant",
-        "tpot",
-        "width",
-        "worker",
-    )
+    id: int
+    """Ours, unlike `sink.request_id`, which is the client's; it changes with the worker."""
+    sink: Sink
+    _: KW_ONLY
+    deadline: float
+    width: int
+    """Number of its answers."""
+    n: int
+    """Answers to each prompt."""
+    last_chunks: int = 0
+    """Number of its last chunks that are still to come; at first 0: one for each answer."""
+    arrival: int = field(init=False)
+    """Its first id."""
+    direct: DirectSink | None = field(init=False)
+    """Its sink, if that only stores."""
+    only: int | None = None
+    """The one worker that it is for; None for any."""
+    worker: int | None = None
+    """That has the request; None while it waits for its turn."""
+    prompt: Prompt | None = None
+    """By which a worker is chosen; None where the one with the least to do is."""
+    expectation: Expectation | None = None
+    """What was expected of its worker, until that has begun to answer."""
+    tenant: str = ""
+    priority: int = 0
+    is_queued: bool = False
+    frame: Frame = ()
+    """What the worker is sent; empty once it was."""
+    size: int = 0
+    """Bytes of that, as it was sent first."""
+    prompt_tokens: float = 0.0
+    """Of its prompts, once they are known."""
+    charged: float = 0.0
+    """Tokens of all that its tenant was charged for."""
+    death: EngineDeadError | None = None
+    """How its worker died before it was sent."""
+    progress: Progress | None = None
+    """What lets it resume when its worker dies; None if it cannot."""
+    loss: EngineDeadError | None = None
+    """How the worker died that it is to resume without."""
+    expires_at: float = math.inf
+    """When it has waited for a worker for long enough, while none is ready."""
+    span: RequestSpan | None = None
+    error: LmiError | None = None
+    is_scheduled: bool = False
+    began: float = field(default_factory=time.monotonic)
+    first_at: float = field(init=False)
+    sent_at: float = field(init=False)
+    num_sent: int = 0
+    num_tokens: int = 0
+    num_prompt_tokens: int = 0
+    due: float = math.inf
+    """When its answer must have begun."""
+    tpot: float = math.inf
+    """The most seconds between its tokens."""
+    latest: float = field(init=False)
+    """By what a tenant's requests are in order."""
+    forecast: tuple[float, float] | None = None
+    """Seconds to its first token, as expected when it had to wait, and their spread."""
+    _pending: dict[int, list[Chunk]] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        request_id: int,
-        sink: Sink,
-        *,
-        deadline: float,
-        width: int,
-        n: int,
-        last_chunks: int = 0,
-    ) -> None:
-        self.id, self.sink, self.deadline = request_id, sink, deadline
-        self.arrival = request_id  # `id` changes with the worker
-        self.width, self.n = width, n
-        self.direct = sink if isinstance(sink, DirectSink) else None
-        self.only: int | None = None
-        """The one worker that it is for; None for any."""
-        self.worker: int | None = None
-        """That has the request; None while it waits for its turn."""
-        self.prompt: Prompt | None = None
-        """By which a worker is chosen; None where the one with the least to do is."""
-        self.expectation: Expectation | None = None
-        """What was expected of its worker, until that has begun to answer."""
-        self.tenant, self.priority = "", 0
-        self.is_queued = False
-        self.frame: Frame = ()
-        """What the worker is sent; empty once it was."""
-        self.size = 0
-        """Bytes of that, as it was sent first."""
-        self.prompt_tokens = self.charged = 0.0
-        """Of its prompts, once they are known; and of all that its tenant was charged for."""
-        self.death: EngineDeadError | None = None
-        """How its worker died before it was sent."""
-        self.progress: Progress | None = None
-        """What lets it resume when its worker dies; None if it cannot."""
-        self.loss: EngineDeadError | None = None
-        """How the worker died that it is to resume without."""
-        self.expires_at = math.inf
-        """When it has waited for a worker for long enough, while none is ready."""
-        self.span: RequestSpan | None = None
-        self.error: LmiError | None = None
-        self.is_scheduled = False
-        self.began = self.first_at = self.sent_at = time.monotonic()
-        self.num_sent = self.num_tokens = self.num_prompt_tokens = 0
-        self.due, self.tpot, self.latest = math.inf, math.inf, self.began + _START_SECONDS
-        """When its answer must have begun, and the most seconds between its tokens; and by what a
-        tenant's requests are in order."""
-        self.forecast: tuple[float, float] | None = None
-        """Seconds to its first token, as expected when it had to wait, and their spread."""
-        self._left = last_chunks or width
-        self._pending: dict[int, list[Chunk]] = {}
+    def __post_init__(self) -> None:
+        self.arrival = self.id
+        self.direct = self.sink if isinstance(self.sink, DirectSink) else None
+        self.first_at = self.sent_at = self.began
+        self.latest = self.began + _START_SECONDS
+        self.last_chunks = self.last_chunks or self.width
 
     def promise(self, ttft: int, tpot: int, limits: RequestLimits, seconds: float) -> None:
         """Have the answer begin, and its tokens follow, in time.
@@ -210,7 +176,7 @@ class RequestState:
 
     @property
     def is_complete(self) -> bool:
-        return self._left == 0
+        return self.last_chunks == 0
 
     @property
     def has_pending(self) -> bool:
@@ -241,18 +207,17 @@ class RequestState:
             waiting.append(chunk)
             if len(waiting) > _KEPT_APART:
                 waiting[:] = [joined(waiting)]
-        self._left -= chunk.is_last
+        self.last_chunks -= chunk.is_last
 
     def pass_on(self, chunk: Chunk) -> list[Chunk]:
         """Return what is to be sent now that a chunk has come: `add` and `take` in one."""
         if self._pending:
             self.add(chunk)
             return self.take()[0]
-        self._left -= chunk.is_last
+        self.last_chunks -= chunk.is_last
         return [chunk]
 
     def take(self) -> tuple[list[Chunk], LmiError | None]:
-        """Return what is to be sent now, and forget the chunks."""
         # Most wait alone, and cost no call.
         chunks = [joined(each) if each[1:] else each[0] for each in self._pending.values()]
         self._pending.clear()
@@ -265,7 +230,6 @@ class RequestState:
         self.num_tokens += num_tokens
 
     def drop(self) -> None:
-        """Forget the chunks that wait to be sent."""
         self._pending.clear()
 
 

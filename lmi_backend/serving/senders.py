@@ -64,7 +64,6 @@ class Senders:
                     self.schedule(state)
 
     def _end_unsendable(self, state: RequestState) -> str:
-        """Fail a request whose answer cannot be sent; return its outcome."""
         error = fault_of(state, "the answer cannot be sent")
         with self._lock:
             # Nothing else may start it again, or send it.

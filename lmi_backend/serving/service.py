@@ -47,9 +47,9 @@ from lmi_backend.serving.new_requests import (
 from lmi_backend.serving.request_state import DirectClient, DirectSink, RequestState, Sink
 from lmi_backend.serving.senders import Senders
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
-from lmi_backend.serving.waiting import wait_until
 from lmi_backend.serving.workers import Workers
 from lmi_backend.shares import FREE_BYTES, Shares
+from lmi_backend.threads import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -227,16 +227,20 @@ class Service:
         return len(late)
 
     def health(self) -> msg.Health:
-        """Return whether a request would be admitted, and if not, the reason."""
         if self._is_closing:
             return msg.Health(is_ready=False, problem="the server is stopping")
         return self.workers.health()
 
     def snapshot(self) -> StatsSnapshot:
         with self._lock:
-            num_open, queue, workers = len(self.states), self.dispatch, self.workers.stats()
-            waiting, resumption = queue.num_waiting, queue.resumption
-            return self._stats.snapshot(num_open, workers, waiting, resumption, queue.choice)
+            workers, num_waiting = self.workers.stats(), self.dispatch.num_waiting
+            now = self._stats.snapshot(len(self.states), workers, num_waiting)
+            resumption, choice = self.dispatch.resumption, self.dispatch.choice
+            now.moved, now.repeated_tokens = resumption.num_resumed, resumption.num_repeated
+            now.held, now.given_up = resumption.num_queued, resumption.num_expired
+            now.prefix_hits, now.prefix_lost = choice.num_hits, choice.num_lost
+            now.prefix_moves = choice.num_moves
+            return now
 
     def close(self) -> None:
         """Stop the workers. Triton calls this when no request is left; any that is, is dropped."""
@@ -272,7 +276,6 @@ class Service:
                 client.close()
 
     def on_death(self, index: int, error: EngineDeadError) -> None:
-        """Let all requests of a worker resume elsewhere, or end them with an error."""
         with self._lock:
             self.dispatch.on_death(self._of(index), error)
 

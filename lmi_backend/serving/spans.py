@@ -86,13 +86,10 @@ class RequestTracer:
 
 
 class RequestSpan:
-    """The span of one request."""
-
     def __init__(self, span: Span) -> None:
         self._span = span
 
     def event(self, name: str, **attributes: str | int) -> None:
-        """Note what becomes of the request."""
         self._span.add_event(name, attributes)
 
     def answered(self, first_seconds: float, num_prompt_tokens: int, num_tokens: int) -> None:

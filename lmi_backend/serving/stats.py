@@ -9,7 +9,8 @@ import json
 import logging
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import EngineError, LmiError
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from lmi_backend.generation import Chunk
     from lmi_backend.pool.rank_group import WorkerStats
-    from lmi_backend.resume.resumption import Resumption
-    from lmi_backend.serving.choice import Choice
     from lmi_backend.serving.request_state import RequestState
 
 _log = logging.getLogger(__name__)
@@ -39,31 +38,31 @@ _LENGTH_EDGES: Final = (
 _COUNT_EDGES: Final = (1, 2, 5, 10, 20, 50, 100)
 
 
-@dataclass(frozen=True)
+@dataclass
 class StatsSnapshot:
     """What a service has counted since its start."""
 
-    open: int
-    waiting: int
+    open: int = 0
+    waiting: int = 0
     """Answers of the requests that were sent to no worker yet."""
-    ended: dict[str, int]
+    ended: dict[str, int] = field(default_factory=dict)
     """Requests by their outcome: a finish reason, or an error's code in lower case."""
-    responses: int
-    prompt_tokens: int
-    generation_tokens: int
-    first_seconds: Histogram
+    responses: int = 0
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    first_seconds: Histogram = field(default_factory=partial(Histogram.of, _FIRST_EDGES))
     """From a request to its first response, or to its first token where that is known."""
-    token_seconds: Histogram
+    token_seconds: Histogram = field(default_factory=partial(Histogram.of, _TOKEN_EDGES))
     """From one token of a stream to the next; tokens that share a response share its time."""
-    request_seconds: Histogram
+    request_seconds: Histogram = field(default_factory=partial(Histogram.of, _REQUEST_EDGES))
     """From a request to its last response."""
-    prompt_lengths: Histogram
+    prompt_lengths: Histogram = field(default_factory=partial(Histogram.of, _LENGTH_EDGES))
     """Prompt tokens of each request that was answered."""
-    answer_lengths: Histogram
+    answer_lengths: Histogram = field(default_factory=partial(Histogram.of, _LENGTH_EDGES))
     """Tokens generated for each of them."""
-    answer_counts: Histogram
+    answer_counts: Histogram = field(default_factory=partial(Histogram.of, _COUNT_EDGES))
     """Answers that each of them wants."""
-    workers: list[WorkerStats]
+    workers: list[WorkerStats] = field(default_factory=list)
     moved: int = 0
     """Times a request resumed after its worker had died."""
     repeated_tokens: int = 0
@@ -91,14 +90,7 @@ class RequestStats:
 
     def __init__(self, model: str = "", *, says_all: bool = False) -> None:
         self._model, self._says_all = model, says_all
-        self._ended: dict[str, int] = {}
-        self._responses = self._prompt_tokens = self._generation_tokens = 0
-        self._first = Histogram.of(_FIRST_EDGES)
-        self._token = Histogram.of(_TOKEN_EDGES)
-        self._request = Histogram.of(_REQUEST_EDGES)
-        self._prompt_lengths = Histogram.of(_LENGTH_EDGES)
-        self._answer_lengths = Histogram.of(_LENGTH_EDGES)
-        self._answer_counts = Histogram.of(_COUNT_EDGES)
+        self._counts = StatsSnapshot()
 
     def sent(self, state: RequestState, chunks: Sequence[Chunk], now: float | None = None) -> None:
         """Note a response.
@@ -107,22 +99,22 @@ class RequestStats:
             now: time of the monotonic clock, if the caller has read it.
         """
         now = now or time.monotonic()
-        self._responses += 1
+        self._counts.responses += 1
         num_tokens = 0
         for chunk in chunks:
             num_tokens += chunk.num_tokens
             if chunk.is_last and chunk.index % state.n == 0:
-                self._prompt_tokens += chunk.num_prompt_tokens
+                self._counts.prompt_tokens += chunk.num_prompt_tokens
                 state.num_prompt_tokens += chunk.num_prompt_tokens
-        self._generation_tokens += num_tokens
+        self._counts.generation_tokens += num_tokens
         if chunks and not state.num_sent:
             decoding = chunks[0].decode_seconds if state.width == 1 else None
             state.first_at = now - (decoding or 0.0)
-            self._first.observe(state.first_at - state.began)
+            self._counts.first_seconds.observe(state.first_at - state.began)
             if decoding is not None and num_tokens > 1:
-                self._token.observe(decoding / (num_tokens - 1), num_tokens - 1)
+                self._counts.token_seconds.observe(decoding / (num_tokens - 1), num_tokens - 1)
         elif num_tokens:
-            self._token.observe((now - state.sent_at) / num_tokens, num_tokens)
+            self._counts.token_seconds.observe((now - state.sent_at) / num_tokens, num_tokens)
         state.sent_at = now
         state.num_sent += bool(chunks)
         state.num_tokens += num_tokens
@@ -136,62 +128,44 @@ class RequestStats:
             now: time of the monotonic clock.
         """
         for (sent_at, num_tokens), count in gaps.items():
-            self._responses += count
-            self._generation_tokens += num_tokens * count
-            self._token.observe((now - sent_at) / num_tokens, num_tokens * count)
+            self._counts.responses += count
+            self._counts.generation_tokens += num_tokens * count
+            self._counts.token_seconds.observe((now - sent_at) / num_tokens, num_tokens * count)
 
     def token_gaps(self) -> tuple[float, int]:
         """Return the seconds between tokens so far, and how many tokens they were between."""
-        return self._token.total, self._token.count
+        return self._counts.token_seconds.total, self._counts.token_seconds.count
 
     def refused(self, error: LmiError) -> None:
         self._count(error.outcome)
 
     def _count(self, outcome: str) -> None:
-        self._ended[outcome] = self._ended.get(outcome, 0) + 1
+        self._counts.ended[outcome] = self._counts.ended.get(outcome, 0) + 1
 
     def ended(self, state: RequestState, outcome: str) -> None:
         self._count(outcome)
-        self._request.observe(state.sent_at - state.began)
+        self._counts.request_seconds.observe(state.sent_at - state.began)
         # Prompt tokens are known with the end; what changes an adapter has none.
         if state.error is None and state.num_prompt_tokens:
-            self._prompt_lengths.observe(state.num_prompt_tokens)
-            self._answer_lengths.observe(state.num_tokens)
-            self._answer_counts.observe(state.width)
+            self._counts.prompt_lengths.observe(state.num_prompt_tokens)
+            self._counts.answer_lengths.observe(state.num_tokens)
+            self._counts.answer_counts.observe(state.width)
         if self._says_all or isinstance(state.error, EngineError):
             level = logging.WARNING if state.error is not None else logging.INFO
             _log.log(level, "%s", self._line(state, outcome))
 
     def snapshot(
-        self,
-        num_open: int,
-        workers: list[WorkerStats],
-        num_waiting: int = 0,
-        resumption: Resumption[RequestState] | None = None,
-        choice: Choice | None = None,
+        self, num_open: int, workers: list[WorkerStats], num_waiting: int = 0
     ) -> StatsSnapshot:
-        return StatsSnapshot(
-            open=num_open,
-            waiting=num_waiting,
-            ended=dict(self._ended),
-            responses=self._responses,
-            prompt_tokens=self._prompt_tokens,
-            generation_tokens=self._generation_tokens,
-            first_seconds=self._first.copy(),
-            token_seconds=self._token.copy(),
-            request_seconds=self._request.copy(),
-            prompt_lengths=self._prompt_lengths.copy(),
-            answer_lengths=self._answer_lengths.copy(),
-            answer_counts=self._answer_counts.copy(),
-            workers=workers,
-            moved=resumption.num_resumed if resumption else 0,
-            repeated_tokens=resumption.num_repeated if resumption else 0,
-            held=resumption.num_queued if resumption else 0,
-            given_up=resumption.num_expired if resumption else 0,
-            prefix_hits=choice.num_hits if choice else 0,
-            prefix_lost=choice.num_lost if choice else 0,
-            prefix_moves=choice.num_moves if choice else 0,
+        """Return the counts now, but for those that the service has from others."""
+        ended = self._counts.ended.copy()
+        now = replace(
+            self._counts, open=num_open, workers=workers, waiting=num_waiting, ended=ended
         )
+        for each in fields(now):
+            if isinstance(histogram := getattr(now, each.name), Histogram):
+                setattr(now, each.name, histogram.copy())
+        return now
 
     def _line(self, state: RequestState, outcome: str) -> str:
         """Return what a request was, in logfmt; never its text."""

@@ -21,7 +21,6 @@ class Workers(Protocol):
 
     def start(self, listener: Listener) -> Capabilities:
         """Start; from now on the listener gets the messages of the workers."""
-        ...
 
     def claim(
         self, width: int, choose: Callable[[Sequence[Slot]], Slot | None]
@@ -30,47 +29,36 @@ class Workers(Protocol):
 
         Returns its index and itself.
         """
-        ...
 
     def capacity(self) -> int:
         """Return how many answers the workers that are ready generate at once."""
-        ...
 
     def abort(self, index: int, request_ids: list[int]) -> None:
         """Tell a worker that nobody waits for some requests."""
-        ...
 
     def done(self, index: int, width: int) -> None:
         """Take back the places of `width` finished answers."""
-        ...
 
     def unwanted_capacity(self) -> int:
         """Return how many more answers there could be at once if every worker ran."""
-        ...
 
     def note_queue(self, waiting: int, refused: str = "") -> None:
         """Learn how many answers wait for a worker, or why a request was refused; never blocks."""
-        ...
 
     def ready_in(self) -> float:
         """Return the seconds in which a worker is expected to be ready; 0 where one is."""
-        ...
 
     def health(self) -> msg.Health:
         """Return whether a request would be admitted, and if not, the reason."""
-        ...
 
     def stats(self) -> list[WorkerStats]:
         """Return the stats of each worker."""
-        ...
 
     def close(self) -> None:
         """End it in order."""
-        ...
 
     def kill(self) -> None:
         """End it at once."""
-        ...
 
 
 class SendsFrames(Protocol):
@@ -79,12 +67,10 @@ class SendsFrames(Protocol):
     @property
     def name(self) -> str:
         """Its name in logs."""
-        ...
 
     @property
     def identity(self) -> Identity:
         """What its answers depend on."""
-        ...
 
     def send_frame(self, frame: Frame) -> None:
         """Send a packed message.
@@ -93,4 +79,3 @@ class SendsFrames(Protocol):
             NotSentError: they cannot be sent, and nothing of them was; `claim` knows it.
             ConnectionLostError: they cannot be sent.
         """
-        ...

@@ -23,22 +23,12 @@ FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 class TritonSink:
     """Sends one answer to Triton. The final flag travels with the last response, not alone."""
 
-    __slots__ = (
-        "_asking",
-        "_buffered",
-        "_codec",
-        "_is_decoupled",
-        "_is_ended",
-        "_reply",
-        "_request",
-        "_sender",
-    )
-
     def __init__(self, request: Any, reply: Reply, codec: Codec, *, is_decoupled: bool) -> None:
         self._request, self._reply, self._codec = request, reply, codec
         self._sender = request.get_response_sender()
         self._is_decoupled = is_decoupled
         self._buffered: defaultdict[int, list[Chunk]] = defaultdict(list)
+        """What comes for the one response that Triton lets a model send."""
         # With the final flag Triton frees what is_cancelled() looks at: to ask at that moment or
         # later ends the whole server with a segmentation fault (seen on 24.10; still so in
         # python_backend's response_sender.cc and pb_cancel.cc of 2026).
@@ -51,7 +41,8 @@ class TritonSink:
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         if not self._is_decoupled:
-            self._buffer(chunks)
+            for chunk in chunks:
+                self._buffered[chunk.index].append(chunk)
             if not is_last:
                 return
             chunks = self._whole()
@@ -65,11 +56,6 @@ class TritonSink:
             self._sender.send(response, flags=0)
         if last is not None:
             self._send_final(last)
-
-    def _buffer(self, chunks: list[Chunk]) -> None:
-        """Keep what comes for the one response that Triton lets a model send."""
-        for chunk in chunks:
-            self._buffered[chunk.index].append(chunk)
 
     def _whole(self) -> list[Chunk]:
         return [joined(chunks) for _, chunks in sorted(self._buffered.items())]

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import EngineError, LmiError, UnavailableError
-from lmi_backend.serving.management import FAULT, AdapterManagement
+from lmi_backend.serving.faults import FAULT
+from lmi_backend.serving.management import AdapterManagement
 
 
 class Sink:
