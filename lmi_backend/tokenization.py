@@ -1,13 +1,13 @@
 """What an engine's tokenizer does alone, and what no prompt can be.
 
 Token ids are bytes: small to keep, quick to append, and grouped as the engine gave them. An id
-takes four bytes, little end first. The top bit marks the last id of a group, which is one output of
-an engine. Groups that are appended to each other stay apart.
+takes four bytes, little end first, as on every machine that Triton runs on. The top bit marks the
+last id of a group, which is one output of an engine. Groups that are appended to each other stay
+apart.
 """
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Sequence
 from typing import Any, Final
@@ -29,7 +29,7 @@ def pack(ids: Sequence[int]) -> bytes:
         return b""
     packed = array(_TYPE, ids)
     packed[-1] |= _LAST
-    return _little(packed).tobytes()
+    return packed.tobytes()
 
 
 def unpack(data: bytes) -> list[list[int]]:
@@ -37,17 +37,11 @@ def unpack(data: bytes) -> list[list[int]]:
     packed = array(_TYPE)
     packed.frombytes(data)
     groups: list[list[int]] = [[]]
-    for number in _little(packed):
+    for number in packed:
         groups[-1].append(number & ~_LAST)
         if number & _LAST:
             groups.append([])
     return groups if groups[-1] else groups[:-1]
-
-
-def _little(packed: array[int]) -> array[int]:
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed
 
 
 ENCODE_PATH: Final = "/lmi/encode"

@@ -100,13 +100,10 @@ class Wanted(NamedTuple):
     """Its client's user."""
 
 
-class _Counts(msgspec.Struct):
+class _Body(msgspec.Struct):
     n: int | None = None
     prompt: msgspec.Raw = _NULL
     prompt_embeds: msgspec.Raw = _NULL
-
-
-class _Body(_Counts):
     prompt_cache_key: msgspec.Raw = _NULL
     safety_identifier: msgspec.Raw = _NULL
     user: msgspec.Raw = _NULL
@@ -143,7 +140,6 @@ class _Named(msgspec.Struct):
 
 
 _NAME: Final = msgspec.json.Decoder(_Named)
-_COUNTS: Final = msgspec.json.Decoder(_Counts, strict=False)
 _BODY: Final = msgspec.json.Decoder(_Body, strict=False)
 MANY: Final = 4096
 """Prompts of one large body that are counted."""
@@ -171,7 +167,7 @@ def wanted(request: HttpRequest, *, reads_all: bool = False) -> Wanted:
         return Wanted()
     try:
         outlined = _outlined(request.body)
-        body = _read_counted(outlined.text, _BODY if reads_all else _COUNTS)
+        body = _body_of(outlined.text)
         prompts = _prompts(body.prompt) + _prompts(body.prompt_embeds) if counts else 0
     except RequestError:
         if counts:
@@ -180,7 +176,7 @@ def wanted(request: HttpRequest, *, reads_all: bool = False) -> Wanted:
     except (*UNREADABLE, ValueError, TypeError, AttributeError, OverflowError):
         return Wanted()
     width = max(body.n or 1, 1) * max(prompts, 1) if counts else 1
-    if not isinstance(body, _Body):
+    if not reads_all:
         return Wanted(width)
     pieces = body.pieces()
     if outlined.long:
@@ -208,10 +204,9 @@ def _outlined(body: bytes) -> Outline:
     return at_once(outline(body)) if len(body) > LARGE else Outline(body, "", [])
 
 
-def _read_counted(body: bytes, decoder: msgspec.json.Decoder[Any]) -> _Counts:
-    """Return a body; raise something where there is none."""
+def _body_of(body: bytes) -> _Body:
     try:
-        counts: _Counts = decoder.decode(body)
+        return _BODY.decode(body)
     except UNREADABLE:
         if len(body) > LARGE:
             problem = f"of {len(body)} bytes without long texts is no JSON by RFC 8259"
@@ -220,8 +215,7 @@ def _read_counted(body: bytes, decoder: msgspec.json.Decoder[Any]) -> _Counts:
         # Engines read NaN, and numbers beyond 64 bits.
         read: Any = json.loads(body)
         prompt, embeds = (_raw(read.get(name)) for name in ("prompt", "prompt_embeds"))
-        counts = _Counts(int(read.get("n") or 1), prompt, embeds)
-    return counts
+        return _Body(int(read.get("n") or 1), prompt, embeds)
 
 
 def _raw(value: object) -> msgspec.Raw:
