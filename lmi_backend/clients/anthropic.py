@@ -45,7 +45,6 @@ def anthropic_failure(error: LmiError) -> ErrorResponse:
 
 
 def with_own_type(event: bytes) -> bytes:
-    """Return an error event of vLLM's server with a type that Anthropic's clients know."""
     _, _, data = event.partition(_DATA)
     try:
         error = json.loads(data)["error"]

@@ -367,8 +367,6 @@ def read_lmi_embedding(inputs: object, context: Context, *, is_body: bool) -> Pa
 
 @dataclass(kw_only=True)
 class EmbeddingReply(LmiAnswer):
-    """The vector, or a list of them, as JSON in one output."""
-
     output: str
     _data: bytes = b""
     _status: int = 200

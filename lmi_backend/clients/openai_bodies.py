@@ -196,7 +196,6 @@ def _message(message: object) -> dict[str, Any]:
 
 
 def _prompts(prompt: Any) -> tuple[Prompt, ...]:
-    """Return the prompts of a body: a text, token ids, or a list of either."""
     match prompt:
         case str():
             return (prompt,)

@@ -47,8 +47,6 @@ class EventNames:
         text: those of its beginning, as `text` returned them.
     """
 
-    __slots__ = ("_named", "_rest")
-
     def __init__(self, text: bytes = b"") -> None:
         self._named: dict[bytes, None] = dict.fromkeys(text.splitlines())
         self._rest = b""
@@ -120,7 +118,6 @@ class ResponsesForm(RefusingForm):
 
 
 def responses_in(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the responses in some whole events."""
     for line in data.split(b"\n")[:-1]:
         if line.startswith(b"data: {") and _RESPONSE in line:
             response = json.loads(line[5:]).get("response")

@@ -224,30 +224,24 @@ class Form(Protocol):
     @property
     def status(self) -> int:
         """Known after the first `write`, as `headers` are."""
-        ...
 
     @property
     def headers(self) -> Mapping[str, str]:
         """Without those of a connection."""
-        ...
 
     @property
     def is_over(self) -> bool:
         """Whether the answer is complete."""
-        ...
 
     @property
     def is_failed(self) -> bool:
         """Whether the engine's own events report an error."""
-        ...
 
     def write(self, chunks: list[Chunk]) -> bytes:
         """Return the bytes to send for some chunks. Raises LmiError: the answer is an error."""
-        ...
 
     def failure(self, error: LmiError) -> Ending:
         """Return what is sent where an answer fails after it has begun."""
-        ...
 
 
 @runtime_checkable
@@ -256,11 +250,9 @@ class Restorable(Form, Protocol):
 
     def taken(self) -> Chunk | None:
         """Return what it has got of its only answer, as one; None if that is not known."""
-        ...
 
     def restore(self, state: Any, num_events: int) -> None:
         """Take what another one has `taken`, and has made so many events of."""
-        ...
 
 
 def answers_of(work: object) -> int:
@@ -297,11 +289,9 @@ class Reply(Protocol):
         Raises:
             LmiError: the answer is an error.
         """
-        ...
 
     def failure(self, error: LmiError) -> LmiError:
         """Return an error as this client would read it."""
-        ...
 
 
 INPLACE: Final = "load_inplace"

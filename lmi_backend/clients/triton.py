@@ -128,7 +128,6 @@ def write_generate_body(body: Body, tenant: str) -> bytes:
 
 
 def texts_of(body: Body) -> tuple[str, ...]:
-    """Return the texts of a body of `generate` that may be JSON."""
     nested = [each for each in body.values() if isinstance(each, dict)]
     members = chain.from_iterable(each.items() for each in (body, *nested))
     texts = [one for name, value in members if name not in PROMPTS for one in _listed(value)]

@@ -211,7 +211,6 @@ def _guide(requested: Requested) -> Requested:
 
 
 def _adapter(requested: Requested, context: Context) -> str:
-    """Return the adapter: by name, or by its number from 1 in the order they are listed in."""
     names: tuple[str, ...] = requested.get("adapter", ())
     number: int = requested.get("lora_number", 0)
     if names or not number:

@@ -17,7 +17,6 @@ _ONE_WORKER: Final = "one of several workers would get it"
 
 
 def _by_name(names: Mapping[str, str]) -> dict[str, str]:
-    """Return the reason of each name, from the names of each reason."""
     return {name: why for why, listed in names.items() for name in listed.split()}
 
 

@@ -25,7 +25,6 @@ def endpoint_address(model: str) -> Path:
 
 
 def endpoint_folder(base: Path) -> Path:
-    """Return where the endpoints of this user are, in a folder for temporary files."""
     return base / f"lmi-endpoints-{os.getuid()}"
 
 
@@ -40,7 +39,6 @@ def waiting_mark(model: str) -> Path:
 
 
 def waiting_marks(model: str) -> list[Path]:
-    """Return the marks of all alias models that wait and live."""
     endpoint = endpoint_address(model)
     marks = endpoint.parent.glob(f"{endpoint.stem}.*")
     return [mark for mark in marks if mark != endpoint and Path("/proc", mark.suffix[1:]).exists()]

@@ -73,7 +73,6 @@ class Backlog:
         return answers
 
     def drop(self, requests: AbstractSet[int]) -> None:
-        """Forget the chunks of some requests."""
         self._dropped |= requests
         self._dropped_bytes += sum(map(self._sizes.forget, requests))
         # Else they are left out when their turn comes: to take them out looks at all that waits.
@@ -117,7 +116,6 @@ def _frame_length(messages: Sequence[msg.ToClient]) -> int:
 
 
 def _without(messages: Sequence[msg.ToClient], requests: AbstractSet[int]) -> list[msg.ToClient]:
-    """Return messages, but for the chunks of some requests."""
     if not requests:
         return list(messages)
     others: list[msg.ToClient] = []

@@ -143,7 +143,6 @@ class BufferedSink(ClientSink):
         return not self.is_gone and self.answers.has(self) and not self.log.is_empty
 
     def be_alone(self) -> None:
-        """Continue without a client."""
         self.client.leave(self.number)
         self.is_alone, self._is_awaited, self._num_tokens = True, True, 0
         self.start_window()
@@ -175,7 +174,6 @@ class BufferedSink(ClientSink):
 
 
 def _response_id(chunks: Sequence[Chunk]) -> str:
-    """Return the id of the response that some chunks begin; empty if they begin none."""
     data = b"".join(chunk.data for chunk in chunks if isinstance(chunk, HttpChunk))
     for line in data.split(b"\n") if _CREATED in data else ():
         if line.startswith(b"data:") and _CREATED in line:
@@ -290,7 +288,6 @@ class BufferedAnswers:
         return [sink]
 
     def _find(self, order: Find, client: ClientConnection) -> list[ClientSink]:
-        """Answer, and return the sinks whose requests are to be stopped."""
         name = order.key, order.name
         if name in self._deleted:
             self.send(client, Found("deleted"))
@@ -354,7 +351,6 @@ class BufferedAnswers:
                 return
 
     def close(self) -> None:
-        """Buffer nothing from now on."""
         self._closed.set()
         with self.lock:
             for sink in list(self.answers.values()):

@@ -140,7 +140,6 @@ class SharedWorkers:
     kill = close
 
     def _run(self, listener: Listener) -> None:
-        """Connect to the endpoint, again whenever the shared model was reloaded."""
         while not self._closing.is_set():
             try:
                 with socket.socket(socket.AF_UNIX) as connection:
@@ -213,7 +212,6 @@ class AliasModel:
         return self.workers.check()
 
     def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
-        """Hand a management request to the shared model."""
         self.service.manage(dict(body), sink)
 
     def close(self) -> None:

@@ -159,7 +159,6 @@ class ClientConnection:
         return [message]
 
     def finish(self, seconds: float) -> None:
-        """Wait until all messages are sent, or for some seconds."""
         end = time.monotonic() + seconds
         while self.backlog.messages or self._rest or self._turn.locked():
             if self.is_gone or time.monotonic() > end:
@@ -170,7 +169,6 @@ class ClientConnection:
         self._sinks[request_id] = sink
 
     def leave(self, request_id: int) -> ClientSink | None:
-        """Forget the sink of a request that has finished; return it if it was known."""
         return self._sinks.pop(request_id, None)
 
     def abort(self, request_ids: Iterable[int]) -> None:
@@ -273,5 +271,4 @@ class ClientSink(DirectSink):
             self.client.put(failure_of(self.number, error))
 
     def is_cancelled(self) -> bool:
-        """Tell whether the client has left, at no cost."""
         return self.is_gone or self.client.is_gone

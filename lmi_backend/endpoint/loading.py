@@ -89,12 +89,10 @@ class LoadingFile:
         self._doing = text
 
     def hear(self, line: str) -> None:
-        """Take a line of a worker, which may say how much is loaded."""
         if match := _SHARDS.search(line):
             self._loaded = min(100, int(match[1]))
 
     def close(self) -> None:
-        """Remove the file: the model is there, or has failed."""
         self._ended.set()
         self._thread.join()
         self._path.unlink(missing_ok=True)

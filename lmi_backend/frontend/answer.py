@@ -55,8 +55,6 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class ReturningClient:
-    """The client of a buffered answer."""
-
     returns: bool
     """Whether it may come back when it has left."""
     begin_after: Callable[[int], object]
@@ -86,12 +84,6 @@ class Unread:
 
 class Answer:
     """What has come of one request's answer and is not yet taken."""
-
-    __slots__ = (
-        "_after", "_blocks", "_connection", "_error", "_has_left", "_is_resumed", "_seen",
-        "_taken_at", "_unread", "_waiting", "are_old", "client", "forward", "is_over", "owner",
-        "progress", "request_id", "unread_chunks", "unsent",
-    )  # fmt: skip
 
     def __init__(
         self,
@@ -249,7 +241,6 @@ class Answer:
         self._drop()
 
     def abort(self) -> None:
-        """Tell the model that nobody waits now."""
         is_open = self._connection.forget(self.request_id)
         if self.client is None:
             self._connection.send(msg.Abort([self.request_id]))
@@ -349,8 +340,6 @@ async def _fail(
 class Forwarding:
     """Writes what comes of an answer, and of its middle at once if its client reads."""
 
-    __slots__ = ("_answer", "_client", "_exchange", "_form", "_lines", "_notes_all", "_passing")
-
     def __init__(self, exchange: Exchange, form: Form, answer: Answer) -> None:
         self._exchange, self._form, self._answer = exchange, form, answer
         self._client = exchange.writer
@@ -423,7 +412,6 @@ class Forwarding:
 
 
 async def _send_part(exchange: Exchange, form: Form, data: bytes) -> None:
-    """Send the next bytes; an answer that is complete at once gets its length, but no stream."""
     if not exchange.status:
         if form.is_over and not form.headers.get("content-type", "").startswith(EVENTS):
             await exchange.respond(form.status, data, form.headers)

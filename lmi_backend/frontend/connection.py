@@ -99,8 +99,6 @@ def _hello() -> msg.Hello:
 
 
 class BulkConnection(asyncio.Protocol):
-    """The second connection."""
-
     def __init__(
         self, on_messages: Callable[[list[msg.ToClient]], None], on_lost: Callable[[], None]
     ) -> None:
@@ -386,7 +384,6 @@ class ModelConnection(asyncio.Protocol):
             way.write(piece)
 
     def forget(self, request_id: int) -> bool:
-        """Forget a request; return whether it was open."""
         return self._pop(request_id) is not None
 
     def _pop(self, request_id: int) -> Answer | None:
@@ -448,7 +445,6 @@ class ModelConnection(asyncio.Protocol):
                     self._fail(answer, error)
 
     def _fail(self, answer: Answer, error: Exception) -> None:
-        """End one answer that this process cannot send on."""
         _log.error("an answer of model %s failed", self.model.name, exc_info=error)
         answer.fail(EngineError("the answer could not be sent on; the log says why"))
         answer.abort()

@@ -34,7 +34,6 @@ class Listing:
         await exchange.respond_json(card)
 
     async def info(self, exchange: Exchange) -> None:
-        """Say which model is served, as the server of Text Generation Inference does."""
         info = (await self._models.of_body(exchange, "")).info
         body = {
             "model_id": root_of(info),

@@ -53,12 +53,10 @@ class Model:
 
     @property
     def name(self) -> str:
-        """What Triton calls it."""
         return self.welcome.model.name
 
     @property
     def context(self) -> Context:
-        """How its clients' bodies are read now."""
         return self.welcome.context
 
     def context_of(self, name: str) -> Context:
@@ -145,7 +143,6 @@ class Starting:
         return self._index is not None and not is_settled
 
     async def run(self) -> None:
-        """Follow the models that are awaited, until cancelled."""
         while True:
             try:
                 await self.look()
@@ -232,7 +229,6 @@ class Models:
         self._has_looked = self._knows_all = False
 
     async def run(self) -> None:
-        """Look for endpoints until cancelled."""
         try:
             while True:
                 try:
@@ -268,7 +264,6 @@ class Models:
         return next(iter(self.by_path.values())) if is_only else None
 
     def progress(self) -> dict[str, Loading]:
-        """Return what is known of the models that the server loads."""
         return {
             name: each
             for name, each in read_loading(self._base).items()

@@ -104,7 +104,6 @@ class Outages:
         self._outages = []
 
     def _awaited(self, name: str) -> _Outage | None:
-        """Return what a request waits for by a name; by none for the only one there is."""
         named = [each for each in self._outages if name in each.names or (each.names and not name)]
         return named[0] if len({each.model.name for each in named}) == 1 else None
 

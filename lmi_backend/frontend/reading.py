@@ -117,14 +117,12 @@ class Reading:
         return (name in _NO_NAMES or _IS_URL(name) is not None) and self.models.find(name) is None
 
     async def _stored(self, _path: Path, exchange: Exchange, _data: bytes) -> tuple[Model, Read]:
-        """Read a response of `/v1/responses` by its id, if one model can have it."""
         path = exchange.path + (f"?{exchange.query}" if exchange.query else "")
         headers = _engine_headers(exchange) | {":method": exchange.method}
         model = await self.models.of_body(exchange, exchange.headers.get(TARGET, ""))
         return model, Read(HttpRequest(path, b"", headers), exchange.spec.form())
 
     async def _uploaded(self, _path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
-        """Leave an upload to the engine's own server code."""
         headers = _engine_headers(exchange)
         name = await aside(len(data), model_in_upload, data, headers.get("content-type", ""))
         model = await self.models.of_body(exchange, name or exchange.headers.get(TARGET, ""))
@@ -149,7 +147,6 @@ class Reading:
         return model, read._replace(form=path.wrap(read.form)) if path.wrap else read
 
     async def _adapters(self, _path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
-        """Read LMI's and SageMaker's management of LoRA adapters."""
         body: dict[str, Any] = dict(parse_qsl(exchange.query))
         if exchange.method in ("POST", "PUT") and data:
             body |= await read_object(data)
@@ -254,6 +251,5 @@ def _text(data: bytes) -> str:
 
 
 def _step_failed(text: str) -> HttpError:
-    """Return the error of a body that cannot be read, as LMI's clients know it."""
     status = HTTPStatus.FAILED_DEPENDENCY
     return HttpError(status, json.dumps({"code": status, "error": text}))

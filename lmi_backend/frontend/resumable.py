@@ -372,12 +372,10 @@ class Responses:
 
 
 def is_by_id(exchange: Exchange) -> bool:
-    """Tell whether a request names a response by its id."""
     return "id" in exchange.parameters and exchange.path.startswith(f"{PATH}/")
 
 
 def _number(query: dict[str, str]) -> int:
-    """Return how many events the client of a response has."""
     text = query.get("starting_after", "-1")
     try:
         return max(0, int(text) + 1)

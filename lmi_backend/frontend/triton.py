@@ -120,7 +120,6 @@ class TritonProxy:
         return _Sent(path, headers, written.pieces)
 
     async def _raw(self, exchange: Exchange, path: TritonPath, data: bytes) -> Written:
-        """Return a body that is whole the one input of its model."""
         texts = (data.decode("utf-8", "replace"),)
         # There is no place in it for the tenant.
         if exchange.tenant and (name := await self._only_text(path)):
@@ -222,7 +221,6 @@ def _path_of(exchange: Exchange) -> TritonPath:
 
 
 def _headers(exchange: Exchange, kind: str = "") -> dict[str, str]:
-    """Return the headers of a request as they are written to Triton."""
     accepted = _encoding(exchange.headers.get("accept-encoding", ""))
     typed = {"content-type": f"application/{kind}"} if kind else {}
     return {"accept-encoding": accepted, **take_trace(dict(exchange.headers)), **typed}

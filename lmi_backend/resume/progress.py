@@ -80,12 +80,6 @@ class Progress:
         hands_on: whether the receiver of the chunks keeps the ids of their tokens too.
     """
 
-    __slots__ = (
-        "_cumulative_logprob", "_hands_on", "_head", "_identity", "_is_body", "_is_complete",
-        "_message", "_names", "_num_cached", "_num_lines", "_packed", "_width", "has_begun", "ids",
-        "is_acknowledged", "strikes", "times",
-    )  # fmt: skip
-
     def __init__(
         self, message: msg.Submit | msg.SubmitHttp, width: int, *, hands_on: bool = False
     ) -> None:

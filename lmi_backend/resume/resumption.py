@@ -32,7 +32,6 @@ class Resumable(Protocol):
     @property
     def progress(self) -> Progress | None:
         """What lets it resume; None if it cannot."""
-        ...
 
 
 _Request = TypeVar("_Request", bound=Resumable)
@@ -151,7 +150,6 @@ class Resumption(Generic[_Request]):
         return True
 
     def clear(self) -> list[_Request]:
-        """Empty the quarantine, and return those that were in it."""
         waiting = list(self._quarantine)
         self._quarantine.clear()
         self._alone = None

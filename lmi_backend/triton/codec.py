@@ -27,8 +27,6 @@ Row = dict[str, list[Any]]
 
 
 class Codec:
-    """Reads requests and makes responses of one variant of a model."""
-
     def __init__(self, variant: Variant) -> None:
         self._is_batched = variant.max_batch_size > 0
         self.joins = self._is_batched and not variant.is_decoupled

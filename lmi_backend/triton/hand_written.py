@@ -140,7 +140,6 @@ _UNSET: Final[tuple[Any, ...]] = (None, "", [], {}, False, "TYPE_INVALID", "FORM
 
 
 def _text(value: Any) -> str:
-    """Return a value for people, without what it has by default."""
     if isinstance(value, dict):
         value = {name: each for name, each in value.items() if each} or value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -25,19 +25,15 @@ class LoadedModel(Protocol):
 
     def context(self) -> Context:
         """Return how its clients' bodies are read now."""
-        ...
 
     def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
         """Answer a management request."""
-        ...
 
     def close(self) -> None:
         """Stop."""
-        ...
 
     def kill(self) -> None:
         """End all at once, since the server has died; clients get no answer."""
-        ...
 
 
 def load_model(

@@ -37,7 +37,6 @@ def keep_out(secrets: Iterable[tuple[str, str]]) -> None:
 
 
 def redacted(text: str) -> str:
-    """Return a text for Triton as the log would have it."""
     for handler in _ROOT.handlers:
         if isinstance(handler.formatter, _Formatter):
             return handler.formatter.redact(text)

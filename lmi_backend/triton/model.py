@@ -76,7 +76,6 @@ class TritonPythonModel:
         OrphanGuard(self._kill).start()
 
     def execute(self, requests: list[Any]) -> None:
-        """Take requests; answers follow from other threads."""
         for request in requests:
             try:
                 self._take(request, request.get_response_sender())
@@ -156,7 +155,6 @@ class TritonPythonModel:
                 atexit.register(os._exit, 0)
 
     def _kill(self) -> None:
-        """End the workers of a server that has died."""
         # A metric that it can no longer take would keep the interpreter for ever.
         self.publisher.abandon()
         self.loaded.kill()

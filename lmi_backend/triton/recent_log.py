@@ -19,8 +19,6 @@ _LONGEST: Final = 4000
 
 
 class RecentLog:
-    """The last lines."""
-
     def __init__(self) -> None:
         self._lines: deque[LogLine] = deque(maxlen=_LINES)
         self._numbers = itertools.count(1)

@@ -176,7 +176,6 @@ class Access:
         return key
 
     def is_operator(self, key: ApiKey | None) -> bool:
-        """Tell whether a request with such a key, or none where nobody needs one, may manage."""
         return self._is_local if key is None else key.is_operator
 
 

@@ -197,7 +197,6 @@ _OF_ZSTD: Final[dict[int, int]] = {
 
 
 def _inflater(data: bytes) -> Any:
-    """Return a decoder of `deflate`: zlib's format, as the standard says, or without its header."""
     has_header = data[0] & 15 == zlib.DEFLATED and int.from_bytes(data[:2], "big") % 31 == 0
     return zlib.decompressobj(_ZLIB if has_header else _RAW)
 

@@ -265,7 +265,6 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
 
     def has_passed(self, num_tokens: int, now: float) -> None:
-        """Note that `direct` has just written what some tokens make."""
         self.num_tokens += num_tokens
         self._written_at = now
 

@@ -147,7 +147,6 @@ class Client:
 
     @property
     def has_sent_all(self) -> bool:
-        """Whether the whole body is here."""
         return not self._cycle.more_body
 
     @property
@@ -169,7 +168,6 @@ class Client:
         return bool(has_no_length) and not cycle.flow.write_paused
 
     def unsent(self) -> int:
-        """Return the bytes of the response that wait for the client to read."""
         return self._cycle.transport.get_write_buffer_size()
 
     def belong_to(self, owner: str) -> None:
@@ -217,7 +215,6 @@ class Client:
                 cycle.transport.close()
 
     def leave(self) -> None:
-        """Note that the client has closed its connection."""
         cycle = self._cycle
         if not cycle.response_complete:
             cycle.disconnected = True
@@ -305,7 +302,6 @@ class BoundedProtocol(HttpToolsProtocol):
     """All that have no request, in the order in which that began."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Give a new connection time to say what it wants."""
         super().connection_made(transport)
         self.flow: _Flow = _Flow(transport)
         self._is_in_head, self._is_replaying, self._is_ending = True, False, False
@@ -328,7 +324,6 @@ class BoundedProtocol(HttpToolsProtocol):
             next(iter(self.quiet))._expire()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell each request of the connection that its client has left."""
         self._deadline.stop()
         self.quiet.pop(self, None)
         self.num_waiting = b""
@@ -361,7 +356,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _must_wait(self) -> bool:
-        """Whether nothing more is parsed now."""
         return self._parts > _MOST_PARTS or self._is_answering or self.transport.is_closing()
 
     @property
@@ -369,7 +363,6 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._is_in_head and len(self.headers or ()) > MOST_HEADERS
 
     def _parse(self, piece: bytes) -> int:
-        """Parse bytes; return how many were."""
         self._overhead += len(piece)
         self._parts = 0
         try:
@@ -430,7 +423,6 @@ class BoundedProtocol(HttpToolsProtocol):
         return not any(client.has_begun or client.has_sent_all for client in self._clients)
 
     def on_message_begin(self) -> None:
-        """Begin to count a request's headers."""
         if self._is_replaying:
             return
         super().on_message_begin()
@@ -438,7 +430,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline.begin(self.head_seconds)
 
     def on_headers_complete(self) -> None:
-        """Let the application have the request."""
         if self._is_replaying:
             return
         version = self.parser.get_http_version()

@@ -49,7 +49,6 @@ class Management:
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     def actions(self) -> dict[str, Callable[[Exchange], Awaitable[None]]]:
-        """Return what answers, by the names that the clients' paths have for it."""
         return {
             "list registered": self.list,
             "register": self.register,
@@ -58,7 +57,6 @@ class Management:
         }
 
     async def list(self, exchange: Exchange) -> None:
-        """Answer with the models that are loaded, are being loaded, or have failed."""
         parameters = _parameters(dict(parse_qsl(exchange.query)), ("limit", "next_page_token"))
         first = _number(parameters, "next_page_token", 0)
         end = first + max(1, _number(parameters, "limit", _PAGE))
@@ -74,7 +72,6 @@ class Management:
         await exchange.respond_json(body)
 
     async def describe(self, exchange: Exchange) -> None:
-        """Answer with one model that is loaded, and its workers."""
         name, model = await self._loaded(exchange)
         state = await self._state(name)
         health = state.get("health", {"is_ready": model.state == "READY"})
@@ -120,7 +117,6 @@ class Management:
         await exchange.respond_json({"status": f'Model "{name}" registered.'})
 
     async def unregister(self, exchange: Exchange) -> None:
-        """Unload a model; the requests that run may end first."""
         name, _ = await self._loaded(exchange)
         await self._control.unload(name)
         end = asyncio.get_running_loop().time() + _UNLOAD_SECONDS
@@ -166,7 +162,6 @@ class Management:
 
 
 def _bounds(state: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many workers of a model always run, and how many there may be."""
     most = len(state["workers"])
     return state["plan"]["min_workers"] or most, most
 

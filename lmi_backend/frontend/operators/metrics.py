@@ -98,8 +98,6 @@ _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Metrics:
-    """Answers `GET /metrics`."""
-
     def __init__(self, models: Models, url: str) -> None:
         self._models, self._url = models, url
         self._triton, self._triton_at = "", -_TRITON_SECONDS
@@ -162,14 +160,12 @@ async def _state(model: Model) -> dict[str, Any]:
 
 
 def _loads(states: Iterable[dict[str, Any]]) -> tuple[int, int]:
-    """Return how many requests run, and how many wait, by some models' states."""
     reported = [state for state in states if state]
     parts = [each["stats"] for state in reported for each in (state, *state["workers"])]
     return sum(each.get("running", 0) for each in parts), sum(each["waiting"] for each in parts)
 
 
 def _lines(states: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of some models' states (`endpoint/state.py`)."""
     reported = [state for state in states if state]
     workers = [worker["stats"] for state in reported for worker in state["workers"]]
     running, waiting = _loads(reported)

@@ -20,8 +20,6 @@ _log = logging.getLogger(__name__)
 
 
 class StateCollector:
-    """Collects the state of every model."""
-
     def __init__(self, models: Models) -> None:
         self._models = models
 
