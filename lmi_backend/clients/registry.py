@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from functools import cache
 from typing import Final
 
 from lmi_backend.clients import (
@@ -56,18 +54,17 @@ def parameters_in(template: str, path: str) -> dict[str, str] | None:
 
     `{name}` stands for one part of a path, `{name:path}` for any number of them.
     """
-    match = _pattern(template).fullmatch(path)
-    return None if match is None else match.groupdict()
-
-
-@cache
-def _pattern(template: str) -> re.Pattern[str]:
-    return re.compile(
-        "".join(
-            f"(?P<{name}>{'.+' if is_path else '[^/]+'})" if name else re.escape(text)
-            for text, name, is_path in re.findall(r"([^{]+)|\{(\w+)(:path)?\}", template)
-        )
-    )
+    names = template.split("/")
+    parts = path.split("/", len(names) - 1 if template.endswith(":path}") else -1)
+    if len(parts) != len(names):
+        return None
+    parameters = {}
+    for name, part in zip(names, parts, strict=True):
+        if name.startswith("{") and part:
+            parameters[name[1:-1].removesuffix(":path")] = part
+        elif name != part:
+            return None
+    return parameters
 
 
 def is_at_once(path: str) -> bool:
