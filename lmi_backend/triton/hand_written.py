@@ -27,7 +27,8 @@ _OPTION: Final = "option."
 class _Rule(NamedTuple):
     field: str
     accepts: Callable[[Any, Variant], bool]
-    accepted: Callable[[Variant], str]
+    accepted: str
+    """May name `{batch}` and `{decoupled}`, what they are in this variant."""
 
 
 def check(config: Mapping[str, Any], variant: Variant) -> None:
@@ -54,10 +55,11 @@ def clients_of(config: Mapping[str, Any], default: str) -> str:
 
 
 def _problems(config: Mapping[str, Any], variant: Variant) -> Iterator[str]:
+    own = {"batch": variant.max_batch_size, "decoupled": str(variant.is_decoupled).lower()}
     for rule in _RULES:
         value = config.get(rule.field)
         if value and not rule.accepts(value, variant):
-            yield f"{rule.field}: {_text(value)}; accepted: {rule.accepted(variant)}"
+            yield f"{rule.field}: {_text(value)}; accepted: {rule.accepted.format(**own)}"
     yield from _copies(config.get("instance_group", []))
     for field, tensors in (("input", variant.inputs), ("output", variant.outputs)):
         for tensor in config.get(field, []):
@@ -150,65 +152,50 @@ def _never(*_: object) -> bool:
     return False
 
 
-def _fixed(text: str) -> Callable[[Variant], str]:
-    return lambda _: text
-
-
 _RULES: Final = (
     _Rule(
         "max_batch_size",
         lambda value, variant: value == variant.max_batch_size,
-        lambda variant: (
-            f"{variant.max_batch_size}; the engine batches by itself, and "
-            "option.max_rolling_batch_size in serving.properties is its bound"
-        ),
+        "{batch}; the engine batches by itself, and option.max_rolling_batch_size in "
+        "serving.properties is its bound",
     ),
     _Rule(
         "model_transaction_policy",
         lambda value, variant: bool(value.get("decoupled")) is variant.is_decoupled,
-        lambda variant: (
-            f"decoupled: {str(variant.is_decoupled).lower()}; `--clients infer` adds a "
-            "model with one response a request"
-        ),
+        "decoupled: {decoupled}; `--clients infer` adds a model with one response a request",
     ),
     _Rule(
         "dynamic_batching",
         lambda value, _: not any(value.values()),
-        _fixed("none, or { }; the engine batches by itself, and job_queue_size bounds its queue"),
+        "none, or {{ }}; the engine batches by itself, and job_queue_size bounds its queue",
     ),
-    _Rule("sequence_batching", _never, _fixed("none; a request has its whole conversation")),
-    _Rule("ensemble_scheduling", _never, _fixed("none; an ensemble is a model of its own")),
+    _Rule("sequence_batching", _never, "none; a request has its whole conversation"),
+    _Rule("ensemble_scheduling", _never, "none; an ensemble is a model of its own"),
     _Rule(
         "instance_group",
         _is_plain_group,
-        _fixed(
-            "one instance without passive, rate_limiter and devices; load_on_devices in "
-            "serving.properties names the GPUs"
-        ),
+        "one instance without passive, rate_limiter and devices; load_on_devices in "
+        "serving.properties names the GPUs",
     ),
-    _Rule(
-        "version_policy", _is_one_version, _fixed("one version; each would start a whole engine")
-    ),
+    _Rule("version_policy", _is_one_version, "one version; each would start a whole engine"),
     _Rule(
         "optimization",
         _is_plain_optimization,
-        _fixed("pinned memory only; what the engine does is set in serving.properties"),
+        "pinned memory only; what the engine does is set in serving.properties",
     ),
     _Rule(
         "response_cache",
         lambda value, variant: not (value.get("enable") and variant.is_decoupled),
-        _fixed("enable: false; Triton keeps no answers of a decoupled model"),
+        "enable: false; Triton keeps no answers of a decoupled model",
     ),
     _Rule(
         "model_warmup",
         _is_warm,
-        _fixed(
-            "a batch_size of 1, and texts in an input_data_file (`convert --warmup` writes one); "
-            "Triton crashes when it makes texts up"
-        ),
+        "a batch_size of 1, and texts in an input_data_file (`convert --warmup` writes one); "
+        "Triton crashes when it makes texts up",
     ),
     *(
-        _Rule(field, _never, _fixed("none; the Python backend does not read it"))
+        _Rule(field, _never, "none; the Python backend does not read it")
         for field in ("batch_input", "batch_output", "cc_model_filenames", "model_operations")
     ),
 )
