@@ -39,7 +39,9 @@ def printable(text: str, limit: int = 120) -> str:
     """Return at most `limit` characters of a text, escaped where they are not printable."""
     line = text[:limit]
     if not line.isprintable():
-        line = "".join(char if char.isprintable() else _escaped(char) for char in line)[:limit]
+        line = "".join(
+            each if each.isprintable() else each.encode("unicode_escape").decode() for each in line
+        )[:limit]
     return line if len(text) <= limit else f"{line}… ({len(text)} characters)"
 
 
@@ -114,7 +116,3 @@ def _has_reader() -> bool:
         return bool(select.select([], [descriptor], [], _READER_SECONDS)[1])
     except (OSError, ValueError):
         return True
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")

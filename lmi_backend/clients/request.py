@@ -392,7 +392,8 @@ def _older_chat(data: bytes, body: dict[str, Any]) -> bytes:
         RequestError: a weight is out of range.
     """
     weights = body.get("logit_bias")
-    if isinstance(weights, dict) and any(map(_is_beyond, weights.values())):
+    numbers = weights.values() if isinstance(weights, dict) else ()
+    if any(isinstance(each, int | float) and not abs(each) <= MAX_WEIGHT for each in numbers):
         raise RequestError("value must be between -100 and 100.", field="logit_bias")
     if body.get("logprobs") or body.get("top_logprobs") is None:
         return data
@@ -417,10 +418,6 @@ def _adapter(headers: Mapping[str, str], context: Context) -> str:
         problem = f"contradicts the model's name in the request, {context.adapter}"
         raise RequestError(problem, field=ADAPTER, value=adapter)
     return adapter or context.adapter
-
-
-def _is_beyond(weight: object) -> bool:
-    return isinstance(weight, int | float) and not -MAX_WEIGHT <= weight <= MAX_WEIGHT
 
 
 def _is_management(text: str) -> bool:

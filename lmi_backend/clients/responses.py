@@ -185,10 +185,6 @@ def wants_background(body: Mapping[str, Any]) -> bool:
     return True
 
 
-def as_stream(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {**body, MEMBER: False, "stream": True}
-
-
 SPEC: Final = ClientSpec(
     name="responses",
     title="OpenAI, Responses",

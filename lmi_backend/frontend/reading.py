@@ -108,7 +108,7 @@ class Reading:
         if path.template == responses.PATH and responses.MARK in data:
             body = await read_object(data)
             if model.info.resume_window and responses.wants_background(body):
-                data = msgspec.json.encode(responses.as_stream(body))
+                data = msgspec.json.encode({**body, responses.MEMBER: False, "stream": True})
                 form = responses.BackgroundForm(is_stream=body.get("stream") is True)
         return model, Read(HttpRequest(exchange.path, data, _engine_headers(exchange)), form)
 

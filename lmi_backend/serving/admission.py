@@ -62,10 +62,6 @@ class _Tenant:
         """By priority, then by when they must start, then by arrival."""
         self.running: dict[RequestState, None] = {}
 
-    @property
-    def is_inactive(self) -> bool:
-        return not self.queue and not self.running
-
     def charge(self, state: RequestState) -> None:
         tokens = (state.prompt_tokens or state.size / _TOKEN_BYTES) + state.num_tokens
         self.served += (tokens - state.charged) / self.weight
@@ -257,7 +253,9 @@ class Admission:
 
     def _forget_inactive(self) -> None:
         """Forget the tenants without requests, but for some that have got the most."""
-        inactive = [name for name, each in self._tenants.items() if each.is_inactive]
+        inactive = [
+            name for name, each in self._tenants.items() if not (each.queue or each.running)
+        ]
         inactive.sort(key=lambda name: self._tenants[name].served)
         for name in inactive[: max(0, len(inactive) - _INACTIVE_TENANTS)]:
             del self._tenants[name]

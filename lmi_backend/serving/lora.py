@@ -39,6 +39,7 @@ _NO_CODE: Final = (
     "model.py, one in the model's folder when it is loaded, or any if the model has a model.py"
 )
 _NO_PATH: Final = re.compile(r"[\x00\ud800-\udfff]")
+"""What is in no path that the system could open, and a frame carry."""
 _MOST: Final = 10_000
 """Adapters of a model: each is kept in the stub, in every worker and in every alias model."""
 
@@ -207,7 +208,7 @@ class LoraManager:
     def _folder(self, src: object) -> Path:
         """Return where an adapter lies; links are followed first, so none leads out of a root."""
         shown = printable(str(src))
-        if not isinstance(src, str) or not _may_be_path(src):
+        if not isinstance(src, str) or _NO_PATH.search(src):
             raise HttpError(400, f"src {shown}: accepted: text without NUL and lone surrogates")
         # To look for links in a path of a megabyte takes 17 s.
         if len(src) > PATH_BYTES:
@@ -239,11 +240,6 @@ def _info(adapter: Adapter) -> dict[str, object]:
         "pin": adapter.pin,
         "has_custom_code": adapter.has_custom_code,
     }
-
-
-def _may_be_path(text: str) -> bool:
-    """Tell whether the system could open a path, and a frame carry it."""
-    return not _NO_PATH.search(text)
 
 
 def _answer(sink: Sink, body: Mapping[str, object]) -> None:

@@ -33,7 +33,7 @@ def shared_memory() -> list[Path]:
 def warn_of_exposures(model: str) -> None:
     """Log in one line what the server leaves open to clients that is not for them."""
     try:
-        argv = _server_argv()
+        argv = _argv(Path(f"/proc/{os.getppid()}"))
     except OSError as error:
         _log.warning("%s: what tritonserver leaves open cannot be told: %s", model, error)
         return
@@ -43,10 +43,6 @@ def warn_of_exposures(model: str) -> None:
     # The server's environment is what the stub has inherited.
     if sentences := list(exposures(argv, os.environ)):
         _log.warning("%s: %s; %s", model, "; ".join(sentences), _ADVICE)
-
-
-def _server_argv() -> list[str]:
-    return _argv(Path(f"/proc/{os.getppid()}"))
 
 
 def _argv(process: Path) -> list[str]:
