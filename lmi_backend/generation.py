@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from http import HTTPStatus
 from itertools import chain
 from typing import Any, ClassVar, Final, Literal, cast
 
@@ -229,20 +228,6 @@ def reports_error(events: bytes) -> bool:
 def is_cut_short(answer: bytes) -> bool:
     """Return whether an answer stopped at its longest, as any client is told it."""
     return _IS_CUT.search(answer[-_END_BYTES:]) is not None
-
-
-def openai_error(status: int, message: str, field: str = "") -> HttpChunk:
-    """Return an error in OpenAI's format, as vLLM's server writes it.
-
-    Args:
-        field: the member of the body that is wrong; empty if none is.
-    """
-    kind = "NotFoundError" if status == HTTPStatus.NOT_FOUND else "BadRequestError"
-    error = {"message": message, "type": kind, "param": field or None, "code": status}
-    data = msgspec.json.encode({"error": error})
-    return HttpChunk(
-        data, is_last=True, status=status, headers={"content-type": "application/json"}
-    )
 
 
 Chunk = Delta | HttpChunk

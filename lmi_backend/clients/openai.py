@@ -73,6 +73,12 @@ def openai_failure(error: LmiError) -> ErrorResponse:
     return failure(status, {"error": members}, error)
 
 
+def refusal(error: LmiError) -> HttpChunk:
+    """Return an error as an engine's own server answers it."""
+    status, data, headers = openai_failure(error)
+    return HttpChunk(data, is_last=True, status=status, headers=headers)
+
+
 def _is_openais(written: dict[str, Any]) -> bool:
     kind, message = written.get("type"), str(written.get("message"))
     return isinstance(kind, str) and kind.isidentifier() and not is_object(message)

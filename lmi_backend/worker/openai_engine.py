@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from lmi_backend.clients.openai import CHATS, COMPLETIONS, MODELS
+from lmi_backend.clients.openai import CHATS, COMPLETIONS, MODELS, refusal
 from lmi_backend.clients.openai_bodies import (
     DONE,
     READ,
@@ -30,7 +30,7 @@ from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
 from lmi_backend.engines.streams import stream, take_all
 from lmi_backend.engines.tokens import TemplateEngine
 from lmi_backend.errors import HTTP_ERROR, HttpError, RequestError
-from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, openai_error
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.outline import UNREADABLE, Outline
@@ -88,10 +88,8 @@ class OpenAiEngine(Engine):
             async with aclosing(self._answer(request)) as chunks:
                 async for chunk in chunks:
                     yield chunk
-        except RequestError as error:
-            yield openai_error(400, str(error), error.field)
-        except HttpError as error:
-            yield openai_error(error.status, str(error))
+        except (RequestError, HttpError) as error:
+            yield refusal(error)
 
     async def _answer(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         if request.path == MODELS:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.clients.openai import refusal
 from lmi_backend.clients.spec import TARGET
+from lmi_backend.errors import HttpError
 from lmi_backend.frontend.http.exchange import Exchange
-from lmi_backend.generation import openai_error
 from lmi_backend.ipc import messages as msg
 from tests.support.failing_streams import (
     AT_ENDPOINT,
@@ -128,7 +129,7 @@ def test_an_engines_own_error_has_anthropics_format_for_anthropics_clients(
     """Of vLLM's server some have OpenAI's, and so have those of other engines."""
     scripted.wait()
     scripted.models[NAME].script = lambda order: [
-        msg.HttpOutput(order.id, openai_error(404, "served by vLLM only"))
+        msg.HttpOutput(order.id, refusal(HttpError(404, "served by vLLM only")))
     ]
     status, _, data, _ = scripted.ask("POST", "/v1/messages", json.dumps(CHAT).encode())
     assert (status, json.loads(data)) == (

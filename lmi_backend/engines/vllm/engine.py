@@ -43,7 +43,7 @@ from lmi_backend.engines.vllm.requests import OutputReader, sampling_params, tra
 from lmi_backend.engines.vllm.resume import resume_strategy_of
 from lmi_backend.engines.vllm.starting import attach, engine_args, is_rank, prepare_processes
 from lmi_backend.errors import ConfigurationError, EngineDeadError, RequestError, UnavailableError
-from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest, openai_error
+from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.options.signature import installed_version
 from lmi_backend.structures import check_structures
@@ -156,14 +156,14 @@ class VllmEngine(Engine):
 
     async def _reset(self, path: str) -> HttpChunk:
         """Empty a cache, by vLLM's method of the path's name."""
+        headers = {"content-type": JSON}
         reset = getattr(self._engine, path.removeprefix("/"), None)
         if reset is None or is_rank():
-            # The schedulers of ranks have to know the same.
-            return openai_error(404, f"{path} is not served by this engine")
+            # The schedulers of ranks have to know the same. FastAPI answers so on no path.
+            return HttpChunk(b'{"detail":"Not Found"}', is_last=True, status=404, headers=headers)
         if await compat.settled(reset()) is False:
             raise UnavailableError("running requests hold the cache")
-        data, headers = b'{"success":true}', {"content-type": JSON}
-        return HttpChunk(data, is_last=True, headers=headers)
+        return HttpChunk(b'{"success":true}', is_last=True, headers=headers)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         if request.path in RESETS:

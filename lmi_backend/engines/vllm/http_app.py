@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lmi_backend.clients.openai import CHATS, COMPLETIONS
+from lmi_backend.clients.openai import CHATS, COMPLETIONS, refusal
 from lmi_backend.clients.registry import RESUMED, is_at_once
 from lmi_backend.clients.spec import DESCRIPTION, JSON
 from lmi_backend.engines.bodies import BodyBounds, check_body, head_of
@@ -37,7 +37,7 @@ from lmi_backend.errors import (
     OptionError,
     RequestError,
 )
-from lmi_backend.generation import HttpChunk, HttpRequest, openai_error
+from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.outline import LARGE
 
@@ -261,7 +261,7 @@ class HttpApp:
             name = str(head.model) if self._adapters.has(head.model) else ""
             adapter = await self._adapters.hold(self._engine, name)
         except RequestError as error:
-            sink.take(openai_error(400, str(error), error.field))
+            sink.take(refusal(error))
             return None
         is_changed = body is not request.body
         if is_changed:
