@@ -19,7 +19,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUDGETS: Final = {
-    "lmi_backend": 2_900,
+    "lmi_backend": 2_875,
     "lmi_backend/cli": 3_750,
     "lmi_backend/clients": 5_350,
     "lmi_backend/deploy": 700,
@@ -38,7 +38,7 @@ BUDGETS: Final = {
     "lmi_backend/serving": 3_650,
     "lmi_backend/sizing": 3_400,
     "lmi_backend/supervisor": 2_900,
-    "lmi_backend/triton": 1_600,
+    "lmi_backend/triton": 1_575,
     "lmi_backend/worker": 3_075,
     "tests": 76_925,
     "tools": 7_050,

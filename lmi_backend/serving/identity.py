@@ -54,7 +54,7 @@ def model_digest(config: EngineConfig, environment: Mapping[str, str]) -> str:
     files = [list(_files(folder_of(*each, environment))) for each in sources]
     # An option may say it, or name the file that does.
     named = choices.get("chat_template")
-    template = list(_in_full(Path(named))) if named else []
+    template = _content(Path(named), is_read=True) if named else ""
     return _digest([config.model, choices, files, template])
 
 
@@ -81,27 +81,22 @@ def _files(folder: Path | None) -> Iterator[tuple[str, str]]:
     for name in names:
         ending = os.path.splitext(name)[1]
         if name not in _NOT_THE_MODELS and ending in _READ + _SAMPLED:
-            yield from (_in_full if ending in _READ else _in_samples)(folder / name)
+            yield name, _content(folder / name, is_read=ending in _READ)
 
 
-def _in_full(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield a file with what is in it, if it is one."""
+def _content(path: Path, *, is_read: bool) -> str:
+    """Return what stands for a file; without reading all of it, a change of few bytes is not seen.
+
+    Nothing is read of a pipe, which may never end.
+    """
     try:
-        # Nothing is read of a pipe, which may never end.
-        if path.is_file() and path.stat().st_size <= _READ_BYTES:
-            yield path.name, hashlib.sha256(path.read_bytes()).hexdigest()
-        else:
-            yield from _in_samples(path)
+        if not path.is_file():
+            return "no file"
+        if is_read and path.stat().st_size <= _READ_BYTES:
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+        return _sampled(path)
     except (OSError, ValueError):
-        yield path.name, "unreadable"
-
-
-def _in_samples(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield a file with its size and bytes of many places; a change of few bytes is not seen."""
-    try:
-        yield path.name, _sampled(path) if path.is_file() else "no file"
-    except (OSError, ValueError):
-        yield path.name, "unreadable"
+        return "unreadable"
 
 
 def _sampled(path: Path) -> str:
