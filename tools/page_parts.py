@@ -1,11 +1,10 @@
 """Fill the parts of a page that are made: those between `<!-- made: … -->` and `<!-- end -->`.
 
     <!-- made: NAME -->                                     what `make docs` has under this name
-    <!-- made: table FILE KEYS | HEAD | HEAD=FORMAT … -->   a row for each entry of a JSON file
+    <!-- made: table FILE KEY | HEAD | HEAD=FORMAT … -->    a row for each entry of a JSON file
 
-KEYS lead to a list, or to a mapping whose rows have `key` and `value`, or what each value has. With
-a final `/` they lead to the only row. A format is that of Python; a cell is empty where its value
-is, and `-` where the entry has none. Tests and modules that a table names must exist.
+KEY leads to a list where the file is none. A format is that of Python; a cell is empty where its
+value is. Tests and modules that a table names must exist.
 """
 
 from __future__ import annotations
@@ -83,29 +82,16 @@ def json_table(words: str) -> Iterator[str]:
 
 
 def _entries(place: str) -> list[dict[str, Any]]:
-    file, _, keys = place.partition(" ")
-    found = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    for key in filter(None, keys.split("/")):
-        found = found[key]
-    if keys.endswith("/"):
-        return [found]
-    if isinstance(found, dict):
-        found = [
-            {"key": key, **(each if isinstance(each, dict) else {"value": each})}
-            for key, each in found.items()
-        ]
-    rows: list[dict[str, Any]] = found
+    file, _, key = place.partition(" ")
+    read = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    rows: list[dict[str, Any]] = read[key] if key else read
     return rows
 
 
 def _cell(form: str, row: dict[str, Any]) -> str:
+    """Return a cell; an empty one where a field of it is empty."""
     fields = (name for _, name, _, _ in Formatter().parse(form) if name)
-    if any(row.get(name) == "" for name in fields):
-        return ""
-    try:
-        return form.format_map(row)
-    except (KeyError, TypeError, ValueError):
-        return "-"
+    return "" if any(row[name] == "" for name in fields) else form.format_map(row)
 
 
 def check_places(text: str) -> None:

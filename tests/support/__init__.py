@@ -23,6 +23,5 @@ compiling.
 Records, and documents of others: measured, pages, published_logs,
 manifests, facts, browser, certificates.
 
-The run of the tests: places, ports, processes, waiting, sharing, shell, spending, left_behind,
-left_out.
+The run of the tests: places, ports, processes, waiting, sharing, shell, spending, left_behind.
 """

@@ -1,6 +1,5 @@
 """Lines are counted by rooms, and what is over a budget is named."""
 
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -29,15 +28,3 @@ def test_a_file_counts_in_the_deepest_room(tmp_path: Path) -> None:
 def test_what_was_added_is_counted_by_rooms() -> None:
     lines = ["5\t2\tlmi_backend/a.py", "0\t9\tlmi_backend/engines/vllm/b.py", "1\t1\tdocs/c.py"]
     assert budget.summed(lines) == Counter({"lmi_backend": 3, "lmi_backend/engines/vllm": -9})
-
-
-def test_the_table_has_what_was_added(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = subprocess.CompletedProcess([], 0, "7\t0\tlmi_backend/a.py\n")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-    monkeypatch.setattr(budget, "count", lambda _: Counter({"lmi_backend": 3}))
-    assert budget.main(["--since", "HEAD"]) == 1
-    first, *_, last = capsys.readouterr().out.splitlines()
-    assert first.split() == ["lmi_backend", "3", "of", "2", "+7"]
-    assert last.startswith("lmi_backend: 1 lines over its budget")

@@ -62,21 +62,6 @@ def test_a_short_run_keeps_what_the_other_tests_did_with_its_day(
     assert json.loads(results.read_text(encoding="utf-8"))["vllm-0.13.0"] == newer
 
 
-def test_a_line_is_written_beside_the_others_and_becomes_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results = tmp_path / "compat.json"
-    names = ["vllm-0.11.0.post2", "vllm-0.13.0", "vllm-overlay"]
-    for name in reversed(names):
-        found = {"date": "2026-11-23", "version": "0.33.0", "python": "3.11.7"}
-        compat.record(name, found | {"tests": compat.read_report(REPORT)}, results)
-    assert list(json.loads(results.read_text(encoding="utf-8"))) == names
-    monkeypatch.setattr(compat_page, "RESULTS", results)
-    page = list(compat_page.vllm_releases())
-    for shown in ("0.11.0.post2", "0.33.0, overlay"):
-        assert f"| {shown} | 5 of 7 | 2026-11-23 |" in page
-
-
 def test_all_tests_run_on_the_last_build_of_a_minor_version_alone() -> None:
     lines = {line.name: line for line in compat.LINES if not line.is_server}
     assert lines["vllm-0.11.2"].tests == compat.SHORT

@@ -1,14 +1,11 @@
 """What README.md and benchmarks/README.md have of the newest results."""
 
-import json
 import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import results_page
-from results_page import beside, newest, samples
+from results_page import beside, samples
 
 OURS, THEIRS = "lmi-backend, chat, each token", "vLLM's server"
 RUST = "vLLM's Rust front end"
@@ -56,44 +53,3 @@ def test_what_the_pages_say_is_measured(  # noqa: PLR0917
         for target in (one, other)
     )
     assert least < ours / theirs < most
-
-
-def test_the_newest_run_of_each_kind_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(results_page, "RESULTS", tmp_path)
-    for name in ("2026-01-01-a", "2026-01-02-a", "2026-01-01-b"):
-        (tmp_path / f"{name}.json").touch()
-    assert {kind: path.stem for kind, path in newest().items()} == {
-        "a": "2026-01-02-a",
-        "b": "2026-01-01-b",
-    }
-
-
-def test_each_regime_has_a_table_of_its_newest_run() -> None:
-    lines = list(results_page.regimes())
-    for regime in results_page.REGIMES:
-        at = lines.index(f"### {regime.title}\n")
-        assert newest()[regime.kind].stem in lines[at + 1]
-        rows = [line for line in lines[at + 4 :] if line]
-        assert rows[0].startswith("| ")
-        read = json.loads(newest()[regime.kind].read_text(encoding="utf-8"))["samples"]
-        shown = {each["target"] for each in read if regime.shows(each)}
-        assert shown
-        assert shown >= set(regime.among)
-        table = "\n".join(rows[: rows.index("") if "" in rows else len(rows)])
-        assert all(target in table for target in shown)
-
-
-def test_what_costs_least_comes_first() -> None:
-    read = [
-        {
-            "target": name, "concurrency": 1, "tokens_per_second": 1.0, "first_ms": {"p50": 1.0},
-            "gap_ms": {"p99": 1.0}, "responses_per_request": 2.0,
-            "cpu_us_per_token": {"worker front end": cpu, "stub": 0.2, "engine": 99.0},
-        }
-        for name, cpu in (("vLLM's server", 9.0), ("lmi-backend, chat", 3.0))
-    ]  # fmt: skip
-    ours, theirs = results_page.rows_of(read)
-    assert ours[:4] == ["**lmi-backend, chat**", "1", "3.2", "worker 3"]
-    assert theirs[0] == "vLLM's server"
