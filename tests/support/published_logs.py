@@ -1,7 +1,4 @@
-"""Published logs of vLLM, and what the planner makes of their settings.
-
-`comparisons` has those of measured.csv, `logs` those of measured_2026.csv.
-"""
+"""Published logs of vLLM, and what the planner makes of their settings."""
 
 from __future__ import annotations
 
@@ -29,64 +26,8 @@ from tests.support.facts import with_fields
 from tests.support.places import ROOT
 
 DATA = ROOT / "tests" / "data" / "planner"
-_H100_GIB = 79.19
-_OLDEST = (0, 11)
-_CACHE_BYTES = {"": 2.0, "fp8": 1.0, "fp8_e5m2": 1.0}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One published log, and what the planner makes of its settings."""
-
-    row: dict[str, str]
-    reason: str = ""
-    """Why the GiB cannot be compared; empty if they can."""
-    estimate: MemoryEstimate | None = None
-    graphs: int = 0
-    """Bytes of CUDA graphs, whether the release deducts them or not."""
-
-    @property
-    def measured(self) -> float:
-        """GiB for the cache on the device that decides, 0 if the log does not say.
-
-        Where stages have different amounts the log's first rank has more than is used.
-        """
-        tokens, found = self.row["kv_tokens"], self.estimate
-        is_staged = self.row["pp"] not in {"", "1"}
-        if found and tokens and (is_staged or not self.row["available_kv_gib_per_gpu"]):
-            return int(tokens) / found.block_size * found.block_bytes / GIB
-        return number(self.row["available_kv_gib_per_gpu"])
-
-    @property
-    def error(self) -> float:
-        """Predicted minus measured, in percent of what was measured."""
-        if self.estimate is None or self.reason:
-            return 0.0
-        return 100 * (self.estimate.kv_cache / GIB / self.measured - 1)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that the log's own GiB hold by the planner's layout; 0 if it does not say."""
-        found = self.estimate
-        if found is None or not self.row["kv_tokens"] or not found.block_bytes:
-            return 0
-        blocks = int(self.measured * GIB) // found.block_bytes
-        return found.layout.logged_tokens(blocks, found.length, found.release)
-
-    @property
-    def token_step(self) -> float:
-        """Tokens by which `tokens` may be off: GiB are published with two digits."""
-        if self.estimate is None:
-            return 0.0
-        return self.tokens / self.measured * 0.005 + 2 * self.estimate.block_size
-
-
-@cache
-def comparisons() -> list[Comparison]:
-    """Return every published log with its prediction, or with the reason why it has none."""
-    configs = known_configs()
-    with (DATA / "measured.csv").open(encoding="utf-8", newline="") as file:
-        return [_compare(row, configs) for row in csv.DictReader(file)]
+H100_GIB = 79.19
+_OLDEST_MINOR = 11
 
 
 def known_configs() -> dict[str, Any]:
@@ -94,58 +35,6 @@ def known_configs() -> dict[str, Any]:
     published = json.loads((DATA / "published.json").read_text(encoding="utf-8"))
     found: dict[str, Any] = json.loads((DATA / "configs.json").read_text(encoding="utf-8"))
     return found | {name: each["config"] for name, each in published.items()}
-
-
-def _compare(row: dict[str, str], configs: dict[str, Any]) -> Comparison:
-    release = _release(row["vllm"])
-    config = configs.get(row["model"])
-    if release is None:
-        return Comparison(row, "an image of its own, of no named release")
-    if release < _OLDEST:
-        return Comparison(row, "a vLLM older than 0.11, the oldest that is served")
-    if config is None:
-        return Comparison(row, "no public config.json of the model is known here")
-    facts = facts_of(config)
-    step = replace(_step_of(row, release), release=max(release, GRAPHS_DEDUCTED))
-    layers = facts.shape.num_layers // int(row["pp"] or 1)
-    graphs = cuda_graphs(facts, step, layers=layers)
-    return Comparison(row, _unknown(row), _estimate(row, facts, release), graphs)
-
-
-def _unknown(row: dict[str, str]) -> str:
-    """Return why the GiB of a row say nothing about the planner; empty if they do."""
-    if row["doubt"]:
-        return row["doubt"]
-    missing = [name for name in ("util", "max_num_batched_tokens", "max_num_seqs") if not row[name]]
-    return f"not published: {', '.join(missing)}" if missing else ""
-
-
-def _estimate(row: dict[str, str], facts: ModelFacts, release: tuple[int, int]) -> MemoryEstimate:
-    device = number(row["device_gib"])
-    # "79.1?" and nothing are what the other logs of this GPU say.
-    is_known = device and "?" not in row["device_gib"]
-    total = device if is_known else _H100_GIB
-    return estimate_memory(
-        facts,
-        degrees=(int(row["tp"]), int(row["pp"] or 1)),
-        budget=int(total * (number(row["util"]) or 0.9) * GIB),
-        cache=CacheKind(
-            dtype_bytes=_CACHE_BYTES[row["kv_cache_dtype"]],
-            block_size=int(row["block_size"] or 16),
-            length=int(row["max_model_len"] or 1),
-        ),
-        step=_step_of(row, release),
-    )
-
-
-def _step_of(row: dict[str, str], release: tuple[int, int]) -> Step:
-    return Step(
-        tokens=int(number(row["max_num_batched_tokens"]) or 8192),
-        sequences=int(number(row["max_num_seqs"]) or 256),
-        release=release,
-        flashinfer_sampler=True if row["sampler"] == "flashinfer" else None,
-        prefix_caching=row["prefix_caching"] == "true" if row["prefix_caching"] else None,
-    )
 
 
 def facts_of(config: dict[str, Any]) -> ModelFacts:
@@ -161,17 +50,6 @@ def _facts_of(text: str) -> ModelFacts:
     if facts is None:
         raise ValueError(f"no config.json: {text}")
     return facts
-
-
-def _release(text: str) -> tuple[int, int] | None:
-    match = re.match(r"~?(\d+)\.(\d+)", text)
-    return (int(match[1]), int(match[2])) if match else None
-
-
-def graph_differences(found: list[Comparison]) -> list[float]:
-    """Return the GiB by which CUDA graphs were mistaken, where 0.19 logged an estimate."""
-    logged = [each for each in found if each.row["vllm"] == "0.19.0" and each.graphs]
-    return [abs(each.graphs / GIB - number(each.row["cudagraph_gib"])) for each in logged]
 
 
 _CAPABILITIES: Final = {
@@ -223,6 +101,25 @@ class Log:
         return 100 * (self.estimate.logged_tokens / self.tokens - 1)
 
     @property
+    def space_error(self) -> float:
+        """Predicted minus logged GiB of cache, in percent.
+
+        Where stages have different amounts the log's first rank has more than is used: its tokens
+        tell what the others have.
+        """
+        space = self.space
+        if self.tokens and (not space or self.row["pp"] not in {"", "1"}):
+            space = self.tokens / self.estimate.block_size * self.estimate.block_bytes / GIB
+        return 100 * (self.estimate.kv_cache / GIB / space - 1)
+
+    @property
+    def graphs(self) -> float:
+        """GiB of CUDA graphs, whether the release deducts them or not."""
+        step = replace(self.step, release=max(self.step.release, GRAPHS_DEDUCTED))
+        layers = self.facts.shape.num_layers // int(self.row["pp"] or 1)
+        return cuda_graphs(self.facts, step, layers=layers) / GIB
+
+    @property
     def has_range(self) -> bool:
         """Whether what was logged is between the fewest and the most."""
         made = self.estimate
@@ -244,13 +141,59 @@ class Log:
         return 100 * (found / self.tokens - 1)
 
 
+def _rows(name: str) -> list[dict[str, str]]:
+    with (DATA / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@cache
+def older_logs() -> list[Log]:
+    """Return the rows of measured.csv with a known model, and a release that is served."""
+    configs = known_configs()
+    rows = (row for row in _rows("measured.csv") if row["model"] in configs)
+    return [_older_log(row, facts_of(configs[row["model"]])) for row in rows if _is_served(row)]
+
+
+def _is_served(row: dict[str, str]) -> bool:
+    return bool(re.match(r"0\.\d+", row["vllm"])) and _minor(row) >= _OLDEST_MINOR
+
+
+def _minor(row: dict[str, str]) -> int:
+    return int(row["vllm"].split(".")[1])
+
+
+def _older_log(row: dict[str, str], facts: ModelFacts) -> Log:
+    step = Step(
+        tokens=int(number(row["max_num_batched_tokens"]) or 8192),
+        sequences=int(number(row["max_num_seqs"]) or 256),
+        release=(0, _minor(row)),
+        flashinfer_sampler=True if row["sampler"] == "flashinfer" else None,
+        prefix_caching=row["prefix_caching"] == "true" if row["prefix_caching"] else None,
+    )
+    cache = CacheKind(
+        dtype_bytes=1 if row["kv_cache_dtype"] else 2,
+        block_size=int(row["block_size"] or 16),
+        length=int(row["max_model_len"] or 1),
+    )
+    # "79.1?" and nothing are what the other logs of this GPU say.
+    device = ("?" not in row["device_gib"] and number(row["device_gib"])) or H100_GIB
+    budget = int(device * (number(row["util"]) or 0.9) * GIB)
+    degrees = int(row["tp"]), int(row["pp"] or 1)
+    made = estimate_memory(facts, degrees=degrees, budget=budget, cache=cache, step=step)
+    return Log(row, facts, step, cache, made, row["doubt"] or _missing(row, *_SETTINGS[1:]))
+
+
+def _missing(row: dict[str, str], *names: str) -> str:
+    missing = [name for name in names if not row[name]]
+    return f"not published: {', '.join(missing)}" if missing else ""
+
+
 @cache
 def logs() -> list[Log]:
-    """Return the rows with a known model."""
+    """Return the rows of measured_2026.csv with a known model."""
     models = json.loads((DATA / "models_2026.json").read_text(encoding="utf-8"))
     configs = known_configs()
-    with (DATA / "measured_2026.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["model"] in models]
+    rows = (row for row in _rows("measured_2026.csv") if row["model"] in models)
     return [_log(row, models[row["model"]], configs) for row in rows]
 
 
@@ -265,8 +208,7 @@ def _log(row: dict[str, str], model: dict[str, Any], configs: dict[str, Any]) ->
     if "without its encoder" in row["note"] or "no images and no sound" in row["note"]:
         facts = with_fields(facts, vision_parameters=0, sound_parameters=0)
     step = _step(row)
-    missing = [name for name in _SETTINGS if not row[name]]
-    unknown = f"not published: {', '.join(missing)}" if missing else model.get("doubt", "")
+    unknown = _missing(row, *_SETTINGS) or model.get("doubt", "")
     unknown = unknown or next((text for text in _OF_NOTES if text in row["note"]), "")
     cache = CacheKind(
         dtype_bytes=1 if row["kv_cache_dtype"].startswith("fp8") else 2,

@@ -3,7 +3,6 @@
 import csv
 import functools
 import statistics
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,61 +14,29 @@ from lmi_backend.plan.engine_plan import Explanation
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.strategy import Strategy
 from lmi_backend.printable import GIB
-from lmi_backend.sizing.model_facts import ModelFacts
-from lmi_backend.sizing.step import Release
 from tests.support.places import ROOT
 from tests.support.published_logs import (
     DATA,
-    Comparison,
+    H100_GIB,
     Log,
     compared,
-    comparisons,
-    facts_of,
-    graph_differences,
-    known_configs,
     logs,
     number,
+    older_logs,
 )
 
-H100 = 79.19
 UNCERTAINTIES = ("it may not start", "by the estimate the model barely does not fit")
 
 
-@dataclass(frozen=True)
-class Start:
-    """One start of vLLM: what was asked for, and whether it went well."""
-
-    row: dict[str, str]
-    facts: ModelFacts
-    release: Release
-    capability: int = 90
-
-    @property
-    def went_well(self) -> bool:
-        space = number(self.row["available_kv_gib_per_gpu"])
-        failed = "not start" in self.row["note"] or "refused by vLLM" in self.row["note"]
-        return not failed and bool(number(self.row["kv_tokens"]) or space > 0)
-
-    @property
-    def name(self) -> str:
-        row = self.row
-        return f"{row['model']} on {row['gpu']}, {row['vllm']}, {row['util']}, {row['tp']}"
-
-
 @functools.cache
-def starts() -> list[Start]:
+def starts() -> list[Log]:
     """Return every row of a known model whose device and share are known."""
-    found = [
-        Start(each.row, each.facts, each.step.release, each.step.capability)
+    newer = [
+        each
         for each in logs()
         if number(each.row["device_gib"]) and number(each.row["util"]) and is_known(each)
     ]
-    configs = known_configs()
-    for each in comparisons():
-        if each.estimate is not None and not each.reason:
-            facts = facts_of(configs[each.row["model"]])
-            found.append(Start(each.row, facts, each.estimate.release))
-    return found
+    return newer + estimated()
 
 
 def is_known(log: Log) -> bool:
@@ -78,7 +45,16 @@ def is_known(log: Log) -> bool:
     return not logged or abs(log.estimate.weights / logged - 1) < 0.05
 
 
-def planned(start: Start, folder: Path) -> Explanation:
+def went_well(start: Log) -> bool:
+    failed = "not start" in start.row["note"] or "refused by vLLM" in start.row["note"]
+    return not failed and bool(start.tokens or start.space > 0)
+
+
+def estimated() -> list[Log]:
+    return [each for each in older_logs() if not each.unknown]
+
+
+def planned(start: Log, folder: Path) -> Explanation:
     """Plan as it was started."""
     row = start.row
     words = {
@@ -94,10 +70,10 @@ def planned(start: Start, folder: Path) -> Explanation:
     (folder / "serving.properties").write_text(properties, encoding="utf-8")
     options = load_options(folder, {})
     devices = tuple(map(str, range(int(row["tp"]) * int(row.get("pp") or 1))))
-    memory = int((number(row["device_gib"]) or H100) * GIB)
-    hardware = Hardware(devices=devices, device_memory=memory, capability=start.capability)
+    memory = int((number(row["device_gib"]) or H100_GIB) * GIB)
+    hardware = Hardware(devices=devices, device_memory=memory, capability=start.step.capability)
     running = int(number(row["max_num_seqs"])) or 256
-    capacity = Capacity(options, hardware, start.facts, {}, running, start.release)
+    capacity = Capacity(options, hardware, start.facts, {}, running, start.step.release)
     why = Explanation()
     Strategy(options, hardware, capacity, why).choose()
     return why
@@ -113,7 +89,7 @@ def test_every_file_of_logs_is_planned() -> None:
     assert rows - len(starts()) < 45
 
 
-def lines_of(start: Start, folder: Path) -> list[str] | None:
+def lines_of(start: Log, folder: Path) -> list[str] | None:
     """Return the words of its plan; None where it is refused."""
     try:
         made = planned(start, folder)
@@ -123,92 +99,71 @@ def lines_of(start: Start, folder: Path) -> list[str] | None:
 
 
 def test_what_ran_is_planned_and_what_did_not_start_is_not_promised(tmp_path: Path) -> None:
+    assert sum(not went_well(start) for start in starts()) >= 3
     for start in starts():
         lines = lines_of(start, tmp_path)
-        if start.went_well:
-            assert lines is not None, start.name
+        if went_well(start):
+            assert lines is not None, label_of(start)
         else:
             is_doubted = lines is None or any(word in " ".join(lines) for word in UNCERTAINTIES)
-            assert is_doubted, start.name
+            assert is_doubted, label_of(start)
 
 
-def test_some_starts_failed() -> None:
-    assert sum(not start.went_well for start in starts()) >= 3
+def label_of(each: Log) -> str:
+    return " ".join(each.row[name] for name in ("model", "gpu", "vllm", "tp", "pp", "util"))
 
 
-@functools.cache
-def all_rows() -> list[Comparison]:
-    return list(comparisons())
-
-
-def estimated() -> list[Comparison]:
-    return [each for each in all_rows() if each.estimate and not each.reason]
-
-
-def label_of(each: Comparison) -> str:
-    row = each.row
-    return f"{row['model']}-{row['vllm']}-tp{row['tp']}-pp{row['pp']}-{row['kv_cache_dtype']}"
-
-
-def test_half_of_the_predictions_are_within_a_hundredth() -> None:
-    dense = [abs(each.error) for each in estimated() if each.row["kind"].startswith("dense")]
+def test_predictions_are_near_and_half_of_them_within_a_hundredth() -> None:
+    errors = {label_of(each): abs(each.space_error) for each in estimated()}
+    assert {label: error for label, error in errors.items() if error > 5} == {}
+    dense = [abs(each.space_error) for each in estimated() if each.row["kind"].startswith("dense")]
     assert len(dense) > 30
     assert statistics.median(dense) <= 1
 
 
-def test_no_prediction_is_off_by_a_twentieth() -> None:
-    assert {label_of(each): each.error for each in estimated() if not abs(each.error) <= 5} == {}
-
-
 def test_the_peak_of_a_step_is_what_was_measured() -> None:
-    # Of stages the logs show the first; the last decides.
-    rows = [each for each in estimated() if each.row["pp"] in {"", "1"}]
-    peaks = {
-        label_of(each): (each.estimate.activations / 2**30, float(each.row["peak_activation_gib"]))
-        for each in rows
-        if each.estimate and each.row["peak_activation_gib"]
-    }
-    encoders = {label_of(each): 0.16 if "vl" in each.row["kind"] else 0.05 for each in rows}
-    assert len(peaks) > 20
-    assert {
-        label: (found, measured)
-        for label, (found, measured) in peaks.items()
-        if found != pytest.approx(measured, abs=encoders[label])
-    } == {}
+    peaks = 0
+    for each in estimated():
+        # Of stages the logs show the first; the last decides.
+        if each.row["pp"] in {"", "1"} and each.row["peak_activation_gib"]:
+            peaks += 1
+            encoder = 0.16 if "vl" in each.row["kind"] else 0.05
+            measured = pytest.approx(number(each.row["peak_activation_gib"]), abs=encoder)
+            assert each.estimate.activations / GIB == measured, label_of(each)
+    assert peaks > 20
 
 
-def test_as_many_tokens_as_were_measured_are_in_as_many_gib() -> None:
+def test_as_many_tokens_as_were_logged_are_in_as_many_gib() -> None:
     """Groups, blocks and what a token takes: of windows and states too."""
-    assert {
-        label_of(each): (each.tokens, each.row["kv_tokens"])
-        for each in all_rows()
-        if each.tokens
-        and each.tokens != pytest.approx(int(each.row["kv_tokens"]), abs=each.token_step)
-    } == {}
-
-
-def test_graphs_are_about_what_vllm_expects_of_them() -> None:
-    differences = graph_differences(all_rows())
-    assert len(differences) > 30
-    assert statistics.median(differences) < 0.15
-
-
-def test_layouts_of_every_kind_are_among_them() -> None:
-    kinds = {kind for each in all_rows() if each.tokens for kind in each.row["kind"].split()}
+    kinds = set()
+    # Older logs have the GiB of a model's first stage, which may not be those that decide.
+    of_one_stage = [each for each in older_logs() if each.row["pp"] in {"", "1"}]
+    for each in (*of_one_stage, *logs()):
+        error = each.layout_error
+        # Published GiB have two digits. Of the one left out the type of the cache is not known.
+        if error is not None and each.gpu != "RTX 3090":
+            # Those of an APU are by a build of somebody's own.
+            assert abs(error) < (0.2 if each.gpu == "AMD" else 0.1), label_of(each)
+            kinds |= set(each.row["kind"].split())
     assert {"dense", "moe", "mla", "swa", "hybrid"} <= kinds
 
 
-def test_each_log_has_an_address_and_each_that_is_not_compared_a_reason() -> None:
-    assert all(each.row["url"].startswith("https://") for each in all_rows())
-    assert all(each.reason or each.estimate for each in all_rows())
-    assert len(all_rows()) == len(estimated()) + sum(bool(each.reason) for each in all_rows())
+def graph_differences() -> list[float]:
+    """Return the GiB by which CUDA graphs were mistaken, where 0.19 logged an estimate."""
+    logged = [each for each in older_logs() if each.row["vllm"] == "0.19.0" and each.graphs]
+    return [abs(each.graphs - number(each.row["cudagraph_gib"])) for each in logged]
+
+
+def test_graphs_are_about_what_vllm_expects_of_them() -> None:
+    assert len(graph_differences()) > 30
+    assert statistics.median(graph_differences()) < 0.15
 
 
 def test_the_page_has_the_errors_of_today() -> None:
     """docs/planner.md says how far predictions are from logs."""
-    graphs = graph_differences(all_rows())
+    graphs = graph_differences()
     shares = {
-        "KV cache, vLLM 0.11 to 0.20": [abs(each.error) for each in estimated()],
+        "KV cache, vLLM 0.11 to 0.20": [abs(each.space_error) for each in estimated()],
         "KV cache, logs of 2026": [abs(log.error) for log in compared(logs())],
     }
     rows = {
