@@ -47,23 +47,6 @@ def test_weights_of_published_files_are_what_logs_say(
     assert facts_of(CONFIGS[model]).weights.total / GIB == pytest.approx(logged, rel=share)
 
 
-@pytest.mark.parametrize(
-    ("model", "attention", "states", "experts"),
-    [
-        ("nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4", 6, 23, 128),
-        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", 8, 40, 512),
-        ("Qwen/Qwen3.5-35B-A3B", 10, 30, 256),
-        ("moonshotai/Kimi-K3", 24, 69, 896),
-        ("deepseek-ai/DeepSeek-V3.2", 61, 0, 256),
-    ],
-)
-def test_layers_of_published_files(model: str, attention: int, states: int, experts: int) -> None:
-    found = facts_of(CONFIGS[model])
-    assert (found.cache.layers, found.cache.states.layers, found.shape.num_experts) == (
-        attention, states, experts,
-    )  # fmt: skip
-
-
 def test_encoders_beside_the_model_that_thinks_are_counted() -> None:
     """As those of Qwen3-ASR, whose encoder is Whisper's large one."""
     audio = {
@@ -287,8 +270,7 @@ def test_no_value_of_a_field_ends_a_plan() -> None:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_tokens_are_the_concurrency_times_the_length(name: str) -> None:
     facts = facts_of(CONFIGS[name])
-    releases = ((0, 11), (0, 20), (0, 20, 2), (0, 32))
-    for release, length in itertools.product(releases, (8, 4096, 65536)):
+    for release, length in itertools.product(((0, 20), (0, 20, 2)), (8, 65536)):
         step = Step(tokens=2048, sequences=256, release=release)
         cache = CacheKind(dtype_bytes=2, length=length)
         made = estimate_memory(facts, degrees=(1, 1), budget=4000 * GIB, cache=cache, step=step)
@@ -323,20 +305,6 @@ def test_each_layer_of_a_parallel_hybrid_has_both() -> None:
     assert found.cache.states.numbers == 3072 * 256
 
 
-def test_the_file_of_modelopt_beside_config_json_counts(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["Qwen/Qwen3-8B"]))
-    plain = read_model_facts(tmp_path)
-    (tmp_path / "hf_quant_config.json").write_text(
-        '{"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}'
-    )
-    found = read_model_facts(tmp_path)
-    assert plain
-    assert found
-    assert found.weights.total < 0.65 * plain.weights.total
-    assert found.cache.is_8_bit
-    assert not plain.cache.is_8_bit
-
-
 @pytest.mark.parametrize(
     ("model", "tensor", "logged"),
     [
@@ -354,15 +322,6 @@ def test_what_devices_do_not_share_is_counted(model: str, tensor: int, logged: f
     assert found.estimate.weights / GIB == pytest.approx(logged, rel=0.01)
 
 
-def test_logs_of_2026_have_the_planners_blocks() -> None:
-    for log in logs():
-        error = log.layout_error
-        # Published GiB have two digits. Of the one left out the type of the cache is not known.
-        if error is not None and log.gpu != "RTX 3090":
-            # Those of an APU are by a build of somebody's own.
-            assert abs(error) < (0.2 if log.gpu == "AMD" else 0.1), log.row["model"]
-
-
 def test_what_was_logged_is_near_or_in_the_range() -> None:
     found = compared(logs())
     assert len(found) >= 7
@@ -375,24 +334,6 @@ def test_what_was_logged_is_near_or_in_the_range() -> None:
     }
     most = sum(log.error > 0 for log in found)
     assert len(found) / 3 <= most <= len(found) * 2 / 3
-
-
-def test_a_pruned_nemotron_is_counted_by_its_blocks() -> None:
-    """As Llama-3.3-Nemotron-Super-49B is published, which has neither widths nor heads of keys."""
-    kept = {"attention": {"n_heads_in_group": 8, "no_op": False}, "ffn": {"ffn_mult": 5.25}}
-    gone = {"attention": {"n_heads_in_group": None, "no_op": True}, "ffn": {"ffn_mult": 1.3125}}
-    config = {
-        "architectures": ["DeciLMForCausalLM"], "model_type": "nemotron-nas", "hidden_size": 8192,
-        "intermediate_size": None, "num_key_value_heads": None, "num_attention_heads": 64,
-        "num_hidden_layers": 80, "vocab_size": 128256, "tie_word_embeddings": False,
-        "torch_dtype": "bfloat16", "block_configs": [kept] * 48 + [gone] * 32,
-    }  # fmt: skip
-    found = facts_of(config)
-    assert (found.shape.num_kv_heads, found.cache.layers, found.cache.states.layers) == (8, 48, 0)
-    mlps = 3 * 8192 * (48 * 28672 + 32 * 7168)
-    attention = 48 * 2 * 8192 * (8192 + 1024)
-    total = mlps + attention + 2 * 128256 * 8192
-    assert found.weights.total == pytest.approx(2 * total, rel=0.001)
 
 
 def test_a_window_of_narrower_heads_has_longer_blocks() -> None:
@@ -436,11 +377,3 @@ def test_encoders_are_counted_with_their_projections(
     text = CONFIGS["Qwen/Qwen3-8B"] | {"hidden_size": hidden}
     found = facts_of({"model_type": kind, "text_config": text, name: tower})
     assert found.shape.vision_parameters == pytest.approx(parameters, rel=0.035)
-
-
-def test_a_conformer_has_two_mlps_and_a_convolution() -> None:
-    """As the encoder of Gemma 4's sounds: 25 million a layer."""
-    tower = {"model_type": "gemma4_audio", "hidden_size": 1024, "num_hidden_layers": 12}
-    text = CONFIGS["Qwen/Qwen3-8B"] | {"hidden_size": 2048}
-    found = facts_of({"model_type": "gemma4", "text_config": text, "audio_config": tower})
-    assert found.shape.sound_parameters == pytest.approx(12 * 25e6, rel=0.05)

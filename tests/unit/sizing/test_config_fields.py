@@ -35,21 +35,6 @@ def test_the_language_model_of_a_multimodal_one_is_found(
     assert facts.shape.architecture == "SeesForConditionalGeneration"
 
 
-def test_a_nested_config_leaves_out_what_is_its_default(tmp_path: Path) -> None:
-    """As Llava-1.5 and Gemma-3-4b are published."""
-    llava = {"text_config": {"model_type": "llama", "vocab_size": 32064}}
-    facts = facts_of(tmp_path, llava)
-    assert (facts.shape.num_layers, facts.shape.num_kv_heads, facts.shape.vocab_size) == (
-        32,
-        32,
-        32064,
-    )
-    gemma = {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
-    facts = facts_of(tmp_path, {"text_config": {"model_type": "gemma3_text", **gemma}})
-    assert (facts.shape.num_layers, facts.shape.num_heads, facts.shape.num_kv_heads) == (34, 8, 4)
-    assert (facts.shape.head_dim, facts.shape.ties_embeddings) == (256, True)
-
-
 def test_what_a_file_lacks_its_class_has(tmp_path: Path) -> None:
     """As Transformers 5.19 makes these of nothing, which has 9 billion numbers of 32 bits."""
     facts = facts_of(tmp_path, {"model_type": "qwen3_5_text"})
@@ -59,24 +44,6 @@ def test_what_a_file_lacks_its_class_has(tmp_path: Path) -> None:
     nested = facts_of(tmp_path, {"model_type": "qwen3_5"})
     assert (nested.cache.layers, nested.assumed) == (8, ())
     assert nested.shape.vision_parameters > 0
-
-
-def test_null_is_null_and_another_name_comes_before_a_default(tmp_path: Path) -> None:
-    mistral = {"model_type": "mistral", "sliding_window": None, "num_key_value_heads": None}
-    facts = facts_of(tmp_path, mistral)
-    assert (facts.cache.local.layers, facts.shape.num_kv_heads) == (0, 32)
-    facts = facts_of(tmp_path, {"model_type": "mistral", "n_embd": 1024, "n_layer": 2})
-    assert (facts.cache.local.window, facts.shape.num_layers, facts.shape.hidden_size) == (
-        4096,
-        2,
-        1024,
-    )
-
-
-@pytest.mark.parametrize("kind", ["gemma4_text", "cohere2_moe", "lfm2_moe", "granite_swa", "gpt2"])
-def test_classes_say_whether_the_head_is_the_embedding(kind: str, tmp_path: Path) -> None:
-    changed = LLAMA_3_8B | {"model_type": kind}
-    assert facts_of(tmp_path, changed).shape.ties_embeddings
 
 
 def test_a_folder_without_a_config_has_no_facts(tmp_path: Path) -> None:

@@ -48,48 +48,6 @@ def test_a_pattern_counts_for_the_weights_as_for_the_cache(tmp_path: Path) -> No
     assert facts.weights.total == pytest.approx(2 * 8.89e9, rel=0.005)
 
 
-def test_gated_delta_nets_are_counted(tmp_path: Path) -> None:
-    """Qwen3-Next 80B A3B, by its name."""
-    facts = facts_of(
-        tmp_path,
-        {
-            "model_type": "qwen3_next", "torch_dtype": "bfloat16", "hidden_size": 2048,
-            "num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 2,
-            "head_dim": 256, "intermediate_size": 5120, "vocab_size": 151936,
-            "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
-            "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
-            "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
-            "shared_expert_intermediate_size": 512,
-        },
-    )  # fmt: skip
-    assert (facts.cache.layers, facts.cache.states.layers) == (12, 36)
-    assert facts.cache.states.convolved == 3 * 8192
-    assert facts.weights.total == pytest.approx(2 * 80e9, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("mixer", "numbers"),
-    [
-        ({"mamba_d_state": 16, "mamba_expand": 2, "mamba_d_conv": 4}, 8192 * 16),  # Jamba
-        ({"mamba_d_state": 128, "mamba_n_heads": 128, "mamba_d_head": 64}, 8192 * 128),  # Bamba
-        ({"mamba_d_state": 128, "mamba_n_heads": 128, "mamba_d_head": "auto"}, 8192 * 128),
-    ],
-)
-def test_mixers_of_both_kinds_have_a_state(
-    mixer: dict[str, Any], numbers: int, tmp_path: Path
-) -> None:
-    hybrid = LLAMA | {"layers_block_type": ["mamba"] * 28 + ["attention"] * 4} | mixer
-    found = facts_of(tmp_path, hybrid).cache.states
-    assert (found.layers, found.numbers) == (28, numbers)
-
-
-def test_the_head_of_the_rotations_is_no_wide_attention(tmp_path: Path) -> None:
-    """Transformers writes into DeepSeek's files a `head_dim` that is that of the rotations."""
-    found = facts_of(tmp_path, {"model_type": "deepseek_v3", "kv_lora_rank": 512, "head_dim": 64})
-    assert found.cache.wide is None
-    assert found.cache.values == 576
-
-
 @pytest.mark.parametrize(("written", "size"), [({}, 4), ({"mamba_ssm_cache_dtype": "bfloat16"}, 2)])
 def test_nemotrons_states_have_32_bits_unless_told_otherwise(
     written: dict[str, str], size: int, tmp_path: Path

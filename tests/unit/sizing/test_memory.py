@@ -17,7 +17,7 @@ from lmi_backend.sizing.memory import (
     estimate_memory,
     uncertainty,
 )
-from lmi_backend.sizing.model_facts import ModelFacts, valid_tensor_degrees
+from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import Step
 from tests.support.facts import LLAMA_3_8B, with_fields
 
@@ -127,12 +127,6 @@ def test_layers_without_a_cache_take_none() -> None:
     assert estimate(hybrid, pipeline=2).block_bytes * 8 == estimate().block_bytes
 
 
-def test_a_model_without_a_cache_has_no_blocks() -> None:
-    mamba = with_fields(LLAMA_3_8B, layers=0)
-    assert (estimate(mamba).block_bytes, estimate(mamba).num_tokens) == (0, 0)
-    assert estimate(mamba).kv_cache > 0
-
-
 def test_the_parts_make_up_the_budget() -> None:
     found = estimate()
     parts = found.weights + found.step + found.kv_cache
@@ -160,13 +154,6 @@ def test_embeddings_and_head_are_on_the_outer_stages() -> None:
     # 8, 8, 8, 8 of 33 layers and one more before the last: more cache and no matrix there.
     longer = with_fields(LLAMA_3_8B, num_layers=33, layers=33)
     assert estimate(longer, pipeline=4).block_bytes == 16 * 2048 * 9 * 2
-
-
-def test_a_tied_matrix_is_there_once_unless_stages_part() -> None:
-    matrix = 128256 * 4096 * 2
-    tied = with_fields(LLAMA_3_8B, ties_embeddings=True, total=LLAMA_3_8B.weights.total - matrix)
-    assert estimate(tied).weights == tied.weights.total + ROTATIONS
-    assert estimate(tied, pipeline=2).weights == estimate(pipeline=2).weights
 
 
 def test_the_rotations_of_ten_million_positions_are_counted() -> None:
@@ -197,25 +184,6 @@ def test_a_model_that_does_not_fit_caches_nothing() -> None:
 def test_weights_smaller_than_their_embeddings_are_still_counted_once() -> None:
     odd = with_fields(LLAMA_3_8B, total=1_000_000)
     assert estimate(odd).weights == 1_000_000 + ROTATIONS
-
-
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "limit", "degrees"),
-    [
-        (32, 8, 8, [1, 2, 4, 8]),
-        (32, 8, 40, [1, 2, 4, 8, 16, 32]),
-        (28, 4, 8, [1, 2, 4]),
-        (71, 1, 100, [1, 71]),
-        (40, 10, 8, [1, 2, 5]),
-        (12, 12, 7, [1, 2, 3, 4, 6]),
-        (32, 8, 0, []),
-    ],
-)
-def test_heads_decide_on_tensor_parallel_degrees(
-    heads: int, kv_heads: int, limit: int, degrees: list[int]
-) -> None:
-    facts = with_fields(LLAMA_3_8B, num_heads=heads, num_kv_heads=kv_heads)
-    assert valid_tensor_degrees(facts, limit) == degrees
 
 
 @pytest.mark.parametrize(

@@ -23,32 +23,11 @@ def decoder(architecture: str, model_type: str, *sizes: int, **more: Any) -> dic
 
 LLAMA = "LlamaForCausalLM"
 LLAMA_3_8B = decoder(LLAMA, "llama", 32, 4096, 32, 8, 14336, 128256, max_position_embeddings=8192)
-LLAMA_3_70B = decoder(LLAMA, "llama", 80, 8192, 64, 8, 28672, 128256)
 LLAMA_2_7B = decoder(LLAMA, "llama", 32, 4096, 32, 32, 11008, 32000)
-MISTRAL_7B = decoder("MistralForCausalLM", "mistral", 32, 4096, 32, 8, 14336, 32000)
-MIXTRAL = decoder(
-    "MixtralForCausalLM", "mixtral", 32, 4096, 32, 8, 14336, 32000,
-    num_local_experts=8, num_experts_per_tok=2,
-)  # fmt: skip
-QWEN_2_5_7B = decoder(
-    "Qwen2ForCausalLM", "qwen2", 28, 3584, 28, 4, 18944, 152064, tie_word_embeddings=False
-)
 QWEN_2_5_05B = decoder(
     "Qwen2ForCausalLM", "qwen2", 24, 896, 14, 2, 4864, 151936, tie_word_embeddings=True
 )
-QWEN_3_30B_A3B = decoder(
-    "Qwen3MoeForCausalLM", "qwen3_moe", 48, 2048, 32, 4, 6144, 151936, head_dim=128,
-    num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, decoder_sparse_step=1,
-    mlp_only_layers=[],
-)  # fmt: skip
 GEMMA_2_9B = decoder("Gemma2ForCausalLM", "gemma2", 42, 3584, 16, 8, 14336, 256000, head_dim=256)
-DEEPSEEK_V3 = decoder(
-    "DeepseekV3ForCausalLM", "deepseek_v3", 61, 7168, 128, 128, 18432, 129280,
-    q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
-    v_head_dim=128, n_routed_experts=256, n_shared_experts=1, moe_intermediate_size=2048,
-    num_experts_per_tok=8, first_k_dense_replace=3, moe_layer_freq=1,
-    quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]},
-)  # fmt: skip
 GPT_OSS_20B = decoder(
     "GptOssForCausalLM", "gpt_oss", 24, 2880, 64, 8, 2880, 201088, head_dim=64,
     num_local_experts=32, num_experts_per_tok=4, tie_word_embeddings=False,
@@ -107,19 +86,13 @@ def facts_of(folder: Path, config: object) -> ModelFacts:
     ("config", "parameters", "percent"),
     [
         pytest.param(LLAMA_3_8B, 8.03e9, 3, id="llama-3-8b"),
-        pytest.param(LLAMA_3_70B, 70.6e9, 3, id="llama-3-70b"),
         pytest.param(LLAMA_2_7B, 6.74e9, 3, id="llama-2-7b"),
-        pytest.param(MIXTRAL, 46.7e9, 3, id="mixtral-8x7b"),
-        pytest.param(QWEN_2_5_7B, 7.62e9, 3, id="qwen2.5-7b"),
         pytest.param(QWEN_2_5_05B, 0.494e9, 3, id="qwen2.5-0.5b"),
-        pytest.param(QWEN_3_30B_A3B, 30.5e9, 3, id="qwen3-30b-a3b"),
-        pytest.param(MISTRAL_7B, 7.24e9, 3, id="mistral-7b"),
         pytest.param(GPT_2, 124e6, 3, id="gpt2"),
         pytest.param(FALCON_7B, 7.22e9, 3, id="falcon-7b"),
         pytest.param(FALCON_40B, 41.8e9, 3, id="falcon-40b"),
         pytest.param(BLOOM_7B, 7.07e9, 3, id="bloom-7b1"),
         pytest.param(GEMMA_2_9B, 9.24e9, 3, id="gemma-2-9b"),
-        pytest.param(DEEPSEEK_V3, 671e9, 4, id="deepseek-v3"),
         pytest.param(GPT_OSS_20B, 20.9e9, 3, id="gpt-oss-20b"),
         pytest.param(CHATGLM_3, 6.24e9, 3, id="chatglm3-6b"),
         pytest.param(FLAN_T5_XL, 2.85e9, 8, id="flan-t5-xl"),
@@ -138,11 +111,8 @@ def test_parameters_are_counted_as_published(
     ("config", "per_token"),
     [
         pytest.param(LLAMA_3_8B, 131_072, id="llama-3-8b"),
-        pytest.param(LLAMA_3_70B, 327_680, id="llama-3-70b"),
         pytest.param(LLAMA_2_7B, 524_288, id="llama-2-7b"),
-        pytest.param(QWEN_2_5_7B, 57_344, id="qwen2.5-7b"),
         pytest.param(FALCON_7B, 2 * 64 * 32 * 2, id="falcon-7b"),
-        pytest.param(DEEPSEEK_V3, 576 * 61 * 2, id="deepseek-v3"),
         # Half of its layers see a window, and have blocks of their own.
         pytest.param(GEMMA_2_9B, 2 * 8 * 256 * 21 * 2, id="gemma-2-9b"),
         pytest.param(MPT_7B, 2 * 8 * 128 * 32 * 2, id="mpt-7b"),
@@ -230,17 +200,3 @@ def test_only_layers_with_attention_have_a_cache(
     hint: dict[str, Any], layers: int, tmp_path: Path
 ) -> None:
     assert facts_of(tmp_path, LLAMA_3_8B | hint).cache.layers == layers
-
-
-def test_a_model_without_attention_has_no_cache(tmp_path: Path) -> None:
-    mamba = {
-        "model_type": "mamba",
-        "hidden_size": 2560,
-        "num_hidden_layers": 64,
-        "expand": 2,
-        "intermediate_size": 5120,
-        "vocab_size": 50280,
-        "tie_word_embeddings": True,
-    }
-    assert facts_of(tmp_path, mamba).cache.layers == 0
-    assert facts_of(tmp_path, mamba).weights.total == pytest.approx(2.77e9 * 4, rel=0.1)

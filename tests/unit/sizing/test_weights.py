@@ -4,28 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.sizing.test_model_facts import facts_of
+from tests.unit.sizing.test_model_facts import GPT_OSS_20B, LLAMA_3_8B, facts_of
 
-LLAMA_3_8B = {
-    "model_type": "llama",
-    "num_hidden_layers": 32,
-    "hidden_size": 4096,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-    "torch_dtype": "bfloat16",
-}
-GPT_OSS_20B = LLAMA_3_8B | {
-    "model_type": "gpt_oss",
-    "num_hidden_layers": 24,
-    "hidden_size": 2880,
-    "num_attention_heads": 64,
-    "head_dim": 64,
-    "intermediate_size": 2880,
-    "vocab_size": 201088,
-    "num_local_experts": 32,
-}
 COMPUTED = 16_060_522_496
 
 
@@ -127,13 +107,6 @@ def test_quantised_weights_take_their_bits_and_scales(
 def test_mxfp4_quantises_the_experts_only(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, GPT_OSS_20B | {"quantization_config": {"quant_method": "mxfp4"}})
     assert facts.weights.total == pytest.approx(13.76e9, rel=0.01)
-
-
-@pytest.mark.parametrize(("dtype", "factor"), [("float32", 2), ("float16", 1)])
-def test_the_dtype_decides_what_a_number_takes(dtype: str, factor: float, tmp_path: Path) -> None:
-    assert facts_of(tmp_path, LLAMA_3_8B | {"torch_dtype": dtype}).weights.total == (
-        factor * COMPUTED
-    )
 
 
 @pytest.mark.parametrize("quantization", [{"quant_method": 4}, "awq", {"ignore": "all"}, 7])
