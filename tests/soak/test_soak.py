@@ -1,17 +1,160 @@
 """Mixed traffic for a while: nothing is lost, nothing leaks, nothing grows slower."""
 
+import http.client
+import json
+import random
 import statistics
 import threading
 import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 import pytest
+import tritonclient.grpc
+import tritonclient.http
 
 from lmi_backend.printable import MIB
+from tests.support.hostile import http_body
 from tests.support.serving import Served
-from tests.support.traffic import KINDS, Client, Seen
 from tests.support.waiting import HANG_SECONDS, wait_for
+
+PROMPT = "The capital of Italy is"
+ANSWER = " Rome."
+LMI = {"inputs": PROMPT, "parameters": {"max_new_tokens": 20}}
+LIMITS = {"max_tokens": 20, "temperature": 0.0, "exclude_input_in_output": True}
+GREEDY = {"text_input": PROMPT} | LIMITS
+ECHO = {"inputs": "a b", "parameters": {"max_new_tokens": 300}}
+LONG: dict[str, Any] = {"inputs": "Tell a story:", "stream": True}
+
+Kind = Callable[["Client"], None]
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.failures: list[str] = []
+        self.seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        """By kind: when it was asked, and how long it took."""
+        self.lock = threading.Lock()
+
+
+class Client(threading.Thread):
+    """Asks one thing after the other until it is stopped; a wrong answer is a failure."""
+
+    def __init__(self, served: Served, seen: Seen, seed: int, stopped: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.served, self._seen, self._stopped = served, seen, stopped
+        self.chance = random.Random(seed)
+
+    def run(self) -> None:
+        names = [*KINDS]
+        while not self._stopped.is_set():
+            name = self.chance.choice(names)
+            began = time.monotonic()
+            try:
+                KINDS[name](self)
+            except Exception as error:  # noqa: BLE001  all are told at the end
+                with self._seen.lock:
+                    self._seen.failures.append(f"{name}: {type(error).__name__}: {error}")
+            with self._seen.lock:
+                self._seen.counts[name] += 1
+                self._seen.seconds[name].append((began, time.monotonic() - began))
+
+
+def answered(model: str, body: dict[str, Any], field: str) -> Kind:
+    def ask(client: Client) -> None:
+        status, answer = client.served.generate(model, body)
+        assert (status, answer.get(field)) == (200, ANSWER), answer
+
+    return ask
+
+
+def streamed(model: str, body: dict[str, Any], text: str) -> Kind:
+    """Ask for a stream of LMI's, whose last event has all of its text."""
+
+    def ask(client: Client) -> None:
+        with client.served.events(model, body | {"stream": True}) as events:
+            *_, last = events
+        assert last["generated_text"] == text
+
+    return ask
+
+
+def _openai(client: Client) -> None:
+    messages = [{"role": "user", "content": "What is the capital of Italy?"}]
+    body = json.dumps({"messages": messages, "temperature": 0, "max_tokens": 20})
+    status, reply = client.served.generate("tiny", {"request": body})
+    assert status == 200, reply
+    answer = json.loads(reply["response"])["choices"][0]["message"]["content"]
+    assert answer == "The capital of Italy is Rome."
+
+
+def _openai_stream(client: Client) -> None:
+    messages = [{"role": "user", "content": "What is the capital of Italy?"}]
+    body = json.dumps({"messages": messages, "temperature": 0, "max_tokens": 20, "stream": True})
+    with client.served.events("tiny", {"request": body}) as events:
+        assert "".join(event["response"] for event in events).endswith("data: [DONE]\n\n")
+
+
+def _infer(client: Client) -> None:
+    text = tritonclient.http.InferInput("text_input", [1], "BYTES")
+    text.set_data_from_numpy(np.array([PROMPT.encode()], dtype=np.object_))
+    with tritonclient.http.InferenceServerClient(client.served.http) as http_client:
+        result = http_client.infer("tiny_infer", [text], parameters=LIMITS)
+    assert result.as_numpy("text_output")[0].decode() == ANSWER
+
+
+def _leaves(client: Client) -> None:
+    parameters = {"max_new_tokens": 900, "ignore_eos": True}
+    with client.served.events("tiny", LONG | {"parameters": parameters}) as events:
+        for _ in range(client.chance.randrange(1, 6)):
+            next(events)
+
+
+def _leaves_at_once(client: Client) -> None:
+    connection = http.client.HTTPConnection(client.served.http, timeout=HANG_SECONDS)
+    connection.request("POST", "/v2/models/tiny/generate_stream", json.dumps(LONG))
+    connection.close()
+
+
+def _is_wrong(client: Client) -> None:
+    parameters = {"top_p": client.chance.choice([7, -1, "x"])}
+    status, answer = client.served.generate("tiny", {"inputs": "a", "parameters": parameters})
+    assert status == 400
+    assert "top_p" in answer["error"]
+
+
+def _is_too_long(client: Client) -> None:
+    status, answer = client.served.generate("tiny", {"inputs": "one two " * 1500})
+    assert status == 400
+    assert "fewer than 1024" in answer["error"]
+
+
+def _is_hostile(client: Client) -> None:
+    status, _ = client.served.generate("echo", http_body(client.chance))
+    assert status in (200, 400, 500)
+
+
+KINDS: dict[str, Kind] = {
+    "LMI": answered("tiny", LMI, "generated_text"),
+    "LMI, streamed": streamed("tiny", LMI, ANSWER),
+    "vLLM backend": answered("tiny", GREEDY, "text_output"),
+    "TensorRT-LLM backend": answered("tiny_trtllm", GREEDY, "text_output"),
+    "OpenAI": _openai,
+    "OpenAI, streamed": _openai_stream,
+    "/infer": _infer,
+    "leaves while it streams": _leaves,
+    "leaves at once": _leaves_at_once,
+    "a wrong parameter": _is_wrong,
+    "a prompt that is too long": _is_too_long,
+    "a hostile body": _is_hostile,
+    "echo, streamed": streamed("echo", ECHO, "a b" * 150),
+}
+
 
 CLIENTS = 16
 # Until everything has been used once: caches are full, pools have their size.

@@ -1,18 +1,17 @@
 """What tests share, by subject; the first line of each module says what it gives.
 
 Servers: harness (a service without Triton), serving (`lmi-backend serve`), pods, routers, proxies,
-in_process_host, vllm_server, container, two_hosts, walks.
+in_process_host, vllm_server, container, walks.
 
 The package with something more, or beside an engine that is not here: added, installed_engine,
 queried_engine, neuron.
 
 Doubles of what the package talks to: idle_workers, scripted_workers, service_bench,
 simulated_engines, endpoints, buffering, scripted_model, endpoint_picker, cutting_proxy,
-http_double, hub_server, s3_server, frames_model, obedient, obedient_model, ranking_model.
+http_double, hub_server, s3_server, frames_model, obedient, obedient_model, triton_double.
 
 Requests and answers: asking, streams, failing_streams, running_response, mixed_chats,
-steady_load, bystanders, traffic, triton_bodies, openai_bodies, openai_corpus, pooling_corpus,
-explained, lmi_answers, lmi_differences, lmi_kinds.
+steady_load, triton_bodies, openai_corpus, explained, lmi_answers.
 
 Harm: attackers, hostile, hostile_clients, planted_faults, doors.
 

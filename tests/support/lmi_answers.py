@@ -9,7 +9,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -62,27 +62,22 @@ class Row:
     @property
     def parameters(self) -> dict[str, Json]:
         """Those of the body; empty where it has none."""
-        found = self.body.get("parameters") if isinstance(self.body, dict) else None
+        found = self.body.get("parameters")
         return found if isinstance(found, dict) else {}
 
-    @property
-    def body(self) -> Json:
-        """The request's body; None if it is no JSON."""
+    @cached_property
+    def body(self) -> dict[str, Json]:
+        """Members of the request's body; none if it is no JSON object."""
         try:
-            return json.loads(self.known["body"])
+            read = json.loads(self.known["body"])
         except ValueError:
-            return None
+            return {}
+        return read if isinstance(read, dict) else {}
 
     @property
     def script(self) -> dict[str, Json]:
         """What the engine said: a prompt, and answers in steps."""
         found: dict[str, Json] = self.scripts[self.known.get("script", "plain")]
-        return found
-
-    @property
-    def steps(self) -> list[Json]:
-        """What the engine said in its first answer: texts with their tokens."""
-        found: list[Json] = self.script["answers"][0]["steps"]
         return found
 
     @property
@@ -92,7 +87,7 @@ class Row:
 
     @property
     def streams(self) -> bool:
-        return isinstance(self.body, dict) and bool(self.body.get("stream"))
+        return bool(self.body.get("stream"))
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of tokens of the prompt."""

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,6 +42,7 @@ from lmi_backend.worker.outgoing import Outgoing
 from tests.support.idle_workers import IdleWorkers
 from tests.support.scripted_workers import ScriptedWorkers
 from tests.support.service_bench import Sink, limits_of
+from tests.support.triton_double import beside_the_double
 from tests.support.waiting import turns
 
 STREAMS = 64
@@ -182,25 +182,13 @@ class Sender:
 
 
 @pytest.fixture
-def make_sink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
-    fakes = Path(__file__).resolve().parents[1] / "fakes" / "triton"
-    monkeypatch.syspath_prepend(str(fakes))
-    ours = ("triton_python_backend_utils", "lmi_backend.triton.codec", "lmi_backend.triton.sink")
-    before = {name: sys.modules.pop(name, None) for name in ours}
-    from lmi_backend.triton.codec import Codec  # noqa: PLC0415  needs the double
-    from lmi_backend.triton.sink import TritonSink  # noqa: PLC0415
-
-    codec = Codec(MAIN)
+def make_sink() -> Iterator[Callable[[], Any]]:
     Sender.responses = Sender.tensors = 0
     request = SimpleNamespace(get_response_sender=Sender, request_id=lambda: "")
-    yield lambda: TritonSink(
-        request, VllmReply(1, stream=True, prefix="", outputs=frozenset()), codec, is_decoupled=True
-    )
-    for name, module in before.items():
-        if module is None:
-            sys.modules.pop(name, None)
-        else:
-            sys.modules[name] = module
+    reply = VllmReply(1, stream=True, prefix="", outputs=frozenset())
+    with beside_the_double("codec", "sink") as (codec, sink):
+        made = codec.Codec(MAIN)
+        yield lambda: sink.TritonSink(request, reply, made, is_decoupled=True)
 
 
 def test_what_a_response_costs_the_stub(make_sink: Callable[[], Any]) -> None:

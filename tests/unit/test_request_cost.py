@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,8 @@ from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
 from lmi_backend.tokenization import pack
+from tests.support.waiting import turns
+from tests.unit.test_cost import Calls, Transport
 
 MOST_CALLS: Final = 580
 """Of Python and C, 561 on CPython 3.11: a chat of two events."""
@@ -33,28 +34,14 @@ REQUEST: Final = (
 EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}
 
 
-class Transport:
-    """What is written to a client, or to a model."""
-
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
+class ClientTransport(Transport):
+    """A client's socket, which has addresses."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return {"peername": ("127.0.0.1", 5), "sockname": ("127.0.0.1", 8080)}.get(name, default)
 
-    def is_closing(self) -> bool:
-        return False
-
     def resume_reading(self) -> None:
         """Go on."""
-
-
-async def _settle() -> None:
-    for _ in range(4):
-        await asyncio.sleep(0)
 
 
 def test_what_a_chat_costs_besides_the_middle_of_its_stream(tmp_path: Path) -> None:
@@ -78,27 +65,21 @@ async def _counts(application: FrontEnd) -> list[int]:
         application, http=kind, lifespan="off", log_config=None, proxy_headers=False
     )
     config.load()
-    client, transport = kind(config, ServerState(), {}), Transport()
+    client, transport = kind(config, ServerState(), {}), ClientTransport()
     client.connection_made(transport)  # type: ignore[arg-type]
     counts: list[int] = []
-
-    def see(frame: Any, event: str, argument: Any) -> None:
-        counts[-1] += event in ("call", "c_call")
-
     for number in range(1, 4):
         first = HttpChunk(b'data: {"role": "a"}\n\n', False, 200, EVENTS, 1, 5, pack([7]))
         last = HttpChunk(b"data: [DONE]\n\n", True, 200, {}, 1, 5, pack([8]))
         frames = [encode([msg.HttpOutput(number, each)]) for each in (first, last)]
-        counts.append(0)
-        sys.setprofile(see)
-        try:
+        calls = Calls()
+        with calls.counted():
             client.data_received(REQUEST)
-            await _settle()
+            await turns(4)
             for frame in frames:
                 connection.data_received(frame)
-                await _settle()
-        finally:
-            sys.setprofile(None)
+                await turns(4)
+        counts.append(calls.count)
     written = b"".join(transport.written)
     assert written.count(b"HTTP/1.1 200 OK") == written.count(b"data: [DONE]") == 3
     client.connection_lost(ConnectionResetError())

@@ -1,9 +1,6 @@
 """What is published to a server, here a double that keeps what it is given."""
 
-import importlib
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,18 +11,14 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.metrics import FAST_PATH
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
+from tests.support.triton_double import beside_the_double
 from tests.support.waiting import HANG_SECONDS, wait_for
-
-FAKES = Path(__file__).resolve().parents[2] / "fakes" / "triton"
 
 
 @pytest.fixture
-def metrics(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Import the module where Triton's own is the double."""
-    monkeypatch.syspath_prepend(str(FAKES))
-    yield importlib.import_module("lmi_backend.triton.metrics")
-    for name in ("triton_python_backend_utils", "lmi_backend.triton.metrics"):
-        del sys.modules[name]
+def metrics() -> Iterator[ModuleType]:
+    with beside_the_double("metrics") as (module,):
+        yield module
 
 
 def _publisher(metrics: ModuleType) -> Any:

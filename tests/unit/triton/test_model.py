@@ -1,15 +1,12 @@
 """One request of a batch that Triton hands over is taken alone, whatever is wrong with it."""
 
-import importlib
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-OURS = "lmi_backend.triton."
+from tests.support.triton_double import beside_the_double
 
 
 class Sender:
@@ -58,22 +55,17 @@ class Asking(Request):
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    fakes = Path(__file__).resolve().parents[2] / "fakes" / "triton"
-    monkeypatch.syspath_prepend(str(fakes))
-    before = {
-        name: sys.modules.pop(name)
-        for name in list(sys.modules)
-        if name.startswith(OURS) or name == "triton_python_backend_utils"
-    }
-    made = importlib.import_module(OURS + "model").TritonPythonModel()
+def module() -> Iterator[ModuleType]:
+    with beside_the_double("model") as (found,):
+        yield found
+
+
+@pytest.fixture
+def model(module: ModuleType) -> Any:
+    made = module.TritonPythonModel()
     made.codec = SimpleNamespace(read_inputs=lambda request: request.inputs())
     made.loaded = SimpleNamespace(service=SimpleNamespace(refused=lambda _: None))
-    yield made
-    for name in list(sys.modules):
-        if name.startswith(OURS) or name == "triton_python_backend_utils":
-            del sys.modules[name]
-    sys.modules.update(before)
+    return made
 
 
 def test_each_request_of_a_batch_is_answered_for_itself(
@@ -109,8 +101,9 @@ def test_requests_that_end_at_the_unload_are_published(model: Any) -> None:
 
 
 @pytest.mark.parametrize(("number", "session"), [(0, ""), ("", ""), (42, "42"), ("a", "a")])
-def test_the_sequence_of_a_request_is_its_session(model: Any, number: object, session: str) -> None:
-    module = sys.modules[OURS + "model"]
+def test_the_sequence_of_a_request_is_its_session(
+    module: ModuleType, number: object, session: str
+) -> None:
     assert module.session_of_sequence(SimpleNamespace(correlation_id=lambda: number)) == session
     # A stub of 2023 does not tell it.
     assert module.session_of_sequence(SimpleNamespace()) == ""
