@@ -17,7 +17,7 @@ from backports import zstd
 
 from lmi_backend.printable import MIB
 from tests.support.hostile import http_body, value
-from tests.support.streams import KINDS, body_of
+from tests.support.streams import KINDS, body_of, request_of
 
 PATHS = (
     "/invocations", "/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses",
@@ -96,20 +96,18 @@ class Wire:
         self.socket.close()
 
 
-def request(path: str, body: bytes, *more: str, method: str = "POST") -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "host: localhost", *more]
-    if method == "POST":
-        lines.append(f"content-length: {len(body)}")
-    return "\r\n".join(lines).encode("utf-8", "replace") + b"\r\n\r\n" + body
-
-
 def _stream(chance: random.Random, tokens: int = 200, prompt: str = " left") -> bytes:
     path, body = body_of(chance.choice(KINDS), "echo", tokens, prompt)
-    return request(path, body)
+    return request_of(path, body)
 
 
 def _get(chance: random.Random) -> bytes:
-    return request(chance.choice(GETS), b"", method="GET")
+    return request_of(chance.choice(GETS), b"", method="GET")
+
+
+def _chunked(path: str) -> bytes:
+    head = request_of(path, b"", "transfer-encoding: chunked")
+    return head.replace(b"content-length: 0\r\n", b"")
 
 
 def pipelines(wire: Wire) -> None:
@@ -119,7 +117,7 @@ def pipelines(wire: Wire) -> None:
     behind = [
         _get(chance), _get(chance) * 200, _get(chance) * 50_000, _stream(chance),
         b"\0" * 9, b"POST / HTTP/1.1\r\nhost",
-        request("/invocations", b"{" * 50_000), b"\r\n" * 99, request("/", b"x" * 300_000),
+        request_of("/invocations", b"{" * 50_000), b"\r\n" * 99, request_of("/", b"x" * 300_000),
     ]  # fmt: skip
     data = _stream(chance)
     if chance.random() < 0.5:
@@ -140,7 +138,7 @@ def breaks_off(wire: Wire) -> None:
 
 def uploads_and_breaks_off(wire: Wire) -> None:
     size = wire.chance.randrange(1, 50) * MIB
-    head = request(wire.chance.choice(PATHS), b"").replace(b": 0\r\n", b": %d\r\n" % size)
+    head = request_of(wire.chance.choice(PATHS), b"").replace(b": 0\r\n", b": %d\r\n" % size)
     wire.open()
     wire.send(head)
     for _ in range(wire.chance.randrange(size // MIB)):
@@ -151,8 +149,7 @@ def sends_trailers(wire: Wire) -> None:
     """End a chunked body with trailers, or let its chunks have extensions."""
     chance = wire.chance
     path, body = body_of(chance.choice(KINDS), "echo", 20)
-    head = request(path, b"", "transfer-encoding: chunked")
-    head = head.replace(b"content-length: 0\r\n", b"")
+    head = _chunked(path)
     extension = b";a=" + b"e" * chance.choice((1, 1000, 500_000))
     trailer = chance.choice(
         (b"x-api-key: k\r\n", b"host: evil\r\n", b"x: " + b"y" * 99_999 + b"\r\n")
@@ -177,7 +174,7 @@ def fields_of_odd_types(wire: Wire) -> None:
             names = (*where, *_FIELDS)
             where[chance.choice(names)] = value(chance)
             body = json.dumps(named).encode()
-        wire.send(request(chance.choice(PATHS), body))
+        wire.send(request_of(chance.choice(PATHS), body))
         wire.read(0.02, most=5000)
 
 
@@ -193,7 +190,7 @@ def bodies_that_cost(wire: Wire) -> None:
     for name, pack in chance.choice(ENCODED):
         body = pack(body)
         more.append(f"content-encoding: {name}")
-    wire.ask(request(chance.choice(PATHS), body, *more), 10, most=1)
+    wire.ask(request_of(chance.choice(PATHS), body, *more), 10, most=1)
 
 
 def prompts_that_cost(wire: Wire) -> None:
@@ -205,7 +202,7 @@ def prompts_that_cost(wire: Wire) -> None:
     path, valid = body_of(chance.choice(KINDS), "echo", 3)
     body = json.loads(valid)
     body[next(name for name in ("inputs", "prompt", "text_input") if name in body)] = prompt
-    wire.ask(request(path, json.dumps(body, ensure_ascii=False).encode()), 10, most=1)
+    wire.ask(request_of(path, json.dumps(body, ensure_ascii=False).encode()), 10, most=1)
 
 
 def patterns_that_cost(wire: Wire) -> None:
@@ -227,7 +224,7 @@ def patterns_that_cost(wire: Wire) -> None:
     path, valid = body_of(chance.choice(KINDS), "echo", 3)
     body = json.loads(valid)
     body.get("parameters", body).update(named)
-    wire.ask(request(path, json.dumps(body).encode()), 1)
+    wire.ask(request_of(path, json.dumps(body).encode()), 1)
 
 
 def headers_that_cost(wire: Wire) -> None:
@@ -246,7 +243,7 @@ def headers_that_cost(wire: Wire) -> None:
         )
     )  # fmt: skip
     path, body = body_of(chance.choice(KINDS), "echo", 3)
-    wire.ask(request(path, body, *more) + (_get(chance) if chance.random() < 0.5 else b""), 0.3)
+    wire.ask(request_of(path, body, *more) + (_get(chance) if chance.random() < 0.5 else b""), 0.3)
 
 
 def noise(wire: Wire) -> None:
@@ -264,26 +261,6 @@ def reads_nothing(wire: Wire) -> None:
     time.sleep(1)
 
 
-def classifies(wire: Wire) -> None:
-    """Ask Triton for what ends it, where it is passed on."""
-    chance = wire.chance
-    parameter = chance.choice(("classification", "shared_memory_region", "binary_data_size"))
-    output = {
-        "name": "text_output",
-        "parameters": {parameter: chance.choice((1, 0, -1, 2**31, "a", True))},
-    }
-    text = {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["a b"]}
-    text |= chance.choice(
-        ({}, {"shape": [2**62]}, {"datatype": "FP32"}, {"data": []}, {"shape": []})
-    )
-    body = json.dumps({"inputs": [text], "outputs": [output]}).encode()
-    deep = b"[" * 400_000
-    length = chance.choice(("0", "+5", "5 a", "-1", "9" * 5000, str(len(body))))
-    path = chance.choice(("/v2/models/echo/generate", "/v2/models/echo_infer/infer"))
-    wrong = request(path, deep, f"inference-header-content-length: {length}")
-    wire.ask(chance.choice((request("/v2/models/echo_infer/infer", body), wrong)), 0.5)
-
-
 def manages(wire: Wire) -> None:
     """Change adapters, with names and folders that are none."""
     chance = wire.chance
@@ -294,14 +271,14 @@ def manages(wire: Wire) -> None:
     path = chance.choice(("/invocations", "/adapters", "/models/echo/adapters", "/predictions/echo",
                           "/v1/load_lora_adapter", "/v2/models/echo/generate"))  # fmt: skip
     body["requestType"] = f"{kind}_ADAPTER"
-    wire.ask(request(path, json.dumps(body).encode()), 0.3)
+    wire.ask(request_of(path, json.dumps(body).encode()), 0.3)
 
 
 def sends_tiny_chunks(wire: Wire) -> None:
     """Send a body in chunks of a byte, whose sizes have zeros before them."""
     chance = wire.chance
     path, body = body_of(chance.choice(KINDS), "echo", 3)
-    head = request(path, b"", "transfer-encoding: chunked").replace(b"content-length: 0\r\n", b"")
+    head = _chunked(path)
     zeros = b"0" * chance.choice((0, 0, 5, 300))
     chunks = b"".join(b"%b1\r\n%c\r\n" % (zeros, each) for each in body)
     blanks = b"%b1\r\n \r\n" % zeros * chance.choice((1, 100_000, 700_000 // (1 + len(zeros))))
@@ -310,7 +287,7 @@ def sends_tiny_chunks(wire: Wire) -> None:
 
 def never_sends_the_rest(wire: Wire) -> None:
     """Open many connections whose bodies, or heads, are always about to come."""
-    head = request("/v1/completions", b"", "expect: 100-continue")
+    head = request_of("/v1/completions", b"", "expect: 100-continue")
     whole = head.replace(b": 0\r\n", b": 50000\r\n")
     wire.open()
     with contextlib.ExitStack() as others:
@@ -326,7 +303,7 @@ def uploads_after_a_refusal(wire: Wire) -> None:
     """Send more of a body that is too large, or has the wrong path, after it has been refused."""
     chance = wire.chance
     path = chance.choice(("/v1/completions", "/nothing", "/v2/models/none/infer"))
-    head = request(path, b"").replace(b": 0\r\n", b": 9000000000\r\n")
+    head = request_of(path, b"").replace(b": 0\r\n", b": 9000000000\r\n")
     wire.open()
     wire.send(head)
     for _ in range(chance.randrange(200)):
@@ -346,14 +323,14 @@ def names_what_is_not(wire: Wire) -> None:
              "/v2/models/{}/generate", "/v2/models/{}/config", "/adapters/{}", "/{}")
         )  # fmt: skip
         method = chance.choice(("GET", "POST", "DELETE", "PUT", "HEAD", "OPTIONS", "PROPFIND"))
-        wire.send(request(path.format(name), b"{}", method=method))
+        wire.send(request_of(path.format(name), b"{}", method=method))
         wire.read(0.02, most=5000)
 
 
 EXCHANGES: tuple[Callable[[Wire], None], ...] = (
     pipelines, breaks_off, uploads_and_breaks_off, sends_trailers, fields_of_odd_types,
     bodies_that_cost, prompts_that_cost, patterns_that_cost, headers_that_cost, noise,
-    reads_nothing, classifies, manages, sends_tiny_chunks, never_sends_the_rest,
+    reads_nothing, manages, sends_tiny_chunks, never_sends_the_rest,
     uploads_after_a_refusal, names_what_is_not,
 )  # fmt: skip
 

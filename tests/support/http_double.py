@@ -17,6 +17,16 @@ class Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()  # type: ignore[attr-defined]
 
+    def answer(self, status: int, body: str | bytes = b"", **headers: str) -> None:
+        """Answer with a body; names of headers have hyphens for underlines."""
+        data = body.encode() if isinstance(body, str) else body
+        self.send_response(status)
+        for name, value in {"content_length": f"{len(data)}", **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
 
 @contextmanager
 def running(

@@ -42,13 +42,6 @@ class _Handler(Handler):
             self._answer(404, "EntryNotFound", b"")
 
     def _answer(self, status: int, error: str, data: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("X-Repo-Commit", COMMIT)
-        # Of each content its own, as the cache keeps contents under it.
-        self.send_header("ETag", f'"{_digest(data)}"')
-        if error:
-            self.send_header("X-Error-Code", error)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
+        # The tag is of each content its own, as the cache keeps contents under it.
+        why = {"x_error_code": error} if error else {}
+        self.answer(status, data, x_repo_commit=COMMIT, etag=f'"{_digest(data)}"', **why)

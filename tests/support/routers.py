@@ -280,14 +280,8 @@ def _vllm_router(folder: Path, port: int, servers: Sequence[int], is_sticky: boo
     words = [str(CLIENTS_PYTHON.with_name("vllm-router")), "--worker-urls"]
     words += [f"http://127.0.0.1:{each}" for each in servers]
     (metrics,) = free_ports(1)
-    words += [
-        "--port",
-        str(port),
-        "--prometheus-port",
-        str(metrics),
-        "--prometheus-host",
-        "127.0.0.1",
-    ]
+    words += ["--port", str(port), "--prometheus-port", str(metrics)]
+    words += ["--prometheus-host", "127.0.0.1"]
     words += ["--policy", "consistent_hash" if is_sticky else "round_robin"]
     words += ["--health-check-endpoint", "/ping", "--health-check-interval-secs", "1"]
     words += ["--health-check-timeout-secs", "1", "--health-failure-threshold", "1"]

@@ -37,13 +37,14 @@ class _Handler(Handler):
         self.bucket.requests.append(f"{self.command} {unquote(self.path)}")
         if self.bucket.refusal or (key and key == self.bucket.broken):
             code = self.bucket.refusal or "AccessDenied"
-            self._answer(403, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>")
+            self.answer(403, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>")
         elif not key:
-            self._answer(200, self._listing(parse_qs(parts.query).get("prefix", [""])[0]))
+            prefix = parse_qs(parts.query).get("prefix", [""])[0]
+            self.answer(200, self._listing(prefix), etag='"0"')
         elif key in self.bucket.objects:
-            self._answer(200, self.bucket.objects[key])
+            self.answer(200, self.bucket.objects[key], etag='"0"')
         else:
-            self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
+            self.answer(404, "<Error><Code>NoSuchKey</Code></Error>")
 
     def _listing(self, prefix: str) -> str:
         entries = "".join(
@@ -52,12 +53,3 @@ class _Handler(Handler):
             if key.startswith(prefix)
         )
         return f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
-
-    def _answer(self, status: int, body: str | bytes) -> None:
-        data = body.encode() if isinstance(body, str) else body
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("ETag", '"0"')
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)

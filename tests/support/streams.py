@@ -36,8 +36,8 @@ def body_of(kind: str, model: str, tokens: int, prompt: str = PROMPT) -> tuple[s
     return "/invocations", json.dumps(body | {"stream": True}).encode()
 
 
-def request_of(path: str, data: bytes, *more: str) -> bytes:
-    lines = (f"POST {path} HTTP/1.1", "host: localhost", f"content-length: {len(data)}", *more)
+def request_of(path: str, data: bytes, *more: str, method: str = "POST") -> bytes:
+    lines = (f"{method} {path} HTTP/1.1", "host: localhost", f"content-length: {len(data)}", *more)
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
 

@@ -18,25 +18,19 @@ class Chatting(Handler):
     requests: list[tuple[str | None, Any]]
 
     def do_GET(self) -> None:
-        self._answer(200, json.dumps({"data": [CARD]}))
+        self.answer(200, json.dumps({"data": [CARD]}))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.requests.append((self.headers["Authorization"], body))
         messages = body["messages"]
         if messages[-1]["content"] == "no":
-            self._answer(400, json.dumps({"error": {"message": "is refused", "code": 400}}))
+            self.answer(400, json.dumps({"error": {"message": "is refused", "code": 400}}))
             return
         deltas = [{"role": "assistant"}, {"content": "I have "}, {"content": f"{len(messages)}"}]
         events = [json.dumps({"choices": [{"delta": delta}]}) for delta in deltas]
         usage = json.dumps({"choices": [], "usage": {}})
-        self._answer(200, "".join(f"data: {each}\n\n" for each in (*events, usage, "[DONE]")))
-
-    def _answer(self, status: int, text: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
+        self.answer(200, "".join(f"data: {each}\n\n" for each in (*events, usage, "[DONE]")))
 
 
 def test_a_conversation_has_its_history_but_what_was_refused(

@@ -100,11 +100,7 @@ class _Likely(Handler):
             tokens = [{"token": "one ", "logprob": 0.0, "top_logprobs": []}]
             tokens.append({"token": "b", "logprob": -0.70, "top_logprobs": near})
             choice["logprobs"] = {"content": tokens}
-        data = json.dumps({"choices": [choice]}).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.end_headers()
-        self.wfile.write(data)
+        self.answer(200, json.dumps({"choices": [choice]}), content_type="application/json")
 
 
 @pytest.mark.parametrize(
@@ -142,8 +138,7 @@ class _Interrupting(Handler):
         _Interrupting.count += 1
         if _Interrupting.count == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        self.send_response(200)
-        self.end_headers()
+        self.answer(200)
 
 
 def test_ctrl_c_reports_what_was_seen_and_the_run_continues(
