@@ -1,6 +1,5 @@
 """Files that somebody else wrote, and those of adapters."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.errors import ConfigurationError, PlanError
-from lmi_backend.files import CONFIG, LARGEST, WEIGHTS, problem_of, read_bounded, seen
+from lmi_backend.files import CONFIG, WEIGHTS, problem_of, read_bounded, seen
 from lmi_backend.options import load_options
 from lmi_backend.plan.model_source import find_custom
 from lmi_backend.repository.files import RECORD, Record, read
@@ -55,11 +54,6 @@ def test_sparse_files_of_a_model_are_refused_by_name(tmp_path: Path) -> None:
             (ConfigurationError, PlanError), match="is too large; accepted: at most"
         ):
             each()
-
-
-def test_the_bound_is_above_what_models_have() -> None:
-    # The index of DeepSeek-V3's weights.
-    assert LARGEST > 4 * 8_900_000
 
 
 RANK = 8
@@ -131,7 +125,3 @@ def test_the_same_bytes_of_another_file_are_seen(folder: Path) -> None:
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert seen(str(folder)) != before
     assert seen("/nowhere") == seen("org/name") == frozenset()
-
-
-def test_the_tiny_adapter_has_the_rank_of_these_tests(folder: Path) -> None:
-    assert json.loads((folder / CONFIG).read_text())["r"] == RANK

@@ -146,11 +146,6 @@ def different(plan: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in plan.items() if name not in same}
 
 
-def test_a_value_that_differs_in_its_kind_only_is_written() -> None:
-    plan = DEFAULTS | {"stop_by_id": 1, "new": None}
-    assert different(plan) == {"stop_by_id": 1, "new": None}
-
-
 def test_there_are_enough_cases_and_each_starts_from_properties() -> None:
     assert len(CASES) >= 40
     for case in CASES:

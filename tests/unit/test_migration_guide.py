@@ -1,6 +1,5 @@
 """The configurations of docs/migrating-from-lmi.md become what the page says."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,23 +14,12 @@ from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.refusals import refuse_unserved
-from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
+from lmi_backend.sizing.model_facts import ModelFacts
+from tests.unit.sizing.test_model_facts import LLAMA_3_8B, facts_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "migrating-from-lmi.md"
 EIGHT = Hardware(devices=tuple("01234567"), device_memory=80 << 30)
 FOLDER = Path("/opt/ml/model")
-LLAMA_8B = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 8192,
-    "torch_dtype": "bfloat16",
-}
 _STATED = re.compile(r"Planned as: engine (\S+), (\w+) mode; starts: (yes|no)")
 _HEADING = re.compile(r"#+ (.+)")
 _FENCE = re.compile(r"```(\w*)")
@@ -78,10 +66,8 @@ BLOCKS = [block for block in blocks() if block.language in ("properties", "doten
 
 
 @pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> ModelFacts | None:
-    folder = tmp_path_factory.mktemp("llama")
-    (folder / "config.json").write_text(json.dumps(LLAMA_8B))
-    return read_model_facts(folder)
+def facts(tmp_path_factory: pytest.TempPathFactory) -> ModelFacts:
+    return facts_of(tmp_path_factory.mktemp("llama"), LLAMA_3_8B)
 
 
 def starts(plan: EnginePlan) -> str:
@@ -95,7 +81,7 @@ def starts(plan: EnginePlan) -> str:
 @pytest.mark.parametrize(
     "block", BLOCKS, ids=[f"{block.heading}: {block.language}" for block in BLOCKS]
 )
-def test_a_block_becomes_what_the_page_says(block: Block, facts: ModelFacts | None) -> None:
+def test_a_block_becomes_what_the_page_says(block: Block, facts: ModelFacts) -> None:
     options = block.options
     plan = make_plan(options, block.environment, EIGHT, facts)
     assert (plan.engine, plan.parallel.mode, starts(plan)) == block.stated

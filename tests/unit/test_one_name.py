@@ -1,7 +1,6 @@
 """A public class has a name of its own: what one name says is one thing in the whole package."""
 
 import ast
-import functools
 from collections import defaultdict
 from pathlib import Path
 
@@ -16,26 +15,15 @@ ALLOWED = {
 """Names of two classes, and where the one is that must have it."""
 
 
-@functools.cache
-def public_classes() -> dict[str, list[str]]:
+def test_no_two_public_classes_have_one_name() -> None:
     found = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].append(path.relative_to(PACKAGE).as_posix())
-    return found
-
-
-def test_no_two_public_classes_have_one_name() -> None:
-    found = public_classes()
     clashes = {
         name: places
         for name, places in found.items()
         if len(places) > 1 + (ALLOWED.get(name) in places)
     }
     assert not clashes, f"rename all but one of each: {clashes}"
-
-
-def test_what_is_allowed_is_needed() -> None:
-    found = public_classes()
-    assert all(place in found[name] and len(found[name]) == 2 for name, place in ALLOWED.items())

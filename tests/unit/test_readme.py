@@ -17,10 +17,6 @@ COMMANDS = re.findall(r"^(?:\$ )?(lmi-backend [^#\n]+)", TEXT, re.MULTILINE)
 LINKS = re.findall(r"\]\((?!https?:)([^)]+)\)", TEXT)
 
 
-def part(title: str) -> str:
-    return TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-
-
 def slug(heading: str) -> str:
     """As GitHub makes the anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
@@ -50,11 +46,6 @@ def test_a_command_is_one_of_ours(command: str) -> None:
     assert parser().parse_args(shlex.split(command)[1:]).run
 
 
-def test_the_words_that_a_newcomer_needs_are_shown() -> None:
-    shown = {command.split()[1] for command in COMMANDS}
-    assert shown == {"serve", "check", "plan", "deploy"}
-
-
 def test_each_link_leads_somewhere() -> None:
     assert [link for link in LINKS if not _leads_somewhere(link)] == []
 
@@ -71,14 +62,6 @@ def test_its_pictures_are_there() -> None:
     pictures = re.findall(r'(?:src|srcset)="([^"]+)"', TEXT)
     assert len(pictures) == 4
     assert all((ROOT / path).is_file() for path in pictures)
-
-
-def test_a_feature_is_a_few_words_and_a_link() -> None:
-    features = re.findall(r"^- (.+)$", part("Features"), re.MULTILINE)
-    assert len(features) == 8
-    for feature in features:
-        assert "](" in feature
-        assert len(re.sub(r"\]\(.*?\)", "", feature).split()) <= 15, feature
 
 
 def test_the_releases_are_those_that_are_installed_and_accepted() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +48,39 @@ def test_one_that_is_newer_than_any_that_was_run_is_said(
         )
 
 
-def judged(
-    folder: Path,
-    python: str,
-    lines: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> tuple[int, int, dict[str, Any], str]:
-    """Return the exit statuses of `check` and `plan`, what `check` says, and the errors."""
-    text = f"option.model_id=org/m\noption.rolling_batch=vllm\n{lines}\n"
-    (folder / "serving.properties").write_text(text, encoding="utf-8")
-    monkeypatch.setenv("PYTHON_EXECUTABLE", python)
+Judged = tuple[int, int, dict[str, Any], str]
+"""The exit statuses of `check` and `plan`, what `check` says, and the errors."""
+Judge = Callable[[str, str], Judged]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "model").mkdir()
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def judge(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Judge:
+    """Judge lines by the release of an interpreter."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    checked = main(["check", str(folder), "--json"])
-    listed: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return checked, main(["plan", str(folder), "--json"]), listed, capsys.readouterr().err
+
+    def judged(python: str, lines: str) -> Judged:
+        text = f"option.model_id=org/m\noption.rolling_batch=vllm\n{lines}\n"
+        (model / "serving.properties").write_text(text, encoding="utf-8")
+        monkeypatch.setenv("PYTHON_EXECUTABLE", python)
+        checked = main(["check", str(model), "--json"])
+        listed: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return checked, main(["plan", str(model), "--json"]), listed, capsys.readouterr().err
+
+    return judged
+
+
+@pytest.fixture
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An interpreter with a release that no record knows, and that was queried."""
+    return queried_release(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -78,15 +97,9 @@ def judged(
     ],
 )
 def test_what_the_installed_release_does_not_take_is_refused(
-    lines: str,
-    problem: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    lines: str, problem: str, python: str, judge: Judge
 ) -> None:
-    (tmp_path / "model").mkdir()
-    python = queried_release(tmp_path, monkeypatch)
-    checked, planned, listed, error = judged(tmp_path / "model", python, lines, capsys, monkeypatch)
+    checked, planned, listed, error = judge(python, lines)
     assert (checked, planned) == (2, 2)
     assert problem in listed["problems"][0]
     assert problem in error
@@ -94,27 +107,26 @@ def test_what_the_installed_release_does_not_take_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("installed", "status", "release"),
+    ("is_installed", "status", "release"),
     [
         (True, 2, "vLLM 9.1.0, which {python} has"),
         (False, 0, "vLLM 0.32.0, the recorded release: {python} has none (--engine-version"),
     ],
 )
-def test_a_verdict_names_its_release(
-    installed: bool,
+def test_a_verdict_names_its_release(  # noqa: PLR0917
+    is_installed: bool,
     status: int,
     release: str,
-    tmp_path: Path,
+    python: str,
+    judge: Judge,
+    model: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same file is refused where the engine is installed, and doubted where none is."""
-    model = tmp_path / "model"
-    model.mkdir()
-    python = queried_release(tmp_path, monkeypatch) if installed else sys.executable
-    checked, _, listed, _ = judged(model, python, "option.quantize=marlin", capsys, monkeypatch)
-    shown = release.format(python=python)
-    assert (checked, bool(listed["problems"])) == (status, installed)
+    asked = python if is_installed else sys.executable
+    checked, _, listed, _ = judge(asked, "option.quantize=marlin")
+    shown = release.format(python=asked)
+    assert (checked, bool(listed["problems"])) == (status, is_installed)
     assert listed["release"].startswith(shown)
     assert api.check(model).release == listed["release"]
     main(["check", str(model)])
@@ -129,11 +141,13 @@ def test_a_verdict_names_its_release(
 
 
 def test_a_release_that_no_record_knows_is_queried_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHON_EXECUTABLE", unknown_release(tmp_path))
-    (model := tmp_path / "model").mkdir()
     lines = "option.model_id=org/m\noption.watch_rate=3\noption.moe_backend=new\n"
     (model / "serving.properties").write_text(lines, encoding="utf-8")
     # What the release takes, its load alone can tell until then.
@@ -164,12 +178,10 @@ def test_a_release_that_does_not_answer_is_judged_by_the_record(
 
 
 def test_a_plan_names_its_release(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    python: str, judge: Judge, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "model").mkdir()
-    python = queried_release(tmp_path, monkeypatch)
-    judged(tmp_path / "model", python, "option.disable_prefix_caching=true", capsys, monkeypatch)
-    main(["plan", str(tmp_path / "model"), "--json"])
+    judge(python, "option.disable_prefix_caching=true")
+    main(["plan", str(model), "--json"])
     reason = f"planned for vLLM 9.1.0, which {python} has"
     assert json.loads(capsys.readouterr().out)["reasons"][-1] == reason
 
@@ -185,27 +197,20 @@ def test_an_engine_without_releases_has_none(
 
 
 def test_what_a_plugin_may_add_is_doubted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "model").mkdir()
     info = tmp_path / "vllm_quant-1.dist-info"
     info.mkdir()
     (info / "entry_points.txt").write_text("[vllm.general_plugins]\nq = quant:register\n")
     python = queried_release(tmp_path, monkeypatch)
-    checked, planned, listed, _ = judged(
-        tmp_path / "model", python, "option.quantize=marlin", capsys, monkeypatch
-    )
+    checked, planned, listed, _ = judge(python, "option.quantize=marlin")
     assert (checked, planned) == (0, UNREAD)
     assert "vLLM 9.1.0 has it only from a plugin, else the load fails" in "".join(listed["notes"])
 
 
-def test_what_is_new_in_the_installed_release_is_taken(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "model").mkdir()
-    python = queried_release(tmp_path, monkeypatch)
+def test_what_is_new_in_the_installed_release_is_taken(python: str, judge: Judge) -> None:
     lines = 'option.reasoning_effort_map={"medium": "low"}\noption.disable_prefix_caching=true'
-    checked, planned, listed, _ = judged(tmp_path / "model", python, lines, capsys, monkeypatch)
+    checked, planned, listed, _ = judge(python, lines)
     assert (checked, planned) == (0, UNREAD)
     details = {row["name"]: row["detail"] for row in listed["options"]}
     assert details["option.reasoning_effort_map"] == (

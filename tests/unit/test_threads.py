@@ -115,8 +115,3 @@ def test_threads_are_guarded_or_have_a_reason() -> None:
         and any(_threads(ast.parse(text)))
     }
     assert found == OTHERS.keys()
-
-
-def test_what_makes_a_thread_is_found() -> None:
-    code = "class A(threading.Thread): ...\nThread(target=f)\nthreading.Timer(1, f)\ng()"
-    assert len(list(_threads(ast.parse(code)))) == 3

@@ -60,8 +60,3 @@ def test_the_last_layer_with_experts_and_their_offset_are_read() -> None:
     assert facts_of(jamba | {"expert_layer_offset": 0}).weights.total == pytest.approx(
         facts_of(jamba).weights.total, rel=0.01
     )
-
-
-def test_where_they_are_from_is_said() -> None:
-    assert len(MODELS) >= 15
-    assert all(each["source"].startswith("https://github.com/") for each in MODELS.values())

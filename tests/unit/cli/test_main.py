@@ -11,7 +11,7 @@ from lmi_backend.cli.main import main
 from lmi_backend.cli.planning import UNREAD
 from lmi_backend.options import load_options
 from lmi_backend.repository.files import Record, option_changes
-from tests.unit.test_migration_guide import LLAMA_8B
+from tests.unit.sizing.test_model_facts import LLAMA_3_8B
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 GOLDEN = README.parent / "tests" / "golden"
@@ -124,7 +124,7 @@ def test_check_says_what_it_doubts(
 ) -> None:
     text = f"option.rolling_batch=vllm\noption.quantize={method}\n"
     (tmp_path / "serving.properties").write_text(text)
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_3_8B))
     assert main(["check", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
     assert len(notes) == bool(note)
@@ -615,7 +615,7 @@ def test_a_store_that_does_not_fit_is_refused_by_check_too(tmp_path: Path) -> No
         (tmp_path / name).mkdir()
         text = "option.rolling_batch=vllm\noption.tensor_parallel_degree=1\n"
         (tmp_path / name / "serving.properties").write_text(text)
-        (tmp_path / name / "config.json").write_text(json.dumps(LLAMA_8B))
+        (tmp_path / name / "config.json").write_text(json.dumps(LLAMA_3_8B))
     words = [str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]
     assert main(["check", *words]) == main(["plan", *words]) == 2
 
@@ -637,7 +637,7 @@ def test_a_plan_says_how_sure_its_memory_is(
 ) -> None:
     ranges = []
     for kind in ("llama", "llama9_exp"):
-        (tmp_path / "config.json").write_text(json.dumps({**LLAMA_8B, "model_type": kind}))
+        (tmp_path / "config.json").write_text(json.dumps({**LLAMA_3_8B, "model_type": kind}))
         assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
         output = capsys.readouterr().out
         assert ("llama9_exp is not a known model_type" in output) == (kind != "llama")

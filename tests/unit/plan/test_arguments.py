@@ -40,25 +40,6 @@ def test_lmis_defaults_count_where_the_guide_has_them() -> None:
     assert arguments(set_by_user)["gpu_memory_utilization"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("text", "draft"),
-    [
-        ("speculative_draft_model=org/d", {"model": "org/d", "num_speculative_tokens": 5}),
-        ("speculative_config={}\noption.speculative_length=2", {"num_speculative_tokens": 2}),
-        (
-            'speculative_length=2\noption.speculative_config={"model": "org/d"}',
-            {"model": "org/d", "num_speculative_tokens": 2},
-        ),
-        (
-            "speculative_model=[ngram]\noption.ngram_prompt_lookup_max=4",
-            {"method": "ngram", "prompt_lookup_max": 4, "num_speculative_tokens": 5},
-        ),
-    ],
-)
-def test_older_speculative_options_become_the_object(text: str, draft: dict[str, Any]) -> None:
-    assert arguments(f"option.{text}")["speculative_config"] == draft
-
-
 def test_acceptance_is_measured_only_where_something_is_drafted() -> None:
     text = "option.rolling_batch=lmi-dist\noption.record_acceptance_rate=true"
     assert "per_request_spec_decode_metrics" not in arguments(text)

@@ -22,6 +22,7 @@ from lmi_backend.plan.hardware import (
     visible_gpus,
 )
 from lmi_backend.printable import GIB, MIB
+from tests.unit.sizing.test_model_facts import LLAMA_3_8B, write
 
 
 @pytest.mark.parametrize(
@@ -58,13 +59,8 @@ def test_only_instincts_have_no_compute_capability() -> None:
     }  # fmt: skip
 
 
-CONFIG = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
-"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
-"intermediate_size": 14336, "max_position_embeddings": 8192, "torch_dtype": "bfloat16"}"""
-
-
 def planned(folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    folder.joinpath("config.json").write_text(CONFIG, encoding="utf-8")
+    write(folder, LLAMA_3_8B)
     folder.joinpath("serving.properties").write_text("option.rolling_batch=vllm\n", "utf-8")
     assert main(["plan", str(folder), "--explain-memory", *words]) == 0
     return capsys.readouterr().out
@@ -163,9 +159,6 @@ def test_windows_linux_has_the_tool_outside_of_path_and_no_device_nodes(
     (nodes / "dxg").touch()
     found = detect_hardware({}, nodes=nodes)
     assert (found.devices, found.device_memory) == (("0",), 24_564 * MIB)
-
-
-MIB = 1 << 20
 
 
 def machine(root: Path, groups: str, files: dict[str, str]) -> Path:

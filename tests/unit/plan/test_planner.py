@@ -165,14 +165,6 @@ def test_what_the_engine_would_not_take_is_refused_before_the_load(text: str, pr
     assert str(refusal.value).startswith("serving.properties:3: ")
 
 
-def test_a_classifier_is_no_embedder() -> None:
-    made = plan("option.task=classify").config
-    assert (made.arguments["runner"], made.arguments["convert"]) == ("pooling", "classify")
-    assert not made.clients.is_embedding
-    assert plan("option.task=embed").config.clients.is_embedding
-    assert "convert" not in plan("option.task=text-embedding").config.arguments
-
-
 def test_a_handler_of_the_users_is_not_judged_by_its_task(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("def handle(inputs): ...\n", encoding="utf-8")
     made = plan("option.rolling_batch=disable\noption.task=classify", folder=tmp_path)

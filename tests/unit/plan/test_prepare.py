@@ -14,6 +14,7 @@ from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan, plan_model, prepare
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.prepare import Reach
+from tests.unit.sizing.test_model_facts import LLAMA_3_8B
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -136,25 +137,13 @@ def test_a_hub_model_without_a_config_is_left_to_vllm(tmp_path: Path) -> None:
         plan(f"option.rolling_batch=disable\n{text}", tmp_path, environment, "model")
 
 
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 8192,
-    "torch_dtype": "bfloat16",
-}
 COUNTED = "draft model {}: counted: 2.8 GiB weights, the cache of 2 layer(s) and its steps"
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     for folder, layers in (("", 32), ("small", 2), ("eagle", 2)):
-        config = {**LLAMA, "num_hidden_layers": layers, "num_nextn_predict_layers": 1}
+        config = {**LLAMA_3_8B, "num_hidden_layers": layers, "num_nextn_predict_layers": 1}
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return tmp_path

@@ -21,6 +21,10 @@ DRAFT = "option.speculative_draft_model=org/d"
             "option.speculative_draft_model=[ngram]\noption.ngram_prompt_lookup_max=4",
             {"method": "ngram", "prompt_lookup_max": 4, "num_speculative_tokens": 5},
         ),
+        (
+            'option.speculative_length=2\noption.speculative_config={"model": "org/d"}',
+            {"model": "org/d", "num_speculative_tokens": 2},
+        ),
         # In vLLM's own words nothing is added that it would choose.
         ('option.speculative_config={"model": "org/d"}', {"model": "org/d"}),
         (
@@ -41,7 +45,9 @@ def test_a_draft_has_as_many_tokens_as_lmis_guide_says(
     ("text", "made"),
     [
         ("option.task=classify", {"runner": "pooling", "convert": "classify"}),
-        ("option.task=classify\noption.convert=embed", {"runner": "pooling"}),
+        ("option.convert=embed\noption.task=classify", {"runner": "pooling"}),
+        ("option.task=embed", {"runner": "pooling"}),
+        ("option.task=text-embedding", {"runner": "pooling"}),
         ("option.task=text-generation", {"runner": "generate"}),
         ("", {}),
         ("option.enable_lora=true", {"enable_lora": True, "max_loras": 4}),
@@ -52,6 +58,7 @@ def test_a_draft_has_as_many_tokens_as_lmis_guide_says(
     ],
 )
 def test_a_task_and_adapters_set_what_they_need(text: str, made: dict[str, Any]) -> None:
-    arguments = plan(f"option.rolling_batch=vllm\n{text}").config.arguments
+    config = plan(f"option.rolling_batch=vllm\n{text}").config
     names = ("runner", "convert", "enable_lora", "max_loras")
-    assert {name: arguments[name] for name in names if name in arguments} == made
+    assert {name: config.arguments[name] for name in names if name in config.arguments} == made
+    assert config.clients.is_embedding is ("embed" in text.partition("task=")[2])
