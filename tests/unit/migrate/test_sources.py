@@ -28,7 +28,6 @@ def read(tmp_path: Path, *described: Any) -> PresentServer:
         ("p5.48xlarge", (8, "H100")),
         ("ml.p6e-gb200.36xlarge", (4, "GB200")),
         ("ml.g7.xlarge", None),
-        ("ml.p5.2xlarge", None),
         ("", None),
     ],
 )

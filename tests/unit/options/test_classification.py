@@ -30,7 +30,6 @@ def word_of(name: str, text: str, engine: str = "vllm") -> str:
         ("wholly_novel", "x", "passed"),
         # Arguments of the listener, which is not started.
         ("port", "1", "ignored"),
-        ("port", "x", "ignored"),
         ("api_key", "x", "refused"),
         ("ssl_keyfile", "x", "refused"),
     ],

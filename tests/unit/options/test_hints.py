@@ -16,9 +16,7 @@ KNOWN = (*live_keys("vllm"), *(f"option.{name}" for name in _RECORD.arguments))
         ("max_modle_len", "option.max_model_len"),
         ("max_model_length", "option.max_model_len"),
         ("tensor-paralel-degree", "option.tensor_parallel_degree"),
-        ("loadformat", "option.load_format"),
         ("entry_point", "option.entryPoint"),
-        ("sede", "option.seed"),
     ],
 )
 def test_a_slip_of_the_hand_is_set_right(word: str, meant: str) -> None:

@@ -44,7 +44,6 @@ def test_what_is_read(kind: Kind[object], text: str, value: object) -> None:
     ("kind", "text", "problem"),
     [
         (BOOL, "maybe", "truth value"),
-        (BOOL, "", "truth value"),
         (whole(1), "0", "out of range"),
         (whole(1, 3), "4", "out of range"),
         (whole(1), "1.5", "whole number"),

@@ -64,13 +64,11 @@ def test_a_newer_release_is_said_with_the_newest_that_was_run(version: str) -> N
     "version",
     [
         NEWEST,
-        f"{NEWEST}+cpu",
         f"{NEWEST}.post2",
         f"{MAJOR}.{MINOR}",
         "0.11.0",
         "0.1.dev1+g12ab",
         "",
-        "unknown",
     ],
 )
 def test_of_any_other_nothing_is_said(version: str) -> None:

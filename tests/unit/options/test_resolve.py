@@ -235,7 +235,6 @@ def test_a_whole_name_is_itself() -> None:
     ("name", "argument"),
     [
         ("kv_cache_memory", "kv_cache_memory_bytes"),
-        ("max_num_batched", "max_num_batched_tokens"),
         ("gpu_memory_util", "gpu_memory_utilization"),
         ("device_memory_utilization", "gpu_memory_utilization"),
         ("device_memory_util", "gpu_memory_utilization"),

@@ -72,7 +72,6 @@ def options(folder: Path, text: str = "") -> LmiOptions:
         ("qwen3:8b", "has a name after a colon, 8b, as Ollama's tags"),
         ("/no/such/folder", "is not a folder (looked at /no/such/folder)"),
         ("./none", "is not a folder (looked at /"),
-        ("../none", "is not a folder (looked at /"),
         ("~/no-such-folder", "is not a folder (looked at /"),
     ],
 )

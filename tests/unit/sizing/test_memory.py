@@ -103,7 +103,6 @@ def test_as_many_tokens_fit_as_vllm_reports(
     ("facts", "tensor", "values"),
     [
         (LLAMA_3_8B, 1, 2048),
-        (LLAMA_3_8B, 4, 512),
         (LLAMA_3_8B, 8, 256),
         (LLAMA_3_8B, 32, 256),  # a copy of one head on each of four devices
         (DEEPSEEK_V3, 1, 576),

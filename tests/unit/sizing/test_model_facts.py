@@ -186,7 +186,6 @@ def test_families_name_things_differently(
         ({"layer_types": ["conv"] * 22 + ["full_attention"] * 10}, 10),
         ({"layers_block_type": ["mamba"] * 28 + ["attention"] * 4}, 4),
         ({"attn_layer_period": 8, "attn_layer_offset": 4}, 4),
-        ({"attn_layer_period": 5, "attn_layer_offset": 1}, 7),
         ({"full_attention_interval": 4}, 8),
         ({"attn_layer_indices": [9, 18, 27]}, 3),
         ({"attn_type_list": [0, 0, 0, 1] * 8}, 8),

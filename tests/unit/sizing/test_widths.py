@@ -50,7 +50,6 @@ CONFIG = known_configs()["Qwen/Qwen3-8B"]
         # What nobody writes is passed over.
         ({"partial_rotary_factor": "half"}, 128),
         ({"partial_rotary_factor": 7}, 128),
-        ({"rotary_dim": [1]}, 128),
         ({"rope_parameters": "auto"}, 128),
         ({"rope_parameters": {"full_attention": {}, "a": 5}}, 128),
     ],
