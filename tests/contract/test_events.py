@@ -13,7 +13,7 @@ from lmi_backend.generation import HttpRequest
 # The worker whose server parses no tools: there, chats are plain too.
 pytestmark = pytest.mark.parametrize("engine", ["vllm mpi"], indirect=True)
 
-BODIES = 500
+BODIES = 320
 NOT_PLAIN = ("n", "logprobs", "return_token_ids", "echo")
 AT_ONCE = 80
 MIDDLE = 3

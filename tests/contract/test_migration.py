@@ -79,16 +79,6 @@ def test_a_request_that_ends_its_worker_each_time_ends_alone(start: Start) -> No
         assert [worker.deaths for worker in echo.service.snapshot().workers] == [2]
 
 
-def test_with_a_timeout_of_0_all_end_at_once(start: Start) -> None:
-    with start(ECHO | {"option.migration_timeout": 0}) as echo:
-        sinks = [echo.start(PROMPT, max_tokens=TOKENS).wait_first() for _ in range(4)]
-        echo.workers[0].kill()
-        assert {str(sink.wait().error) for sink in sinks} == {
-            "worker model/0 was killed by SIGKILL"
-        }
-        assert not any(delta.ids for sink in sinks for delta in sink.deltas)
-
-
 def several(echo: Harness, tokens: int) -> RecordingSink:
     """Start what cannot go on once it has begun: two answers."""
     request = GenerateRequest(PROMPT, Sampling(tokens), n=2)

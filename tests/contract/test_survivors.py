@@ -183,14 +183,6 @@ def _has_stub(worker: psutil.Process) -> bool:
     return any(each.raddr for each in worker.net_connections("unix"))
 
 
-def test_one_whose_stubs_die_one_soon_after_the_other_is_taken_over_once(stubs: Stubs) -> None:
-    left = stubs.killed()
-    assert stubs.killed() == left
-    wait_for(lambda: not lives(left), RETURN_SECONDS / 2)
-    with stubs.next() as engine:
-        assert pid_of(engine) != left.pid
-
-
 def test_a_worker_ends_with_its_stub_where_there_is_no_serve(
     stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from lmi_backend.errors import CancelledError, OptionError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
-from tests.contract.test_openai_worker import CHAT, ask
 from tests.support.harness import RecordingSink
 from tests.support.places import LORA, TINY_DATA
 
@@ -61,15 +60,15 @@ def test_an_encoder_decoder_model_is_not_split(start: Any, tiny_properties: dict
     assert refusal.value.option == "option.tensor_parallel_degree"
 
 
-def test_the_files_stop_sequences_end_every_answer(
+def test_a_model_may_be_an_adapter_and_its_files_stop_sequences_end_every_answer(
     start: Any, tiny_properties: dict[str, Any]
 ) -> None:
-    properties = _properties(tiny_properties, **{"option.stop_sequence": "ris,never"})
-    with start(properties) as harness:
+    own = {"option.model_id": LORA, "option.stop_sequence": "on,never"}
+    with start(_properties(tiny_properties) | own) as harness:
         ended = _ask(harness, PROMPT, temperature=0.0).wait()
-        by_both = _ask(harness, PROMPT, temperature=0.0, stop=("a",)).wait()
-    assert (ended.text, ended.deltas[-1].finish_reason) == (" Pa", "stop")
-    assert by_both.text == " P"
+        by_both = _ask(harness, PROMPT, temperature=0.0, stop=("y",)).wait()
+    assert (ended.text, ended.deltas[-1].finish_reason) == (" Ly", "stop")
+    assert by_both.text == " L"
 
 
 @one_process
@@ -156,13 +155,6 @@ def test_adapters_come_and_go(engine: Any) -> None:
     assert gone.error.field == "adapter"
 
 
-def test_a_model_may_be_an_adapter_of_another(start: Any, tiny_properties: dict[str, Any]) -> None:
-    known = json.loads((TINY_DATA / "lora.json").read_text("utf-8"))["changed"][0]
-    adapted = {"option.model_id": LORA}
-    with start(_properties(tiny_properties) | adapted) as engine:
-        assert engine.ask(known["prompt"]).text == known["adapted"]
-
-
 @one_process
 def test_an_adapter_that_is_none_is_refused(engine: Any) -> None:
     assert isinstance(engine.adapt("t5", TINY_DATA / "t5").error, RequestError)
@@ -198,11 +190,3 @@ def test_a_batch_works_on_all_at_once(engine: Any) -> None:
     together = [engine.start(LONG, max_tokens=100).wait_first() for _ in range(8)]
     assert not any(stream.deltas[-1].is_last for stream in together)
     assert all(stream.wait().error is None for stream in together)
-
-
-@one_process
-def test_what_only_vllm_does_is_refused(engine: Any) -> None:
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-    status, answer = ask(engine, "/v1/chat/completions", {"messages": CHAT, "tools": tools})
-    assert (status, answer["error"]["param"]) == (400, "tools")
-    assert ask(engine, "/v1/responses", {"input": "x"})[0] == 404
