@@ -50,8 +50,9 @@ def is_in_time(request: SimulatedRequest, ttft: int) -> bool:
     return (request.began - request.came) * 1e3 <= ttft
 
 
-@pytest.mark.parametrize("burst", [1, 20])
-@pytest.mark.parametrize(("workers", "overload", "ttft"), [(1, 1.3, 1000), (4, 2.0, 3000)])
+@pytest.mark.parametrize(
+    ("workers", "overload", "ttft", "burst"), [(1, 1.3, 1000, 20), (4, 2.0, 3000, 1)]
+)
 def test_what_is_accepted_is_in_time_and_what_is_refused_would_not_be(
     workers: int, overload: float, ttft: int, burst: int
 ) -> None:
