@@ -1,5 +1,6 @@
 """An endpoint that is real, of workers that are not."""
 
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +11,41 @@ import pytest
 from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.endpoint.state import StateView
 from lmi_backend.engine_config import Context, ModelInfo
+from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.renewal import Renewal
 from lmi_backend.serving.service import Service
 from tests.support.idle_workers import IdleWorkers
 from tests.support.service_bench import limits_of
+from tests.support.waiting import HANG_SECONDS
+
+
+class EndpointClient:
+    """A client of an endpoint, which has been welcomed."""
+
+    def __init__(self, endpoint: Endpoint, *, keeps_ids: bool = False) -> None:
+        self.endpoint = endpoint
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(HANG_SECONDS)
+        self._socket.connect(str(endpoint.address))
+        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 24)
+        self._messages: list[Any] = []
+        self.send(msg.Hello(msg.PROTOCOL, 1, keeps_ids=keeps_ids))
+        assert isinstance(self.hear(), msg.Welcome)
+
+    def send(self, message: Any) -> None:
+        self._socket.sendall(encode([message]))
+
+    def hear(self) -> Any:
+        while not self._messages:
+            self._messages += receive(self._socket, self._decoder)
+        return self._messages.pop(0)
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 def open_endpoint(

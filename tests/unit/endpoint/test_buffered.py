@@ -2,7 +2,6 @@
 
 import gc
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,12 +25,11 @@ from lmi_backend.ipc.buffered import (
     Rejoined,
 )
 from lmi_backend.ipc.chunk_log import block_of, parts_in
-from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.tokenization import pack
-from tests.support.endpoints import open_endpoint, short_folder
+from tests.support.endpoints import EndpointClient, open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.waiting import wait_for
 
 folder = pytest.fixture(short_folder)
 EVENTS = {"content-type": "text/event-stream"}
@@ -41,37 +39,19 @@ RESPONSE = replace(ORDER, key="key")
 CREATED = b'data: {"type":"response.created","response":{"tools":[],"id":"resp"}}\n\n'
 
 
-class FrontEnd:
+class FrontEnd(EndpointClient):
     """A front end, as the endpoint sees it."""
 
     opened: ClassVar[list["FrontEnd"]] = []
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._socket = socket.socket(socket.AF_UNIX)
+        super().__init__(endpoint, keeps_ids=True)
         self.opened.append(self)
-        self._socket.settimeout(HANG_SECONDS)
-        self._socket.connect(str(endpoint.address))
-        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 24)
-        self._messages: list[Any] = []
-        self.send(msg.Hello(msg.PROTOCOL, 1, keeps_ids=True))
-        assert isinstance(self.hear(), msg.Welcome)
-
-    def send(self, message: Any) -> None:
-        self._socket.sendall(encode([message]))
-
-    def hear(self) -> Any:
-        while not self._messages:
-            self._messages += receive(self._socket, self._decoder)
-        return self._messages.pop(0)
 
     def die(self) -> None:
         """Close the connection, as the kernel does for a process that is killed."""
         self.close()
-        wait_for(lambda: not self._endpoint.clients)
-
-    def close(self) -> None:
-        self._socket.close()
+        wait_for(lambda: not self.endpoint.clients)
 
     def leave(self, number: int = 7, *, returns: bool = True) -> None:
         """Say that a client has left, and wait until that is known."""

@@ -11,8 +11,8 @@ import pytest
 from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.generation import Delta, GenerateRequest, HttpRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.frames import FrameDecoder, encode, receive
-from tests.support.endpoints import open_endpoint, short_folder
+from lmi_backend.ipc.frames import encode
+from tests.support.endpoints import EndpointClient, open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
 from tests.support.waiting import HANG_SECONDS, wait_for
 
@@ -21,37 +21,19 @@ STREAM = 7
 """A client's number of the request that others must not harm."""
 
 
-class Client:
-    """A client of an endpoint, with one stream that is open."""
+class Client(EndpointClient):
+    """One with a stream that is open."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(HANG_SECONDS)
-        self._socket.connect(str(endpoint.address))
-        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 24)
-        self._messages: list[Any] = []
-        self.send(msg.Hello(msg.PROTOCOL, 1))
-        assert isinstance(self.hear(), msg.Welcome)
+        super().__init__(endpoint)
         self.send(msg.Submit(STREAM, (GenerateRequest("a"),)))
         wait_for(lambda: endpoint.service.snapshot().open == 1)
-
-    def send(self, message: Any) -> None:
-        self._socket.sendall(encode([message]))
-
-    def hear(self) -> Any:
-        while not self._messages:
-            self._messages += receive(self._socket, self._decoder)
-        return self._messages.pop(0)
 
     def goes_on(self) -> bool:
         """Tell whether the open stream does."""
         number, *_ = self.endpoint.service.states
         self.endpoint.service.on_messages([msg.Output(number, Delta("more", 1))])
         return bool(self.hear() == msg.Output(STREAM, Delta("more", 1)))
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 @pytest.fixture
