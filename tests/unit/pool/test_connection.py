@@ -8,7 +8,7 @@ import pytest
 from lmi_backend.errors import ConnectionLostError, NotSentError, WorkerError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.frames import FrameDecoder, encode, set_timeout
+from lmi_backend.ipc.frames import encode, set_timeout
 from lmi_backend.pool import connection as module
 from lmi_backend.pool.connection import Connection
 from tests.support.waiting import wait_for
@@ -26,15 +26,6 @@ def pair() -> Iterator[tuple[Connection, socket.socket]]:
 
 
 Pair = tuple[Connection, socket.socket]
-
-
-def test_what_one_sends_the_other_reads(pair: Pair) -> None:
-    connection, worker = pair
-    worker.sendall(encode([OUTPUT, OUTPUT]))
-    assert connection.read() == [OUTPUT, OUTPUT]
-    connection.send(encode([msg.Abort([1])]))
-    decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=1000)
-    assert decoder.feed(worker.recv(1000)) == [msg.Abort([1])]
 
 
 def test_before_it_is_ready_silence_is_none(pair: Pair) -> None:

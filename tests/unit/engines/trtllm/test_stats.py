@@ -10,7 +10,6 @@ import pytest
 
 from lmi_backend.engines.trtllm import stats
 from lmi_backend.engines.trtllm.stats import StepCounts
-from lmi_backend.ipc.engine import EngineStats
 from tests.support.waiting import HANG_SECONDS
 
 ROW = {"maxNumBlocks": 100, "usedNumBlocks": 25, "tokensPerBlock": 32}
@@ -42,24 +41,6 @@ async def counted(llm: Llm) -> StepCounts:
     counts = StepCounts(llm)
     await counts.follow(lambda: bool(llm.rows))
     return counts
-
-
-async def test_the_last_row_counts() -> None:
-    busier = ROW | {"usedNumBlocks": 50, "reusedBlocks": 3, "missedBlocks": 7}
-    counts = await counted(Llm({"kvCacheStats": ROW}, {"kvCacheStats": busier}))
-    engine_stats = EngineStats(**counts.fields(is_busy=True))
-    assert (engine_stats.kv_cache_usage, engine_stats.kv_blocks, engine_stats.kv_block_size) == (
-        0.5,
-        100,
-        32,
-    )
-    assert (engine_stats.prompt_tokens_cached, engine_stats.prompt_tokens_looked_up) == (96, 320)
-
-
-async def test_without_requests_no_block_is_in_use() -> None:
-    counts = await counted(Llm({"kvCacheStats": ROW}))
-    engine_stats = EngineStats(**counts.fields(is_busy=False))
-    assert (engine_stats.kv_cache_usage, engine_stats.kv_blocks) == (0.0, 100)
 
 
 async def test_of_several_ranks_with_caches_the_fullest_counts() -> None:

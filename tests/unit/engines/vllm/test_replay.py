@@ -12,9 +12,8 @@ from lmi_backend.engines.vllm.answers import generate
 from lmi_backend.engines.vllm.bodies import generate_publicly
 from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.engines.vllm.resume import Repeated, ReplayedAnswer, resume_strategy_of
-from lmi_backend.engines.vllm.streams import StreamWriter
 from lmi_backend.errors import EngineError
-from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpChunk
+from lmi_backend.generation import Continuation, Delta, GenerateRequest
 from lmi_backend.tokenization import pack, unpack
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink
 from tests.unit.engines.vllm.vllm_parts import (
@@ -26,7 +25,6 @@ from tests.unit.engines.vllm.vllm_parts import (
     Tokenizer,
     lists,
 )
-from tests.unit.engines.vllm.vllm_server import layouts, read_events
 
 pytestmark = pytest.mark.usefixtures("vllm")
 
@@ -103,25 +101,6 @@ async def test_a_resumed_answer_says_what_the_first_worker_had_cached() -> None:
     known = replace(continuation(), num_cached_tokens=2)
     found = await deltas(AsyncLLM(TEXT), PARAMS, known, by_own=False)
     assert found[0].num_cached_tokens == 2
-
-
-@pytest.mark.parametrize("params", WAYS)
-async def test_a_chat_that_resumes_is_written_from_its_beginning(params: dict[str, Any]) -> None:
-    """Its client's events are counted, and those that it has are dropped."""
-
-    async def events(known: Continuation | None) -> tuple[list[Any], list[HttpChunk]]:
-        sink = Sink()
-        writer = StreamWriter(layouts(), HttpChunk(), "chatcmpl-1", sends_ids=True)
-        arguments = {
-            "request_id": "a", "prompt": {"prompt_token_ids": PROMPT}, "params": Params(**params),
-        }  # fmt: skip
-        await generate(AsyncLLM(TEXT), arguments, writer, sink, continuation=known)
-        return read_events(b"".join(each.data for each in sink.taken)), sink.taken
-
-    before, _ = await events(None)
-    after, chunks = await events(continuation([65], [2], [3], [4]))
-    assert after == before
-    assert [unpack(each.ids) for each in chunks] == [[]] * 4 + [[[each]] for each in TEXT[4:]]
 
 
 @pytest.mark.parametrize("by_own", [True, False])
