@@ -53,10 +53,10 @@ class Stubs:
         os.close(self.lock)
         self.lock = -1
 
-    def killed(self) -> psutil.Process:
+    def killed(self, *words: str) -> psutil.Process:
         """Start a stub and kill it under a request; return the worker that it leaves."""
         with subprocess.Popen(
-            [sys.executable, "-c", STUB, json.dumps(ECHO), str(self.folder)],
+            [sys.executable, "-c", STUB, json.dumps(ECHO), str(self.folder), *words],
             stdout=subprocess.PIPE,
             cwd=ROOT,
             # Not what a library has put into this process's own beside Python.
@@ -65,10 +65,7 @@ class Stubs:
             self.family.append(psutil.Process(stub.pid))
             assert stub.stdout is not None
             assert stub.stdout.readline() == b"serves\n"
-            (place,) = places(self.run)
-            record = place.read()
-            assert record is not None
-            worker = psutil.Process(record.worker.pid)
+            (worker,) = self.family[-1].children()
             self.family.append(worker)
             stub.kill()
         return worker
@@ -187,23 +184,11 @@ def test_a_worker_ends_with_its_stub_where_there_is_no_serve(
     stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LMI_BACKEND_RUN_DIR")
-    _ends_with_its_stub(stubs)
+    left = stubs.killed()
+    wait_for(lambda: not lives(left), RETURN_SECONDS / 2)
 
 
 def test_a_worker_ends_with_a_stub_that_is_killed_as_its_model_is_unloaded(stubs: Stubs) -> None:
-    _ends_with_its_stub(stubs, "unloads")
+    left = stubs.killed("unloads")
+    wait_for(lambda: not lives(left), RETURN_SECONDS / 2)
     assert not [*places(stubs.run)]
-
-
-def _ends_with_its_stub(stubs: Stubs, *more: str) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", STUB, json.dumps(ECHO), str(stubs.folder), *more],
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-        text=True,
-    ) as stub:
-        assert stub.stdout is not None
-        assert stub.stdout.readline() == "serves\n"
-        (worker,) = psutil.Process(stub.pid).children()
-        stub.kill()
-    wait_for(lambda: not lives(worker), RETURN_SECONDS / 2)

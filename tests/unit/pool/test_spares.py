@@ -50,49 +50,53 @@ def launched() -> list[Prepared]:
 
 @pytest.fixture
 def make(launched: list[Prepared], tmp_path: Path) -> Make:
-    def made(fails: str = "", loaded_bytes: int = 0) -> tuple[Spares, Slot]:
+    def made(
+        fails: str = "", loaded_bytes: int = 0, model: str = str(tmp_path), **arguments: str
+    ) -> tuple[Spares, Slot]:
         def launch(*_: object) -> Prepared:
             launched.append(Prepared(fails))
             return launched[-1]
 
-        config = EngineConfig(model=str(tmp_path))
+        config = EngineConfig(model=model, arguments=arguments)
         slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
-        return Spares(1, launch, config, loaded_bytes), slot  # type: ignore[arg-type]
+        cache = {"HF_HUB_CACHE": str(tmp_path)}
+        return Spares(1, launch, config, loaded_bytes, cache), slot  # type: ignore[arg-type]
 
     (tmp_path / "config.json").write_text("{}")
     return made
 
 
-def test_it_is_taken_once(make: Make, launched: list[Prepared]) -> None:
-    made, slot = make()
-    made.replenish(slot)
-    wait_for(lambda: slot.has_spare)
+@pytest.fixture
+def ready(make: Make) -> Make:
+    """Make one, and wait until it is there."""
+
+    def made(*given: Any, **named: Any) -> tuple[Spares, Slot]:
+        made, slot = make(*given, **named)
+        made.replenish(slot)
+        wait_for(lambda: slot.has_spare)
+        return made, slot
+
+    return made
+
+
+def test_it_is_taken_once(ready: Make, launched: list[Prepared]) -> None:
+    made, slot = ready()
     assert made.take(slot) is launched[0]  # type: ignore[comparison-overlap]
     assert not slot.has_spare
     assert made.take(slot) is None
 
 
 def test_it_is_not_used_once_the_models_files_have_changed(
-    make: Make, launched: list[Prepared], tmp_path: Path
+    ready: Make, launched: list[Prepared], tmp_path: Path
 ) -> None:
-    made, slot = make()
-    made.replenish(slot)
-    wait_for(lambda: slot.has_spare)
+    made, slot = ready()
     (tmp_path / "config.json").write_text("{ }")
     assert made.take(slot) is None
     assert launched[0].is_killed.is_set()
 
 
-def _launch_in(launched: list[Prepared]) -> Callable[..., Any]:
-    def launch(*_: object) -> Prepared:
-        launched.append(Prepared())
-        return launched[-1]
-
-    return launch
-
-
 def test_it_is_not_used_once_the_hub_has_another_revision_of_the_model(
-    launched: list[Prepared], tmp_path: Path
+    ready: Make, launched: list[Prepared], tmp_path: Path
 ) -> None:
     cached = tmp_path / "models--org--model"
     for commit in ("a" * 40, "b" * 40):
@@ -100,13 +104,7 @@ def test_it_is_not_used_once_the_hub_has_another_revision_of_the_model(
         (cached / "snapshots" / commit / "config.json").write_text("{}")
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text("a" * 40)
-
-    environment = {"HF_HUB_CACHE": str(tmp_path)}
-    config = EngineConfig(model="org/model")
-    made = Spares(1, _launch_in(launched), config, 1, environment)
-    slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
-    made.replenish(slot)
-    wait_for(lambda: slot.has_spare)
+    made, slot = ready(loaded_bytes=1, model="org/model")
     assert launched[0].loads
     (cached / "refs" / "main").write_text("b" * 40)
     assert made.take(slot) is None
@@ -114,42 +112,27 @@ def test_it_is_not_used_once_the_hub_has_another_revision_of_the_model(
 
 @pytest.mark.parametrize("option", ["tokenizer", "chat_template"])
 def test_it_is_not_used_once_what_reads_prompts_has_changed(
-    launched: list[Prepared], tmp_path: Path, option: str
+    ready: Make, tmp_path: Path, option: str
 ) -> None:
-    (tmp_path / "model").mkdir()
     other = tmp_path / "other" / "file.json"
     other.parent.mkdir()
     other.write_text("{}")
     named = other.parent if option == "tokenizer" else other
-    config = EngineConfig(model=str(tmp_path / "model"), arguments={option: str(named)})
-
-    made = Spares(1, _launch_in(launched), config)
-    slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
-    made.replenish(slot)
-    wait_for(lambda: slot.has_spare)
+    made, slot = ready(**{option: str(named)})
     other.write_text("{ }")
     assert made.take(slot) is None
 
 
-def test_it_loads_no_model_whose_files_are_not_here(
-    launched: list[Prepared], tmp_path: Path
-) -> None:
-    environment = {"HF_HUB_CACHE": str(tmp_path)}
-    config = EngineConfig(model="org/model")
-    made = Spares(1, _launch_in(launched), config, 1, environment)
-    slot = Slot(0, "m/0", is_extra=False, state=SlotState.READY)
-    made.replenish(slot)
-    wait_for(lambda: slot.has_spare)
+def test_it_loads_no_model_whose_files_are_not_here(ready: Make, launched: list[Prepared]) -> None:
+    ready(loaded_bytes=1, model="org/model")
     assert not launched[0].loads
 
 
 def test_one_that_exits_while_it_waits_is_missed(
-    make: Make, launched: list[Prepared], monkeypatch: pytest.MonkeyPatch
+    ready: Make, launched: list[Prepared], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spares, "_WATCH_SECONDS", 0.01)
-    made, slot = make()
-    made.replenish(slot)
-    wait_for(lambda: slot.has_spare)
+    made, slot = ready()
     launched[0].has_exited = True
     wait_for(launched[0].is_killed.is_set)
     wait_for(lambda: not slot.has_spare)
@@ -157,12 +140,10 @@ def test_one_that_exits_while_it_waits_is_missed(
 
 
 def test_one_that_is_used_is_watched_no_more(
-    make: Make, launched: list[Prepared], monkeypatch: pytest.MonkeyPatch
+    ready: Make, launched: list[Prepared], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spares, "_WATCH_SECONDS", 0.01)
-    made, slot = make()
-    made.replenish(slot)
-    wait_for(lambda: slot.has_spare)
+    made, slot = ready()
     assert made.take(slot) is launched[0]  # type: ignore[comparison-overlap]
     launched[0].has_exited = True
     wait_for(lambda: not any(each.is_alive() for each in made.keepers))
@@ -192,7 +173,7 @@ def test_none_is_made_where_memory_is_short(
     ("loaded_gib", "available_gib", "loads"), [(0, 8, False), (3, 8, True), (5, 8, False)]
 )
 def test_it_loads_the_model_where_a_second_one_fits(
-    make: Make,
+    ready: Make,
     launched: list[Prepared],
     monkeypatch: pytest.MonkeyPatch,
     loaded_gib: int,
@@ -200,9 +181,7 @@ def test_it_loads_the_model_where_a_second_one_fits(
     loads: bool,
 ) -> None:
     monkeypatch.setattr(spares, "host_memory", lambda: HostMemory(0, available_gib << 30))
-    made, slot = make(loaded_bytes=loaded_gib << 30)
-    made.replenish(slot)
-    wait_for(lambda: slot.has_spare)
+    ready(loaded_bytes=loaded_gib << 30)
     assert launched[0].loads is loads
 
 
@@ -216,10 +195,10 @@ def test_after_one_that_failed_the_next_does_not_load_the_model(
         assert launched[-1].loads is loads
 
 
-def test_the_end_of_the_pool_is_the_end_of_its_spares(make: Make, launched: list[Prepared]) -> None:
-    made, slot = make()
-    made.replenish(slot)
-    wait_for(lambda: slot.has_spare)
+def test_the_end_of_the_pool_is_the_end_of_its_spares(
+    ready: Make, launched: list[Prepared]
+) -> None:
+    made, slot = ready()
     made.close()
     assert launched[0].is_killed.is_set()
     made.replenish(slot)
