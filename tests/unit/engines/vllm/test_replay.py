@@ -1,5 +1,6 @@
-"""Answers that resume from tokens of another engine are what they would have been."""
+"""Answers by vLLM's public method, and those that resume: they are what they would have been."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from lmi_backend.engines.vllm.resume import Repeated, ReplayedAnswer, resume_str
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Continuation, Delta, GenerateRequest
 from lmi_backend.tokenization import pack, unpack
+from tests.support.waiting import turns
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink
 from tests.unit.engines.vllm.vllm_parts import (
     PROMPT,
@@ -45,20 +47,23 @@ def reader(params: dict[str, Any]) -> OutputReader:
     return found
 
 
-async def nothing() -> None:
-    """Do nothing."""
-
-
 async def deltas(
     engine: AsyncLLM, params: dict[str, Any], known: Continuation | None, *, by_own: bool = True
 ) -> list[Delta]:
-    sink = Sink()
+    sink, added = Sink(), list[str]()
     arguments = {
         "request_id": "a", "prompt": {"prompt_token_ids": PROMPT}, "params": Params(**params),
     }  # fmt: skip
+
+    async def note() -> None:
+        added.append("added")
+
     way: Any = generate if by_own else generate_publicly
     given = engine, arguments, reader(params), sink
-    await way(*given, continuation=known, on_added=nothing)
+    await way(*given, continuation=known, on_added=note)
+    assert added
+    # It may hold images.
+    assert "prompt" not in arguments
     return sink.taken
 
 
@@ -69,6 +74,26 @@ def whole(found: list[Delta]) -> tuple[Any, ...]:
     total = last.cumulative_logprob and round(last.cumulative_logprob, 6)
     text = "".join(each.text for each in found)
     return text, ids, tokens, last.finish_reason, last.stop_reason, total
+
+
+@pytest.mark.parametrize("is_attached", [True, False])
+async def test_each_output_of_vllms_public_method_is_a_delta(*, is_attached: bool) -> None:
+    engine = AsyncLLM(b"abc", is_attached=is_attached)
+    found = await deltas(engine, {"logprobs": 0}, None, by_own=False)
+    assert [each.text for each in found] == ["a", "b", "c"]
+    assert [unpack(each.ids) for each in found] == [[[97]], [[98]], [[99]]]
+    assert [each.finish_reason for each in found] == [None, None, "length"]
+    assert [token.text for each in found for token in each.tokens] == ["a", "b", "c"]
+
+
+async def test_a_request_of_the_public_method_that_is_cancelled_is_aborted() -> None:
+    engine = AsyncLLM()
+    task = asyncio.ensure_future(deltas(engine, {}, None, by_own=False))
+    await turns()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    assert engine.engine_core.aborted == ["a"]
 
 
 @pytest.mark.parametrize("by_own", [True, False])
