@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.survivor import OneProcess, Place, SurvivorRecord, is_served, places
 from lmi_backend.worker import survival
 from lmi_backend.worker.starting import StartedEngine
-from lmi_backend.worker.survival import Survival
+from lmi_backend.worker.survival import OwnOutput, Survival
+from tests.support.waiting import HANG_SECONDS
 
 
 class Conversation:
@@ -172,3 +174,32 @@ async def test_it_serves_nothing_else_than_it_has_loaded(place: Place) -> None:
     for start in (msg.Start("echo", other), msg.Start("vllm", _loaded(place).start.config)):
         with pytest.raises(ConfigurationError, match="another"):
             await _loaded(place).start_again(start)
+
+
+MUCH = 1 << 20
+
+
+def test_what_is_printed_while_nobody_reads_is_dropped_but_for_the_last() -> None:
+    reader, writer = os.pipe()
+    output = OwnOutput(writer)
+    os.close(reader)
+    printing = threading.Thread(target=lambda: _print(writer))
+    with output.flowing():
+        printing.start()
+        printing.join(HANG_SECONDS)
+        assert not printing.is_alive()
+    # As the next stub opens it.
+    with open(f"/proc/self/fd/{writer}", "rb", buffering=0) as again:
+        os.close(writer)
+        assert again.read(MUCH).endswith(b"the end\n")
+
+
+def _print(writer: int) -> None:
+    with os.fdopen(os.dup(writer), "wb") as file:
+        file.write(b"x" * MUCH)
+        file.write(b"the end\n")
+
+
+def test_what_is_no_pipe_cannot_be_kept() -> None:
+    with open(os.devnull, "wb") as file:
+        assert not OwnOutput(file.fileno()).is_writable

@@ -7,6 +7,7 @@ import pytest
 
 from lmi_backend.engines.vllm import answers, fast_paths, names, processor, resume
 from lmi_backend.engines.vllm.answers import Generation
+from lmi_backend.engines.vllm.processor import LastStats, read_stats
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, OutputProcessor, Sink
 from tests.unit.engines.vllm.vllm_parts import (
     PROMPT,
@@ -270,4 +271,57 @@ async def test_events_of_another_kind_end_no_request() -> None:
     (_, sink) = ours(engine, "a")
     step(engine, 3.0, Output("a", [65], events=[object()]))
     assert texts(sink) == ["A"]
+    assert not fast_paths.is_on("load")
+
+
+CONFIG = SimpleNamespace(
+    cache_config=SimpleNamespace(block_size=16, num_gpu_blocks=10),
+    lora_config=SimpleNamespace(max_loras=2),
+)
+
+
+def _engine(state: dict[str, Any], unfinished: Any = 1) -> Any:
+    processor = SimpleNamespace(
+        get_num_unfinished_requests=lambda: unfinished,
+        request_states={"0": SimpleNamespace(**state)},
+    )
+    return SimpleNamespace(
+        output_processor=processor,
+        logger_manager=None,
+        engine_core=SimpleNamespace(),
+        vllm_config=CONFIG,
+    )
+
+
+def _read(engine: Any, num_answered: int = 0) -> Any:
+    return read_stats(engine, LastStats(), num_requests=3, num_answered=num_answered)
+
+
+def test_the_adapter_of_a_request_is_told() -> None:
+    stats = _read(_engine({"lora_name": "red", "is_prefilling": False}))
+    assert (stats.running, stats.running_adapters) == (1, ("red",))
+    assert fast_paths.is_on("load")
+
+
+def test_answers_of_our_own_are_counted_as_vllms_requests_are() -> None:
+    engine = _engine({"lora_name": "red", "is_prefilling": False}, unfinished=2)
+    ours = SimpleNamespace(lora_name="blue", is_prefilling=True)
+    engine.output_processor.answers = {"1": ours}
+    stats = _read(engine)
+    assert (stats.running, stats.running_adapters) == (2, ("blue", "red"))
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        _engine({"lora_name": lambda: "red", "is_prefilling": False}),
+        _engine({"lora_name": ("red", None), "is_prefilling": False}),
+        _engine({"is_prefilling": False}),
+        _engine({"lora_name": None, "is_prefilling": False}, unfinished=(1, None)),
+        _engine({"lora_name": None, "is_prefilling": False}, unfinished=0.5),
+    ],
+)
+def test_what_no_heartbeat_can_carry_is_counted_by_the_worker(engine: Any) -> None:
+    stats = _read(engine)
+    assert (stats.running, stats.running_adapters) == (3, ())
     assert not fast_paths.is_on("load")

@@ -1,4 +1,4 @@
-"""What of vLLM's server is called, and how errors are cut before it."""
+"""What of vLLM's server is called, how errors are cut before it, and prompts that are shown."""
 
 import sys
 from argparse import ArgumentParser
@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from lmi_backend.engines.vllm import compat, names, vllm_server
 from lmi_backend.engines.vllm.http_app import respond
+from lmi_backend.engines.vllm.vllm_server import EchoedPrompt
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.generation import HttpChunk, HttpRequest
 
@@ -91,3 +92,39 @@ def test_a_server_without_a_part_is_refused_by_its_name(monkeypatch: pytest.Monk
     monkeypatch.setitem(vars(names), "vllm_version", "0.99")
     with pytest.raises(ConfigurationError, match="no openai_serving_models"):
         vllm_server.models(SimpleNamespace(state=State({"args": None})))
+
+
+OF_PROMPT = [None, {5: -1.0}]
+
+
+def _output(logprobs: Any, *ids: list[int]) -> Any:
+    outputs = [SimpleNamespace(text="a", token_ids=each) for each in ids]
+    return SimpleNamespace(prompt_logprobs=logprobs, outputs=outputs)
+
+
+def test_an_answer_whose_first_token_was_merged_with_anothers_second_has_the_prompts() -> None:
+    echoed = EchoedPrompt(SimpleNamespace(n=2), is_all=False)
+    first, merged, last = _output(OF_PROMPT, [1]), _output([], [2], [3]), _output([], [4])
+    for output in (first, merged, last):
+        assert echoed.mended(output).prompt_logprobs == OF_PROMPT
+    assert [each.token_ids for each in merged.outputs] == [[2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_echoed", "prompt", "found"),
+    [
+        ({"type": "token", "prompt_token_ids": [1]}, True, None, ""),
+        ({"type": "token", "prompt_token_ids": [1]}, False, None, None),
+        ({"type": "token", "prompt_token_ids": [1]}, True, "a", "a"),
+        ({"type": "token", "prompt_token_ids": [1, 5], "prompt": "a"}, True, None, None),
+        ({"type": "embeds"}, True, None, None),
+        ("a", True, None, None),
+    ],
+)
+def test_an_empty_text_that_the_server_leaves_out_is_empty(
+    given: Any, prompt: str | None, found: str | None, *, is_echoed: bool
+) -> None:
+    output = _output(OF_PROMPT, [1])
+    output.prompt = prompt
+    echoed = EchoedPrompt(SimpleNamespace(n=1), given, is_all=False, is_echoed=is_echoed)
+    assert echoed.mended(output).prompt == found

@@ -1,11 +1,14 @@
-"""What is put into an engine, and left out for an option of its user's."""
+"""What is put into an engine, left out for an option of its user's, and found by its processes."""
 
+import os
+import sys
+from importlib.metadata import entry_points
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm import fast_paths
+from lmi_backend.engines.vllm import fast_paths, starting
 from lmi_backend.engines.vllm.processor import OwnAnswers
 from lmi_backend.engines.vllm.starting import attach
 from lmi_backend.ipc.engine import fast_path_state
@@ -55,3 +58,33 @@ def test_without_an_output_processor_of_ours_vllm_answers_all(
     assert not isinstance(found.output_processor, OwnAnswers)
     assert not fast_paths.is_on("resumption")
     assert fast_path_state(fast_paths.reason_of("own_streams")) == "public"
+
+
+@pytest.fixture(autouse=True)
+def path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delenv("VLLM_PLUGINS", raising=False)
+
+
+def test_they_are_found_by_vllms_words() -> None:
+    for name, group, entry in (
+        ("each_process", "vllm.general_plugins", "lmi-backend"),
+        ("forced_tokens", "vllm.logits_processors", "lmi-backend"),
+    ):
+        assert entry not in [each.name for each in entry_points(group=group)]
+        starting.install_plugin(name)
+        assert [each.name for each in entry_points(group=group)].count(entry) == 1
+
+
+@pytest.mark.parametrize(
+    ("listed", "then"),
+    [(None, None), ("", ",lmi-backend"), ("mine", "mine,lmi-backend")],
+)
+def test_a_users_list_of_plugins_has_ours_too(
+    monkeypatch: pytest.MonkeyPatch, listed: str | None, then: str | None
+) -> None:
+    if listed is not None:
+        monkeypatch.setenv("VLLM_PLUGINS", listed)
+    starting.install_plugin("each_process")
+    starting.install_plugin("forced_tokens")
+    assert os.environ.get("VLLM_PLUGINS") == then

@@ -1,6 +1,8 @@
-"""What a spare does before it is needed, and what then."""
+"""What a spare does before it is needed, and what then; what ranks are told of other machines."""
 
 import asyncio
+import ipaddress
+import socket
 
 import pytest
 
@@ -9,7 +11,7 @@ from lmi_backend.engines.protocol import Engine
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.worker import starting as spare_module
-from lmi_backend.worker.starting import Spare
+from lmi_backend.worker.starting import Spare, network_variables, own_address
 
 CAPABILITIES = Capabilities("noted", "1", 10)
 
@@ -75,3 +77,22 @@ async def test_one_whose_engine_dies_while_it_waits_says_so(
     engine.problem = "its core was killed"
     with pytest.raises(EngineDeadError, match="its core was killed"):
         await waiting
+
+
+def test_ranks_on_one_machine_need_nothing() -> None:
+    assert network_variables({}) == {}
+    assert network_variables({"MASTER_ADDR": "127.0.0.1"}) == {}
+    assert network_variables({"MASTER_ADDR": "localhost"}) == {}
+
+
+def test_the_way_to_another_machine_has_an_address_and_an_interface() -> None:
+    # A documentation network (RFC 5737): no packet is sent.
+    try:
+        address = own_address("192.0.2.1")
+    except OSError:
+        # No route leads out of here, which is an answer too.
+        return
+    made = network_variables({"MASTER_ADDR": "192.0.2.1"})
+    assert made["VLLM_HOST_IP"] == address
+    assert not ipaddress.ip_address(address).is_loopback
+    assert made["GLOO_SOCKET_IFNAME"] in [name for _, name in socket.if_nameindex()]

@@ -1,4 +1,4 @@
-"""What vLLM's outputs become."""
+"""What a request is to vLLM, and what its outputs become."""
 
 from enum import Enum
 from types import SimpleNamespace
@@ -7,10 +7,84 @@ from typing import Any
 import msgspec
 import pytest
 
-from lmi_backend.engines.vllm import requests
-from lmi_backend.engines.vllm.requests import OutputReader
-from lmi_backend.errors import EngineError
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.engines.vllm import names, requests
+from lmi_backend.engines.vllm.requests import OutputReader, sampling_params
+from lmi_backend.errors import EngineError, RequestError
+from lmi_backend.generation import Delta, GenerateRequest, Sampling
+
+
+class Anything:
+    """Takes what it is given, as SamplingParams of each release does."""
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+
+
+class Refusing:
+    def __init__(self, **given: Any) -> None:
+        raise ValueError("no such stop")
+
+
+class Fresh(Anything):
+    skip_clone = False
+
+
+@pytest.fixture(autouse=True)
+def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = SimpleNamespace(DELTA="delta", FINAL_ONLY="final")
+    monkeypatch.setitem(vars(names), "RequestOutputKind", kind)
+    monkeypatch.setitem(vars(names), "VLLMClientError", ValueError)
+
+
+def made(kind: type) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(vars(names), "SamplingParams", kind)
+        return sampling_params(GenerateRequest("a", Sampling(3)), {}, vocabulary=10).given
+
+
+@pytest.mark.parametrize("kind", [Anything, Fresh])
+def test_vllm_need_not_copy_parameters_that_nobody_else_has(kind: type) -> None:
+    assert made(kind).get("skip_clone") == (True if kind is Fresh else None)
+
+
+def test_what_vllm_does_not_take_is_the_clients_error() -> None:
+    with pytest.raises(RequestError, match="sampling parameters are refused by vLLM: no such stop"):
+        made(Refusing)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        None,
+        {},
+        {"mine": "x", "other": [1]},
+        {"kv_transfer_params": {"do_remote_decode": True}, "ec_transfer_params": None},
+        {"diffusion_canvas_length": 64, "diffusion_max_steps": 0},
+    ],
+)
+def test_what_the_core_can_read_is_taken(extra: Any) -> None:
+    requests.check_extra_arguments(SimpleNamespace(extra_args=extra))
+
+
+def test_what_has_none_is_taken() -> None:
+    requests.check_extra_arguments(SimpleNamespace())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kv_transfer_params", "x"),
+        ("ec_transfer_params", [1]),
+        ("diffusion_canvas_length", "wide"),
+        ("diffusion_max_steps", 1.5),
+        ("diffusion_max_steps", True),
+        ("diffusion_canvas_length", -1),
+        ("diffusion_canvas_length", 1 << 62),
+    ],
+)
+def test_what_it_cannot_read_is_refused_by_its_name(name: str, value: object) -> None:
+    with pytest.raises(RequestError, match=rf"vllm_xargs.{name} .*; accepted: an? "):
+        requests.check_extra_arguments(SimpleNamespace(extra_args={name: value}))
 
 
 def test_an_answer_that_vllm_ends_with_an_error_is_none() -> None:
