@@ -15,7 +15,6 @@ import pytest
 from lmi_backend.errors import (
     CancelledError,
     EngineDeadError,
-    EngineError,
     LmiError,
     OptionError,
     RequestError,
@@ -290,13 +289,6 @@ def test_a_request_that_cannot_be_packed_leaves_nothing_behind(start_echo: Any) 
         assert echo.ask("a", max_tokens=1).text == "a"
 
 
-def test_a_failed_request_harms_no_other(start_echo: Any) -> None:
-    with start_echo(fail_on="bad") as echo:
-        other = echo.start("a b c", max_tokens=1000)
-        assert isinstance(echo.ask("bad").error, EngineError)
-        assert other.wait().error is None
-
-
 def test_engine_death_ends_every_stream_and_the_worker_comes_back(start_echo: Any) -> None:
     with start_echo(die_on="die", token_seconds=0.01, migration_timeout=0) as echo:
         others = [echo.start("a b c", max_tokens=4000).wait_first() for _ in range(8)]
@@ -422,17 +414,6 @@ def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
         wait_for(lambda: echo.service.health().is_ready)
         assert echo.ask("a", max_tokens=2).text == "aa"
         assert not faults
-
-
-def test_old_deaths_of_a_worker_are_forgiven(
-    start_echo: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lmi_backend.pool.slot._FORGIVEN_SECONDS", 0)
-    with start_echo(MORTAL) as echo:
-        for _ in range(3):
-            _die(echo)
-        wait_for(lambda: echo.service.health().is_ready)
-        assert [w.deaths for w in echo.service.snapshot().workers] == [3]
 
 
 @pytest.mark.parametrize(
