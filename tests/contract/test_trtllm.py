@@ -19,46 +19,6 @@ MODEL = {"option.rolling_batch": "trtllm", "option.model_id": "org/model", **TRT
 TWO = {"option.tensor_parallel_degree": 2}
 
 
-@pytest.fixture(scope="module")
-def engine(start: Any, doubles: None) -> Iterator[Any]:
-    with start(MODEL | TWO | {"option.enable_lora": "true"}) as harness:
-        assert (harness.plan.parallel.mode, harness.plan.parallel.processes) == ("mpi", 2)
-        yield harness
-
-
-@pytest.mark.parametrize("prompt", ["an unlucky one", "x unlucky"])
-def test_one_request_that_fails_harms_no_other(engine: Any, prompt: str) -> None:
-    other = engine.start("a b c", max_tokens=200)
-    assert isinstance(engine.ask(prompt).error, EngineError)
-    assert other.wait().error is None
-
-
-def test_an_adapter_is_named_with_the_request(engine: Any, tmp_path: Path) -> None:
-    """The library reads its files later: those that are not whole do not reach it."""
-    folder = shutil.copytree(LORA, tmp_path / "mine")
-    assert engine.adapt("mine", folder).error is None
-    request = GenerateRequest("a", Sampling(2), adapter="mine")
-    assert engine.submit([request]).wait().text == " mine mine"
-    shutil.rmtree(folder)
-    missing = engine.submit([request]).wait()
-    assert "adapter_config.json" in str(missing.error)
-    shutil.copytree(LORA, folder)
-    assert engine.submit([request]).wait().text == " mine mine"
-    unknown = engine.submit([GenerateRequest("a", Sampling(2), adapter="other")]).wait()
-    assert isinstance(unknown.error, RequestError)
-
-
-def test_a_value_the_library_refuses_is_the_clients(engine: Any) -> None:
-    refused = engine.ask("a", temperature=-1.0)
-    assert isinstance(refused.error, RequestError)
-    assert "temperature" in str(refused.error)
-
-
-def test_two_guides_are_refused(engine: Any) -> None:
-    both = {"structured_outputs": {"regex": "a", "json_object": True}}
-    assert isinstance(engine.ask("a", extra=both).error, RequestError)
-
-
 @pytest.mark.parametrize("release", ["1.0.0", "1.2.1"])
 def test_each_release_is_given_what_it_takes(start: Any, doubles: None, release: str) -> None:
     """1.0 takes no headers of a trace, and hands out the counts of its steps otherwise.
@@ -136,3 +96,44 @@ def test_a_dead_engine_comes_back_and_closing_ends_every_process_by_itself(
         members = launcher.children(recursive=True)
     _, alive = psutil.wait_procs(members, timeout=HANG_SECONDS)
     assert not alive
+
+
+# Last, since its ranks poll each other as long as they live.
+@pytest.fixture(scope="module")
+def engine(start: Any, doubles: None) -> Iterator[Any]:
+    with start(MODEL | TWO | {"option.enable_lora": "true"}) as harness:
+        assert (harness.plan.parallel.mode, harness.plan.parallel.processes) == ("mpi", 2)
+        yield harness
+
+
+@pytest.mark.parametrize("prompt", ["an unlucky one", "x unlucky"])
+def test_one_request_that_fails_harms_no_other(engine: Any, prompt: str) -> None:
+    other = engine.start("a b c", max_tokens=200)
+    assert isinstance(engine.ask(prompt).error, EngineError)
+    assert other.wait().error is None
+
+
+def test_an_adapter_is_named_with_the_request(engine: Any, tmp_path: Path) -> None:
+    """The library reads its files later: those that are not whole do not reach it."""
+    folder = shutil.copytree(LORA, tmp_path / "mine")
+    assert engine.adapt("mine", folder).error is None
+    request = GenerateRequest("a", Sampling(2), adapter="mine")
+    assert engine.submit([request]).wait().text == " mine mine"
+    shutil.rmtree(folder)
+    missing = engine.submit([request]).wait()
+    assert "adapter_config.json" in str(missing.error)
+    shutil.copytree(LORA, folder)
+    assert engine.submit([request]).wait().text == " mine mine"
+    unknown = engine.submit([GenerateRequest("a", Sampling(2), adapter="other")]).wait()
+    assert isinstance(unknown.error, RequestError)
+
+
+def test_a_value_the_library_refuses_is_the_clients(engine: Any) -> None:
+    refused = engine.ask("a", temperature=-1.0)
+    assert isinstance(refused.error, RequestError)
+    assert "temperature" in str(refused.error)
+
+
+def test_two_guides_are_refused(engine: Any) -> None:
+    both = {"structured_outputs": {"regex": "a", "json_object": True}}
+    assert isinstance(engine.ask("a", extra=both).error, RequestError)
