@@ -6,11 +6,8 @@ from typing import Any
 import pytest
 
 from lmi_backend.engines.vllm.layouts import (
-    CHAT_DELTA,
     CHAT_TEXT,
-    COMPLETION_TEXT,
     DONE,
-    EventLayout,
     Place,
     StreamLayouts,
 )
@@ -20,19 +17,11 @@ OTHER = {"id": 'chatcmpl-"\\née', "created": 1700000000}
 COUNTS = (11, len(SAMPLES))
 
 
-def chat(stream: Any = STREAM, reasoning: int | None = None) -> list[bytes]:
+def chat(stream: Any = STREAM) -> list[bytes]:
     texts = [chat_event(stream, {"content": each.text}, each.finish_reason) for each in SAMPLES]
     role = chat_event(stream, {"role": "assistant", "content": ""})
-    made = [role, *texts, usage_event(stream, *COUNTS, reasoning)]
+    made = [role, *texts, usage_event(stream, *COUNTS)]
     return [*(each.encode() for each in made), DONE]
-
-
-def completion(stream: Any = STREAM) -> list[bytes]:
-    choices = [
-        {"index": 0, "text": each.text, "finish_reason": each.finish_reason, "stop_reason": None}
-        for each in SAMPLES
-    ]
-    return [*(event(stream | {"choices": [each]}).encode() for each in choices), DONE]
 
 
 def of(events: list[bytes], gap: Place = CHAT_TEXT) -> StreamLayouts | None:
@@ -56,25 +45,6 @@ def test_other_events_of_chats_are_written_as_the_server_would(text: str) -> Non
     assert found.last.event(OTHER | ends | {"new": text}) == last.encode()
     counts = {"prompt_tokens": 700, "completion_tokens": 1, "total_tokens": 701}
     assert found.usage.event(OTHER | counts) == usage_event(OTHER, 700, 1).encode()
-
-
-def test_those_of_completions_have_no_role() -> None:
-    found = of(completion(), COMPLETION_TEXT)
-    assert found is not None
-    assert (found.role, found.usage) == (None, None)
-    choice = {"index": 0, "text": '"', "finish_reason": None, "stop_reason": None}
-    assert found.middle.event(OTHER | {"new": '"'}) == event(OTHER | {"choices": [choice]}).encode()
-
-
-def test_a_parsers_delta_has_the_gap_around_it_and_its_own_count() -> None:
-    found = of(chat(reasoning=0), CHAT_DELTA)
-    assert found is not None
-    assert found.usage is not None
-    delta = {"reasoning": "née", "tool_calls": [1]}
-    expected = chat_event(OTHER, delta).encode()
-    assert found.middle.event(OTHER | {"new": delta}) == expected
-    counts = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10, "reasoning_tokens": 2}
-    assert found.usage.event(OTHER | counts) == usage_event(OTHER, 7, 3, 2).encode()
 
 
 GOOD = chat()
@@ -131,11 +101,3 @@ def test_what_is_empty_or_the_same_in_all_answers_is_no_more() -> None:
     assert found is not None
     expected = chat_event(OTHER | more, {"content": "x"})
     assert found.middle.event(OTHER | {"new": "x"}) == expected.encode()
-
-
-def test_what_is_new_stands_between_two_texts() -> None:
-    found = of(GOOD)
-    assert found is not None
-    layout: EventLayout = found.middle
-    before, after = layout.around(OTHER)
-    assert before + b'"b"' + after == layout.event(OTHER | {"new": "b"})
