@@ -8,7 +8,7 @@ import pytest
 from lmi_backend.engines.vllm import images
 from lmi_backend.engines.vllm.bodies import BodyAnswer, Counted
 from lmi_backend.generation import HttpChunk
-from lmi_backend.tokenization import pack, unpack
+from lmi_backend.tokenization import unpack
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink
 from tests.unit.engines.vllm.vllm_parts import PROMPT, CompletionOutput, Kind, Params, RequestOutput
 
@@ -26,18 +26,6 @@ def answered(params: Params | None = None, **more: Any) -> tuple[BodyAnswer, Cou
     answer = BodyAnswer(sink, engine, sends_ids=True, **more)
     answer.num_calls = 1
     return answer, Counted(engine, answer, params or Params()), sink
-
-
-def test_each_chunk_has_the_tokens_that_came_since_the_one_before() -> None:
-    answer, counted, sink = answered()
-    answer.take(HttpChunk(b"role"))
-    for ids in ([65], [66, 67]):
-        counted.count(output(ids))
-        answer.take(HttpChunk(b"x"))
-    answer.take(HttpChunk(is_last=True))
-    assert [each.num_tokens for each in sink.taken] == [0, 1, 2, 0]
-    assert [unpack(each.ids) for each in sink.taken] == [[], [[65]], [[66, 67]], []]
-    assert {each.num_prompt_tokens for each in sink.taken[1:]} == {len(PROMPT)}
 
 
 @pytest.mark.parametrize("kind", [Kind.CUMULATIVE, Kind.DELTA])
@@ -59,23 +47,6 @@ def test_the_role_leaves_with_the_first_token() -> None:
     answer.take(HttpChunk(b"a", status=202))
     (chunk,) = sink.taken
     assert (chunk.data, chunk.status, unpack(chunk.ids)) == (b"role a", 202, [[65]])
-
-
-def test_all_that_follows_the_last_token_leaves_together() -> None:
-    answer, counted, sink = answered()
-    counted.count(output([65], is_over=True))
-    for data in (b"a", b" usage", b" done"):
-        answer.take(HttpChunk(data))
-    assert sink.taken == []
-    answer.take(HttpChunk(is_last=True))
-    assert [(each.data, each.is_last) for each in sink.taken] == [(b"a usage done", True)]
-
-
-def test_tokens_that_the_stub_has_are_counted_and_not_sent() -> None:
-    answer, counted, _ = answered()
-    counted.count(output([65]), is_replayed=True)
-    counted.count(output([66]))
-    assert (answer.generated_tokens, answer.ids) == (2, pack([66]))
 
 
 def test_what_is_written_here_ends_the_answer() -> None:

@@ -32,19 +32,6 @@ async def ids(outputs: Any) -> list[int]:
     return [token async for output in outputs for token in output.outputs[0].token_ids]
 
 
-@pytest.mark.parametrize("is_answer", [True, False])
-async def test_what_is_generated_is_counted_for_its_answer(*, is_answer: bool) -> None:
-    engine = AsyncLLM(b"abc")
-    answer = answering(engine) if is_answer else None
-    if answer is None:
-        current_answer.set(None)
-    outputs = client_of(engine).generate(PROMPT_OF, Params(), "a")
-    assert await ids(outputs) == [*b"abc"]
-    if answer is not None:
-        assert (answer.prompt_tokens, answer.generated_tokens) == (len(PROMPT), 3)
-        assert (answer.ids, answer.is_over) == (b"".join(pack([each]) for each in b"abc"), True)
-
-
 async def test_one_call_of_several_is_no_whole_answer() -> None:
     engine = AsyncLLM(b"abc")
     answer = answering(engine)
