@@ -2,8 +2,9 @@
 
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -49,26 +50,26 @@ class EndpointClient:
 
 
 def open_endpoint(
-    name: str, workers: IdleWorkers, context: Context | None = None, **info: Any
+    name: str,
+    workers: IdleWorkers,
+    context: Context | None = None,
+    adapters: Mapping[str, str] = MappingProxyType({}),
+    state: Mapping[str, Any] = MappingProxyType({}),
+    **info: Any,
 ) -> Endpoint:
     """Return the endpoint of a model, which listens.
 
     Args:
         context: how its clients' bodies are read.
+        adapters: those that it has, by name.
+        state: what its operators see besides (`StateView`).
         info: what else is said of the model (`ModelInfo`), to who connects first, too.
     """
     service = Service(workers, limits_of(8, 8))
-    lora = LoraManager(AdapterSet(), (), is_enabled=True)
+    lora = LoraManager(AdapterSet.of(adapters), (), is_enabled=True)
     model = ModelInfo(name=name, engine="vllm", version="1", max_model_len=100, **info)
-    view = StateView(
-        model=model,
-        service=service,
-        lora_manager=lora,
-        plan={},
-        redact=str,
-        log=lambda _: [],
-        started_at=1.0,
-    )
+    shown: dict[str, Any] = {"plan": {}, "redact": str, "log": lambda _: [], **state}
+    view = StateView(model=model, service=service, lora_manager=lora, started_at=1.0, **shown)
     renewal = Renewal(service, service.workers, 1)  # type: ignore[arg-type]
     one = Endpoint(model, service, lora, context or Context(), view, renewal)
     one.open()

@@ -65,6 +65,8 @@ def test_the_second_request_of_a_minute_is_refused(
 ) -> None:
     monkeypatch.setattr(limited.front_end.health, "is_stopping", is_stopping)
     for name, headers in HEADERS.items():
+        if is_stopping and name not in ("plain", "an event"):
+            continue
         key = {"authorization": f"Bearer {_secret(method, path, name, int(is_stopping))}"}
         for query in QUERIES:
             answer = limited.ask(method, path + query, b"{}", **headers, **key)

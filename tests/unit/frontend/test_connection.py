@@ -1,4 +1,7 @@
-"""All answers of a model come on one connection: what one of them does ends no other."""
+"""All answers of a model come on one connection: what one of them does ends no other.
+
+Large requests have a connection of their own: nothing that is small waits for them.
+"""
 
 import contextlib
 from typing import Any
@@ -6,43 +9,68 @@ from typing import Any
 import pytest
 
 from lmi_backend.engine_config import Context, ModelInfo
-from lmi_backend.errors import EngineError, HttpError
+from lmi_backend.errors import EngineError, HttpError, RequestError
 from lmi_backend.frontend.answer import Answer, Unread
 from lmi_backend.frontend.connection import ModelConnection
-from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event
 from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.tokenization import pack
 
+WORK = (GenerateRequest("a"),)
 
-class Model:
-    """A model's end of a connection."""
 
-    def __init__(self, unread: Unread | None = None) -> None:
+class Socket:
+    """A model's end of one of its connections."""
+
+    def __init__(self, protocol: Any) -> None:
+        self.protocol = protocol
         self.sent: list[Any] = []
-        self.lost: list[list[Answer]] = []
-        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=1 << 20)
-        self.connection = ModelConnection(self.welcomed, self.lost.append, unread)
-        self.connection.connection_made(self)  # type: ignore[arg-type]
-        self.say(self.welcome("m"))
-
-    def welcomed(self, message: msg.Welcome) -> None:
-        if message.model.name == "bad":
-            raise RuntimeError
-
-    def welcome(self, name: str) -> msg.Welcome:
-        model = ModelInfo(name=name)
-        return msg.Welcome(Context(), model)
+        self.is_closed = False
+        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=1 << 30)
+        protocol.connection_made(self)
 
     def write(self, data: bytes) -> None:
         self.sent += self._decoder.feed(data)
 
     def is_closing(self) -> bool:
-        return False
+        return self.is_closed
 
-    def say(self, *messages: Any) -> None:
-        self.connection.data_received(encode(messages))
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self.protocol.connection_lost(None)
+
+    abort = close
+
+    def say(self, *messages: msg.ToClient) -> None:
+        self.protocol.data_received(encode(messages))
+
+
+class Model:
+    """A model, and the connections to it; the second, if any, is for what is large."""
+
+    def __init__(
+        self, unread: Unread | None = None, *, has_bulk: bool = False, **info: Any
+    ) -> None:
+        self.lost: list[list[Answer]] = []
+        self.connection = ModelConnection(self.welcomed, self.lost.append, unread)
+        self.usual = Socket(self.connection)
+        self.bulk = Socket(self.connection.bulk) if has_bulk else self.usual
+        self.sent, self.say = self.usual.sent, self.usual.say
+        for each in {self.usual, self.bulk}:
+            each.say(self.welcome("m", **info))
+
+    def welcomed(self, message: msg.Welcome) -> None:
+        if message.model.name == "bad":
+            raise RuntimeError
+
+    def welcome(self, name: str, **info: Any) -> msg.Welcome:
+        return msg.Welcome(Context(), ModelInfo(name=name, **info))
+
+    def submit(self, work: msg.Work = WORK, tenant: str = "") -> Answer:
+        return self.connection.submit(work, tenant)
 
     def aborted(self) -> list[int]:
         return [number for each in self.sent if isinstance(each, msg.Abort) for number in each.ids]
@@ -89,7 +117,7 @@ async def test_a_client_that_cannot_be_written_to_fails_alone(
     is_body = kind in ("events", "bodies")
     work: Any = HttpRequest("/v1/completions", b"") if is_body else (GenerateRequest("a"),)
     clients = [Client(is_bad=number == 1) for number in range(3)]
-    answers = [model.connection.submit(work, "") for _ in clients]
+    answers = [model.submit(work) for _ in clients]
     pairs = list(zip(answers, clients, strict=True))
     waiting = [_wait(answer, client) for answer, client in pairs]
     messages: list[Any] = []
@@ -122,7 +150,7 @@ async def test_a_message_that_fails_does_not_end_the_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = Model()
-    answer = model.connection.submit((GenerateRequest("a"),), "")
+    answer = model.submit()
     model.say(model.welcome("bad"), msg.Output(answer.request_id, Delta("a", 1)))
     assert "a message of model bad failed" in caplog.text
     assert len(await answer.read()) == 1
@@ -133,7 +161,7 @@ async def test_all_unread_answers_together_are_bounded() -> None:
     text = Delta("x" * 100, 1)
     unread = Unread(limit=8 * text.memory)
     model = Model(unread)
-    answers = [model.connection.submit((GenerateRequest("a"),), "") for _ in range(3)]
+    answers = [model.submit() for _ in range(3)]
     for answer, times in zip(answers, (1, 5, 3), strict=True):
         for _ in range(times):
             model.say(msg.Output(answer.request_id, text))
@@ -148,8 +176,8 @@ async def test_all_unread_answers_together_are_bounded() -> None:
 async def test_the_key_that_holds_most_loses_an_answer_first() -> None:
     text = Delta("x" * 100, 1)
     model = Model(Unread(limit=8 * text.memory))
-    many = [model.connection.submit((GenerateRequest("a"),), "many") for _ in range(5)]
-    few = model.connection.submit((GenerateRequest("a"),), "few")
+    many = [model.submit(tenant="many") for _ in range(5)]
+    few = model.submit(tenant="few")
     for answer in (*many, few, few, few, many[0]):
         model.say(msg.Output(answer.request_id, text))
     assert model.aborted() == [many[0].request_id]
@@ -163,7 +191,7 @@ async def test_only_an_answer_whose_client_takes_nothing_ends(
     now, unsent = [1000.0], [1 << 20]
     monkeypatch.setattr("lmi_backend.frontend.answer.time.monotonic", lambda: now[0])
     model = Model()
-    answer = model.connection.submit((GenerateRequest("a"),), "")
+    answer = model.submit()
     answer.unsent = lambda: unsent[0]
     for _ in range(60):
         model.say(msg.Output(answer.request_id, Delta("x" * (1 << 20), 1)))
@@ -178,7 +206,7 @@ async def test_only_an_answer_whose_client_takes_nothing_ends(
 async def test_what_a_client_leaves_behind_is_not_held() -> None:
     unread = Unread()
     model = Model(unread)
-    answer = model.connection.submit((GenerateRequest("a"),), "")
+    answer = model.submit()
     model.say(msg.Output(answer.request_id, Delta("x" * 100, 1)))
     assert unread.answers.size
     answer.close()
@@ -198,3 +226,55 @@ def test_what_cannot_be_sent_is_refused_and_the_connection_stays(value: Any) -> 
             model.connection.submit((request,), "")
         assert refused.value.status == 400
     assert model.connection.num_open == len(model.sent) - 1
+
+
+BODY = b"a" * 300_000
+LARGE = HttpRequest("/v1/completions", BODY)
+
+
+def test_what_is_large_takes_the_second_and_its_answer_comes_there() -> None:
+    model = Model(has_bulk=True, return_seconds=60, migration_limit=3)
+    large, small = model.submit(LARGE), model.submit(HttpRequest("/v1/completions", b"{}"))
+    assert [each.id for each in model.bulk.sent[1:]] == [large.request_id]
+    assert model.bulk.sent[1].request.body == BODY
+    assert [each.id for each in model.usual.sent[1:]] == [small.request_id]
+    for socket, answer in ((model.bulk, large), (model.usual, small)):
+        socket.say(msg.HttpOutput(answer.request_id, HttpChunk(b"a", is_last=True)))
+        assert answer.unread_chunks
+
+
+def test_an_abort_finds_the_request_on_either() -> None:
+    model = Model(has_bulk=True, return_seconds=60, migration_limit=3)
+    model.submit(LARGE).abort()
+    assert isinstance(model.bulk.sent[-1], msg.Abort)
+    assert isinstance(model.usual.sent[-1], msg.Abort)
+
+
+def test_without_a_second_connection_the_first_takes_all() -> None:
+    model = Model()
+    answer = model.submit(LARGE)
+    assert [each.id for each in model.usual.sent[1:]] == [answer.request_id]
+
+
+@pytest.mark.parametrize("first", ["bulk", "usual"])
+def test_both_end_together_and_answers_may_resume(first: str) -> None:
+    model = Model(has_bulk=True, return_seconds=60, migration_limit=3)
+    answers = [model.submit(LARGE), model.submit(HttpRequest("/v1/completions", b"{}"))]
+    getattr(model, first).close()
+    assert model.usual.is_closed
+    assert model.bulk.is_closed
+    assert model.lost == [answers]
+    again = Model(has_bulk=True)
+    again.connection.resume(answers[0])
+    assert again.bulk.sent[-1].request.body == BODY
+
+
+def test_a_prompt_that_no_tokens_can_have_is_refused_before_it_is_sent() -> None:
+    model = Model(max_model_len=100, longest_token=10)
+    model.submit((GenerateRequest("a" * 1000),))
+    cut = Sampling(truncate_prompt_tokens=5)
+    model.submit((GenerateRequest("a" * 1001, cut),))
+    sent = len(model.usual.sent)
+    with pytest.raises(RequestError, match="prompt has 1001 characters; accepted: at most 1000"):
+        model.submit((GenerateRequest("a"), GenerateRequest("a" * 1001)))
+    assert len(model.usual.sent) == sent

@@ -3,15 +3,13 @@
 import asyncio
 import contextlib
 import json
-import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lmi_backend.endpoint import server
 from lmi_backend.endpoint.address import endpoint_folder
 from lmi_backend.endpoint.loading import Loading
 from lmi_backend.engine_config import Context, ModelInfo
@@ -26,13 +24,9 @@ from lmi_backend.frontend.operators.health import HealthChecks
 from lmi_backend.frontend.operators.state import StateCollector
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.ipc.frames import encode
-from lmi_backend.pool.adapters import AdapterSet
-from lmi_backend.serving.lora import LoraManager
-from lmi_backend.serving.service import Service
+from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
-from tests.support.service_bench import limits_of
 from tests.support.waiting import HANG_SECONDS, until
 
 
@@ -85,11 +79,7 @@ class Endpoint:
         self.die()
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder whose name is short enough for sockets, wherever pytest has its own."""
-    with tempfile.TemporaryDirectory(prefix="run-") as name:
-        yield Path(name)
+folder = pytest.fixture(short_folder)
 
 
 @contextlib.asynccontextmanager
@@ -151,14 +141,9 @@ async def test_requests_wait_for_a_model_that_died_as_many_as_it_takes(
 
 @pytest.mark.parametrize(("end", "awaited"), [("abort", ["m"]), ("close", [])])
 async def test_a_stub_says_by_its_socket_whether_it_was_unloaded(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, end: str, awaited: list[str]
+    folder: Path, end: str, awaited: list[str]
 ) -> None:
-    monkeypatch.setenv(RUN_DIR_VARIABLE, str(folder))
-    service = Service(IdleWorkers(), limits_of(8, 8))  # type: ignore[arg-type]
-    model = ModelInfo(name="m", return_seconds=60.0, capacity=2)
-    lora = LoraManager(AdapterSet(), (), is_enabled=False)
-    stub = server.Endpoint(model, service, lora, Context(), None, None)  # type: ignore[arg-type]
-    stub.open()
+    stub = open_endpoint("m", IdleWorkers(), return_seconds=60.0, capacity=2)
     async with found(folder) as models:
         await until(models.all)
         await asyncio.to_thread(getattr(stub, end))

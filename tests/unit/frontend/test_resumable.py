@@ -336,20 +336,6 @@ def test_a_client_that_is_back_ends_its_old_connection(
             assert received.startswith(b"HTTP/1.1 200 ")
 
 
-def test_many_connections_of_one_client_get_one_answer(front: Front, model: BufferingModel) -> None:
-    model.script = _script(words=60)
-    name = _leave(front)
-
-    def ask(number: int) -> bytes:
-        return front.ask("POST", CHATS, _body(), **{LAST_ID: f"{name[:-2]}.{number}"}).data
-
-    with ThreadPoolExecutor(6) as threads:
-        answers = list(threads.map(ask, range(6)))
-    # Each closes the one before; one of them is the last.
-    assert any(each.endswith(b"data: [DONE]\n\n") for each in answers)
-    assert ask(0).endswith(b"data: [DONE]\n\n")
-
-
 def test_what_is_no_stream_of_events_is_answered_as_ever(
     front: Front, model: BufferingModel
 ) -> None:

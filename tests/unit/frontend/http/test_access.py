@@ -12,10 +12,11 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from lmi_backend.clients.registry import PATHS
-from lmi_backend.clients.spec import PROBE
+from lmi_backend.clients.spec import OPERATOR, PROBE
 from lmi_backend.front_end_settings import OWN_AGENT, Settings
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.access import Access, OwnNames, is_loopback, name_in
+from lmi_backend.frontend.http.api_keys import hash_of
 from tests.support.asking import ask
 
 PROBES = {path.template for path in PATHS if path.who == PROBE}
@@ -123,6 +124,25 @@ async def test_where_keys_are_needed_a_name_is_enough_for_nothing(tmp_path: Path
     assert (await ask(front_end, "/v1/models", foreign | key)).status == 200
     for path in ("/api/state", "/models", "/"):
         assert (await ask(front_end, path, foreign | key)).status == 403, path
+
+
+@pytest.mark.parametrize("key", [None, "", "Bearer", "Bearer wrong", "Basic Y2xpZW50LWtleQ=="])
+async def test_who_has_no_key_is_asked_for_one(key: str | None, tmp_path: Path) -> None:
+    headers = {} if key is None else {"authorization": key}
+    answer = await ask(local(tmp_path, api_key="key"), "/v1/models", headers)
+    assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+
+
+async def test_a_clients_key_opens_no_path_of_operators(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"client {hash_of('a')}\n", "utf-8")
+    front_end, seen = local(tmp_path, api_keys=file), 0
+    for row, service in front_end.make_routes():
+        for method in row.methods or () if service.who == OPERATOR else ():
+            answer = await ask(front_end, row.path, {"authorization": "Bearer a"}, method)
+            assert answer.status == 403, (method, row.path)
+            seen += 1
+    assert seen > 10
 
 
 ORIGINS = (

@@ -301,23 +301,23 @@ async def test_what_follows_connect_is_no_request(
     assert (await connection[0].read()).count(b"HTTP/1.1") == 1
 
 
-@pytest.mark.parametrize("hosts", [b"", b"host: a\r\nhost: b\r\n", b"Host: a\r\nhost: a\r\n"])
-async def test_a_request_names_its_server_once(
-    connection: Connection, application: Application, hosts: bytes
+@pytest.mark.parametrize(
+    ("target", "hosts"),
+    [(b"/", b""), (b"/", b"Host: a\r\nhost: a\r\n"), (b"*", b"host: a\r\n"),
+     (b"http://b@a/", b"host: a\r\n"), (b"http:///", b"host: a\r\n")],
+)  # fmt: skip
+async def test_a_target_or_a_host_that_is_none_is_refused(
+    connection: Connection, application: Application, target: bytes, hosts: bytes
 ) -> None:
-    connection[1].write(b"GET / HTTP/1.1\r\n" + hosts + b"\r\n")
+    """Which are, is seen in test_target.py."""
+    connection[1].write(b"GET " + target + b" HTTP/1.1\r\n" + hosts + b"\r\n")
     assert (await connection[0].read()).startswith(b"HTTP/1.1 400 ")
     assert not application.asked
 
 
 @pytest.mark.parametrize(
     ("line", "path", "host"),
-    [
-        (b"GET http://b:1?x=1 HTTP/1.1", "/", b"b:1"),
-        (b"GET http://b HTTP/1.0", "/", b"b"),
-        (b"OPTIONS http://b HTTP/1.1", "*", b"b"),
-        (b"OPTIONS * HTTP/1.1", "*", b"a"),
-    ],
+    [(b"GET http://b:1?x=1 HTTP/1.1", "/", b"b:1"), (b"OPTIONS * HTTP/1.1", "*", b"a")],
 )
 async def test_a_target_may_be_a_url_without_a_path_or_the_server_as_a_whole(
     connection: Connection, application: Application, line: bytes, path: str, host: bytes
@@ -328,15 +328,6 @@ async def test_a_target_may_be_a_url_without_a_path_or_the_server_as_a_whole(
     assert (asked["path"], asked["raw_path"].decode()) == (path, path)
     assert asked["query_string"] == (b"x=1" if b"x=1" in line else b"")
     assert [value for name, value in asked["headers"] if name == b"host"] == [host]
-
-
-@pytest.mark.parametrize("target", [b"*", b"ftp://a/", b"http://b@a/", b"http://", b"http:///"])
-async def test_a_target_that_no_server_has_is_refused(
-    connection: Connection, application: Application, target: bytes
-) -> None:
-    connection[1].write(b"GET " + target + b" HTTP/1.1\r\nhost: a\r\n\r\n")
-    assert (await connection[0].read()).startswith(b"HTTP/1.1 400 ")
-    assert not application.asked
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +16,11 @@ from lmi_backend.frontend.operators import metrics
 from lmi_backend.frontend.operators.metrics import FAMILIES, Metrics
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
-from tests.support.endpoint_picker import Seen
 from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
 from tests.support.waiting import until
 
+folder = pytest.fixture(short_folder)
 NOWHERE = "http://127.0.0.1:9/metrics"
 """Nobody answers: Triton starts."""
 
@@ -99,11 +99,6 @@ async def showing(folder: Path, *models: tuple[EngineStats, ...]) -> AsyncIterat
             each.close()
 
 
-@pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    yield from short_folder(monkeypatch)
-
-
 async def test_one_series_is_of_all_models_and_workers(folder: Path) -> None:
     one = EngineStats(
         running=2, waiting=1, kv_cache_usage=0.5, kv_block_size=16, kv_blocks=100,
@@ -123,18 +118,6 @@ async def test_one_series_is_of_all_models_and_workers(folder: Path) -> None:
     ]
     labels = r'max_lora="4",running_lora_adapters="a\"\\\n,b",waiting_lora_adapters="c"'
     assert lora.startswith(f"vllm:lora_requests_info{{{labels}}} 1")
-
-
-async def test_an_endpoint_picker_reads_them(folder: Path) -> None:
-    one = EngineStats(
-        running=2, waiting=1, kv_cache_usage=0.5, kv_block_size=16, kv_blocks=100,
-        max_adapters=2, running_adapters=("b", "a"), waiting_adapters=("c",),
-    )  # fmt: skip
-    other = EngineStats(running=3, waiting=4, kv_cache_usage=0.75, kv_block_size=16, kv_blocks=50)
-    assert Seen.of((await shown(folder, (one, other))).text) == Seen(
-        waiting=5, running=5, kv_usage=0.75, block_size=16, num_blocks=150, max_adapters=2,
-        running_adapters=frozenset("ab"), waiting_adapters=frozenset("c"),
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What the page asks of the models, with an endpoint that is real and a model that is not."""
 
 import asyncio
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -12,18 +11,12 @@ import pytest
 
 from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.endpoint.state import LogLine, StateView
-from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.operators.state import StateCollector
 from lmi_backend.ipc.engine import EngineStats
-from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
-from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.pool.rank_group import WorkerStats
-from lmi_backend.serving.lora import LoraManager
-from lmi_backend.serving.renewal import Renewal
-from lmi_backend.serving.service import Service
+from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
-from tests.support.service_bench import limits_of
 from tests.support.waiting import until
 
 
@@ -43,38 +36,18 @@ def log(number: int) -> list[LogLine]:
     return [(each, 1.5, "INFO", f"line {each}") for each in (1, 2, 3) if each > number]
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder whose name is short enough for sockets, wherever pytest has its own."""
-    with tempfile.TemporaryDirectory(prefix="run-") as name:
-        yield Path(name)
+folder = pytest.fixture(short_folder)
 
 
 @pytest.fixture
-def endpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    monkeypatch.setenv(RUN_DIR_VARIABLE, str(folder))
-    service = Service(Workers(), limits_of(8, 8))
-    lora = LoraManager(AdapterSet.of({"fine": "/adapters/fine"}), (), is_enabled=True)
-    model = ModelInfo(
-        served_names=("lmi",),
-        name="some model",
-        engine="echo",
-        version="1",
-        max_model_len=100,
-        return_seconds=5,
-    )
-    view = StateView(
-        model=model,
-        service=service,
-        lora_manager=lora,
-        plan={"engine": "echo", "reasons": ("because",)},
-        redact=lambda text: text.replace("hidden", "***"),
-        log=log,
-        started_at=1.0,
-    )
-    renewal = Renewal(service, service.workers, 1)  # type: ignore[arg-type]
-    one = Endpoint(model, service, lora, Context(), view, renewal)
-    one.open()
+def endpoint(folder: Path) -> Iterator[Endpoint]:
+    state = {
+        "plan": {"engine": "echo", "reasons": ("because",)},
+        "redact": lambda text: text.replace("hidden", "***"),
+        "log": log,
+    }
+    adapters = {"fine": "/adapters/fine"}
+    one = open_endpoint("some model", Workers(), None, adapters, state, served_names=("lmi",))
     yield one
     one.close()
 
@@ -111,7 +84,7 @@ async def test_it_has_what_people_and_monitors_look_at(endpoint: Endpoint, folde
     state = await ask(folder, "")
     assert (state["model"], state["engine"], state["health"]["is_ready"]) == (
         "some model",
-        "echo",
+        "vllm",
         True,
     )
     assert state["plan"] == {"engine": "echo", "reasons": ["because"]}
