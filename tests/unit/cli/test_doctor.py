@@ -139,6 +139,29 @@ def test_each_error_comes_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_p
         doctor.gpus(detect_hardware(os.environ))
 
 
+# A node of eight whose container has two; the tool counts those.
+TOOL = """\
+#!/bin/sh
+case "$1" in
+--query-gpu=*) for gpu in 4 5; do echo "GPU-$gpu, NVIDIA L40S, 46068, 600, 8.9, 550.54, [N/A]"; done
+esac
+"""
+
+
+def test_the_gpus_that_cuda_counts_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "nvidia-smi").write_text(TOOL, encoding="utf-8")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    found, _ = doctor.gpus(detect_hardware(os.environ, nodes=tmp_path))
+    assert found == "2 (0, 1) of at least 44 GiB; NVIDIA L40S, driver 550.54"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    with pytest.raises(ConfigurationError, match="4 is none of the 2 GPUs that CUDA has"):
+        doctor.gpus(detect_hardware(os.environ, nodes=tmp_path))
+
+
 def test_an_engine_that_is_too_old_is_said(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

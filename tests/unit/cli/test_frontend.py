@@ -3,7 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.cli.frontend import add_front_end_arguments, settings_of, triton_exposure
+from lmi_backend.cli.frontend import (
+    add_front_end_arguments,
+    exposure,
+    settings_of,
+    triton_exposure,
+)
 from lmi_backend.cli.main import parser
 from lmi_backend.front_end_settings import decode, encode, options
 
@@ -56,6 +61,24 @@ def test_a_process_is_started_with_all_that_options_set(tmp_path: Path) -> None:
         assert getattr(settings, each.name) != each.default, each.option.flag
     assert settings.tls_key == Path("a/file").absolute(), "serve may run in another folder"
     assert "control_headers" not in repr(settings), "a key is not to be logged"
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "warning"),
+    [
+        ([], "", ""),
+        (["--host", "0.0.0.0"], "", "requires no key"),
+        (["--host", "0.0.0.0"], "k", "unencrypted, unless what is before this port speaks TLS"),
+        (["--host", "0.0.0.0", "--tls-certificate", "a", "--tls-key", "b"], "k", ""),
+    ],
+)
+def test_who_listens_to_all_is_told_what_lacks(
+    words: list[str], key: str, warning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LMI_API_KEY", key)
+    found = exposure(parser().parse_args(["frontend", *words]))
+    assert warning in found
+    assert bool(found) == bool(warning)
 
 
 @pytest.mark.parametrize(

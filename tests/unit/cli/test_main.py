@@ -379,13 +379,6 @@ def test_a_broken_config_json_is_named(
     assert f"{echo}/config.json: " in capsys.readouterr().err
 
 
-def test_a_folder_without_properties_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["check", str(tmp_path)]) == 2
-    assert "has neither serving.properties nor config.json" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("words", "name"),
     [

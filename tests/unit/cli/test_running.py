@@ -56,3 +56,18 @@ def test_a_conversation_has_its_history_but_what_was_refused(
 def test_nobody_to_talk_to_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", "--url", "http://127.0.0.1:1"]) == 1
     assert "127.0.0.1:1: no answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("127.0.0.1:1", "nothing listens there"),
+        ("192.0.2.1:80", "no process of this user listens there"),
+        ("no-such-host.invalid:80", "no process of this user listens there"),
+    ],
+)
+def test_where_no_server_is_drain_says_so(
+    host: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["drain", f"http://{host}"]) == 1
+    assert problem in capsys.readouterr().err

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from lmi_backend.clients.anthropic import EVENT, anthropic_failure, with_own_type
-from lmi_backend.errors import HttpError
+from lmi_backend.clients.anthropic import EVENT, with_own_type
 from lmi_backend.generation import reports_error
 
 
@@ -38,21 +37,3 @@ def test_vllms_type_becomes_anthropics(message: str, shown: str) -> None:
 )
 def test_other_errors_stay(event: bytes) -> None:
     assert with_own_type(event) == event
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, "invalid_request_error"),
-        (404, "not_found_error"),
-        (429, "rate_limit_error"),
-        (499, "invalid_request_error"),
-        (500, "api_error"),
-        (503, "overloaded_error"),
-        (599, "api_error"),
-    ],
-)
-def test_a_type_says_whose_fault_it_is(status: int, kind: str) -> None:
-    error = {"type": kind, "message": "why"}
-    written = json.loads(anthropic_failure(HttpError(status, "why")).data)
-    assert written["error"] == error

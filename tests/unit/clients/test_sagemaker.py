@@ -153,6 +153,9 @@ def test_each_event_or_line_is_a_part(kind: str, parts: list[bytes]) -> None:
         (HttpError(429, "too many"), 429, "ThrottlingException"),
         (HttpError(413, "too large"), 400, "ValidationError"),
         (UnknownModelError("x"), 400, "ValidationError"),
+        (HttpError(404, "it is not served"), 404, "UnknownOperationException"),
+        (HttpError(405, "GET is not served here"), 405, "MethodNotAllowedException"),
+        (HttpError(404, '{"error": "by the container"}'), 424, "ModelError"),
     ],
 )
 def test_errors(error: LmiError, status: int, kind: str) -> None:

@@ -16,8 +16,6 @@ from lmi_backend.errors import (
     HttpError,
     LmiError,
     RequestError,
-    UnavailableError,
-    UnknownModelError,
 )
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, Sampling
 
@@ -43,40 +41,34 @@ def test_a_type_tells_whose_fault_it_is(status: int) -> None:
 @pytest.mark.parametrize(
     ("client", "status", "kind"),
     [
-        ("openai", 405, "MethodNotAllowedError"),
+        ("openai", 400, "BadRequestError"),
+        ("openai", 401, "AuthenticationError"),
         ("openai", 404, "NotFoundError"),
+        ("openai", 405, "MethodNotAllowedError"),
         ("openai", 409, "ConflictError"),
         ("openai", 413, "RequestEntityTooLargeError"),
         ("openai", 422, "UnprocessableEntityError"),
+        ("openai", 429, "RateLimitError"),
+        ("openai", 499, "ClientClosedRequest"),
         ("openai", 500, "InternalServerError"),
         ("openai", 503, "ServiceUnavailableError"),
         ("openai", 504, "GatewayTimeoutError"),
+        # HTTP has no such statuses.
+        ("openai", 498, "BadRequestError"),
+        ("openai", 599, "InternalServerError"),
+        ("anthropic", 404, "not_found_error"),
         ("anthropic", 405, "invalid_request_error"),
         ("anthropic", 408, "invalid_request_error"),
+        ("anthropic", 429, "rate_limit_error"),
+        ("anthropic", 499, "invalid_request_error"),
         ("anthropic", 503, "overloaded_error"),
+        ("anthropic", 599, "api_error"),
         ("tgi", 405, "validation"),
         ("tgi", 500, "generation"),
     ],
 )
 def test_types_are_those_that_clients_know(client: str, status: int, kind: str) -> None:
     assert _type(client, status) == kind
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "kind"),
-    [
-        (HttpError(404, "it is not served"), 404, "UnknownOperationException"),
-        (HttpError(405, "GET is not served here"), 405, "MethodNotAllowedException"),
-        (UnknownModelError("x"), 400, "ValidationError"),
-        (HttpError(404, '{"error": "by the container"}'), 424, "ModelError"),
-        (UnavailableError("later"), 503, "ServiceUnavailable"),
-    ],
-)
-def test_aws_libraries_tell_operations_from_endpoints(
-    error: HttpError, status: int, kind: str
-) -> None:
-    failure = CLIENTS["sagemaker"].failure(error)
-    assert (failure.status, failure.headers["x-amzn-errortype"]) == (status, kind)
 
 
 @pytest.mark.parametrize("client", ["openai", "responses", "anthropic"])

@@ -65,7 +65,9 @@ def test_a_clients_path_is_read(text: str, path: TritonPath) -> None:
         "/v2/models/a/trace/setting", "/v2//models/a", "/v2/models/../a", "/v2/models/a%2fb",
         "/v2/models/a/versions/x/infer", "/v2/models/a/infer//", "/v2/models/a/infer\n",
         "/v2/models/ä", "/v2/models/" + "a" * 256, "/v2/models/a/versions/" + "1" * 20,
-        "/v2/models/" + "a" * 60_000,
+        "/v2/models/" + "a" * 60_000, "/v2/systemsharedmemory/status", "/v2/trace/setting",
+        "/v2/cudasharedmemory/status", "/v2/systemsharedmemory/region/a/register",
+        "/v2/repository/models/a/load", "/v2/models/a/generate/../load", "/v2/./repository/index",
     ],
 )  # fmt: skip
 def test_all_others_are_not(text: str) -> None:
@@ -193,6 +195,16 @@ def test_what_is_not_for_triton_is_refused(family: str) -> None:
             write_inference(data, int(length) if length.isdecimal() else None, "")
         assert refusal.value.status == 400
         assert len(str(refusal.value)) < 500
+
+
+def test_a_refusal_names_what_it_refuses() -> None:
+    parameters = {"classification": 1}
+    with pytest.raises(HttpError, match="classification"):
+        written(inference(outputs=[{"name": "text_output", "parameters": parameters}]))
+    with pytest.raises(HttpError, match="shared_memory_region"):
+        written(inference(tensor(parameters={"shared_memory_region": "a"})))
+    with pytest.raises(HttpError, match="classification"):
+        _read(json.dumps({"text_input": "a", "parameters": parameters}).encode())
 
 
 @pytest.mark.parametrize("text", NOT_JSON)

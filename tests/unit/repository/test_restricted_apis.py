@@ -9,6 +9,7 @@ from lmi_backend.repository.restricted_apis import (
     exposures,
     headers_for,
 )
+from tests.support.places import ROOT
 
 CLOSED = Restriction(tuple(NOT_FOR_CLIENTS), "k=1")
 NEW = {"NVIDIA_TRITON_SERVER_VERSION": "26.04"}
@@ -24,6 +25,12 @@ def test_who_has_the_key_is_told_what_to_send() -> None:
     # A key may hold what separates it from the header.
     assert headers_for("trace", arguments) == CLOSED.headers == {HEADER: "k=1"}
     assert headers_for("inference", arguments) == {}
+
+
+def test_the_arguments_in_deploy_are_these() -> None:
+    text = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
+    for argument in Restriction(tuple(NOT_FOR_CLIENTS), "$KEY").arguments():
+        assert argument in text
 
 
 def test_nothing_to_restrict_is_no_argument() -> None:
@@ -58,6 +65,11 @@ def test_what_is_open_is_said_of_each_protocol(
     ]
     assert [set(names.split(", ")) for names, _, _ in found] == ([open_] * 2 if open_ else [])
     assert [where.split()[2] for _, _, where in found] == (["HTTP", "gRPC"] if open_ else [])
+
+
+def test_each_protocol_is_looked_at_by_itself() -> None:
+    (sentence,) = exposures((*EXPLICIT, CLOSED.arguments()[0]), NEW)
+    assert "open over gRPC" in sentence
 
 
 @pytest.mark.parametrize(

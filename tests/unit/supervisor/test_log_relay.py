@@ -95,6 +95,11 @@ def test_a_reader_that_left_stops_nobody() -> None:
     os.close(reader.target)
 
 
+def test_a_full_disk_stops_nobody() -> None:
+    with contextlib.closing(LogFile(Path("/dev/full"))) as file, relaying(file) as descriptor:
+        write_lines(descriptor, 20_000)
+
+
 def test_it_ends_soon_where_nobody_reads(reader: Reader) -> None:
     with relaying(reader.target) as descriptor:
         write_lines(descriptor, 20_000)

@@ -46,6 +46,7 @@ class Bench:
         self.lives: Iterator[Callable[[], Any]] = iter(())
         self.drained: list[bool] = []
         self.stopped_gently: list[bool] = []
+        self.failed: list[str] = []
         self.when_draining: Callable[[], None] = lambda: None
         bench = self
 
@@ -75,11 +76,11 @@ class Bench:
         self.server = Server
         monkeypatch.setattr(module, "RunningServer", Server)
 
-    def run(self, *lives: Callable[[], Any]) -> int:
+    def run(self, *lives: Callable[[], Any], setup: Any = SETUP) -> int:
         self.lives = iter(lives)
         signals: Any = self.signals
-        supervisor = Supervisor(SETUP, signals, drain_seconds=1, exits_when_given_up=False)
-        return supervisor.run(lambda _: None, lambda: None)
+        supervisor = Supervisor(setup, signals, drain_seconds=1, exits_when_given_up=False)
+        return supervisor.run(self.failed.extend, lambda: None)
 
     def stop(self) -> None:
         self.signals.count += 1
@@ -148,3 +149,19 @@ def test_a_stop_before_the_models_are_loaded_says_so(
     assert bench.run(bench.stop) == 0
     assert "stopping: model did not finish loading\n" in capsys.readouterr().err
     assert bench.stopped_gently == [True]
+
+
+@pytest.mark.parametrize("required", [(), ("bad",)])
+def test_a_model_that_cannot_be_loaded_ends_the_start_if_it_is_required(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, required: tuple[str, ...]
+) -> None:
+    states = {"good": ("READY", ""), "bad": ("UNAVAILABLE", "no memory")}
+    monkeypatch.setattr(bench.server, "client", SimpleNamespace(states=lambda: states))
+    of_start = {"names": tuple(states), "required": frozenset(required)}
+    setup = SimpleNamespace(**vars(SETUP) | of_start)
+    if required:
+        with pytest.raises(UnavailableError, match="model bad does not start"):
+            bench.run(bench.stop, setup=setup)
+    else:
+        assert bench.run(bench.stop, setup=setup) == 0
+    assert bench.failed == ([] if required else ["bad"])
