@@ -36,7 +36,7 @@ _DECOUPLED: Final = (
     *("tests/integration/test_fleet.py", "tests/integration/test_life.py"),
     "tests/chaos/test_requests.py",
     "-k",
-    "(fleet or sigterm or streams_that or crashed or requests_than_fit) and not sagemakers",
+    "(fleet or sigterm or crashed or requests_than_fit) and not sagemakers",
 )
 _ECHO: Final = ("tests/integration/test_alias_models.py", "tests/integration/test_fleet.py")
 # All that `make test` runs on a server.

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import queue
 import socket
 import threading
 from collections.abc import Iterator
@@ -15,7 +14,9 @@ import tritonclient.grpc
 
 from tests.support.releases import IS_COMPAT
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.streams import request_of
+from tests.support.triton_client import streamed, strings, tensors
+from tests.support.waiting import wait_for
 
 RUNNING = "lmi_engine_requests_running"
 ENDED = "lmi_requests_total"
@@ -43,53 +44,25 @@ def aliases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield server
 
 
-def tensor(name: str, values: list[Any], kind: str, *, batch: bool = True) -> Any:
-    array = np.array([values] if batch else values, tritonclient.grpc.triton_to_np_dtype(kind))
-    made = tritonclient.grpc.InferInput(name, list(array.shape), kind)
-    made.set_data_from_numpy(array)
-    return made
-
-
-def stream(
-    served: Served, model: str, inputs: list[Any], **options: Any
-) -> list[dict[str, Any] | Exception]:
-    answers: queue.Queue[Any] = queue.Queue()
-    found: list[dict[str, Any] | Exception] = []
-    with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
-        client.start_stream(lambda result, error: answers.put(error or result))
-        client.async_stream_infer(model, inputs, enable_empty_final_response=True, **options)
-        is_final = False
-        while not is_final:
-            result = answers.get(timeout=HANG_SECONDS)
-            if isinstance(result, Exception):
-                found.append(result)
-                break
-            response = result.get_response()
-            found.append({out.name: result.as_numpy(out.name) for out in response.outputs})
-            is_final = response.parameters["triton_final_response"].bool_param
-        client.stop_stream()
-    return found
-
-
 def test_the_form_of_tritons_openai_front_end_is_answered(aliases: Served) -> None:
     """What it sends to a model whose backend is not vllm."""
-    inputs = [
-        tensor("text_input", [b"a b"], "BYTES"),
-        tensor("stream", [True], "BOOL"),
-        tensor("max_tokens", [3], "INT32"),
-        tensor("stop_words", [b"z"], "BYTES"),
-        tensor("top_p", [1.0], "FP32"),
-        tensor("temperature", [1.0], "FP32"),
-        tensor("frequency_penalty", [0.0], "FP32"),
-        tensor("presence_penalty", [0.0], "FP32"),
-        tensor("seed", [7], "UINT64"),
-        tensor("return_num_input_tokens", [True], "BOOL"),
-        tensor("return_num_output_tokens", [True], "BOOL"),
-    ]
-    answers = [a for a in stream(aliases, "slow_trtllm", inputs) if isinstance(a, dict)]
-    assert b"".join(a["text_output"][0] for a in answers) == b"a ba"
-    assert sum(int(a["num_output_tokens"].sum()) for a in answers) == 3
-    assert answers[-1]["num_input_tokens"].tolist() == [[2]]
+    arrays: dict[str, Any] = {
+        "text_input": np.array([["a b"]], dtype=np.object_),
+        "stream": np.array([[True]]),
+        "max_tokens": np.array([[3]], np.int32),
+        "stop_words": np.array([["z"]], dtype=np.object_),
+        "top_p": np.array([[1.0]], np.float32),
+        "temperature": np.array([[1.0]], np.float32),
+        "frequency_penalty": np.array([[0.0]], np.float32),
+        "presence_penalty": np.array([[0.0]], np.float32),
+        "seed": np.array([[7]], np.uint64),
+        "return_num_input_tokens": np.array([[True]]),
+        "return_num_output_tokens": np.array([[True]]),
+    }
+    answers = streamed(aliases, "slow_trtllm", arrays)
+    assert b"".join(each.as_numpy("text_output")[0] for each in answers) == b"a ba"
+    assert sum(int(each.as_numpy("num_output_tokens").sum()) for each in answers) == 3
+    assert answers[-1].as_numpy("num_input_tokens").tolist() == [[2]]
 
 
 _OWN = {"inputs": "a b c", "parameters": {"max_new_tokens": 3000}}
@@ -102,20 +75,16 @@ _INFER = {
 @contextlib.contextmanager
 def _over_http(port: int, path: str, body: dict[str, Any]) -> Iterator[None]:
     with socket.create_connection(("127.0.0.1", port)) as client:
-        data = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
-        client.sendall(head.encode() + data)
+        client.sendall(request_of(path, json.dumps(body).encode()))
         yield
 
 
 @contextlib.contextmanager
 def _over_grpc(served: Served) -> Iterator[None]:
     with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
-        text = tensor("text_input", [b"a b c"], "BYTES", batch=False)
+        text = tensors(tritonclient.grpc, {"text_input": strings("a b c")})
         more = {"max_tokens": 3000}
-        asked = client.async_infer(
-            "slow_infer", [text], lambda result, error: None, parameters=more
-        )
+        asked = client.async_infer("slow_infer", text, lambda result, error: None, parameters=more)
         yield
         asked.cancel()
 
@@ -254,3 +223,44 @@ def test_an_edited_file_is_taken_when_the_model_is_loaded_again(aliases: Served)
     properties.write_text(before, encoding="utf-8")
     aliases.control("slow/load")
     wait_for(lambda: aliases.generate("slow", body)[0] == 200)
+
+
+SHORT = {"inputs": "a b c", "parameters": {"max_new_tokens": 3}}
+
+
+def test_the_front_end_finds_models_as_they_come_and_go(aliases: Served) -> None:
+    assert aliases.control("slow/unload")[0] == 200
+    wait_for(lambda: aliases.ask("/v1/models")[2] == b'{"object":"list","data":[]}')
+    assert aliases.ask("/invocations", SHORT)[0] == 503
+    # Triton's own answer, which depends on its release.
+    assert aliases.ask("/v2/models/slow/ready")[0] in (400, 404)
+    assert aliases.ask("/v2/models/slow/generate", SHORT)[0] in (400, 404)
+    assert aliases.control("slow/load")[0] == 200
+    wait_for(lambda: aliases.ask("/invocations", SHORT)[0] == 200)
+    names = [card["id"] for card in json.loads(aliases.ask("/v1/models")[2])["data"]]
+    assert names[0] == "slow"
+    # Clients that name none send a URL or a word; what is another model's name is unknown.
+    for path, body in (("/v1/chat/completions", {"messages": []}), ("/generate", {"inputs": "a"})):
+        named = {"http://a:8080/v1/": 200, "HTTPS://b": 200, "tgi": 200, "http": 404}
+        for name, status in named.items():
+            assert aliases.ask(path, body | {"model": name})[0] == status
+
+
+def test_metrics_are_tritons_and_ours_and_one_series_of_each_that_fleets_read(
+    aliases: Served,
+) -> None:
+    def metrics() -> str:
+        status, headers, data = aliases.ask("/metrics")
+        assert (status, headers["content-type"].partition(";")[0]) == (200, "text/plain")
+        return data.decode()
+
+    with _over_http(aliases.port, "/invocations", _OWN | {"stream": True}):
+        wait_for(lambda: 'vllm:num_requests_running{model_name="slow"} 1\n' in metrics())
+        # Beside Triton's, which has one of each worker once its stub has published them.
+        wait_for(lambda: "vllm:gpu_cache_usage_perc{" in metrics())
+        text = metrics()
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+        assert text.count(f"\nvllm:{name}") == text.count(f"# TYPE vllm:{name} gauge") == 1
+    # The stub publishes once a second.
+    wait_for(lambda: 'lmi_requests_open{model="slow"' in metrics())
+    assert "nv_inference_request_success" in metrics()

@@ -8,6 +8,7 @@ import pytest
 import tritonclient.grpc
 
 from tests.support.serving import Served
+from tests.support.triton_client import strings, tensors
 from tests.support.waiting import wait_for
 
 RUNNING = "lmi_engine_requests_running"
@@ -32,16 +33,14 @@ def test_dropping_the_http_connection_frees_the_request(served: Served) -> None:
 
 def test_cancelling_a_grpc_stream_frees_all_its_requests(served: Served) -> None:
     answers: queue.Queue[Any] = queue.Queue()
-    text = tritonclient.grpc.InferInput("inputs", [1], "BYTES")
-    text.set_data_from_numpy(np.array([b"Tell a story:"], dtype=np.object_))
-    flag = tritonclient.grpc.InferInput("stream", [1], "BOOL")
-    flag.set_data_from_numpy(np.array([True]))
+    arrays: dict[str, Any] = {"inputs": strings("Tell a story:"), "stream": np.array([True])}
+    inputs = tensors(tritonclient.grpc, arrays)
     with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
         cancelled = _cancelled(served)
         client.start_stream(lambda result, error: answers.put(error or result))
         # So many that they last, also where the machine is busy with something else.
         for _ in range(64):
-            client.async_stream_infer("tiny", [text, flag], parameters=LONG)
+            client.async_stream_infer("tiny", inputs, parameters=LONG)
         wait_for(lambda: served.metric(RUNNING, "tiny") >= 4)
         client.stop_stream(cancel_requests=True)
     wait_for(lambda: _cancelled(served) >= cancelled + 4)

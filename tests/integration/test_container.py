@@ -51,13 +51,3 @@ def test_serve_alone_answers_as_sagemaker_asks(image: dict[str, str], tmp_path: 
         assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
         os.kill(run.inside, signal.SIGTERM)
         assert run.process.wait(HANG_SECONDS) == 0, run.log.read_text("utf-8", "replace")
-
-
-def test_a_model_that_cannot_be_served_is_an_exit_status(
-    image: dict[str, str], tmp_path: Path
-) -> None:
-    properties = {"option.rolling_batch": "echo", "option.max_rolling_batch_size": "many"}
-    model = write_properties(tmp_path / "model", properties)
-    with container(model, image, [PROGRAM, "serve"], tmp_path / "log") as run:
-        assert run.process.wait(HANG_SECONDS) == 2
-    assert "option.max_rolling_batch_size=many" in run.log.read_text("utf-8", "replace")

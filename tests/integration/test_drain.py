@@ -5,9 +5,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.support.ports import free_ports
 from tests.support.serving import LMI, Served, lmi, serve, tritonserver, write_properties
 from tests.support.streams import Streams
 from tests.support.waiting import HANG_SECONDS, wait_for
@@ -86,18 +83,3 @@ def test_workers_are_new_one_after_the_other_and_a_drained_server_is_not_ready(
 
 def _renewed(served: Served, *options: str) -> str:
     return lmi("drain", f"http://{served.http}", *options).stderr
-
-
-@pytest.mark.parametrize(
-    ("host", "problem"),
-    [
-        ("127.0.0.1", "nothing listens there"),
-        ("192.0.2.1", "no process of this user listens there"),
-        ("no-such-host.invalid", "no process of this user listens there"),
-    ],
-)
-def test_where_no_server_is_the_command_says_so(host: str, problem: str) -> None:
-    (port,) = free_ports(1)
-    done = lmi("drain", f"http://{host}:{port}")
-    assert done.returncode == 1
-    assert problem in done.stderr

@@ -14,7 +14,8 @@ import tritonclient.http
 
 from lmi_backend.options import load_options
 from lmi_backend.repository.variants import VARIANTS, Alias
-from lmi_backend.repository.writer import MODEL_PY, write_alias_model
+from lmi_backend.repository.writer import MODEL_PY, write_alias_model, write_model
+from tests.support.processes import shared_memory
 from tests.support.serving import Served, answer_of, front_end, lmi, tritonserver, write_properties
 from tests.support.waiting import HANG_SECONDS, wait_for
 
@@ -60,8 +61,34 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     shutil.copytree(ROOT / "model_repository" / "lmi_echo", models / "lmi_echo")
     options = load_options(models / "lmi_echo", {})
     write_alias_model(models, "lmi_echo", Alias(VARIANTS["raw"]), options)
+    _convert_and_edit(folder, models)
     with tritonserver(models, folder, *EXPLICIT) as served:
         yield served
+
+
+def _convert_and_edit(folder: Path, models: Path) -> None:
+    """Put a converted model into a repository: in another place, and with one line more."""
+    source, edited = folder / "source", models / "edited"
+    (source / "inside").mkdir(parents=True)
+    (source / "inside" / "template.jinja").write_text("{{ messages }}", encoding="utf-8")
+    write_properties(source, ECHO | {"option.chat_template": "inside/template.jinja"})
+    write_model(source, folder / "converted", "edited", load_options(source, {}))
+    shutil.copytree(folder / "converted" / "edited", edited)
+    with (edited / "serving.properties").open("a", encoding="utf-8") as file:
+        file.write("option.max_rolling_batch_size=7\n")
+
+
+def test_a_converted_folder_knows_where_its_paths_start_and_names_edits(fleet: Served) -> None:
+    assert fleet.is_ready("edited")
+    fleet.logged(r"properties:4: option.max_rolling_batch_size=7 was not set at conversion")
+    assert "is neither a template nor a file" not in fleet.log()
+
+
+def test_each_load_warns_of_what_is_open_and_closes_its_memory(fleet: Served) -> None:
+    warning = fleet.logged(r"bare: (.*): open over HTTP .*gRPC.*deploy/README\.md")
+    assert {"shared-memory", "logging", "trace"} <= {*warning[1].split(", ")}
+    names = shared_memory(fleet.family(), "triton")
+    assert {Path(name).stat().st_mode & 0o077 for name in names} == {0}
 
 
 @pytest.mark.parametrize("model", ["bare", "backend", "by_hand", "lmi_echo"])

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import shlex
 import socket
 import ssl
@@ -12,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import boto3
 import pytest
 
 from tests.support.attackers import ECHO
 from tests.support.certificates import make_pair
 from tests.support.ports import listens
 from tests.support.serving import Served, front_end, serve, write_properties
+from tests.support.streams import request_of
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 LONG = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 1000}}
@@ -94,11 +93,7 @@ def streaming(server: Served) -> Iterator[ssl.SSLSocket]:
     """Begin an answer of 1,000 tokens."""
     assert server.tls is not None
     with connected(server, server.tls) as connection:
-        data = json.dumps(LONG).encode()
-        head = (
-            f"POST /invocations HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n\r\n"
-        )
-        connection.sendall(head.encode() + data)
+        connection.sendall(request_of("/invocations", json.dumps(LONG).encode()))
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
         yield connection
 
@@ -108,29 +103,6 @@ def test_the_greeting_is_a_command_that_works(served: Served) -> None:
     assert f"https://127.0.0.1:{served.port}/invocations" in line
     done = subprocess.run(shlex.split(line), capture_output=True, check=True)
     assert "generated_text" in json.loads(done.stdout)
-
-
-def test_who_does_not_trust_it_gets_no_answer(served: Served) -> None:
-    with (
-        pytest.raises(ssl.SSLCertVerificationError),
-        connected(served, ssl.create_default_context()),
-    ):
-        pass
-
-
-def test_amazons_client_asks_it(served: Served, secret: Secret) -> None:
-    client = boto3.client(
-        "sagemaker-runtime",
-        endpoint_url=f"https://{served.front_end}",
-        region_name="us-east-1",
-        aws_access_key_id="any",
-        aws_secret_access_key="any",
-        verify=str(secret.folder / "..first" / "tls.crt"),
-    )
-    body = json.dumps({"inputs": "a b", "parameters": {"max_new_tokens": 2}})
-    answer = client.invoke_endpoint(EndpointName="echo", Body=body)
-    assert "generated_text" in json.load(answer["Body"])
-    client.close()
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -151,16 +123,6 @@ def test_older_tls_is_refused(served: Served, secret: Secret) -> None:
         connected(served, context),
     ):
         pass
-
-
-def test_who_leaves_frees_the_engine(served: Served) -> None:
-    def running(count: int) -> bool:
-        metrics = served.ask("/metrics")[2].decode()
-        return bool(re.search(rf"^vllm:num_requests_running{{.*}} {count}$", metrics, re.MULTILINE))
-
-    with streaming(served):
-        wait_for(lambda: running(1))
-    wait_for(lambda: running(0))
 
 
 @pytest.fixture(scope="module")
@@ -244,27 +206,3 @@ def test_a_front_end_ends_although_clients_say_no_farewell(secret: Secret, tmp_p
         half.sendall(b"\x16\x03\x01\x02\x00\x01")
         # `serve` kills what takes ten seconds.
         assert server.stop() == 0
-
-
-@pytest.mark.parametrize(
-    ("key", "has_tls", "message"),
-    [
-        ("", True, "requires no key"),
-        ("a-key", False, "unencrypted, unless what is before this port speaks TLS"),
-        ("a-key", True, ""),
-    ],
-)
-def test_who_listens_to_all_is_told_once_what_lacks(
-    key: str, has_tls: bool, message: str, secret: Secret, tmp_path: Path
-) -> None:
-    options = ["--host=0.0.0.0", f"--run-folder={tmp_path}", "--frontend-processes=2"]
-    options += secret.options if has_tls else ()
-    more = {"env": os.environ | {"LMI_API_KEY": key}, "stderr": subprocess.PIPE}
-    with front_end(tmp_path, *options, **more) as front:
-        front.stop()
-        assert front.process.stderr is not None
-        lines = [line for line in front.process.stderr if line.startswith("lmi-backend: ")]
-    *warnings, where = lines
-    assert "the front end listens on http" in where
-    assert len(warnings) == (1 if message else 0)
-    assert message in "".join(warnings)

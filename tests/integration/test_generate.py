@@ -57,19 +57,6 @@ def test_at_low_load_tokens_travel_alone(served: Served) -> None:
     wait_for(lambda: num_chunks() > 25)
 
 
-def test_characters_of_several_tokens_arrive_whole(
-    served: Served, questions: dict[str, str]
-) -> None:
-    wide = {p: a for p, a in questions.items() if not a.isascii()}
-    assert wide
-    for prompt, answer in wide.items():
-        body = {"inputs": prompt, "parameters": {"max_new_tokens": 20}, "stream": True}
-        with served.events("tiny", body) as events:
-            chunks = [event["text_output"] for event in events]
-        assert "".join(chunks) == answer
-        assert "\ufffd" not in "".join(chunks)
-
-
 def test_each_token_of_a_whole_answer_says_what_it_says(
     served: Served, questions: dict[str, str]
 ) -> None:

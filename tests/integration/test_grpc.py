@@ -1,30 +1,27 @@
 """tritonclient over gRPC: sync and asyncio streams, and its HTTP client for the model's state."""
 
 import itertools
-import queue
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
-import pytest
 import tritonclient.grpc
 import tritonclient.grpc.aio
 import tritonclient.http
-from tritonclient.utils import InferenceServerException
 
 from tests.support.serving import Served
-from tests.support.waiting import HANG_SECONDS
+from tests.support.triton_client import streamed, strings, tensors
 
 STREAMS = 64
 
 
-def _inputs(prompt: str, *, stream: bool = True) -> list[Any]:
-    text = tritonclient.grpc.InferInput("inputs", [1], "BYTES")
-    text.set_data_from_numpy(np.array([prompt.encode()], dtype=np.object_))
-    flag = tritonclient.grpc.InferInput("stream", [1], "BOOL")
-    flag.set_data_from_numpy(np.array([stream]))
-    return [text, flag]
+def _arrays(prompt: str, *, stream: bool = True) -> dict[str, Any]:
+    return {"inputs": strings(prompt), "stream": np.array([stream])}
+
+
+def _inputs(prompt: str) -> list[Any]:
+    return tensors(tritonclient.grpc, _arrays(prompt))
 
 
 def _text(result: Any, output: str = "text_output") -> str:
@@ -86,24 +83,11 @@ async def test_64_concurrent_streams_each_get_exactly_their_own_text(
 
 
 def test_named_outputs_are_the_ones_that_come(served: Served) -> None:
-    answers: queue.Queue[Any] = queue.Queue()
     wanted = [tritonclient.grpc.InferRequestedOutput(n) for n in ("text_output", "finish_reason")]
-    with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
-        client.start_stream(lambda result, error: answers.put(error or result))
-        inputs = _inputs("The capital of France is", stream=False)
-        client.async_stream_infer("tiny", inputs, outputs=wanted)
-        result = answers.get(timeout=HANG_SECONDS)
-        client.stop_stream()
+    arrays = _arrays("The capital of France is", stream=False)
+    (result,) = streamed(served, "tiny", arrays, outputs=wanted)
     assert {output.name for output in result.get_response().outputs} == {
         "text_output",
         "finish_reason",
     }
     assert _text(result) == " Paris."
-
-
-def test_one_shot_infer_says_that_the_model_is_decoupled(served: Served) -> None:
-    with (
-        tritonclient.grpc.InferenceServerClient(served.grpc) as client,
-        pytest.raises(InferenceServerException, match="decoupled"),
-    ):
-        client.infer("tiny", _inputs("The"))

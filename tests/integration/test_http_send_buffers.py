@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lmi_backend.supervisor.send_buffers import ENOUGH, _sockets, socket_pairs
 from tests.support.serving import Served
+from tests.support.streams import request_of
 from tests.support.waiting import wait_for
 
 ENDED = "lmi_requests_total"
@@ -31,11 +32,10 @@ def test_responses_may_wait_for_a_slow_http_thread(served: Served) -> None:
 def test_triton_cannot_be_told_that_a_client_left(served: Served) -> None:
     """Why `serve` does not: what is done to the connection is not seen until the answer ends."""
     body = json.dumps({"inputs": "a", "parameters": {"max_new_tokens": 200}}).encode()
-    head = f"POST /v2/models/echo/generate HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n"
     ended = served.metric(ENDED, "echo", outcome="length")
     with socket.create_connection(("127.0.0.1", served.http_port)) as client:
         wait_for(lambda: _inode(server(served), client) in _awaited(server(served)))
-        client.sendall(f"{head}\r\n".encode() + body)
+        client.sendall(request_of("/v2/models/echo/generate", body))
         wait_for(lambda: served.metric("lmi_requests_open", "echo") == 1)
         inode = _inode(server(served), client, shut=True)
     assert inode

@@ -1,16 +1,12 @@
 """What an operator sees: figures, lines in the log, and limits that a request brings along."""
 
-import queue
 import re
 from typing import Any
 
-import numpy as np
-import tritonclient.grpc
-
 from tests.support.serving import Served
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.triton_client import streamed, strings
+from tests.support.waiting import wait_for
 
-PROMPT = "The capital of Italy is"
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
@@ -34,12 +30,6 @@ def test_histograms_count_requests_and_tokens(served: Served) -> None:
     assert added == [1, between, 1, 2, 11]
     wait_for(lambda: served.metric("lmi_worker_ready", "echo") == 1)
     assert served.metric("lmi_time_to_first_token_seconds_sum", "echo") > 0
-
-
-def test_a_refused_request_is_counted(served: Served) -> None:
-    before = served.settled("lmi_requests_total", "echo")
-    assert served.generate("echo", {"inputs": "a", "parameters": {"top_p": 7}})[0] == 400
-    wait_for(lambda: served.metric("lmi_requests_total", "echo") == before + 1)
 
 
 def test_the_log_has_a_line_for_a_request_and_not_its_text(served: Served) -> None:
@@ -132,13 +122,7 @@ def test_boards_and_tests_of_vllms_find_their_names(served: Served) -> None:
 
 
 def test_a_request_ends_at_its_own_timeout(served: Served) -> None:
-    answers: queue.Queue[Any] = queue.Queue()
-    text = tritonclient.grpc.InferInput("text_input", [1], "BYTES")
-    text.set_data_from_numpy(np.array([b"a b c"], dtype=np.object_))
-    with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
-        client.start_stream(lambda result, error: answers.put(error or result))
-        # 100,000 µs, where the answer takes ten seconds.
-        more = {"max_tokens": 1000}
-        client.async_stream_infer("echo", [text], parameters=more, timeout=100_000)
-        answer = answers.get(timeout=HANG_SECONDS)
+    # 100,000 µs, where the answer takes ten seconds.
+    more: dict[str, Any] = {"parameters": {"max_tokens": 1000}, "timeout": 100_000}
+    (answer,) = streamed(served, "echo", {"text_input": strings("a b c")}, **more)
     assert "longer than its timeout" in str(answer)

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.utils import InferenceServerException
 
 from tests.support.serving import Served
+from tests.support.triton_client import streamed, tensors
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 Arrays = dict[str, Any]
@@ -28,15 +29,6 @@ Arrays = dict[str, Any]
 @pytest.fixture
 def server(ensemble_server: Served) -> Served:
     return ensemble_server
-
-
-def tensors(library: Any, arrays: Arrays) -> list[Any]:
-    made = []
-    for name, array in arrays.items():
-        tensor = library.InferInput(name, array.shape, np_to_triton_dtype(array.dtype))
-        tensor.set_data_from_numpy(array)
-        made.append(tensor)
-    return made
 
 
 def wanted(library: Any, *names: str) -> list[Any]:
@@ -71,19 +63,6 @@ def core(ids: list[int], tokens: int, *, streaming: bool) -> Arrays:
     }
 
 
-def streamed(
-    served: Served, model: str, arrays: Arrays, outputs: list[Any] | None = None, **options: Any
-) -> list[Any]:
-    """Return what came until the stream was closed, as both gRPC clients read it."""
-    answers: queue.Queue[Any] = queue.Queue()
-    with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
-        client.start_stream(lambda result, error: answers.put(error or result))
-        inputs = tensors(tritonclient.grpc, arrays)
-        client.async_stream_infer(model, inputs, outputs=outputs, **options)
-        client.stop_stream()
-    return [answers.get() for _ in range(answers.qsize())]
-
-
 def text(result: Any) -> str:
     assert not isinstance(result, InferenceServerException), result
     return str(result.as_numpy("text_output")[0].decode("utf-8"))
@@ -93,7 +72,7 @@ def text(result: Any) -> str:
 def test_end_to_end_grpc_client(server: Served, stream: bool) -> None:
     arrays = end_to_end(["a b"], 4, stream=stream, return_log_probs=np.array([[True]], dtype=bool))
     outputs = wanted(tritonclient.grpc, "text_output", "cum_log_probs", "output_log_probs")
-    results = streamed(server, "ensemble", arrays, outputs, request_id="1")
+    results = streamed(server, "ensemble", arrays, outputs=outputs, request_id="1")
     assert "".join(map(text, results)) == ("a ba b" if stream else "a ba ba b")
     for result in results:
         assert result.as_numpy("text_output").shape == (1,)
@@ -103,7 +82,9 @@ def test_end_to_end_grpc_client(server: Served, stream: bool) -> None:
 
 def test_end_to_end_grpc_client_with_a_batch(server: Served) -> None:
     outputs = wanted(tritonclient.grpc, "text_output", "batch_index")
-    results = streamed(server, "ensemble", end_to_end(["a b", "c d"], 1, stream=False), outputs)
+    results = streamed(
+        server, "ensemble", end_to_end(["a b", "c d"], 1, stream=False), outputs=outputs
+    )
     found = {int(result.as_numpy("batch_index")[0][0]): text(result) for result in results}
     assert found == {0: "a ba", 1: "c dc"}
 
@@ -112,7 +93,7 @@ def test_end_to_end_grpc_client_with_two_answers(server: Served) -> None:
     two = np.array([[2]], dtype=np.int32)
     arrays = end_to_end(["a b"], 1, stream=False, num_return_sequences=two)
     outputs = wanted(tritonclient.grpc, "text_output", "sequence_index")
-    results = streamed(server, "ensemble", arrays, outputs)
+    results = streamed(server, "ensemble", arrays, outputs=outputs)
     assert sorted(int(result.as_numpy("sequence_index")[0][0]) for result in results) == [0, 1]
     assert [text(result) for result in results] == ["a ba", "a ba"]
 
@@ -323,5 +304,5 @@ def test_outputs_that_nothing_here_fills_are_not_in_the_configuration(server: Se
     arrays = end_to_end(["a b"], 1, stream=False, return_perf_metrics=wants)
     assert text(streamed(server, "ensemble", arrays)[0]) == "a ba"
     outputs = wanted(tritonclient.grpc, "text_output", "arrival_time_ns")
-    (error,) = streamed(server, "ensemble", arrays, outputs)
+    (error,) = streamed(server, "ensemble", arrays, outputs=outputs)
     assert "unexpected inference output 'arrival_time_ns'" in str(error)

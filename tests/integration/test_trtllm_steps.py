@@ -10,20 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.http
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.utils import InferenceServerException
 
 from tests.support.serving import Served
+from tests.support.triton_client import tensors
 
 PROMPT = "The capital of Italy is"
 
 
 def ask(served: Served, model: str, arrays: dict[str, Any]) -> Any:
-    inputs = []
-    for name, array in arrays.items():
-        inputs.append(
-            tritonclient.http.InferInput(name, array.shape, np_to_triton_dtype(array.dtype))
-        )
-        inputs[-1].set_data_from_numpy(array)
+    inputs = tensors(tritonclient.http, arrays)
     with tritonclient.http.InferenceServerClient(served.http) as client:
         return client.infer(model, inputs, request_id="0")
 

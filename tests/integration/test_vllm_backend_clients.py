@@ -15,6 +15,7 @@ from tritonclient.grpc import aio
 from tritonclient.utils import InferenceServerException
 
 from tests.support.serving import Served
+from tests.support.triton_client import strings, tensors
 
 SAMPLING = {"temperature": "0.0", "top_p": "0.95", "max_tokens": "100"}
 
@@ -28,19 +29,14 @@ def request(
     has_tensor: bool = True,
     **more: str,
 ) -> dict[str, Any]:
-    inputs = [("text_input", "BYTES", prompt.encode()), ("stream", "BOOL", stream)]
+    arrays: dict[str, Any] = {"text_input": strings(prompt), "stream": np.array([stream])}
     if has_tensor:
-        inputs.append(("sampling_parameters", "BYTES", json.dumps(SAMPLING | more).encode()))
+        arrays["sampling_parameters"] = strings(json.dumps(SAMPLING | more))
     if excludes is not None:
-        inputs.append(("exclude_input_in_output", "BOOL", excludes))
-    tensors = []
-    for name, kind, value in inputs:
-        tensors.append(aio.InferInput(name, [1], kind))
-        array = np.array([value], dtype=np.object_ if kind == "BYTES" else bool)
-        tensors[-1].set_data_from_numpy(array)
+        arrays["exclude_input_in_output"] = np.array([excludes])
     return {
         "model_name": "tiny",
-        "inputs": tensors,
+        "inputs": tensors(aio, arrays),
         "outputs": [aio.InferRequestedOutput("text_output")],
         "request_id": str(number),
         "parameters": SAMPLING | more,

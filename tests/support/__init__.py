@@ -11,7 +11,7 @@ simulated_engines, endpoints, buffering, scripted_model, endpoint_picker, cuttin
 http_double, hub_server, s3_server, frames_model, obedient, obedient_model, triton_double.
 
 Requests and answers: asking, streams, failing_streams, running_response, mixed_chats,
-steady_load, triton_bodies, openai_corpus, explained, lmi_answers.
+steady_load, triton_bodies, triton_client, openai_corpus, explained, lmi_answers.
 
 Harm: attackers, hostile, hostile_clients, planted_faults, doors.
 

@@ -8,7 +8,6 @@ from lmi_backend.clients.parameters import FIELDS
 from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.repository.variants import VARIANTS
 
-COUNT_OVER_HTTP = 2_000
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 7, 2**31, 2**63, 2**64, -(2**70), 0.5, -0.0, 1e308, 1e999,
     float("nan"), "", "a", "a b", "\ud800", "\x00", "nan", "1e999", "7", "true", "[]", "{}",
