@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.frontend.http.api_keys import hash_of
-from tests.support.attackers import ANOTHER_USER, ECHO, METERED, PYTHON
+from tests.support.attackers import ANOTHER_USER, ECHO, ENV, LOUD, METERED, PYTHON
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -21,19 +21,57 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as environment:
         # Opens Triton's Vertex AI port, a way around restrictions before 26.03.
         environment.setenv("AIP_MODE", "PREDICTION")
-        with serve([write_properties(folder / "echo", ECHO)], folder, *options) as server:
+        more = {"option.log_requests": "true", "option.enable_lora": "true"}
+        with serve([write_properties(folder / "echo", ECHO | more)], folder, *options) as server:
             environment.undo()
             yield server
 
 
+@pytest.fixture
+def echo(attacked: Served) -> Served:
+    """`attacked`, once all is logged that others have asked of it."""
+    before = attacked.log_file.stat().st_size
+    attacked.ask("/invocations", {"inputs": "a"}, {"x-request-id": "all-is-logged"})
+    attacked.logged(r"POST /invocations .*id=all-is-logged", before)
+    attacked.logged(r"request model=echo .*all-is-logged", before)
+    return attacked
+
+
+RACE = """
+import os
+seen = set(os.listdir("/dev/shm"))
+print("ready", flush=True)
+while True:
+    for name in set(os.listdir("/dev/shm")) - seen:
+        if name.startswith("lmi_"):
+            try:
+                os.open("/dev/shm/" + name, os.O_RDONLY)
+            except OSError:
+                continue
+            seen.add(name)
+            print("opened", name, flush=True)
+"""
+"""Opens each new region of ours as soon as it is there, until it is ended; says which it could."""
+
+
 @pytest.fixture(scope="session")
-def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """`echo`, whose log has a line for each request."""
-    folder = tmp_path_factory.mktemp("names")
-    plain = {"option.rolling_batch": "echo", "option.log_requests": "true"}
-    model = write_properties(folder / "echo", plain | {"option.enable_lora": "true"})
-    with serve([model], folder) as server:
-        yield server
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
+    """`echo` and `secretive`, whose operator opens the repository; and the memory that others
+    opened meanwhile."""
+    folder = tmp_path_factory.mktemp("opened")
+    properties = {"option.rolling_batch": "disable", "option.env": ENV}
+    secretive = write_properties(folder / "secretive", properties)
+    (secretive / "model.py").write_text(LOUD, encoding="utf-8")
+    folders = [write_properties(folder / "echo", ECHO), secretive]
+    user = ANOTHER_USER if os.getuid() == 0 else {}
+    command = [PYTHON, "-I", "-c", RACE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **user) as racer:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+        options = ("--open-api", "model-repository")
+        with serve(folders, folder, *options) as server:
+            racer.kill()
+            yield server, racer.stdout.read()
 
 
 @pytest.fixture(scope="session")

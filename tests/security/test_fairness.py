@@ -5,11 +5,11 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
 from tests.support.serving import Served, serve, write_properties
+from tests.support.triton_client import strings, tensors
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 RUNNING, WAITING = 4, 300
@@ -31,13 +31,12 @@ class Client:
         self._client.start_stream(self._hear)
 
     def ask(self, times: int = 1) -> None:
-        text = triton.InferInput("text_input", [1], "BYTES")
-        text.set_data_from_numpy(np.array([b"a"], dtype=object))
+        text = tensors(triton, {"text_input": strings("a")})
         parameters: dict[str, Any] = {"max_tokens": TOKENS}
         if self._tenant:
             parameters["tenant"] = self._tenant
         for _ in range(times):
-            self._client.async_stream_infer("echo", [text], parameters=parameters)
+            self._client.async_stream_infer("echo", text, parameters=parameters)
 
     def _hear(self, result: Any, error: Any) -> None:
         if error is not None:
@@ -87,28 +86,10 @@ def flood(served: Served, ended: list[str]) -> Iterator[Client]:
     client.close()
 
 
-def _assert_is_soon_answered(ended: list[str]) -> None:
-    wait_for(lambda: "newcomer" in ended)
-    # In the order of arrival it would be behind all that waited. On its way to the server others
-    # are answered too: tests/unit/serving/test_dispatch.py has the exact order.
-    assert ended.index("newcomer") <= WAITING // 4
-
-
 @pytest.mark.usefixtures("flood")
-def test_a_newcomer_waits_for_what_runs_and_not_for_the_queue(
+def test_a_newcomer_through_an_alias_model_waits_for_what_runs_and_not_for_the_queue(
     served: Served, ended: list[str]
 ) -> None:
-    wait_for(lambda: served.metric("lmi_engine_requests_waiting", "echo") > WAITING / 2)
-    newcomer = Client(served, ended, "newcomer", tenant="b")
-    ended.clear()
-    newcomer.ask()
-    _assert_is_soon_answered(ended)
-    assert newcomer.errors.empty()
-    newcomer.close()
-
-
-@pytest.mark.usefixtures("flood")
-def test_a_newcomer_through_an_alias_model_too(served: Served, ended: list[str]) -> None:
     body = {
         "inputs": [{"name": "inputs", "shape": [1], "datatype": "BYTES", "data": ["a"]}],
         "parameters": {"tenant": "b", "max_new_tokens": TOKENS},
@@ -120,7 +101,10 @@ def test_a_newcomer_through_an_alias_model_too(served: Served, ended: list[str])
 
     asking = threading.Thread(target=ask)
     asking.start()
-    _assert_is_soon_answered(ended)
+    wait_for(lambda: "newcomer" in ended)
+    # In the order of arrival it would be behind all that waited. On its way to the server others
+    # are answered too: tests/unit/serving/test_dispatch.py has the exact order.
+    assert ended.index("newcomer") <= WAITING // 4
     asking.join(HANG_SECONDS)
 
 

@@ -29,6 +29,7 @@ BAD = {
     "separator": "x\u2028y",
     "null": "x\0",
 }
+FINE = {"id": "fine/1", "inputs": "a b", "parameters": {"max_new_tokens": 2}}
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 names = pytest.mark.parametrize("name", BAD.values(), ids=BAD)
 
@@ -68,7 +69,7 @@ def test_a_name_is_refused_and_not_logged(echo: Served, road: Any) -> None:
         log = echo.log(before)
         assert len(log) < 2000
         assert "\nERROR" not in log
-        assert echo.generate("echo", {"id": "fine/1", "inputs": "a b"})[0] == 200
+        assert echo.generate("echo", FINE)[0] == 200
 
 
 def test_ordinary_names_are_taken(echo: Served) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import tritonclient.grpc
 
 from lmi_backend.options import load_options
 from lmi_backend.repository.files import Record
-from lmi_backend.repository.variants import VARIANTS
-from lmi_backend.repository.writer import write_model
-from tests.support.serving import Served, answer_of, serve, tritonserver
+from lmi_backend.repository.variants import VARIANTS, Alias
+from lmi_backend.repository.writer import write_alias_model, write_model
+from tests.support.serving import Served, answer_of, serve
 
 SECRET = "0123456789-of-nobody"
 LINES = (
@@ -24,7 +23,7 @@ LINES = (
     f"option.model_id=https://user:{SECRET}@hub/model\n"
 )
 MODEL = "unseen"
-FORMS = [MODEL, *(f"{MODEL}_{clients}" for clients in VARIANTS if clients != "vllm")]
+FORMS = [MODEL, f"{MODEL}_infer"]
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    clients = ",".join(clients for clients in VARIANTS if clients != "vllm")
-    with serve([folder], tmp_path_factory.mktemp("run"), "--clients", clients) as running:
+    with serve([folder], tmp_path_factory.mktemp("run"), "--clients", "infer") as running:
         yield running
 
 
@@ -70,6 +68,13 @@ def test_grpc_tells_none_either(form: str, served: Served, folder: Path) -> None
     with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
         for answer in (client.get_model_config(form), client.get_model_metadata(form)):
             assert_tells_nothing(str(answer), folder)
+
+
+@pytest.mark.parametrize("clients", sorted(VARIANTS.keys() - {"vllm"}))
+def test_no_alias_model_is_written_with_any(clients: str, folder: Path, tmp_path: Path) -> None:
+    write_alias_model(tmp_path, MODEL, Alias(VARIANTS[clients]), load_options(folder, {}))
+    (config,) = tmp_path.glob("*/config.pbtxt")
+    assert_tells_nothing(config.read_text(encoding="utf-8"), folder)
 
 
 def test_the_metrics_tell_none_either(served: Served, folder: Path) -> None:
@@ -115,23 +120,3 @@ def test_the_same_options_make_the_same_files(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in before.rglob("*") if path.is_file()} == texts
     changed = convert(source, tmp_path, LINES.replace("0.0123", "0.0124"))
     assert (changed / "config.pbtxt").read_bytes() != texts[changed / "config.pbtxt"]
-
-
-def test_a_converted_folder_knows_where_its_paths_start_and_names_edits(tmp_path: Path) -> None:
-    """What the parameters were for is still done, by a server that reads the record."""
-    source = tmp_path / "source"
-    (source / "inside").mkdir(parents=True)
-    (source / "inside" / "template.jinja").write_text("{{ messages }}", encoding="utf-8")
-    lines = "option.rolling_batch=echo\noption.chat_template=inside/template.jinja\n"
-    repository = tmp_path / "models"
-    folder = convert(source, repository, lines)
-    # Served as a fleet would: from the folder that was converted, edited since.
-    moved = shutil.copytree(folder, tmp_path / "moved" / "m")
-    with (moved / "serving.properties").open("a", encoding="utf-8") as file:
-        file.write("option.token_seconds=0.5\n")
-    with tritonserver(moved.parent, tmp_path) as running:
-        assert running.is_ready("m")
-    # Its log is whole once it has ended.
-    text = running.log()
-    assert "serving.properties:3: option.token_seconds=0.5 was not set at conversion" in text
-    assert "is neither a template nor a file" not in text

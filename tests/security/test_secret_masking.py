@@ -20,22 +20,10 @@ from lmi_backend.plan.planner import make_plan
 from lmi_backend.pool.command import LaunchContext, WorkerCommand, worker_command
 from lmi_backend.pool.process import WorkerProcess
 from lmi_backend.redaction import Redactor, is_secret, masked
-from tests.support.serving import serve
+from tests.support.attackers import ENV, SECRETS
+from tests.support.serving import Served
 from tests.support.waiting import HANG_SECONDS
 
-# No name of these says that it is a secret's, or the suffix is one of those that were forgotten.
-SECRETS = {
-    "HF_TOKEN": "hf-0123456789-token",
-    "SIGNING_PASSPHRASE": "0123456789-passphrase",
-    "GITHUB_PAT": "0123456789-pat",
-    "PROXY_AUTH": "0123456789-auth",
-    "SESSION_COOKIE": "0123456789-cookie",
-    "SENTRY_DSN": "0123456789-dsn",
-    "AZURE_CONNECTION_STRING": "Account=0123456789-connection",
-    "BLOB_SAS": "sv=0123456789-sas",
-    "NOTHING_SAID": "0123456789/nothing+said",
-}
-ENV = ",".join(f"{name}={value}" for name, value in SECRETS.items())
 FORMS = {
     "plain": f"option.env={ENV}\n",
     "continued": "option.env=" + ENV.replace(",", ",\\\n    ") + "\n",
@@ -95,10 +83,8 @@ def test_a_doctor_shows_none_either(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All at once: to import the engine takes seconds."""
-    if "--json" in words:
-        # An interpreter without vLLM: what a failed import says is shown as well.
-        monkeypatch.setenv("PYTHON_EXECUTABLE", sys.executable)
+    """By an interpreter without vLLM: what a failed import says is shown as well."""
+    monkeypatch.setenv("PYTHON_EXECUTABLE", sys.executable)
     folders = [
         folder_with(
             tmp_path / f"{form}-{engine}".replace(" ", "-"),
@@ -283,24 +269,14 @@ def test_the_stub_s_log_and_its_tracebacks_have_none(
     assert "0123456789" not in module.redacted(" ".join(SECRETS.values()))
 
 
-def test_a_served_model_shows_none(tmp_path: Path) -> None:
+def test_a_served_model_shows_none(opened: tuple[Served, str]) -> None:
     """From the command line to the last process: logs, argv, the answers of Triton."""
-    handler = (
-        "import os\n"
-        "def handle(inputs):\n"
-        "    value = os.environ['NOTHING_SAID']\n"
-        "    print('seen', value, flush=True)\n"
-        "    if not inputs.is_empty():\n"
-        "        raise ValueError(f'cannot use {value}')\n"
-    )
-    folder = folder_with(tmp_path / "secretive", f"option.rolling_batch=disable\n{FORMS['plain']}")
-    (folder / "model.py").write_text(handler, encoding="utf-8")
-    with serve([folder], tmp_path) as served:
-        lines = [" ".join(each.cmdline()) for each in served.family()]
-        assert any("lmi_backend.worker.main" in line for line in lines)
-        assert not leaks("\n".join(lines))
-        status, answer = served.generate("secretive", {"inputs": "x"})
-        assert status != 200
-        assert "cannot use ***" in json.dumps(answer)
-        served.logged(r"seen \*\*\*")
+    served, _ = opened
+    lines = [" ".join(each.cmdline()) for each in served.family()]
+    assert any("lmi_backend.worker.main" in line for line in lines)
+    assert not leaks("\n".join(lines))
+    status, answer = served.generate("secretive", {"inputs": "x"})
+    assert status != 200
+    assert "cannot use ***" in json.dumps(answer)
+    served.logged(r"seen \*\*\*")
     assert not leaks(served.log())

@@ -1,34 +1,14 @@
 """Who reads and writes the memory in which requests lie."""
 
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.support.attackers import ECHO, PYTHON
 from tests.support.processes import memory_of_server
-from tests.support.serving import Served, serve, write_properties
-
-# Opens each new region of ours as soon as it is there, until it is ended; says which it could.
-RACE = """
-import os
-seen = set(os.listdir("/dev/shm"))
-print("ready", flush=True)
-while True:
-    for name in set(os.listdir("/dev/shm")) - seen:
-        if name.startswith("lmi_"):
-            try:
-                os.open("/dev/shm/" + name, os.O_RDONLY)
-            except OSError:
-                continue
-            seen.add(name)
-            print("opened", name, flush=True)
-"""
+from tests.support.serving import Served
 
 
 def _regions(served: Served) -> list[str]:
@@ -62,16 +42,10 @@ def test_another_user_cannot_open_it(attacked: Served, as_another_user: Callable
     assert set(as_another_user(text, *_regions(attacked)).split()) == {"False"}
 
 
-def test_another_user_cannot_open_it_at_the_moment_it_is_made(
-    tmp_path: Path, another_user: dict[str, Any]
-) -> None:
+@pytest.mark.usefixtures("another_user")
+def test_another_user_cannot_open_it_at_the_moment_it_is_made(opened: tuple[Served, str]) -> None:
     """It stays open for who opened it, whatever its mode becomes."""
-    folder = write_properties(tmp_path / "echo", ECHO)
-    command = [PYTHON, "-I", "-c", RACE]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **another_user) as racer:
-        assert racer.stdout is not None
-        assert racer.stdout.readline() == "ready\n"
-        with serve([folder], tmp_path) as served:
-            (region,) = _regions(served)
-        racer.kill()
-        assert region not in racer.stdout.read()
+    served, seen = opened
+    regions = _regions(served)
+    assert regions
+    assert not [region for region in regions if region in seen]

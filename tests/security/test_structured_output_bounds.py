@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,10 +9,10 @@ import pytest
 from lmi_backend.clients.request import read_request
 from lmi_backend.engine_config import Context
 from lmi_backend.engines.bodies import BodyBounds, check_body
-from lmi_backend.errors import LmiError, RequestError
-from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
+from lmi_backend.errors import RequestError
+from lmi_backend.generation import GenerateRequest
+from lmi_backend.structures import StructureBounds
 from tests.support.service_bench import limits_of
-from tests.support.serving import Served, serve, write_properties
 
 CHOICES = [f"choice number {number}" for number in range(20_000)]
 
@@ -82,19 +81,6 @@ FINE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("structures")
-    plain = {"option.rolling_batch": "echo"}
-    models = [
-        write_properties(folder / "echo", plain),
-        write_properties(folder / "wide", plain | {"option.max_structure_choices": 30_000,
-                                                    "option.max_structure_size": 1_000_000}),
-    ]  # fmt: skip
-    with serve(models, folder, "--clients", "trtllm") as server:
-        yield server
-
-
 def _lmi(parameters: dict[str, Any]) -> dict[str, Any]:
     return {"request": json.dumps({"inputs": "a b", "parameters": parameters})}
 
@@ -130,46 +116,51 @@ ROADS: dict[str, Any] = {
 }  # fmt: skip
 
 
+def _asked(inputs: dict[str, Any]) -> tuple[GenerateRequest, ...]:
+    """Return what a request asks for; `Service` has its structures checked before all else."""
+    row = {name: value if isinstance(value, list) else [value] for name, value in inputs.items()}
+    work = read_request([row], {}, Context()).work
+    assert isinstance(work, tuple)
+    return work
+
+
+def _refused(work: tuple[GenerateRequest, ...]) -> str:
+    with pytest.raises(RequestError) as refusal:
+        limits_of(1, 1).check_structures(work)
+    return str(refusal.value)
+
+
+def _structured(structure: dict[str, Any]) -> tuple[GenerateRequest, ...]:
+    return _asked(_lmi({"structured_outputs": structure}))
+
+
 @pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
-def test_twenty_thousand_choices_are_refused_on_every_road(echo: Served, road: Any) -> None:
-    status, answer = echo.generate("echo", road())
-    assert status >= 400
-    message = answer["error"] if isinstance(answer["error"], str) else json.dumps(answer)
-    assert "structured_outputs." in message
+def test_twenty_thousand_choices_are_refused_on_every_road(road: Any) -> None:
+    work = _asked(road())
+    message = _refused(work)
+    assert message.startswith("structured_outputs.")
     assert "at most " in message
     assert "(option.max_structure_" in message
     assert len(message) < 1000
-    assert echo.generate("wide", road())[0] == 200
-
-
-def _refused(structure: dict[str, Any], bounds: StructureBounds = DEFAULT_BOUNDS) -> LmiError:
-    body = {"inputs": "a", "parameters": {"structured_outputs": structure}}
-    work = read_request([{"request": [json.dumps(body)]}], {}, Context()).work
-    assert isinstance(work, tuple)
-    with pytest.raises(RequestError) as refusal:
-        limits_of(1, 1, bounds).check_structures(work)
-    return refusal.value
+    limits_of(1, 1, StructureBounds(choices=30_000, size=1_000_000)).check_structures(work)
 
 
 @schemas
 @pytest.mark.parametrize("is_text", [False, True], ids=["object", "text"])
 def test_a_costly_schema_is_refused(schema: dict[str, Any], bound: str, is_text: bool) -> None:
-    message = str(_refused({"json": json.dumps(schema) if is_text else schema}))
+    message = _refused(_structured({"json": json.dumps(schema) if is_text else schema}))
     # The size of a text is known before it is read.
     assert bound in message or (is_text and "max_structure_size" in message)
 
 
 @pytest.mark.parametrize(("text", "bound"), TEXTS.values(), ids=TEXTS)
 def test_a_costly_text_is_refused(text: str, bound: str) -> None:
-    assert bound in str(_refused({"regex" if text[0] == "a" else "grammar": text}))
+    assert bound in _refused(_structured({"regex" if text[0] == "a" else "grammar": text}))
 
 
 @pytest.mark.parametrize("schema", FINE.values(), ids=FINE)
 def test_a_large_schema_of_real_life_is_taken(schema: dict[str, Any]) -> None:
-    read = {"request": [json.dumps({"inputs": "a", "parameters": {"guided_json": schema}})]}
-    work = read_request([read], {}, Context()).work
-    assert isinstance(work, tuple)
-    limits_of(1, 1).check_structures(work)
+    limits_of(1, 1).check_structures(_asked(_lmi({"guided_json": schema})))
     _check(json.dumps({"messages": [], "tools": [{"parameters": schema}]}).encode(), BodyBounds())
 
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.support.serving import Served
-from tests.support.triton_bodies import FAMILIES, LENGTH, Sent, inference, mutated, plain, tensor
+from tests.support.triton_bodies import FAMILIES, LENGTH, Sent, inference, mutated, plain
 from tests.support.waiting import HANG_SECONDS
 
 INFER = "/v2/models/echo_infer/infer"
@@ -45,29 +45,10 @@ def statuses(server: Served, sent: list[Sent], paths: tuple[str, ...] = PATHS) -
     return seen
 
 
-@pytest.mark.parametrize("family", ["classification", "shared memory", "deep", "sizes"])
-def test_what_is_not_for_triton_is_refused(unharmed: Served, family: str) -> None:
-    # 501 is Triton's word for /infer of a model that streams.
-    assert statuses(unharmed, list(FAMILIES[family]())) <= {400, 413, 501}
-
-
 @pytest.mark.parametrize("family", ["names", "types", "lengths", "encodings", "forms"])
 def test_odd_values_are_answered(unharmed: Served, family: str) -> None:
     # 500 is Triton's word for a parameter of its own that has another type.
     assert statuses(unharmed, list(FAMILIES[family]()), ODD_PATHS) <= {200, 400, 413, 500}
-
-
-def test_a_refusal_names_what_it_refuses(unharmed: Served) -> None:
-    output = {"name": "text_output", "parameters": {"classification": 1}}
-    shared = tensor(parameters={"shared_memory_region": "a"})
-    for body, name in (
-        (inference(outputs=[output]), b"classification"),
-        (inference(shared), b"shared_memory_region"),
-        ({"text_input": "a", "parameters": {"classification": 1}}, b"classification"),
-    ):
-        path = INFER if "inputs" in body else "/v2/models/echo/generate"
-        status, _, answer = unharmed.ask(path, body)
-        assert (status, name in answer) == (400, True)
 
 
 def test_two_lengths_are_one(unharmed: Served) -> None:
@@ -88,29 +69,3 @@ def test_bodies_with_something_else_in_them(unharmed: Served) -> None:
     sent = [mutated(chance) for _ in range(MUTATED)]
     seen = statuses(unharmed, sent, (INFER,))
     assert {200, 400} <= seen <= {200, 400, 500}
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v2",
-        "/v2/models/echo",
-        "/v2/models/echo/config",
-        "/v2/models/echo/stats",
-        "/v2/health/live",
-    ],
-)
-def test_what_has_no_body_and_no_query_gets_none(unharmed: Served, path: str) -> None:
-    assert unharmed.ask(path, b"[" * 400_000, method="GET")[0] == 200
-    assert unharmed.ask(f"{path}?x=1")[0] == 400
-    assert unharmed.ask(path, b"{}")[0] == 405
-
-
-def test_a_query_is_refused_where_the_model_is_asked(unharmed: Served) -> None:
-    for path in PATHS:
-        assert unharmed.ask(f"{path}?x=1", {"text_input": "a"})[0] == 400
-
-
-def test_a_long_path_is_not_found(unharmed: Served) -> None:
-    for rest in ("a" * 60_000, "echo/" + "a" * 60_000, "echo/versions/" + "1" * 60_000):
-        assert unharmed.ask(f"/v2/models/{rest}")[0] in (404, 414)
