@@ -3,7 +3,6 @@
 LMI_BACKEND_TEST_KILLS says how often.
 """
 
-import json
 import os
 from typing import Any
 
@@ -51,26 +50,3 @@ def test_responses_in_the_background_outlive_their_front_ends(
         f"the next one finds them by their ids: {whole} of {whole} whole, {cancelled} cancelled, "
         "then deleted",
     )
-
-
-def test_a_response_is_followed_over_its_front_end(served: Served) -> None:
-    """`starting_after`, from the next front end."""
-    begun = response_of(served, "POST", RESPONSES, STORY | {"background": True})
-    kill_front_end(served)
-    path = f"{RESPONSES}/{begun['id']}"
-    wait_for(lambda: response_of(served, "GET", path)["status"] == "completed")
-
-    def numbers(after: int) -> list[int]:
-        status, _, data = served.ask(f"{path}?stream=true&starting_after={after}")
-        assert status == 200
-        return [
-            json.loads(line[6:])["sequence_number"]
-            for line in data.splitlines()
-            if line.startswith(b"data: {")
-        ]
-
-    # How many tokens share an event differs from answer to answer.
-    count = len(numbers(-1))
-    assert count > 10
-    for after in (-1, 0, count // 2, count - 2):
-        assert numbers(after) == list(range(after + 1, count))

@@ -127,37 +127,6 @@ def test_streams_outlive_their_front_end(echo: Served, report: Report) -> None:
     )
 
 
-def test_streams_outlive_their_stub_and_then_their_front_end(echo: Served, report: Report) -> None:
-    count, paths = 12, list(BODIES)
-    wait_for(lambda: echo.ask("/ping")[0] == 200)
-    bodies = {path: json.dumps(BODIES[path] | {"model": "echo"}).encode() for path in paths}
-    with ThreadPoolExecutor(count) as threads:
-        streams = threads.map(lambda path: follow(echo.port, path, bodies[path]), paths)
-        plain = {path: _lasting(path, got) for path, got in zip(paths, streams, strict=True)}
-        before = _tokens(echo)
-
-        def run(number: int) -> bool:
-            path = paths[number % len(paths)]
-            got = follow(echo.port, path, bodies[path], number % 3 / 4, **RESUMABLE)
-            return _lasting(path, got) == plain[path] and got.connections > 1
-
-        results = threads.map(run, range(count))
-        wait_for(lambda: _tokens(echo) > before + count * 20)
-        stub = next(each for each in echo.family() if "triton_python" in each.name())
-        stub.kill()
-        # The next one has all of them.
-        wait_for(lambda: _buffered(echo, "answers") == count)
-        kill_front_end(echo)
-        whole = sum(results)
-    assert whole == count
-    assert _buffered(echo, "reconnections") >= count
-    report.note_front(
-        f"a stub is killed under {count} streams of {len(paths)} dialects, and the front end when "
-        "they resume",
-        f"their clients reconnect and have the same text: {whole} of {count}",
-    )
-
-
 def test_a_front_end_that_starts_while_the_model_is_away_says_so(echo: Served) -> None:
     wait_for(lambda: echo.ask("/ping")[0] == 200)
     next(each for each in echo.family() if "triton_python" in each.name()).kill()

@@ -22,31 +22,25 @@ NUMBERS = range(PART, CUTS, PARTS)
 AT_ONCE = 24
 EVERY = 40
 """Streams from one death to the next. A front end that dies more often is started ever later."""
-GREEDY = {"model": "tiny", "max_tokens": 800, "temperature": 0, "stream": True}
-LONG = GREEDY | {"ignore_eos": True}
+GREEDY = {"model": "tiny", "max_tokens": 12, "temperature": 0, "stream": True}
 STORY = [{"role": "user", "content": "Tell a story:"}]
-PARAMETERS = {"max_new_tokens": 800, "do_sample": False, "ignore_eos_token": True}
+LMI: dict[str, Any] = {"model": "tiny", "inputs": "Tell a story:"}
+FEW = {"max_new_tokens": 12, "do_sample": False}
 BODIES: dict[str, dict[str, Any]] = {
-    CHATS: LONG | {"messages": STORY},
-    "/v1/completions": LONG | {"prompt": "Tell a story:"},
+    CHATS: GREEDY | {"messages": STORY, "ignore_eos": True},
+    "/v1/completions": GREEDY | {"prompt": "Tell a story:", "ignore_eos": True},
     "/v1/messages": GREEDY | {"messages": STORY},
-    "/v1/responses": {"model": "tiny", "input": "Tell a story:", "temperature": 0, "stream": True},
-    "/invocations": {
-        "model": "tiny",
-        "inputs": "Tell a story:",
+    "/v1/responses": {
+        "model": "tiny", "input": "Tell a story:", "max_output_tokens": 12, "temperature": 0,
         "stream": True,
-        "parameters": PARAMETERS | {"output_formatter": "sse"},
     },
-}
-FEW = {"max_new_tokens": 12, "do_sample": False, "ignore_eos_token": True}
-SHORT: dict[str, dict[str, Any]] = {
-    CHATS: {"max_tokens": 12},
-    "/v1/completions": {"max_tokens": 12},
-    "/v1/messages": {"max_tokens": 12},
-    "/v1/responses": {"max_output_tokens": 12},
-    "/invocations": {"parameters": FEW | {"output_formatter": "sse"}},
-}
-"""What makes a stream of each of them a short one."""
+    "/invocations": LMI
+    | {
+        "stream": True,
+        "parameters": FEW | {"ignore_eos_token": True, "output_formatter": "sse"},
+    },
+    "/generate_stream": LMI | {"parameters": FEW},
+}  # fmt: skip
 
 
 def _text(events: list[bytes]) -> tuple[int, str]:
@@ -119,37 +113,7 @@ def test_streams_that_are_cut_while_their_front_ends_die(echo: Served, report: R
 def test_streams_of_vllm_that_are_cut_while_their_front_ends_die(
     served: Served, report: Report
 ) -> None:
-    few = {"max_new_tokens": 12, "do_sample": False}
-    tgi = {"model": "tiny", "inputs": "Tell a story:", "parameters": few}
-    asked = {path: body | SHORT[path] for path, body in BODIES.items()} | {"/generate_stream": tgi}
-    bodies = {path: json.dumps(body).encode() for path, body in asked.items()}
+    bodies = {path: json.dumps(body).encode() for path, body in BODIES.items()}
     whole, deaths = _cut_all(served, bodies)
     assert whole == len(NUMBERS)
     _note(report, f"{len(bodies)} dialects of vLLM", whole, deaths)
-
-
-def test_streams_of_each_dialect_outlive_their_front_end(served: Served, report: Report) -> None:
-    wait_for(lambda: served.ask("/ping")[0] == 200)
-    bodies = {path: json.dumps(body).encode() for path, body in BODIES.items()}
-    plain = {path: _text(follow(served.port, path, bodies[path]).events) for path in BODIES}
-    assert all(len(text) > 100 for _, text in plain.values()), plain
-    rounds, count, several = 4, 0, 0
-    with ThreadPoolExecutor(len(BODIES)) as threads:
-
-        def run(path: str) -> int:
-            got = follow(served.port, path, bodies[path], 0.1, **RESUMABLE)
-            assert _text(got.events)[1] == plain[path][1], path
-            return got.connections
-
-        for _ in range(rounds):
-            results = [threads.submit(run, path) for path in BODIES]
-            wait_for(lambda: served.metric("lmi_requests_open", "tiny") > 0)
-            kill_front_end(served)
-            several += sum(each.result() > 1 for each in results)
-            count += len(results)
-    assert several > count / 4
-    report.note_front(
-        f"the front end is killed {rounds} times, and with it streams of vLLM in "
-        f"{len(BODIES)} dialects",
-        f"their clients reconnect and have the same text: {count} of {count}",
-    )

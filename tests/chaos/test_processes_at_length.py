@@ -1,12 +1,16 @@
 """Workers with a spare, several workers, and an engine's processes, each under 32 streams."""
 
+import os
 import signal
+import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.chaos.test_processes import (
@@ -21,9 +25,14 @@ from tests.chaos.test_processes import (
 )
 from tests.support.measured import Report, Row
 from tests.support.places import LORA, TINY
+from tests.support.processes import memory_of_server
 from tests.support.serving import Served, lmi, serve, write_properties
 from tests.support.streams import FrontStreams, TritonStreams
-from tests.support.waiting import wait_for
+from tests.support.waiting import HANG_SECONDS, wait_for
+
+ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
+ROUNDS = 20
+"""Starts and stops of a server."""
 
 
 def test_a_worker_with_a_spare(
@@ -88,3 +97,47 @@ def test_an_engines_process(
     number: signal.Signals,
 ) -> None:
     break_an_engine(served, report, undisturbed, fault, find, number)
+
+
+def test_a_server_that_is_started_and_stopped_leaves_nothing(
+    tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_properties(tmp_path / "echo", ECHO)
+    # A short name, for sockets.
+    with tempfile.TemporaryDirectory(prefix="own-") as own:
+        monkeypatch.setenv("TMPDIR", own)
+        for number in range(ROUNDS):
+            with serve([folder], tmp_path) as served:
+                stream = threading.Thread(
+                    target=served.generate, args=("echo", {"text_input": "a", "max_tokens": 50})
+                )
+                stream.start()
+                # At different moments of the request.
+                time.sleep(number / ROUNDS)
+                family = served.family()
+                memory = memory_of_server(family)
+                assert os.listdir(own)
+                assert served.stop() == 0
+                stream.join(HANG_SECONDS)
+                assert not [each for each in family if each.is_running()]
+            assert not _left(own, memory)
+    report.note(
+        f"a server started and stopped {ROUNDS} times, under a request",
+        "no process, socket, file or shared memory is left",
+    )
+
+
+def _left(folder: str, memory: list[Path]) -> list[str]:
+    """Return what a server left behind whose temporary folder this was, and nobody else's."""
+    shared = [str(path) for path in memory if path.exists()]
+    workers = [str(each) for each in psutil.process_iter() if _temporary(each) == folder]
+    files = [name for name in os.listdir(folder) if name.startswith("lmi-")]
+    return files + shared + workers
+
+
+def _temporary(process: psutil.Process) -> str:
+    """Return the folder for temporary files that a process was started with."""
+    try:
+        return str(process.environ().get("TMPDIR", ""))
+    except psutil.Error:
+        return ""

@@ -3,35 +3,29 @@
 import asyncio
 import contextlib
 import json
-import os
 import re
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import psutil
 import pytest
 import tritonclient.grpc.aio
 
 from lmi_backend.supervisor.processes import stubs_of
 from tests.support.measured import Report
 from tests.support.places import TESTS
-from tests.support.processes import memory_of_server
 from tests.support.serving import Served, serve, write_properties
-from tests.support.streams import TritonStreams
+from tests.support.streams import TritonStreams, request_of
+from tests.support.triton_client import strings, tensors
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 STREAMS = 32
 CANCELLED, LONG_CANCELLED = 2_500, 10_000
 MANY, LONG_MANY = 4_000, 30_000
-ROUNDS, LONG_ROUNDS = 1, 20
-"""Starts and stops of a server."""
 WAVE = 500
 MORE = 50
 """Requests than fit: on a busy machine they take 3 s, in which the streams must not end."""
@@ -94,22 +88,6 @@ def test_a_broken_frame(echo: Served, report: Report, how: str, fault: str, word
     report.note(fault, f"{STREAMS} streams failed with `{error}`; the worker is restarted")
 
 
-def test_a_request_that_the_engine_fails_on(echo: Served, report: Report) -> None:
-    streams = _streams(echo, "echo")
-    status, answer = echo.generate("echo", {"text_input": "fail"})
-    assert status == 400
-    assert "told to fail" in answer["error"]
-    _assert_whole(streams)
-    report.note("the engine fails on one request", f"its error; {STREAMS} other streams finish")
-
-
-def test_no_room_for_the_log(tmp_path: Path, report: Report) -> None:
-    folder = write_properties(tmp_path / "echo", ECHO)
-    with serve([folder], tmp_path, "--log-file", "/dev/full") as served:
-        _assert_whole(_streams(served, "echo"))
-    report.note("the disk of the log is full", f"{STREAMS} streams finish; the lines are lost")
-
-
 def test_a_client_that_does_not_read(echo: Served, report: Report) -> None:
     (server,) = echo.named("tritonserver")
     stub = stubs_of(server.pid)["echo"]
@@ -120,8 +98,7 @@ def test_a_client_that_does_not_read(echo: Served, report: Report) -> None:
         for _ in range(STREAMS):
             slow = stack.enter_context(socket.create_connection(("127.0.0.1", echo.http_port)))
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            head = f"POST /v2/models/echo/generate_stream HTTP/1.1\r\nContent-Length: {len(data)}"
-            slow.sendall(f"{head}\r\nHost: a\r\n\r\n".encode() + data)
+            slow.sendall(request_of("/v2/models/echo/generate_stream", data))
         wait_for(lambda: echo.metric("lmi_requests_open", "echo") == STREAMS)
         _assert_whole(_streams(echo, "echo"))
         grown = [
@@ -166,12 +143,6 @@ def test_more_requests_than_fit(echo: Served, report: Report) -> None:
     )
 
 
-def _inputs() -> list[Any]:
-    text = tritonclient.grpc.aio.InferInput("text_input", [1], "BYTES")
-    text.set_data_from_numpy(np.array([b"a b c"], dtype=np.object_))
-    return [text]
-
-
 async def _ask_and_leave(served: Served) -> None:
     """Start a wave of requests on one stream, and leave when the first has said something."""
     client = tritonclient.grpc.aio.InferenceServerClient(served.grpc)
@@ -180,7 +151,7 @@ async def _ask_and_leave(served: Served) -> None:
         for _ in range(WAVE):
             yield {
                 "model_name": "echo",
-                "inputs": _inputs(),
+                "inputs": tensors(tritonclient.grpc.aio, {"text_input": strings("a b c")}),
                 "parameters": {"max_tokens": 2000, "stream": True},
             }
 
@@ -214,7 +185,11 @@ async def _ask_many(served: Served, count: int) -> int:
         for _ in left:
             await places.acquire()
             more = {"max_tokens": 2}
-            yield {"model_name": "echo", "inputs": _inputs(), "parameters": more}
+            yield {
+                "model_name": "echo",
+                "inputs": tensors(tritonclient.grpc.aio, {"text_input": strings("a b c")}),
+                "parameters": more,
+            }
 
     # As many at once as the model takes.
     places = asyncio.Semaphore(64)
@@ -276,48 +251,3 @@ def test_a_clock_that_jumps(
             _assert_whole(streams)
             assert server.settled("lmi_worker_deaths_total", "echo") == 0
     report.note("the clock jumps three days on and back", f"{STREAMS} streams finish")
-
-
-def test_a_server_that_is_started_and_stopped_leaves_nothing(
-    tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch, is_long: bool
-) -> None:
-    folder = write_properties(tmp_path / "echo", ECHO)
-    rounds = LONG_ROUNDS if is_long else ROUNDS
-    # A short name, for sockets.
-    with tempfile.TemporaryDirectory(prefix="own-") as own:
-        monkeypatch.setenv("TMPDIR", own)
-        for number in range(rounds):
-            with serve([folder], tmp_path) as served:
-                stream = threading.Thread(
-                    target=served.generate, args=("echo", {"text_input": "a", "max_tokens": 50})
-                )
-                stream.start()
-                # At different moments of the request.
-                time.sleep(number / rounds)
-                family = served.family()
-                memory = memory_of_server(family)
-                assert os.listdir(own)
-                assert served.stop() == 0
-                stream.join(HANG_SECONDS)
-                assert not [each for each in family if each.is_running()]
-            assert not _left(own, memory)
-    report.note(
-        f"a server started and stopped {rounds} times, under a request",
-        "no process, socket, file or shared memory is left",
-    )
-
-
-def _left(folder: str, memory: list[Path]) -> list[str]:
-    """Return what a server left behind whose temporary folder this was, and nobody else's."""
-    shared = [str(path) for path in memory if path.exists()]
-    workers = [str(each) for each in psutil.process_iter() if _temporary(each) == folder]
-    files = [name for name in os.listdir(folder) if name.startswith("lmi-")]
-    return files + shared + workers
-
-
-def _temporary(process: psutil.Process) -> str:
-    """Return the folder for temporary files that a process was started with."""
-    try:
-        return str(process.environ().get("TMPDIR", ""))
-    except psutil.Error:
-        return ""

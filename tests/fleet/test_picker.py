@@ -6,43 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.endpoint_picker import Picker, RefusedError, Seen, parse, picking_router
+from tests.support.endpoint_picker import Picker, picking_router
 from tests.support.pods import MODEL, Pod
 from tests.support.serving import answer_of
 from tests.support.waiting import wait_for
-
-
-def test_the_newest_series_counts_else_the_first_and_never_a_sum() -> None:
-    head = "# TYPE {0} gauge\n"
-    text = head.format("vllm:num_requests_waiting")
-    text += 'vllm:num_requests_waiting{engine="0"} 3 1000\n'
-    text += 'vllm:num_requests_waiting{engine="1"} 5 2000\n'
-    text += head.format("vllm:num_requests_running")
-    text += 'vllm:num_requests_running{engine="0"} 7\nvllm:num_requests_running{engine="1"} 9\n'
-    text += "vllm:kv_cache_usage_perc 0.5\n"
-    lora = 'vllm:lora_requests_info{{max_lora="4",running_lora_adapters="{}"}} {}\n'
-    text += head.format("vllm:lora_requests_info") + lora.format("a, b", 2) + lora.format("c", 1)
-    seen = Seen.of(text)
-    assert (seen.waiting, seen.running, seen.max_adapters) == (5, 7, 4)
-    # Without a TYPE it is neither gauge nor counter.
-    assert seen.kv_usage == 0.0
-    assert seen.running_adapters == {"a", "b"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "# TYPE a gauge\n# TYPE a gauge\n",
-        "a 1\n# TYPE a gauge\n",
-        "# HELP a b\n# HELP a b\n",
-        "a 1",
-        'a{b="c} 1\n',
-        "a b c d\n",
-    ],
-)
-def test_one_wrong_line_loses_the_whole_scrape(text: str) -> None:
-    with pytest.raises(RefusedError):
-        parse(text)
 
 
 @pytest.fixture(scope="module")
