@@ -115,6 +115,7 @@ class Admission:
         return {}
 
     def _displaced(self, state: RequestState, missing: int) -> list[RequestState]:
+        """Return the requests of the tenant that has most waiting, without which one has room."""
         own = self._tenants.get(state.tenant) or self._new_tenant(state.tenant)
         tenants = self._waiting.values()
         most = max(tenants, key=lambda each: each.waiting / each.weight, default=own)

@@ -78,6 +78,7 @@ class Dispatch:
 
     @property
     def num_waiting(self) -> int:
+        """Answers of the requests that were sent to no worker yet."""
         return self._admission.waiting
 
     def enter(self, state: RequestState, *, may_wait: bool) -> SendsFrames | None:
@@ -168,6 +169,7 @@ class Dispatch:
     def _resume(
         self, state: RequestState, error: EngineDeadError, refused: EngineDeadError | None
     ) -> None:
+        """Let a request that has lost its worker wait for another, or end it."""
         if refused is not None or not self._moves(state, error):
             self._fail(state, refused or error)
         elif state.progress is not None:
@@ -254,6 +256,7 @@ class Dispatch:
         return None
 
     def _elsewhere(self, state: RequestState) -> SendsFrames | None:
+        """Choose another worker; None where there is none."""
         before = state.worker
         try:
             state.worker, worker = self._choose(state)
@@ -299,6 +302,7 @@ class Dispatch:
                 self.released.put((state, worker))
 
     def _must_wait(self) -> bool:
+        """Tell whether no worker is ready, and one will be soon enough."""
         return (
             not self._workers.capacity() and self.resumption.wait_until(self._workers.ready_in) > 0
         )
