@@ -67,6 +67,8 @@ class ArgumentSource:
     none. It writes the answer to the file that its argument names."""
     has_flags: bool = False
     """Whether text sets an argument by a flag."""
+    other_models: tuple[str, str] = ("", "")
+    """Another library whose models it serves too, and the files of their classes."""
 
 
 @dataclass(frozen=True)

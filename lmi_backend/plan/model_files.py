@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lmi_backend.errors import PlanError
-from lmi_backend.files import read_bounded, read_table
+from lmi_backend.files import read_bounded
 from lmi_backend.printable import MIB
 
 _CONFIG: Final = "config.json"
@@ -39,15 +40,45 @@ _TOKENIZER: Final = "tokenizer.json"
 _TOKENIZER_MODELS: Final = (None, "BPE", "Unigram", "WordLevel", "WordPiece")
 _LONGEST: Final = 256 * MIB
 """Bytes of a file of JSON; those of large vocabularies have 33 million."""
+_LENGTH: Final = 8
+"""Bytes of a safetensors file that say how long its table is."""
 _TORCH: Final = (b"PK", b"\x80\x02")
 """Beginnings of what `torch.save` writes, now and before."""
 _POINTER: Final = b"version https://git-lfs"
-_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
+_EMBEDDING: Final = "model.embed_tokens.weight"
+_PLAIN: Final = ("F32", "F16", "BF16")
+"""Types of tensors that nothing is packed into."""
+_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.(?:\w+\.(\w+)\.weight$)?")
 _WHOLE: Final = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
     "num_key_value_heads", "head_dim",
 )  # fmt: skip
 """Fields of config.json that are whole numbers, or are missing, or have a list for each layer."""
+_ALIKE: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+"""Architectures all of whose layers have the shapes that config.json says."""
+_ROWS: Final = {
+    _EMBEDDING: ("vocab_size",),
+    "up_proj": ("intermediate_size",),
+    "q_proj": ("num_attention_heads", "head_dim"),
+    "k_proj": ("num_key_value_heads", "head_dim"),
+}
+"""Fields of config.json whose product is the number of a tensor's rows."""
+
+
+class StoredTensor(NamedTuple):
+    """A tensor of a safetensors file, by the file's table."""
+
+    path: Path
+    dtype: str
+    shape: list[int]
+    begin: int
+    end: int
+
+    @property
+    def num_bytes(self) -> float:
+        """Bytes that its shape needs; a type is named by its bits, such as BF16 or F8_E4M3."""
+        bits = re.search(r"\d+", self.dtype)
+        return math.prod(self.shape) * (int(bits[0]) if bits else 8) / 8
 
 
 def check_model_files(folder: Path, *, has_tokenizer: bool, must_be_whole: bool) -> None:
@@ -102,8 +133,8 @@ def _check_tokenizer(folder: Path, names: list[str], *, is_there: bool) -> None:
         _begin(folder / name, 1)
 
 
-def _tensors(folder: Path, names: list[str]) -> set[str]:
-    """Return the names in all safetensors files; look that each weights file is whole."""
+def _tensors(folder: Path, names: list[str]) -> dict[str, StoredTensor]:
+    """Return the tensors of all safetensors files; look that each weights file is whole."""
     for index in filter(names.__contains__, _INDICES):
         files = _read_json(folder / index).get("weight_map")
         if not isinstance(files, dict) or not files:
@@ -111,15 +142,11 @@ def _tensors(folder: Path, names: list[str]) -> set[str]:
         if lacking := sorted({str(each) for each in files.values()} - {*names}):
             missing = f"{lacking[0]}" + f" and {len(lacking) - 1} more" * (len(lacking) > 1)
             raise PlanError(f"{folder / index} names {missing}: not in the folder")
-    tensors = set[str]()
+    tensors: dict[str, StoredTensor] = {}
     problem = ""
     for name in names:
         if name.endswith(_SAFE):
-            _begin(folder / name, 1)
-            try:
-                tensors.update(read_table(folder / name))
-            except ValueError as error:
-                raise PlanError(f"{folder / name} is no whole safetensors file: {error}") from error
+            tensors.update(_table(folder / name))
             problem = f"{folder / name} has no tensors"
     if problem and not tensors:
         raise PlanError(problem)
@@ -137,8 +164,45 @@ def _tensors(folder: Path, names: list[str]) -> set[str]:
     return tensors
 
 
-def _compare(config: Path, tensors: Iterable[str]) -> None:
-    """Compare config.json with the layers that there are: an engine may make up the others."""
+def _table(path: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of a file, by its head.
+
+    Raises:
+        PlanError: the file is cut, or is not a safetensors file.
+    """
+    _begin(path, _LENGTH)
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(_LENGTH), "little")
+        if length > size:
+            raise PlanError(f"{path} is cut, or not a safetensors file: it has {size} bytes")
+        try:
+            table: dict[str, Any] = json.loads(file.read(length).decode())
+            table.pop("__metadata__", None)
+            rows = {name: _tensor(path, row) for name, row in table.items()}
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            problem = f"{path} is not a safetensors file: its table cannot be read ({error})"
+            raise PlanError(problem) from error
+    end = 0
+    for name, row in sorted(rows.items(), key=lambda item: item[1][3:]):
+        if row.begin != end or row.end - end != row.num_bytes:
+            raise PlanError(f"{path} is broken: {row.dtype} {row.shape} of {name} is not its data")
+        end = row.end
+    whole = _LENGTH + length + end
+    if size != whole:
+        raise PlanError(f"{path} is {'cut' if size < whole else 'broken'}: {size} bytes of {whole}")
+    return rows
+
+
+def _tensor(path: Path, row: Mapping[str, Any]) -> StoredTensor:
+    numbers = (*row["shape"], *row["data_offsets"])
+    if not all(type(each) is int and each >= 0 for each in numbers):
+        raise ValueError(f"{numbers}: not whole numbers")
+    return StoredTensor(path, str(row["dtype"]), row["shape"], *row["data_offsets"])
+
+
+def _compare(config: Path, tensors: Mapping[str, StoredTensor]) -> None:
+    """Compare shapes with config.json, for the names that decoders of text have."""
     written = _read_json(config)
     text = written.get("text_config")
     fields = text if isinstance(text, dict) else written
@@ -151,6 +215,29 @@ def _compare(config: Path, tensors: Iterable[str]) -> None:
     if layers and isinstance(expected, int) and max(layers) + 1 < expected:
         problem = f"has the weights of {max(layers) + 1} layers"
         raise PlanError(f"{config.parent} {problem}, and {config} has num_hidden_layers={expected}")
+    heads, width = fields.get("num_attention_heads"), fields.get("hidden_size")
+    if isinstance(heads, int) and isinstance(width, int) and heads:
+        fields = {"head_dim": width // heads, **fields}
+    named = written.get("architectures")
+    is_alike = isinstance(named, list) and any(each in _ALIKE for each in named)
+    for name, tensor in tensors.items():
+        match = _LAYER.match(name)
+        part = match[2] if match and is_alike else name
+        if part in _ROWS and tensor.dtype in _PLAIN and len(tensor.shape) > 1:
+            _compare_shape(config, fields, tensor, name, _ROWS[part])
+
+
+def _compare_shape(
+    config: Path, fields: Mapping[str, Any], tensor: StoredTensor, name: str, rows: tuple[str, ...]
+) -> None:
+    for names, number in zip((rows, ("hidden_size",)), tensor.shape, strict=False):
+        values = [fields.get(each) for each in names]
+        expected = math.prod(each for each in values if isinstance(each, int))
+        if expected != number and all(isinstance(each, int) for each in values):
+            given = ", ".join(
+                f"{field}={value}" for field, value in zip(names, values, strict=True)
+            )
+            raise PlanError(f"{tensor.path}: {name} has {number}, and {config} has {given}")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -1,20 +1,24 @@
-"""What is not served: options that no plan can be made of, and plans that cannot be run here."""
+"""What is not served: options that no plan can be made of, and plans that cannot be run here.
+
+A model is refused if the installed engine has no code for its architecture.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.machine import pip_command
 from lmi_backend.options.releases import names_release, newer_than_run, numbers
-from lmi_backend.options.signature import installed_version, planned_release, signature_of
+from lmi_backend.options.signature import installed_version, locate, planned_release, signature_of
 from lmi_backend.options.spec import CUSTOM, SPECS, implementations
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table.common import EMBEDDING
 from lmi_backend.options.table.vllm import DATA_PARALLEL_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.signature import Signature
@@ -23,10 +27,44 @@ if TYPE_CHECKING:
     from lmi_backend.sizing.model_facts import ModelFacts
 
 
+# What names of architectures have at their ends. An engine converts one kind into another.
+_TASK: Final = re.compile(r"(?:Model)?For(?=[A-Z])")
+_KIND: Final = re.compile(r"(?:(?:Chat|LMHead|Embedding|Reward)?Model|Speculator)$")
+_BY_USER: Final = frozenset({"model_impl", "hf_overrides", "model_class_overrides"})
+
+
 def served_as(names: Sequence[str], signature: Signature | None) -> str:
     """Return the architecture that an engine takes of several, as vLLM does; empty for none."""
     has_code = (name for name in names if signature and name in signature.models)
     return next(has_code, names[0] if names else "")
+
+
+def has_no_code(
+    options: LmiOptions, signature: Signature, names: Collection[str], python: str
+) -> bool:
+    """Tell whether neither the engine nor its Transformers library can have code for a model.
+
+    Where it is not sure, the load decides: with plugins, code of the model's own, and names that
+    begin as a known one does.
+
+    Args:
+        names: the model's architectures; code for one is enough.
+    """
+    is_open = options[opt.TRUST_REMOTE_CODE] or not _BY_USER.isdisjoint(options.passthrough)
+    if is_open or signature.plugins or signature.is_recorded or not signature.models or not names:
+        return False
+    return all(_is_unknown(options, signature, name, python) for name in names)
+
+
+def _is_unknown(options: LmiOptions, signature: Signature, name: str, python: str) -> bool:
+    begin = _KIND.sub("", _TASK.split(name, maxsplit=1)[0])
+    if begin == name or any(each.startswith(begin) for each in signature.models):
+        return False
+    source = options.choice.spec.implementation.source
+    library, pattern = source.other_models if source else ("", "")
+    files = [file for folder in locate(library, python) for file in folder.glob(pattern)]
+    class_ = f"class {name}(".encode()
+    return bool(files) and not any(class_ in file.read_bytes() for file in files)
 
 
 _CLASSIFIERS: Final = ("ForSequenceClassification", "ForTokenClassification")
@@ -106,6 +144,11 @@ def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) ->
     if signature and (last := signature.replaced_models.get(name)):
         since = f"{title} {signature.version} has had no code of its own for {name} since {last}"
         return [f"{since}, and tries Transformers' code; the load will tell"]
+    if signature and has_no_code(options, signature, names, python):
+        raise PlanError(
+            f"{title} {signature.version} has no code for {name}, nor has its Transformers: use a "
+            "newer release; option.trust_remote_code=true if the model brings code of its own"
+        )
     if name.endswith(_CLASSIFIERS) and options[opt.TASK] == "auto":
         text = f"{name} makes classes, which LMI leaves to Accelerate: {title} answers at /classify"
         return [f"{text}, and no LMI bodies, which need text"]

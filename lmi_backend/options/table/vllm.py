@@ -111,6 +111,7 @@ SPEC: Final = EngineSpec(
             "_version.py",
             query="lmi_backend.engines.vllm.own_arguments",
             has_flags=True,
+            other_models=("transformers", "models/*/modeling_*.py"),
         ),
         sizes=Sizes("max_num_seqs"),
         counts_memory_as_vllm=True,

@@ -23,7 +23,11 @@ CONFIG = {
     "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
     "intermediate_size": 16, "vocab_size": 32, "max_position_embeddings": 64,
 }  # fmt: skip
-SHAPES = {f"model.layers.{number}.mlp.up_proj.weight": [16, 8] for number in range(2)}
+SHAPES = {"model.embed_tokens.weight": [32, 8]} | {
+    f"model.layers.{number}.{part}.weight": rows
+    for number in range(2)
+    for part, rows in (("mlp.up_proj", [16, 8]), ("self_attn.k_proj", [8, 8]))
+}
 SHARD = "model-00002-of-00002.safetensors"
 
 
@@ -83,6 +87,19 @@ def as_bin(data: bytes) -> Callable[[Path], None]:
     return write
 
 
+def tabled(**fields: Any) -> Callable[[Path], None]:
+    """A file that says something else of the 1,024 bytes of its first tensor."""
+
+    def change(data: bytes) -> bytes:
+        (length,) = struct.unpack("<Q", data[:8])
+        table = json.loads(data[8 : 8 + length])
+        table["model.embed_tokens.weight"].update(fields)
+        head = json.dumps(table).encode()
+        return struct.pack("<Q", len(head)) + head + data[8 + length :]
+
+    return rewritten("model.safetensors", change)
+
+
 def pipe(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
@@ -105,16 +122,16 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     "weights cut": (
         rewritten("model.safetensors", lambda data: data[: len(data) // 2]),
-        r"model.safetensors is no whole safetensors file: it has \d+ bytes of \d+",
+        r"model.safetensors is cut: \d+ bytes of \d+",
     ),
     "head cut": (
         rewritten("model.safetensors", lambda data: data[:99]),
-        "model.safetensors is no whole safetensors file",
+        "model.safetensors is cut",
     ),
     "weights empty": (rewritten("model.safetensors", lambda _: b""), "model.safetensors is cut"),
     "weights are a page": (
         rewritten("model.safetensors", lambda _: b"<html>" * 99),
-        "model.safetensors is no whole safetensors file",
+        "model.safetensors is cut, or not a safetensors file",
     ),
     "weights are a pointer": (
         rewritten("model.safetensors", lambda _: POINTER),
@@ -122,18 +139,28 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "table broken": (
         rewritten("model.safetensors", lambda data: data.replace(b'"F32"', b'"F32,')),
-        "model.safetensors is no whole safetensors file",
+        "model.safetensors is not a safetensors file",
     ),
     "table deep": (
         rewritten(
             "model.safetensors", lambda _: struct.pack("<Q", 99999) + b'{"a":' + b"[" * 99999
         ),
-        "model.safetensors is no whole safetensors file",
+        "model.safetensors is not a safetensors file",
     ),
     "no tensors": (
         rewritten("model.safetensors", lambda _: struct.pack("<Q", 2) + b"{}"),
         "model.safetensors has no tensors",
     ),
+    "negative size": (tabled(shape=[-32, 8]), "model.safetensors is not a safetensors file"),
+    "size is a fraction": (tabled(shape=[32.0, 8]), "model.safetensors is not a safetensors file"),
+    "other type": (
+        tabled(dtype="F64"),
+        r"model.safetensors is broken: F64 \[32, 8\] of model.embed",
+    ),
+    "type is a number": (tabled(dtype=7), "model.safetensors is broken"),
+    "unknown type": (tabled(dtype="X9"), "model.safetensors is broken"),
+    "overlap": (tabled(data_offsets=[512, 1536]), "model.safetensors is broken"),
+    "turned round": (tabled(data_offsets=[1024, 0]), "model.safetensors is broken"),
     "a pipe": (pipe, "model.safetensors cannot be read: it is not a file"),
     "a circle of links": (
         linked("model.safetensors"),
@@ -149,8 +176,21 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
     "config is a link to nothing": (linked("/nonexistent", "config.json"), "config.json cannot be"),
+    "wrong width": (configured(hidden_size=16), r"embed_tokens.weight has 8, and .*hidden_size=16"),
+    "wrong heads": (
+        configured(num_key_value_heads=1),
+        r"k_proj.weight has 8, and .*num_key_value_heads=1, head_dim=4",
+    ),
+    "wrong middle": (
+        configured(intermediate_size=24),
+        r"up_proj.weight has 16, and .*intermediate_size=24",
+    ),
     "width is a text": (configured(hidden_size="8"), "config.json has hidden_size='8'"),
     "layers below 0": (configured(num_hidden_layers=-1), "config.json has num_hidden_layers=-1"),
+    "wrong vocabulary": (
+        configured(vocab_size=64),
+        r"embed_tokens.weight has 32, and .*vocab_size=64",
+    ),
     "layers missing": (
         configured(num_hidden_layers=4),
         "weights of 2 layers, and .*num_hidden_layers=4",

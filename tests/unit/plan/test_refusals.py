@@ -1,6 +1,7 @@
-"""What an engine does not serve: options, splits, and architectures."""
+"""What an engine does not serve: options, splits, and architectures that it has no code for."""
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table.common import ROLLING_BATCH
 from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel
 from lmi_backend.plan.refusals import (
+    has_no_code,
     refuse_dense_copies,
     refuse_old_engine,
     refuse_unserved,
@@ -29,29 +31,77 @@ from tests.unit.plan.test_strategy import LLAMA_70B
 from tests.unit.sizing.test_model_facts import LLAMA_3_8B
 
 
+@pytest.fixture
+def python(tmp_path: Path) -> str:
+    """An interpreter with a Transformers library of one model."""
+    models = tmp_path / "transformers" / "models" / "other"
+    models.mkdir(parents=True)
+    (tmp_path / "transformers" / "__init__.py").touch()
+    (models / "modeling_other.py").write_text("class OtherForCausalLM(Base):\n    pass\n")
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    return str(interpreter)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "is_unknown"),
+    [
+        ("NewForCausalLM", "", True),
+        ("NewForConditionalGeneration", "", True),
+        ("NewModel", "", True),
+        ("LlamaForCausalLM", "", False),
+        # It is converted.
+        ("LlamaForTokenClassification", "", False),
+        ("OtherForCausalLM", "", False),
+        ("NewForCausalLM", "option.trust_remote_code=true", False),
+        ("NewForCausalLM", "option.model_impl=transformers", False),
+        ("Unusual", "", False),
+        ("", "", False),
+    ],
+)
+def test_one_that_nobody_has_code_for(name: str, line: str, is_unknown: bool, python: str) -> None:
+    options = resolve_options(
+        parse_properties(f"option.rolling_batch=vllm\n{line}"), {}, folder=Path()
+    )
+    recorded = recorded_signature("vllm")
+    assert recorded
+    known = replace(recorded, models=frozenset({"LlamaForCausalLM"}), is_recorded=False)
+    assert has_no_code(options, known, [name], python) == is_unknown
+    assert not has_no_code(options, recorded, [name], python)
+    assert not has_no_code(options, known, [name], "/no/python")
+    assert not has_no_code(options, replace(known, plugins=("more",)), [name], python)
+
+
 def _verifier(**fields: object) -> dict[str, object]:
     return {"architectures": ["ZebraDraftModel"], "speculators_config": {"verifier": fields}}
 
 
 @pytest.mark.parametrize(
-    ("fields", "name"),
+    ("fields", "name", "is_unknown"),
     [
-        ({"architectures": ["NewForCausalLM", "LlamaForCausalLM"]}, "LlamaForCausalLM"),
-        ({"architectures": ["NewForCausalLM", "OtherForCausalLM"]}, "NewForCausalLM"),
+        ({"architectures": ["NewForCausalLM"]}, "NewForCausalLM", True),
+        ({"architectures": ["NewForCausalLM", "LlamaForCausalLM"]}, "LlamaForCausalLM", False),
+        ({"architectures": ["NewForCausalLM", "OtherForCausalLM"]}, "NewForCausalLM", False),
+        ({"architectures": ["NewForCausalLM", "NewerForCausalLM"]}, "NewForCausalLM", True),
         # vLLM serves the model that a speculator drafts for.
-        (_verifier(architectures=["LlamaForCausalLM"]), "LlamaForCausalLM"),
-        (_verifier(name_or_path="org/model"), ""),
+        (_verifier(architectures=["LlamaForCausalLM"]), "LlamaForCausalLM", False),
+        (_verifier(name_or_path="org/model"), "", False),
+        (_verifier(architectures=["NewForCausalLM"]), "NewForCausalLM", True),
     ],
 )
-def test_of_several_names_the_first_with_code_counts(
-    fields: Mapping[str, object], name: str, tmp_path: Path
+def test_code_for_one_of_several_names_is_enough(
+    fields: Mapping[str, object], name: str, is_unknown: bool, python: str, tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_3_8B | fields))
     facts, recorded = read_model_facts(tmp_path), recorded_signature("vllm")
     assert facts
     assert recorded
-    known = replace(recorded, models=frozenset({"LlamaForCausalLM"}))
-    assert served_as(facts.shape.served_architectures, known) == name
+    options = resolve_options(parse_properties("option.rolling_batch=vllm"), {}, folder=Path())
+    known = replace(recorded, models=frozenset({"LlamaForCausalLM"}), is_recorded=False)
+    names = facts.shape.served_architectures
+    assert served_as(names, known) == name
+    assert has_no_code(options, known, names, python) == is_unknown
 
 
 CONFIG = EngineConfig(model="m")
