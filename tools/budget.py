@@ -31,7 +31,7 @@ BUDGETS: Final = {
     "lmi_backend/ipc": 1_700,
     "lmi_backend/migrate": 3_225,
     "lmi_backend/options": 5_050,
-    "lmi_backend/plan": 3_975,
+    "lmi_backend/plan": 4_100,
     "lmi_backend/pool": 2_800,
     "lmi_backend/repository": 1_150,
     "lmi_backend/resume": 425,
@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 2_850,
     "lmi_backend/triton": 1_575,
     "lmi_backend/worker": 3_050,
-    "tests": 73_850,
+    "tests": 73_950,
     "tools": 7_025,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""
