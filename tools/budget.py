@@ -25,7 +25,7 @@ BUDGETS: Final = {
     "lmi_backend/deploy": 700,
     "lmi_backend/endpoint": 1_700,
     "lmi_backend/engines": 3_875,
-    "lmi_backend/engines/vllm": 6_800,
+    "lmi_backend/engines/vllm": 6_825,
     "lmi_backend/fetch": 550,
     "lmi_backend/frontend": 6_325,
     "lmi_backend/ipc": 1_700,
@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 2_850,
     "lmi_backend/triton": 1_575,
     "lmi_backend/worker": 3_050,
-    "tests": 73_950,
+    "tests": 73_975,
     "tools": 7_025,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

@@ -206,7 +206,13 @@ def subclass_of(own: Any, kind: Any, *may_lack: str) -> Any:
     methods = {name for name in methods if not name.startswith("_")}
     if lacking := sorted(methods - {*dir(own)} - {*may_lack}):
         raise TypeError(f"{own.__name__} has no {', '.join(lacking)}")
-    return type(own.__name__, (kind, own), {"__module__": kind.__module__})
+
+    def mro(cls: type) -> list[type]:
+        return [cls, *kind.__mro__[:-1], *own.__mro__]
+
+    # As a base, `kind` would decide how objects lie in memory: otherwise than one under an ABC.
+    above = type("_Above", (type(own),), {"mro": mro})
+    return above(own.__name__, (own,), {"__module__": kind.__module__})
 
 
 def replaced(instance: Any, **values: Any) -> Any:

@@ -3,8 +3,9 @@
 import argparse
 import asyncio
 import os
+from abc import ABC
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 
@@ -101,3 +102,27 @@ def test_a_name_that_is_missing_is_named() -> None:
 def test_what_vllm_raises_by_itself_stays() -> None:
     with pytest.raises(TypeError, match="of a model"), compat.naming():
         exec("raise TypeError('of a model')", {})
+
+
+class Louder:
+    def word(self) -> str:
+        return super().word().upper()  # type: ignore[misc, no-any-return]
+
+
+@pytest.mark.parametrize("root", [object, ABC, Generic[TypeVar("T")]])
+def test_a_method_is_overridden_whatever_a_class_stands_under(root: Any) -> None:
+    """Servers of vLLM before 0.28 are under an ABC, which lays objects out otherwise."""
+
+    class Root(root):  # type: ignore[misc]
+        def word(self) -> str:
+            return "a"
+
+    class Server(Root):
+        pass
+
+    server = Server()
+    compat.subclass(server, Louder, volume=2)
+    compat.subclass(server, Louder)
+    assert (server.word(), server.volume) == ("A", 2)  # type: ignore[attr-defined]
+    assert isinstance(server, Server)
+    assert isinstance(server, Louder)
