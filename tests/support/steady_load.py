@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
 
 import aiohttp
 
@@ -52,7 +51,7 @@ class SteadyLoad:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self.all: list[Asked] = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "SteadyLoad":
         self._thread.start()
         return self
 

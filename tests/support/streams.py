@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import tritonclient.grpc
@@ -158,7 +158,7 @@ class Streams:
         path = f"/v2/models/{model}/generate_stream"
         return self.ask("Triton", served.http, path, json.dumps(body).encode())
 
-    def wait(self, seconds: float = HANG_SECONDS) -> Self:
+    def wait(self, seconds: float = HANG_SECONDS) -> "Streams":
         wait_for(lambda: all(each.endings for each in self.all), seconds)
         for thread in self._threads:
             thread.join(HANG_SECONDS)
@@ -234,7 +234,7 @@ class TritonStreams(Streams):
             )
         wait_for(lambda: sum(each.chunks > 0 for each in self.all) >= count // 4)
 
-    def wait(self, seconds: float = HANG_SECONDS) -> Self:
+    def wait(self, seconds: float = HANG_SECONDS) -> "TritonStreams":
         super().wait(seconds)
         self._grpc.stop_stream(cancel_requests=True)
         self._grpc.close()
