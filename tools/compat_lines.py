@@ -43,9 +43,7 @@ _ECHO: Final = ("tests/integration/test_alias_models.py", "tests/integration/tes
 _SUITES: Final = tuple(
     f"tests/{name}" for name in ("integration", "clients", "security", "chaos", "fleet")
 )
-_TESTING: Final = (
-    "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "tritonclient[all]"
-)  # fmt: skip
+_TESTING: Final = "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "tritonclient[all]"
 _PYTRITON: Final = "nvidia-pytriton==0.7.0"
 # What a build requires comes out with it or a little later.
 _LATER: Final = timedelta(days=7)
