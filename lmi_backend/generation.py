@@ -18,7 +18,7 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 _ERROR_EVENT: Final = re.compile(
     rb'(?:\A|\n)(?:data: ?\{"error":(?! ?null)|event: ?(?:error|response\.failed)\r?\n)'
 )
-_IS_CUT: Final = re.compile(
+_CUT_SHORT: Final = re.compile(
     rb'"(?:finish|stop)_reason": ?"(?:length|max_tokens)"|"reason": ?"max_output_tokens"'
 )
 _END_BYTES: Final = 8192
@@ -227,7 +227,7 @@ def reports_error(events: bytes) -> bool:
 
 def is_cut_short(answer: bytes) -> bool:
     """Return whether an answer stopped at its longest, as any client is told it."""
-    return _IS_CUT.search(answer[-_END_BYTES:]) is not None
+    return _CUT_SHORT.search(answer[-_END_BYTES:]) is not None
 
 
 Chunk = Delta | HttpChunk

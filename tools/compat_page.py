@@ -23,7 +23,7 @@ _INSTALLED_SERVER: Final = "Triton {release}, all tests that start a server"
 
 def vllm_releases() -> Iterator[str]:
     rows = [
-        [_shown(name, found), _passed(found["tests"]), found["date"]]
+        [_shown(name, found), *_result(found)]
         for name, found in _results().items()
         if name not in SERVERS and not is_triton(name)
     ]
@@ -37,7 +37,7 @@ def server_releases() -> Iterator[str]:
         if found := results.get(name):
             shown = SERVERS.get(name, _INSTALLED_SERVER)
             title = shown.format(release=name.removeprefix("triton-"), version=found["version"])
-            rows.append([title, _passed(found["tests"]), found["date"]])
+            rows.append([title, *_result(found)])
     yield from table(("server", "tests passed", "day"), rows)
 
 
@@ -57,8 +57,9 @@ def _shown(name: str, found: Mapping[str, Any]) -> str:
     return f"{found['version']}, overlay" if build == "overlay" else build
 
 
-def _passed(sets: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return how many tests passed, of all that ran."""
-    passed = sum(tests["passed"] for tests in sets.values())
-    failed = sum(len(tests["failed"]) for tests in sets.values())
-    return f"{passed} of {passed + failed}" if failed else f"{passed}"
+def _result(found: Mapping[str, Any]) -> list[str]:
+    """Return how many tests passed, of all that ran, and the day of the oldest of these runs."""
+    passed = sum(tests["passed"] for tests in found["tests"].values())
+    failed = sum(len(tests["failed"]) for tests in found["tests"].values())
+    day = min(tests.get("date", found["date"]) for tests in found["tests"].values())
+    return [f"{passed} of {passed + failed}" if failed else f"{passed}", day]

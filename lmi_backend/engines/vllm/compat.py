@@ -210,7 +210,7 @@ def subclass_of(own: Any, kind: Any, *may_lack: str) -> Any:
     def mro(cls: type) -> list[type]:
         return [cls, *kind.__mro__[:-1], *own.__mro__]
 
-    # As a base, `kind` would decide how objects lie in memory: otherwise than one under an ABC.
+    # As its first base, `kind` would decide the layout of objects; one under an ABC has another.
     above = type("_Above", (type(own),), {"mro": mro})
     return above(own.__name__, (own,), {"__module__": kind.__module__})
 

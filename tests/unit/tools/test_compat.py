@@ -55,7 +55,7 @@ def test_a_short_run_keeps_what_the_other_tests_did_with_its_day(
         found = {"date": day, "version": version, "python": "3.11.7", "tests": tests}
         compat.record("vllm-0.13.0", found, results)
     monkeypatch.setattr(compat_page, "RESULTS", results)
-    assert "| 0.13.0 | 32 of 33 | 2026-11-02 |" in list(compat_page.vllm_releases())
+    assert "| 0.13.0 | 32 of 33 | 2026-11-01 |" in list(compat_page.vllm_releases())
     # What an older release did says nothing of a newer one.
     newer = {"date": "2026-11-03", "version": "0.14.0", "python": "3.11.7", "tests": short}
     compat.record("vllm-0.13.0", newer, results)

@@ -111,7 +111,7 @@ class Louder:
 
 @pytest.mark.parametrize("root", [object, ABC, Generic[TypeVar("T")]])
 def test_a_method_is_overridden_whatever_a_class_stands_under(root: Any) -> None:
-    """Servers of vLLM before 0.28 are under an ABC, which lays objects out otherwise."""
+    """Servers of vLLM 0.23 are under an ABC, which lays objects out otherwise."""
 
     class Root(root):  # type: ignore[misc]
         def word(self) -> str:
