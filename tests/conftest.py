@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.compiling import NO_COMPILER
 from tests.support.left_behind import LeftBehind
+from tests.support.left_out import LeftOut
 from tests.support.places import ENGINE_PYTHON, LORA, TESTS, TINY, TINY_DATA
 from tests.support.serving import Served, serve, write_properties
 from tests.support.sharing import UNITS, Sharing
@@ -68,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Spending())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(LeftBehind(config))
+        config.pluginmanager.register(LeftOut())
     plugin = config.pluginmanager.get_plugin("lfplugin")
     if plugin is not None and config.getoption("lf"):
         failed = {type(each).parse(_GROUP.sub("", str(each))) for each in plugin.lastfailed}

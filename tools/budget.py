@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 2_850,
     "lmi_backend/triton": 1_575,
     "lmi_backend/worker": 3_050,
-    "tests": 73_975,
+    "tests": 74_025,
     "tools": 7_025,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

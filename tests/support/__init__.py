@@ -22,5 +22,6 @@ compiling.
 Records, and documents of others: measured, pages, published_logs,
 manifests, facts, browser, certificates.
 
-The run of the tests: places, ports, processes, waiting, sharing, shell, spending, left_behind.
+The run of the tests: places, ports, processes, waiting, sharing, shell, spending, left_behind,
+left_out.
 """
