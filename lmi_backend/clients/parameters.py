@@ -28,7 +28,7 @@ from lmi_backend.clients.values import (
 )
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
-from lmi_backend.outline import LARGE, MOST_VALUES, TooMuchError, read_text
+from lmi_backend.json_text import TooManyValuesError, read_text
 from lmi_backend.printable import printable
 
 
@@ -244,9 +244,8 @@ def read_json(field: str, text: str) -> dict[str, Any]:
     """Read a JSON object from a tensor. Raises RequestError: it is none, or has too much in it."""
     try:
         value = read_text(text)
-    except TooMuchError as error:
-        accepted = f"at most {MOST_VALUES} values in more than {LARGE} characters"
-        raise RequestError(str(error), field=field, accepted=accepted) from None
+    except TooManyValuesError as error:
+        raise RequestError(str(error), field=field) from None
     except (ValueError, RecursionError) as error:
         raise RequestError(f"is not JSON ({error})", field=field, value=text) from error
     if not isinstance(value, dict):

@@ -42,8 +42,8 @@ from lmi_backend.clients.vllm import RETURNS, read_embedding, read_vllm
 from lmi_backend.engine_config import Context
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, HttpRequest
+from lmi_backend.json_text import UNREADABLE, TooManyValuesError, check_values
 from lmi_backend.names import NAME_BYTES, PATH_BYTES, check_headers, check_name
-from lmi_backend.outline import LARGE, UNREADABLE, Outline, at_once, outline
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ def with_trace(
     return tuple(msgspec.structs.replace(each, trace_headers=trace) for each in work)
 
 
+_LARGE: Final = 1 << 18
+"""Bytes of a list from which its items are not all made."""
 _NULL: Final = msgspec.Raw(b"null")
 _NONE: Final = msgspec.Raw(b"")
 
@@ -129,7 +131,7 @@ class _Body(msgspec.Struct):
         )  # fmt: skip
         items = next((each for each in (self.messages, self.input) if each != _NONE), self.prompt)
         view = memoryview(items)
-        if items is not self.prompt and len(view) <= LARGE and view[0] == ord("["):
+        if items is not self.prompt and len(view) <= _LARGE and view[0] == ord("["):
             yield from _LIST.decode(items)
         else:
             yield items
@@ -160,14 +162,13 @@ def wanted(request: HttpRequest, *, reads_all: bool = False) -> Wanted:
         reads_all: whether more is returned than the width.
 
     Raises:
-        RequestError: it is large, and would have to be read by slower means.
+        RequestError: it is no JSON by RFC 8259, and has too many values for slower readers.
     """
     counts = request.path in COUNTED
     if not counts and not (reads_all and request.path in RESUMED):
         return Wanted()
     try:
-        outlined = _outlined(request.body)
-        body = _body_of(outlined.text)
+        body = _body_of(request.body)
         prompts = _prompts(body.prompt) + _prompts(body.prompt_embeds) if counts else 0
     except RequestError:
         if counts:
@@ -178,11 +179,8 @@ def wanted(request: HttpRequest, *, reads_all: bool = False) -> Wanted:
     width = max(body.n or 1, 1) * max(prompts, 1) if counts else 1
     if not reads_all:
         return Wanted(width)
-    pieces = body.pieces()
-    if outlined.long:
-        pieces = (outlined.whole(bytes(piece), request.body) for piece in pieces)
     user = _name_in(body.safety_identifier) or _name_in(body.user)
-    return Wanted(width, _name_in(body.prompt_cache_key), pieces, user)
+    return Wanted(width, _name_in(body.prompt_cache_key), body.pieces(), user)
 
 
 def _name_in(value: msgspec.Raw) -> str:
@@ -194,24 +192,19 @@ def _name_in(value: msgspec.Raw) -> str:
 def model_named(request: HttpRequest) -> str | None:
     """Return the model that a body names; None if it cannot be read."""
     try:
-        return _NAME.decode(_outlined(request.body).text).model or ""
+        return _NAME.decode(request.body).model or ""
     except (*UNREADABLE, ValueError):
         return None
-
-
-def _outlined(body: bytes) -> Outline:
-    """Return a body without its long strings, if it is large: other threads run meanwhile."""
-    return at_once(outline(body)) if len(body) > LARGE else Outline(body, "", [])
 
 
 def _body_of(body: bytes) -> _Body:
     try:
         return _BODY.decode(body)
     except UNREADABLE:
-        if len(body) > LARGE:
-            problem = f"of {len(body)} bytes without long texts is no JSON by RFC 8259"
-            accepted = f"NaN, Infinity and large numbers in up to {LARGE} bytes"
-            raise RequestError(problem, field="the body", accepted=accepted) from None
+        try:
+            check_values(body)
+        except TooManyValuesError as error:
+            raise RequestError(str(error), field="the body") from None
         # Engines read NaN, and numbers beyond 64 bits.
         read: Any = json.loads(body)
         prompt, embeds = (_raw(read.get(name)) for name in ("prompt", "prompt_embeds"))
@@ -228,7 +221,7 @@ def _prompts(raw: msgspec.Raw) -> int:
     text = memoryview(raw)
     if _LISTED.match(text) is None:
         return int(_IS_NULL(text) is None)
-    if len(text) <= LARGE:
+    if len(text) <= _LARGE:
         return len(_LIST.decode(text))
     # Of an item beyond these nothing is made: there may be millions.
     return sum(len(memoryview(item)) > 0 for item in msgspec.structs.astuple(_FIRST.decode(text)))
@@ -273,18 +266,8 @@ def read_http_body(
     return _of_sender(headers, lambda: _read_at(text, path, headers, context))
 
 
-def read_large_body(
-    body: dict[str, Any], data: bytes, headers: dict[str, str], context: Context
-) -> ParsedRequest:
-    """Read a body that came to `INVOCATIONS` and was read as JSON; raises like `read_body`.
-
-    Args:
-        data: what it was read from; it is passed on where the engine reads it.
-    """
-    return _of_sender(headers, lambda: _read_object(body, data, headers, context))
-
-
 def pass_on(data: bytes, headers: dict[str, str]) -> ParsedRequest:
+    """Return a body for users' code, as it is."""
     parsed = ParsedRequest(HttpRequest(INVOCATIONS, data, headers), BodyReply())
     return _of_sender(headers, lambda: parsed)
 
@@ -351,16 +334,7 @@ def _read_at(text: str, path: str, headers: dict[str, str], context: Context) ->
             served_paths = ", ".join(sorted({each.template for each in PATHS if each.by_tensor}))
             raise RequestError("is not served", field="path", value=path, accepted=served_paths)
         return ParsedRequest(HttpRequest(path, text.encode(), headers), BodyReply())
-    return _read_object(read_json("request", text), text.encode(), headers, context, path)
-
-
-def _read_object(
-    body: dict[str, Any],
-    data: bytes,
-    headers: dict[str, str],
-    context: Context,
-    path: str = INVOCATIONS,
-) -> ParsedRequest:
+    body, data = read_json("request", text), text.encode()
     check_extras(headers, body)
     if "requestType" in body:
         return ParsedRequest(AdapterChange(read_value(OBJECT, "request", body)), BodyReply())
@@ -421,11 +395,7 @@ def _adapter(headers: Mapping[str, str], context: Context) -> str:
 
 
 def _is_management(text: str) -> bool:
-    return "_ADAPTER" in text and is_adapter_request(read_json("request", text))
-
-
-def is_adapter_request(body: Mapping[str, object]) -> bool:
-    return "_ADAPTER" in str(body.get("requestType"))
+    return "_ADAPTER" in text and "_ADAPTER" in str(read_json("request", text).get("requestType"))
 
 
 class _AdapterRequest(msgspec.Struct):

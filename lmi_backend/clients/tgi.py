@@ -36,7 +36,7 @@ from lmi_backend.clients.values import BOOLEAN, OBJECT, read_value
 from lmi_backend.engine_config import ClientSettings
 from lmi_backend.errors import HttpError, LmiError, RequestError
 from lmi_backend.generation import HttpRequest
-from lmi_backend.outline import UNREADABLE
+from lmi_backend.json_text import UNREADABLE
 from lmi_backend.tokenization import SPANS_PATH, Spanning, Spans
 
 if TYPE_CHECKING:

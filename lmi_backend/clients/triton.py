@@ -9,7 +9,7 @@ else. The last of two members with the same name counts.
 from __future__ import annotations
 
 import re
-from functools import lru_cache, partial
+from functools import lru_cache
 from http import HTTPStatus
 from itertools import chain
 from math import prod
@@ -29,7 +29,7 @@ from lmi_backend.clients.spec import (
     status_of,
 )
 from lmi_backend.errors import HttpError
-from lmi_backend.outline import UNREADABLE, problem_of
+from lmi_backend.json_text import UNREADABLE, problem_of
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
@@ -98,15 +98,12 @@ _generate: Final = msgspec.json.Decoder(_Body)
 
 
 def read_members(data: bytes) -> Body:
-    """Return the members of a body of `generate`, unchecked. Raises HttpError: it is none (400)."""
+    """Return the members of a body of `generate`, with flat lists.
+
+    Raises:
+        HttpError: it is none, or a member is not accepted (400).
+    """
     body: Body = decode(_generate.decode, data)
-    return body
-
-
-def check_members(body: Body) -> Body:
-    """Return the members with flat lists. Raises HttpError: one is not accepted (400)."""
-    # Once more: a large body is read without its long strings, and so without long names.
-    decode(partial(msgspec.convert, type=_Body), body)
     for members in (body, *(each for each in body.values() if isinstance(each, dict))):
         for name, value in members.items():
             flat = [one for each in _listed(value) for one in _listed(each)]
@@ -164,8 +161,6 @@ def refusal(text: str) -> HttpError:
 MOST_TEXT: Final = 16 << 20
 """Bytes of JSON and of texts that may be JSON, in a request that Triton answers: 20 ms for each of
 the readers and writers of it."""
-MOST_ELEMENTS: Final = 250_000
-"""In the JSON of a large request: about 20 ms of the event loop."""
 _MOST_TEXTS: Final = 50_000
 """In a binary tensor."""
 _MOST_TENSORS: Final = 1024

@@ -31,7 +31,7 @@ from lmi_backend.clients.vllm import RETURNS, requested_outputs
 from lmi_backend.engine_config import Context
 from lmi_backend.errors import HTTP_ERROR, EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest
-from lmi_backend.outline import UNREADABLE
+from lmi_backend.json_text import UNREADABLE
 from lmi_backend.tokenization import DECODE_PATH, ENCODE_PATH, Encoded, Texts, TokenIds
 
 _MAX_TOKENS: Final = 16

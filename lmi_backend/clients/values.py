@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from lmi_backend.errors import RequestError
-from lmi_backend.outline import read_text
+from lmi_backend.json_text import read_text
 
 
 @dataclass(frozen=True)

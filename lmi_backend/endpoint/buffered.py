@@ -33,7 +33,7 @@ from lmi_backend.ipc.buffered import (
 )
 from lmi_backend.ipc.chunk_log import ChunkLog, message_of
 from lmi_backend.ipc.failures import failure_of
-from lmi_backend.outline import UNREADABLE
+from lmi_backend.json_text import UNREADABLE
 from lmi_backend.shares import Shares
 from lmi_backend.threads import guarded_thread
 

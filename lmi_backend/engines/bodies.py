@@ -21,8 +21,8 @@ from lmi_backend.engines import body_members
 from lmi_backend.engines.body_members import RESPONSES, check_nested, is_mendable, mended
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
+from lmi_backend.json_text import MOST_VALUES, UNREADABLE, TooManyValuesError, check_values
 from lmi_backend.names import check_name
-from lmi_backend.outline import LARGE, UNREADABLE, Outline, TooMuchError, fill, in_turns, outline
 from lmi_backend.structures import (
     DEFAULT_BOUNDS,
     StructureBounds,
@@ -31,23 +31,6 @@ from lmi_backend.structures import (
     check_structures,
 )
 from lmi_backend.tokenization import check_characters
-
-
-def check_values(body: bytes, most: int) -> None:
-    """Raise RequestError for JSON with more values than `most`, without reading it.
-
-    Each value but the first of a list or an object has a comma before it.
-    """
-    if body.count(b",") <= most:
-        return
-    # Those in strings do not count.
-    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    count = bare.count(b'"') // 2
-    if count <= 2 * most:
-        count = b"".join(bare.split(b'"')[::2]).count(b",")
-    if count > most:
-        raise RequestError(f"has {count} values", field="the body", accepted=f"at most {most}")
-
 
 CHAT: Final = (
     "messages", "system", "tools", "functions", "chat_template_kwargs", "chat_template",
@@ -87,8 +70,8 @@ of all requests into tokens, 2 million characters a second."""
 class BodyTexts:
     """The prompts of a body."""
 
-    def __init__(self, fields: Mapping[str, Any], bounds: BodyBounds, outlined: Outline) -> None:
-        self._fields, self._bounds, self._outlined = fields, bounds, outlined
+    def __init__(self, fields: Mapping[str, Any], bounds: BodyBounds) -> None:
+        self._fields, self._bounds = fields, bounds
 
     def check(self) -> None:
         """Raise RequestError for prompts that are too long, or too many."""
@@ -133,17 +116,13 @@ class BodyTexts:
         while left:
             each = left.pop()
             if isinstance(each, str):
-                long = self._outlined.find(each)
-                count += long.characters if long is not None else len(each)
+                count += len(each)
             elif isinstance(each, list):
                 left += each
             elif isinstance(each, dict):
                 left += _texts_of(each)
-                left += (name for name in each if len(name) > _LONGEST_NAME or self._is_long(name))
+                left += (name for name in each if len(name) > _LONGEST_NAME)
         return count
-
-    def _is_long(self, name: str) -> bool:
-        return self._outlined.find(name) is not None
 
 
 def _is_ids(value: list[Any]) -> bool:
@@ -200,13 +179,9 @@ OF_TOKENS: Final = ("sampling_params", "features")
 """vLLM's own parameters, which are an object there, and images, clips and sounds as arrays."""
 MOST_LETTERS: Final = 16_384
 """Characters of a list of bad words, or of stop strings: vLLM tokenises them on its loop."""
-FEWEST_VALUES: Final = 300_000
-"""Values that a body of any model may have; to read them takes 0.1 s."""
 MOST_REPEATED: Final = 1 << 20
 """Bytes of a response's members that each of its first and last events repeats."""
 _NOT_REPEATED: Final = frozenset({"input", "previous_input_messages"})
-_COUNTED: Final = 4
-"""Of a value that has a comma: its name, itself, its bracket and the comma."""
 # Whatever else is in a body is passed over and never built.
 _ALL: Final = frozenset(
     {
@@ -235,7 +210,7 @@ class BodyBounds:
 
     @property
     def values(self) -> int:
-        return max(FEWEST_VALUES, 2 * self.max_model_len)
+        return max(MOST_VALUES, 2 * self.max_model_len)
 
 
 class BodyHead(msgspec.Struct):
@@ -257,16 +232,16 @@ class BodyHead(msgspec.Struct):
 _HEAD_DECODER: Final = msgspec.json.Decoder(BodyHead)
 
 
-def head_of(outlined: Outline) -> BodyHead:
+def head_of(body: bytes) -> BodyHead:
     """Return the members of a body that matter here; nothing where it cannot be read."""
     try:
-        return _HEAD_DECODER.decode(outlined.text)
+        return _HEAD_DECODER.decode(body)
     except UNREADABLE:
         return BodyHead()
 
 
-async def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> tuple[bytes, Outline]:
-    """Return a body that is within the bounds, and its outline; a large body is checked in turns.
+def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> bytes:
+    """Return a body that is within the bounds.
 
     Parameters that vLLM's server would ignore under a foreign name get vLLM's names. A small body
     that is not a JSON object is left to the server, which refuses it.
@@ -280,64 +255,30 @@ async def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> tuple[b
     """
     if path in UPLOADS:
         # The server bounds the file, and what it decodes of it.
-        return body, Outline(b"{}", "", [])
-    outlined = await _outline(body, bounds.values)
+        return body
     try:
-        fields = _fields(outlined.text)
+        check_values(body, bounds.values)
+        fields = _fields(body)
+    except TooManyValuesError as error:
+        raise RequestError(str(error), field="the body") from None
     except RecursionError:
         raise RequestError("is nested too deeply", field="the body") from None
-    if outlined.long:
-        for name in (*NAMES, *STRUCTURES, *LISTS, *OF_TOKENS, *body_members.VALUES):
-            if fields.get(name) is not None:
-                fields[name] = await _filled(fields[name], outlined, body)
-    _check_fields(fields, bounds, outlined)
+    _check_fields(fields, bounds)
     if path == TOKENS:
         _check_of_tokens(fields, bounds.structures)
     if path == RESPONSES and len(body) > MOST_REPEATED:
-        _check_repeated(body, outlined)
+        _check_repeated(body)
     check_nested(fields, path, runs_tools=bounds.runs_tools)
     changed = body_members.changes(fields, path, bounds.reads.get(path, ()))
     is_changed = is_mendable(fields, path)
     if not changed and not is_changed:
-        return body, outlined
+        return body
     check_structures(changed.get("structured_outputs", {}), bounds.structures)
-    whole = await read_body(body, outlined)
-    body = body_members.rewritten(mended(whole, path) if is_changed else whole, changed)
-    return body, await _outline(body, bounds.values)
+    whole = json.loads(body)
+    return body_members.rewritten(mended(whole, path) if is_changed else whole, changed)
 
 
-async def read_body(body: bytes, outlined: Outline) -> Any:
-    """Return what JSON holds that `check_body` has looked at.
-
-    Raises:
-        RequestError, ValueError, RecursionError: it cannot be read.
-    """
-    return await _filled(json.loads(outlined.text), outlined, body)
-
-
-async def _outline(body: bytes, most: int) -> Outline:
-    if len(body) <= LARGE:
-        check_values(body, most)
-        return Outline(body, "", [])
-    try:
-        outlined = await in_turns(outline(body, _COUNTED * most))
-    except TooMuchError as error:
-        raise RequestError(str(error), field="the body") from None
-    check_values(outlined.text, most)
-    # As in UTF-16, where quotes are other bytes.
-    if b"\0" in outlined.text:
-        raise RequestError("is not UTF-8", field="the body")
-    return outlined
-
-
-async def _filled(value: Any, outlined: Outline, body: bytes) -> Any:
-    try:
-        return await in_turns(fill(value, outlined, body))
-    except ValueError as error:
-        raise RequestError(f"is not JSON ({error})", field="the body") from error
-
-
-def _check_fields(fields: Mapping[str, Any], bounds: BodyBounds, outlined: Outline) -> None:
+def _check_fields(fields: Mapping[str, Any], bounds: BodyBounds) -> None:
     for name in NAMES:
         if isinstance(value := fields.get(name), str):
             check_name(name, value)
@@ -346,7 +287,7 @@ def _check_fields(fields: Mapping[str, Any], bounds: BodyBounds, outlined: Outli
             accepted = "nothing, without option.trust_request_mm_kwargs=true"
             raise RequestError("may take any memory", field=name, accepted=accepted)
     check_lists(fields, bounds.structures)
-    BodyTexts(fields, bounds, outlined).check()
+    BodyTexts(fields, bounds).check()
     for name in STRUCTURES:
         if fields.get(name) is not None:
             # Tools that the model may choose are text of the prompt. Where an engine makes a
@@ -373,15 +314,15 @@ def _check_of_tokens(fields: Mapping[str, Any], bounds: StructureBounds) -> None
         raise RequestError(problem, field=field, value=count, accepted="1")
 
 
-def _check_repeated(body: bytes, outlined: Outline) -> None:
+def _check_repeated(body: bytes) -> None:
     """Raise RequestError for more than a response may repeat."""
     try:
-        members = _DECODER.decode(outlined.text)
+        members = _DECODER.decode(body)
     except UNREADABLE:
         size = len(body)
     else:
         own = (raw for name, raw in members.items() if name in _NOT_REPEATED)
-        size = len(body) - sum(outlined.whole_size(bytes(raw)) for raw in own)
+        size = len(body) - sum(len(memoryview(raw)) for raw in own)
     if size > MOST_REPEATED:
         accepted = f"at most {MOST_REPEATED}: the events of a response repeat them"
         raise RequestError(f"have {size} bytes", field="the members but input", accepted=accepted)

@@ -43,7 +43,7 @@ from lmi_backend.generation import (
     Token,
 )
 from lmi_backend.ipc.engine import Capabilities, EngineStats
-from lmi_backend.outline import LARGE, UNREADABLE, fill, in_turns, outline
+from lmi_backend.json_text import UNREADABLE
 from lmi_backend.tokenization import ID_BYTES, context_length, pack
 
 _WORD: Final = re.compile(r"\s*\S+|\s+")
@@ -105,19 +105,6 @@ class OpenAiBody(msgspec.Struct):
                 "usage": usage,
             }
         )
-
-
-async def read_body(data: bytes) -> OpenAiBody:
-    """Return a body; a large one is read in turns.
-
-    Raises:
-        UNREADABLE, ValueError: it cannot be read.
-    """
-    if len(data) <= LARGE:
-        return msgspec.json.decode(data, type=OpenAiBody)
-    outlined = await in_turns(outline(data))
-    value = await in_turns(fill(msgspec.json.decode(outlined.text), outlined, data))
-    return msgspec.convert(value, type=OpenAiBody)
 
 
 _LOGPROB = -0.5
@@ -239,7 +226,7 @@ class EchoEngine(Engine):
 
     async def _read(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         try:
-            body = await read_body(call.body)
+            body = msgspec.json.decode(call.body, type=OpenAiBody)
         except (*UNREADABLE, ValueError) as error:
             refusal = {"error": {"message": str(error), "type": "BadRequestError", "code": 400}}
             yield HttpChunk(msgspec.json.encode(refusal), True, 400, {"content-type": _JSON})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
@@ -17,10 +16,8 @@ from lmi_backend.clients.lmi import INVOCATIONS, form_of, streamed
 from lmi_backend.clients.registry import SHARED
 from lmi_backend.clients.request import (
     ADAPTER,
-    is_adapter_request,
     pass_on,
     read_http_body,
-    read_large_body,
 )
 from lmi_backend.clients.sagemaker import target_of
 from lmi_backend.clients.spec import (
@@ -35,16 +32,14 @@ from lmi_backend.clients.spec import (
     Read,
 )
 from lmi_backend.errors import HttpError
-from lmi_backend.frontend.http.bodies import aside, model_in_upload, model_of, read_object
+from lmi_backend.frontend.http.bodies import aside, model_in_upload, read_model, read_object
 from lmi_backend.frontend.lora_routes import change_of, load_of, unload_of
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
-from lmi_backend.outline import LARGE
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from lmi_backend.clients.spec import ParsedRequest
-    from lmi_backend.engine_config import Context
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.models import Model, Models
 
@@ -80,7 +75,7 @@ class Reading:
         """Readers by the actions that the clients' paths name."""
 
     async def _object(self, path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
-        body = await read_object(data)
+        body = read_object(data)
         name = exchange.spec.model_named(body, exchange.headers)
         if self._is_no_name(name):
             name = ""
@@ -91,10 +86,10 @@ class Reading:
 
     async def _relayed(self, path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
         """Leave the body to the engine's own server code, if it is of that code's clients."""
-        if (shared := SHARED.get(path.template)) and shared[1].member in await read_object(data):
+        if (shared := SHARED.get(path.template)) and shared[1].member in read_object(data):
             exchange.spec, theirs = shared
             return await self._object(theirs, exchange, data)
-        name = await model_of(data)
+        name = read_model(data)
         target, adapter = exchange.headers.get(TARGET, ""), exchange.headers.get(ADAPTER, "")
         if is_unnamed := self._is_no_name(name):
             model = await self.models.of_body(exchange, target)
@@ -103,10 +98,10 @@ class Reading:
             model = await self.models.of_body(exchange, name)
         if adapter or is_unnamed:
             named = {"model": adapter or model.name}
-            data = msgspec.json.encode(await read_object(data) | named)
+            data = msgspec.json.encode(read_object(data) | named)
         form = exchange.spec.form()
         if path.template == responses.PATH and responses.MARK in data:
-            body = await read_object(data)
+            body = read_object(data)
             if model.info.resume_window and responses.wants_background(body):
                 data = msgspec.json.encode({**body, responses.MEMBER: False, "stream": True})
                 form = responses.BackgroundForm(is_stream=body.get("stream") is True)
@@ -139,17 +134,19 @@ class Reading:
         context = model.context_of(name)
         headers = {n: v for n, v in exchange.headers.items() if n not in _NOT_FOR_MODELS}
         check_headers(headers)
-        if len(data) > LARGE:
-            parsed = await parsed_in_turns(data, headers, context)
+        if context.is_custom and _MANAGEMENT not in data:
+            # Users' code reads its bodies itself, whatever they are.
+            parsed = pass_on(data, headers)
         else:
-            parsed = read_http_body(_text(data), INVOCATIONS, headers, context)
+            text = _text(data)
+            parsed = await aside(len(data), read_http_body, text, INVOCATIONS, headers, context)
         read = _read_of(parsed, exchange)
         return model, read._replace(form=path.wrap(read.form)) if path.wrap else read
 
     async def _adapters(self, _path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
         body: dict[str, Any] = dict(parse_qsl(exchange.query))
         if exchange.method in ("POST", "PUT") and data:
-            body |= await read_object(data)
+            body |= read_object(data)
         if name := exchange.parameters.get("adapter", ""):
             body["name"] = name
         body["requestType"] = {
@@ -160,12 +157,12 @@ class Reading:
         return model, change_of(exchange, body)
 
     async def _load_adapter(self, _p: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
-        body = await read_object(data)
+        body = read_object(data)
         change = load_of(body)
         return await self.models.of_body(exchange, str(body.get("model") or "")), change
 
     async def unload_adapter(self, _: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
-        body = await read_object(data)
+        body = read_object(data)
         name, change = str(body.get("lora_name")), unload_of(body)
         named, owner = str(body.get("model") or ""), self.models.find(name)
         if owner is None and not named and len(self.models.all()) > 1:
@@ -183,8 +180,10 @@ class Reading:
             if (model := await self.models.reach(exchange, name)) is not None:
                 return model, name
         # A name in the body is read with the rest of it.
-        with _errors_as_lmis():
-            wanted = await model_of(data) or endpoint
+        try:
+            wanted = read_model(data) or endpoint
+        except HttpError as error:
+            raise _step_failed(str(error)) from error
         return await self.models.of_body(exchange, wanted), ""
 
     async def _named(self, exchange: Exchange, name: str) -> Model:
@@ -218,29 +217,6 @@ def _read_of(parsed: ParsedRequest, exchange: Exchange) -> Read:
         headers = {**work.headers, "content-type": "application/json"}
         work = HttpRequest(work.path, work.body, headers)
     return Read(work, form, parsed.tenant, dropped=parsed.dropped)
-
-
-async def parsed_in_turns(data: bytes, headers: dict[str, str], context: Context) -> ParsedRequest:
-    """Return what a large body wants; raises like `read_http_body`."""
-    # Users' code reads its bodies itself.
-    if context.is_custom and _MANAGEMENT not in data:
-        return pass_on(data, headers)
-    with _errors_as_lmis():
-        body = await read_object(data)
-    if context.is_custom and not is_adapter_request(body):
-        return pass_on(data, headers)
-    return read_large_body(body, data, headers, context)
-
-
-@contextlib.contextmanager
-def _errors_as_lmis() -> Iterator[None]:
-    """Raise the error of a body that is no JSON as LMI's clients know it."""
-    try:
-        yield
-    except HttpError as error:
-        if error.status != HTTPStatus.BAD_REQUEST:
-            raise
-        raise _step_failed(str(error)) from error
 
 
 def _text(data: bytes) -> str:

@@ -177,7 +177,7 @@ class ResumableStreams:
         if not is_lasting and not _is_resumable(exchange, model, read):
             return None
         is_response = exchange.path == PATH
-        if is_response and _OWN_ID in data and (await read_object(data)).get("request_id"):
+        if is_response and _OWN_ID in data and read_object(data).get("request_id"):
             # Another may have it.
             text = "would be the id of a response that is buffered"
             raise RequestError(text, field="request_id", accepted="nothing")

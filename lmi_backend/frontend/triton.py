@@ -17,10 +17,8 @@ from yarl import URL
 
 from lmi_backend.clients.request import take_trace
 from lmi_backend.clients.triton import (
-    MOST_ELEMENTS,
     TritonPath,
     Written,
-    check_members,
     check_size,
     name_raw,
     read_members,
@@ -31,7 +29,7 @@ from lmi_backend.clients.triton import (
     write_inference,
 )
 from lmi_backend.errors import EngineError, HttpError, UnavailableError
-from lmi_backend.frontend.http.bodies import aside, check_values, read_json
+from lmi_backend.frontend.http.bodies import aside, refuse_many_values
 from lmi_backend.frontend.lora_routes import check_bodies
 from lmi_backend.printable import printable
 
@@ -50,8 +48,6 @@ _CACHE_SECONDS: Final = 1.0
 _SILENT: Final = "Triton's HTTP port does not answer"
 _ENDED: Final = "tritonserver exited before the answer was complete"
 _ERROR_EVENT: Final = b'data: {"error":'
-_LONG: Final = 1 << 16
-"""Characters of a text that may have many values."""
 _PART: Final = 1 << 18
 """Bytes of a body that are written at once."""
 _TOKEN_BYTES: Final = 4
@@ -95,8 +91,9 @@ class TritonProxy:
 
     async def _generation(self, exchange: Exchange, path: TritonPath) -> _Sent:
         data = await exchange.text(self._limit, self._seconds)
-        body = check_members(await read_json(data, read_members))
         check_size(len(data))
+        refuse_many_values(data)
+        body = read_members(data)
         await _check_texts(exchange, texts_of(body))
         written = await aside(len(data), write_generate_body, body, exchange.tenant)
         return _Sent(path, _headers(exchange, "json"), (written,))
@@ -110,7 +107,7 @@ class TritonProxy:
         if length == 0:
             written = await self._raw(exchange, path, data)
         else:
-            await check_values(data[:length], MOST_ELEMENTS)
+            refuse_many_values(data[:length])
             write = partial(write_inference, is_counted=exchange.has_token_limit)
             written = await aside(len(data), write, data, length, exchange.tenant)
         await _check_texts(exchange, written.texts)
@@ -199,8 +196,7 @@ async def _one_by_one(pieces: Sequence[bytes | memoryview]) -> AsyncIterator[byt
 async def _check_texts(exchange: Exchange, texts: Sequence[str]) -> None:
     """Refuse JSON in JSON that takes long to read, or that manages adapters."""
     for text in texts:
-        if len(text) > _LONG:
-            await check_values(text.encode("utf-8", "surrogatepass"))
+        refuse_many_values(text.encode("utf-8", "surrogatepass"))
     await aside(sum(map(len, texts)), check_bodies, exchange, texts)
 
 

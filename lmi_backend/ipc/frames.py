@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from lmi_backend.errors import ConnectionLostError, NotSentError, WorkerError
 from lmi_backend.generation import HttpRequest
-from lmi_backend.outline import UNREADABLE
+from lmi_backend.json_text import UNREADABLE
 from lmi_backend.threads import guarded_thread
 
 APART_BYTES: Final = 1 << 18

@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.json_text import UNREADABLE
 from lmi_backend.migrate import kinds
 from lmi_backend.migrate.kinds import Difference
 from lmi_backend.migrate.records import RecordedAnswer, Request
 from lmi_backend.migrate.texts import with_probabilities
-from lmi_backend.outline import UNREADABLE
 from lmi_backend.printable import MIB, human_bytes
 
 if TYPE_CHECKING:

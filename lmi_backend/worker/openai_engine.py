@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -25,7 +26,7 @@ from lmi_backend.clients.openai_bodies import (
     usage_of,
 )
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.bodies import BodyBounds, check_body, check_sampling, read_body
+from lmi_backend.engines.bodies import BodyBounds, check_body, check_sampling
 from lmi_backend.engines.protocol import ChunkSink, DeltaSink, Engine
 from lmi_backend.engines.streams import stream, take_all
 from lmi_backend.engines.tokens import TemplateEngine
@@ -33,7 +34,6 @@ from lmi_backend.errors import HTTP_ERROR, HttpError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.names import DEFAULT_MODEL_NAME
-from lmi_backend.outline import UNREADABLE, Outline
 from lmi_backend.tokenization import DECODE_PATH, TOKEN_PATHS, TokenIds
 from lmi_backend.worker.continuation import ContinuedDeltas
 
@@ -109,8 +109,7 @@ class OpenAiEngine(Engine):
             self._inner.longest_token,
             reads=dict.fromkeys((CHATS, COMPLETIONS), READ),
         )
-        data, outlined = await check_body(request.body, bounds, request.path)
-        value = await _read(data, outlined)
+        value = _read(check_body(request.body, bounds, request.path))
         is_chat = request.path == CHATS
         body = read_chat(value) if is_chat else read_completion(value)
         requests = [each async for each in self._requests(body)]
@@ -167,10 +166,10 @@ class OpenAiEngine(Engine):
         )
 
 
-async def _read(body: bytes, outlined: Outline) -> dict[str, Any]:
+def _read(body: bytes) -> dict[str, Any]:
     try:
-        value = await read_body(body, outlined)
-    except (*UNREADABLE, ValueError) as error:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"is not JSON ({error})", field="the body") from error
     if not isinstance(value, dict):
         raise RequestError("is not a JSON object", field="the body")

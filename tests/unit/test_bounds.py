@@ -8,12 +8,12 @@ from lmi_backend.clients.triton import MOST_TEXT
 from lmi_backend.endpoint.backlog import UNREAD_BYTES as UNREAD_BYTES_OF_ONE
 from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
 from lmi_backend.endpoint.buffered import ALL_BUFFERED_BYTES, BUFFERED_BYTES
-from lmi_backend.engines.bodies import FEWEST_VALUES, MOST_ITEMS
+from lmi_backend.engines.bodies import MOST_ITEMS
 from lmi_backend.engines.vllm.images import TIMES, WAIT_SECONDS
 from lmi_backend.frontend.answer import ALL_UNREAD_BYTES
 from lmi_backend.frontend.http.bodies import ALL_BODIES, MOST_ENCODINGS, WINDOW_BYTES
 from lmi_backend.frontend.http.protocol import HEAD_BYTES, MOST_HEADERS, UNREAD_BYTES, WAITING_BYTES
-from lmi_backend.outline import LARGE, MOST_BYTES, MOST_VALUES, MOST_WIDE
+from lmi_backend.json_text import MOST_VALUES
 from lmi_backend.pool.connection import UNSENT_BYTES as UNSENT_TO_WORKER
 from lmi_backend.serving.limits import OPEN_BYTES
 from lmi_backend.shares import FREE_BYTES
@@ -26,7 +26,6 @@ from lmi_backend.worker.outgoing import MOST_UNSENT
 from tests.support.places import ROOT
 
 PAGE = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
-LARGE_BODY = f"of more than {LARGE >> 10} KiB"
 
 
 @pytest.mark.parametrize(
@@ -42,11 +41,7 @@ LARGE_BODY = f"of more than {LARGE >> 10} KiB"
             "a compressed body",
             [f"in each of {MOST_ENCODINGS} encodings; a window of {WINDOW_BYTES >> 20} MiB"],
         ),
-        (f"values of a JSON body {LARGE_BODY}", [f"{MOST_VALUES:,}"]),
-        (
-            "what is not in long strings",
-            [f"{MOST_BYTES >> 20} MiB; {MOST_WIDE:,} characters"],
-        ),
+        ("values of a JSON body", [f"{MOST_VALUES:,}"]),
         ("JSON, and texts that may be JSON", [f"{MOST_TEXT >> 20} MiB"]),
         (
             "an answer that its client does not read",
@@ -59,14 +54,14 @@ LARGE_BODY = f"of more than {LARGE >> 10} KiB"
         ("what is written and not yet sent", [f"{UNREAD_BYTES >> 20} MiB, looked at each second"]),
         (
             "values of an OpenAI body",
-            [f"{FEWEST_VALUES:,}, or twice `max_model_len`; {MOST_ITEMS:,}"],
+            [f"{MOST_VALUES:,}, or twice `max_model_len`; {MOST_ITEMS:,}"],
         ),
         (
             "pixels of decoded images",
             [f"{TIMES} times `VLLM_MAX_IMAGE_PIXELS`", f"503 after {WAIT_SECONDS:g} s"],
         ),
-        (f"values of JSON {LARGE_BODY}", [f"{MOST_VALUES:,}"]),
-        (f"values of a body {LARGE_BODY}", [f"{MOST_VALUES_OF_HANDLERS:,}"]),
+        ("values of JSON in a tensor", [f"{MOST_VALUES:,}"]),
+        ("values of a body of more than 256 KiB", [f"{MOST_VALUES_OF_HANDLERS:,}"]),
         (
             "output that a stub does not read",
             [f"pauses from {PAUSE_BYTES >> 20} MiB on", f"{MOST_UNSENT >> 20} MiB"],

@@ -76,7 +76,7 @@ FOLDERS = {
     "repository": ALL,
     "errors": ALL,
     "names": ALL,
-    "outline": ("command line", "front end", *SERVER),
+    "json_text": ("command line", "front end", *SERVER),
     "printable": ALL,
     "threads": ALL,
     "files": ALL,

@@ -1,4 +1,4 @@
-"""JSON of clients: no place reads a large text whose reading would delay all others."""
+"""JSON of clients: no place reads a text of more values than it may have."""
 
 import ast
 import json
@@ -16,9 +16,9 @@ from lmi_backend.clients.request import manages_adapters, model_named, read_requ
 from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.errors import HttpError, LmiError
-from lmi_backend.frontend.http.bodies import check_values, model_of, read_object
+from lmi_backend.frontend.http.bodies import read_object, refuse_many_values
 from lmi_backend.generation import HttpRequest
-from lmi_backend.outline import read_text
+from lmi_backend.json_text import read_text
 from lmi_backend.worker.handlers.provided.djl_python.encode_decode import decode
 from lmi_backend.worker.handlers.provided.djl_python.inputs import Input
 
@@ -44,7 +44,7 @@ TENSORS: dict[str, dict[str, list[Any]]] = {
 NOT_OF_CLIENTS = {
     "endpoint/loading.py": "a small file of a process of ours",
     "engines/bodies.py": "a body within the bounds of `check_body`",
-    "engines/echo.py": "one that is small, or its outline",
+    "engines/echo.py": "a body, for tests",
     "engines/tokens.py": "lists of texts and numbers that a stub has written",
     "engines/transformers/loading.py": "a file",
     "engines/trtllm/engine.py": "an option",
@@ -56,7 +56,7 @@ NOT_OF_CLIENTS = {
     "engines/vllm/self_test.py": "an event of vLLM's",
     "engines/vllm/starting.py": "an option, and a file that a process of ours has written",
     "clients/anthropic.py": "an event of vLLM's",
-    "clients/request.py": "fields whose values are not read, of an outline or a small body",
+    "clients/request.py": "fields whose values are not read, or a body whose values are counted",
     "clients/lmi_reading.py": "an answer",
     "clients/spec.py": "an answer",
     "clients/responses.py": "an event of vLLM's, and an answer",
@@ -70,7 +70,7 @@ NOT_OF_CLIENTS = {
     "worker/handlers/engine.py": "an answer",
     "worker/handlers/provided/djl_python/encode_decode.py": "an answer",
     "worker/handlers/provided/djl_python/inputs.py": "a small body",
-    "worker/openai_engine.py": "the text of token ids, as the tokenizer answers",
+    "worker/openai_engine.py": "a body within the bounds of `check_body`, and an answer",
 }
 """Files that read JSON themselves, and of what."""
 
@@ -93,18 +93,16 @@ def test_a_tensor(inputs: dict[str, list[Any]], context: Context) -> None:
         read_request([inputs], {}, context)
 
 
-@pytest.mark.parametrize(
-    "read", [read_object, model_of, check_values], ids=["an object", "a model", "counted"]
-)
-async def test_the_front_end(read: Callable[[bytes], Any]) -> None:
+@pytest.mark.parametrize("read", [read_object, refuse_many_values], ids=["an object", "counted"])
+def test_the_front_end(read: Callable[[bytes], Any]) -> None:
     with pytest.raises(HttpError) as refused:
-        await read(OBJECT.encode())
+        read(OBJECT.encode())
     assert refused.value.status == 413
 
 
-async def test_a_worker() -> None:
+def test_a_worker() -> None:
     with pytest.raises(LmiError, match="values"):
-        await check_body(OBJECT.encode(), BodyBounds())
+        check_body(OBJECT.encode(), BodyBounds())
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])

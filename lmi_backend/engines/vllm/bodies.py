@@ -20,7 +20,7 @@ from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay, resu
 from lmi_backend.engines.vllm.vllm_server import EchoedPrompt
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import HttpChunk
-from lmi_backend.outline import UNREADABLE
+from lmi_backend.json_text import UNREADABLE
 from lmi_backend.structures import StructureBounds, check_structures
 from lmi_backend.tokenization import pack
 

@@ -36,7 +36,7 @@ from lmi_backend.engines.vllm.bodies import (
 from lmi_backend.engines.vllm.requests import status_of
 from lmi_backend.engines.vllm.streams import StreamWriter, write
 from lmi_backend.generation import HttpChunk
-from lmi_backend.outline import LARGE, UNREADABLE, Outline
+from lmi_backend.json_text import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,6 +135,8 @@ _MEMBERS: Final = frozenset(
 """Members of a body that change its parameters or its events and nothing else, besides messages."""
 _HEADERS: Final = frozenset({"x-request-id", "content-type"})
 """Headers whose values change nothing but the id."""
+_LARGE: Final = 1 << 18
+"""Bytes of a body whose members take long to look at."""
 _TRUE: Final = b"true"
 _PREFIX: Final = "chatcmpl-"
 """Of the ids of answers."""
@@ -192,22 +194,23 @@ class Chats:
 
     def recall(self, request: HttpRequest, most: int) -> Chat | None:
         """Return a body of a known kind, whose members were all looked at in another body."""
-        if self._server is None or len(request.body) > min(most, LARGE):
+        if len(request.body) > most:
             return None
-        chat = self.read(request, Outline(request.body, "", []))
+        chat = self.read(request)
         if chat is None or not chat.kind.is_checked or len(chat.messages) > MOST_ITEMS:
             return None
         return chat
 
-    def read(self, request: HttpRequest, outlined: Outline) -> Chat | None:
+    def read(self, request: HttpRequest) -> Chat | None:
         """Return a body if it may be answered past the server, else None."""
-        if self._server is None or request.path != CHATS or outlined.long:
+        is_large = len(request.body) > _LARGE
+        if self._server is None or request.path != CHATS or is_large:
             return None
         headers = {name.lower(): value for name, value in request.headers.items()}
         if headers.keys() - _HEADERS or not _is_json(headers):
             return None
         try:
-            members = members_of(outlined.text)
+            members = members_of(request.body)
             if members.keys() - _MEMBERS != {"messages"} or bytes(members["stream"]) != _TRUE:
                 return None
             messages, limit = _messages.decode(members["messages"]), _limit(members)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from argparse import Namespace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -39,7 +40,6 @@ from lmi_backend.errors import (
 )
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.names import DEFAULT_MODEL_NAME
-from lmi_backend.outline import LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from lmi_backend.engines.protocol import ChunkSink
     from lmi_backend.engines.vllm.grammars import GrammarTrials
     from lmi_backend.engines.vllm.lora import LoraAdapters
-    from lmi_backend.outline import Outline
 
     Message = MutableMapping[str, Any]
     Application = Callable[..., Awaitable[None]]
@@ -252,12 +251,12 @@ class HttpApp:
             await asyncio.to_thread(self._app.openapi)
         recalled = self._recalled(request)
         if recalled is not None:
-            answer = self._answer(request, sink)
+            answer = self._answer(request, sink, recalled)
             if await self._respond_past(recalled, answer):
                 return answer
         try:
-            body, outlined = await check_body(request.body, self._bounds, request.path)
-            head = head_of(outlined)
+            body = check_body(request.body, self._bounds, request.path)
+            head = head_of(body)
             name = str(head.model) if self._adapters.has(head.model) else ""
             adapter = await self._adapters.hold(self._engine, name)
         except RequestError as error:
@@ -268,13 +267,13 @@ class HttpApp:
             request = msgspec.structs.replace(request, body=body)
         # An adapter may have been given a name under which the model itself has answered.
         may_know = recalled is None and not self._adapters.has(head.model)
-        chat = self._chats.read(request, outlined) if may_know else None
-        answer = self._answer(request, sink, outlined, chat)
+        chat = self._chats.read(request) if may_know else None
+        answer = self._answer(request, sink, chat)
         if chat is not None:
             chat.kind.is_checked |= not is_changed
             if await self._respond_past(chat, answer):
                 return answer
-            answer = self._answer(request, sink, outlined, chat)
+            answer = self._answer(request, sink, chat)
         answer.shows_prompt = request.path == COMPLETIONS and bool(head.echo)
         answer.shows_prompt_only = answer.shows_prompt and head.shows_prompt_only
         answer.buffers_role = request.path == CHATS
@@ -305,13 +304,10 @@ class HttpApp:
         self,
         request: HttpRequest,
         sink: ChunkSink,
-        outlined: Outline | None = None,
-        chat: Chat | None = None,
+        chat: Chat | None,
     ) -> BodyAnswer:
         def kind() -> BodyKind | None:
-            if chat is not None or outlined is None:
-                return chat and chat.kind
-            return self._kinds.of_body(request.path, outlined.text)
+            return self._kinds.of_body(request.path, request.body) if chat is None else chat.kind
 
         answer = BodyAnswer(
             sink,
@@ -328,7 +324,7 @@ class HttpApp:
         if request.path != CHATS:
             return None
         bounds = self._bounds
-        chat = self._chats.recall(request, bounds.max_model_len * bounds.longest or LARGE)
+        chat = self._chats.recall(request, bounds.max_model_len * bounds.longest or sys.maxsize)
         return None if chat is None or self._adapters.has(chat.model) else chat
 
     async def _respond_past(self, chat: Chat, answer: BodyAnswer) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lmi_backend.outline import UNREADABLE
+from lmi_backend.json_text import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

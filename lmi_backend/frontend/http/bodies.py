@@ -20,17 +20,7 @@ import msgspec
 from backports import zstd
 
 from lmi_backend.errors import HttpError
-from lmi_backend.outline import (
-    LARGE,
-    MOST_VALUES,
-    UNREADABLE,
-    Outline,
-    TooMuchError,
-    fill,
-    in_turns,
-    outline,
-    problem_of,
-)
+from lmi_backend.json_text import UNREADABLE, TooManyValuesError, check_values, problem_of
 from lmi_backend.printable import printable
 from lmi_backend.shares import FREE_BYTES, Shares
 
@@ -232,6 +222,8 @@ def utf8_of(data: bytes, limit: int) -> bytes:
 ALL_BODIES: Final = 8
 """Times the largest body: what all together may have."""
 
+LARGE: Final = 1 << 18
+"""Bytes from which a body is worked on in a thread."""
 _Read = TypeVar("_Read")
 _aside: Final = ThreadPoolExecutor(1, "bodies")
 
@@ -382,44 +374,6 @@ def _full(limit: int) -> HttpError:
     return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, f"{text} for all (8 x --max-body)")
 
 
-async def outline_of(data: bytes, most: float = math.inf) -> Outline:
-    """Return the outline of a large JSON text, made in turns. Raises HttpError: too much (413)."""
-    try:
-        return await in_turns(outline(data, most))
-    except TooMuchError as error:
-        text = f"the body {error}, in more than {LARGE} bytes"
-        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text) from error
-
-
-async def check_values(data: bytes, most: int = MOST_VALUES) -> None:
-    """Refuse large JSON of so many values that reading it would delay everybody.
-
-    What is no JSON is for the reader to find.
-
-    Raises:
-        HttpError: there is too much in it (413).
-    """
-    if len(data) > LARGE:
-        await outline_of(data, most)
-
-
-async def read_json(data: bytes, read: Callable[[bytes], _Read]) -> _Read:
-    """Return what JSON holds; of a large text in turns, so that others run too.
-
-    Args:
-        read: returns what a text holds, plain values; it raises HttpError.
-
-    Raises:
-        HttpError: there is too much in it (413), or it cannot be read.
-    """
-    if len(data) <= LARGE:
-        return read(data)
-    outlined = await outline_of(data, MOST_VALUES)
-    value = read(outlined.text)
-    whole: _Read = await in_turns(fill(value, outlined, data, partial(_decode, _strings)))
-    return whole
-
-
 async def aside(size: int, work: Callable[..., _Read], *given: Any) -> _Read:
     """Return what some work makes of a body; of a large one in a thread, so that others run too.
 
@@ -446,7 +400,6 @@ class _Names(msgspec.Struct):
 
 _names: Final = msgspec.json.Decoder(_Names)
 _objects: Final = msgspec.json.Decoder(dict[str, Any])
-_strings: Final = msgspec.json.Decoder(str)
 
 
 def read_model(data: bytes) -> str:
@@ -459,14 +412,19 @@ def read_model(data: bytes) -> str:
     return named
 
 
-async def model_of(data: bytes) -> str:
-    """Return what `read_model` does; raises like it, and for too much in a large body (413)."""
-    return read_model(data if len(data) <= LARGE else (await outline_of(data)).text)
+def read_object(data: bytes) -> dict[str, Any]:
+    """Return a body that is a JSON object. Raises HttpError: it is none, or has too many values."""
+    refuse_many_values(data)
+    return _decode(_objects, data)
 
 
-async def read_object(data: bytes) -> dict[str, Any]:
-    """Return a body that is a JSON object. Raises HttpError: it is none, or too much."""
-    return await read_json(data, partial(_decode, _objects))
+def refuse_many_values(data: bytes) -> None:
+    """Raise HttpError for JSON of so many values that reading it would delay everybody."""
+    try:
+        check_values(data)
+    except TooManyValuesError as error:
+        text = f"the body {error}"
+        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text) from None
 
 
 def _decode(decoder: msgspec.json.Decoder[_Read], data: bytes) -> _Read:

@@ -13,7 +13,7 @@ from lmi_backend.clients.registry import CLIENTS
 from lmi_backend.clients.spec import ANYBODY, DESCRIPTION, PROBE, RELAY, UPLOAD
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import Chunk, HttpChunk, HttpRequest
-from lmi_backend.outline import UNREADABLE
+from lmi_backend.json_text import UNREADABLE
 
 if TYPE_CHECKING:
     from lmi_backend.clients.spec import Path

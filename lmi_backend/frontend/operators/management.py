@@ -95,7 +95,7 @@ class Management:
     async def register(self, exchange: Exchange) -> None:
         parameters = dict(parse_qsl(exchange.query))
         if data := await exchange.text(self._limit, self._seconds):
-            parameters |= await read_object(data)
+            parameters |= read_object(data)
         name = _name_of(_parameters(parameters, _REGISTER))
         is_synchronous = _flag(parameters, "synchronous")
         index = await self._control.index()

@@ -108,7 +108,7 @@ def test_a_large_body_counts_without_being_taken_apart(body: str, answers: int) 
 @pytest.mark.parametrize("rest", ['"n": NaN', '"n": 1', "oops"])
 def test_a_large_body_that_is_no_json_is_refused(rest: str) -> None:
     body = f'{{"prompt": [{"1, " * 300_000} 1], "y": Infinity, {rest}}}'.encode()
-    with pytest.raises(RequestError, match=r"the body of \d+ bytes.* is no JSON.*accepted"):
+    with pytest.raises(RequestError, match=r"the body has \d+ values; accepted"):
         wanted(HttpRequest("/v1/completions", body))
 
 

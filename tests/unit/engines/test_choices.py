@@ -20,8 +20,8 @@ READS = {
 CHATS, COMPLETIONS, RESPONSES, MESSAGES = READS
 
 
-async def _read(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    data, _ = await check_body(json.dumps(body).encode(), BodyBounds(reads=READS), path)
+def _read(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    data = check_body(json.dumps(body).encode(), BodyBounds(reads=READS), path)
     read: dict[str, Any] = json.loads(data)
     return read
 
@@ -49,10 +49,10 @@ async def _read(path: str, body: dict[str, Any]) -> dict[str, Any]:
         ("/tokenize", {"n_predict": 5}, {"n_predict": 5}),
     ],
 )
-async def test_another_name_is_read_as_that_of_the_path(
+def test_another_name_is_read_as_that_of_the_path(
     path: str, given: dict[str, Any], read: dict[str, Any]
 ) -> None:
-    assert await _read(path, given) == read
+    assert _read(path, given) == read
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ async def test_another_name_is_read_as_that_of_the_path(
         ("/v1/embeddings", {"input_type": "query"}),
     ],
 )
-async def test_what_the_path_does_not_read_is_refused_by_its_name(
+def test_what_the_path_does_not_read_is_refused_by_its_name(
     path: str, given: dict[str, Any]
 ) -> None:
     with pytest.raises(RequestError) as refused:
-        await _read(path, given)
+        _read(path, given)
     assert refused.value.field in given
     assert "accepted: " in str(refused.value)
 
@@ -94,13 +94,13 @@ async def test_what_the_path_does_not_read_is_refused_by_its_name(
         (MESSAGES, {"thinking": {"type": "disabled"}, "frequency_penalty": 0.0}),
     ],
 )
-async def test_what_is_read_or_asks_for_nothing_stays(path: str, given: dict[str, Any]) -> None:
-    assert await _read(path, given) == given
+def test_what_is_read_or_asks_for_nothing_stays(path: str, given: dict[str, Any]) -> None:
+    assert _read(path, given) == given
 
 
-async def test_a_server_that_does_not_tell_what_it_reads_is_left_alone() -> None:
+def test_a_server_that_does_not_tell_what_it_reads_is_left_alone() -> None:
     body = json.dumps({"min_tokens": 3, "max_output_tokens": 3}).encode()
-    assert (await check_body(body, BodyBounds(), CHATS))[0] == body
+    assert check_body(body, BodyBounds(), CHATS) == body
 
 
 BEGUN = {"role": "assistant", "content": "The capital"}
@@ -108,11 +108,11 @@ CONTINUED = {"continue_final_message": True, "add_generation_prompt": False}
 
 
 @pytest.mark.parametrize("name", ["prefix", "partial"])
-async def test_an_answer_that_is_begun_is_continued(name: str) -> None:
+def test_an_answer_that_is_begun_is_continued(name: str) -> None:
     begun = {"messages": [{"role": "user", "content": "a"}, BEGUN | {name: True}]}
-    assert await _read(CHATS, begun) == begun | CONTINUED
+    assert _read(CHATS, begun) == begun | CONTINUED
     decided = begun | {"continue_final_message": False}
-    assert await _read(CHATS, decided) == decided
+    assert _read(CHATS, decided) == decided
 
 
 @pytest.mark.parametrize(
@@ -127,5 +127,5 @@ async def test_an_answer_that_is_begun_is_continued(name: str) -> None:
     ],
     ids=json.dumps,
 )
-async def test_a_turn_that_is_whole_is_not_continued(messages: list[Any]) -> None:
-    assert await _read(CHATS, {"messages": messages}) == {"messages": messages}
+def test_a_turn_that_is_whole_is_not_continued(messages: list[Any]) -> None:
+    assert _read(CHATS, {"messages": messages}) == {"messages": messages}

@@ -18,8 +18,8 @@ ASKED = {"role": "user", "content": "Hello"}
 REMINDER = {"role": "system", "content": "Be terse.", "clear_at": "next_user_message"}
 
 
-async def _read(path: str, body: dict[str, Any], **bounds: Any) -> dict[str, Any]:
-    data, _ = await check_body(json.dumps(body).encode(), BodyBounds(**bounds), path)
+def _read(path: str, body: dict[str, Any], **bounds: Any) -> dict[str, Any]:
+    data = check_body(json.dumps(body).encode(), BodyBounds(**bounds), path)
     read: dict[str, Any] = json.loads(data)
     return read
 
@@ -61,11 +61,11 @@ def _document() -> dict[str, Any]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_what_an_anthropic_message_nests_is_refused_by_its_name(
+def test_what_an_anthropic_message_nests_is_refused_by_its_name(
     path: str, body: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(RequestError) as refusal:
-        await _read(path, body)
+        _read(path, body)
     assert field in refusal.value.field
     assert "accepted: " in str(refusal.value)
 
@@ -85,38 +85,38 @@ async def test_what_an_anthropic_message_nests_is_refused_by_its_name(
     ],
     ids=lambda body: str(sorted(body)),
 )
-async def test_what_an_anthropic_message_may_nest_stays(body: dict[str, Any]) -> None:
-    assert await _read(MESSAGES, body) == body
+def test_what_an_anthropic_message_may_nest_stays(body: dict[str, Any]) -> None:
+    assert _read(MESSAGES, body) == body
 
 
-async def test_a_system_message_is_gone_when_the_user_has_written_again() -> None:
+def test_a_system_message_is_gone_when_the_user_has_written_again() -> None:
     long = {"role": "user", "content": "a" * 300_000}
-    read = await _read(MESSAGES, {"messages": [ASKED, REMINDER, long, REMINDER]})
+    read = _read(MESSAGES, {"messages": [ASKED, REMINDER, long, REMINDER]})
     assert read["messages"] == [ASKED, long, REMINDER]
 
 
 @pytest.mark.parametrize("kind", HOSTED)
-async def test_a_tool_that_nobody_runs_is_refused_where_it_is_the_only_one(kind: str) -> None:
+def test_a_tool_that_nobody_runs_is_refused_where_it_is_the_only_one(kind: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        await _read(RESPONSES, {"tools": [{"type": kind}]})
+        _read(RESPONSES, {"tools": [{"type": kind}]})
     assert refusal.value.field == f"a tool {kind}"
     assert "accepted: function" in str(refusal.value)
 
 
 @pytest.mark.parametrize("kind", sorted({*HOSTED} - {*OFFERED}))
-async def test_it_is_refused_beside_others_unless_agents_always_offer_it(kind: str) -> None:
+def test_it_is_refused_beside_others_unless_agents_always_offer_it(kind: str) -> None:
     with pytest.raises(RequestError):
-        await _read(RESPONSES, {"tools": [FUNCTION, {"type": kind}]})
+        _read(RESPONSES, {"tools": [FUNCTION, {"type": kind}]})
 
 
-async def test_what_codex_always_offers_is_left_out_and_said_once(
+def test_what_codex_always_offers_is_left_out_and_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(body_members, "_noted", set())
     body = {"tools": [FUNCTION, WEB], "tool_choice": "auto"}
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            assert await _read(RESPONSES, body) == body
+            assert _read(RESPONSES, body) == body
     assert caplog.messages == [
         "tool web_search of a response is left out: nobody runs it (logged once)"
     ]
@@ -125,11 +125,11 @@ async def test_what_codex_always_offers_is_left_out_and_said_once(
 @pytest.mark.parametrize(
     ("more", "bounds"), [({"tool_choice": "none"}, {}), ({}, {"runs_tools": True})], ids=str
 )
-async def test_tools_may_be_offered_where_none_is_called_or_the_server_runs_them(
+def test_tools_may_be_offered_where_none_is_called_or_the_server_runs_them(
     more: dict[str, Any], bounds: dict[str, Any]
 ) -> None:
     body = {"tools": [{"type": "code_interpreter"}]} | more
-    assert await _read(RESPONSES, body, **bounds) == body
+    assert _read(RESPONSES, body, **bounds) == body
 
 
 @pytest.mark.parametrize(
@@ -142,34 +142,34 @@ async def test_tools_may_be_offered_where_none_is_called_or_the_server_runs_them
     ],
     ids=["tools", "an image in an answer", "a file", "a file of a tool"],
 )
-async def test_an_item_that_would_be_passed_over_is_refused(item: dict[str, Any]) -> None:
+def test_an_item_that_would_be_passed_over_is_refused(item: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match="accepted: "):
-        await _read(RESPONSES, {"input": [item, ASKED]})
+        _read(RESPONSES, {"input": [item, ASKED]})
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("max_tokens", 5), ("enabled", False), ("exclude", True)]
 )
-async def test_what_others_have_in_reasoning_is_refused(name: str, value: Any) -> None:
+def test_what_others_have_in_reasoning_is_refused(name: str, value: Any) -> None:
     with pytest.raises(RequestError) as refusal:
-        await _read(RESPONSES, {"reasoning": {name: value, "effort": "low"}})
+        _read(RESPONSES, {"reasoning": {name: value, "effort": "low"}})
     assert refusal.value.field == f"reasoning.{name}"
     body = {"reasoning": {"effort": "low", "enabled": True, "exclude": False, "max_tokens": None}}
-    assert await _read(RESPONSES, body) == body
+    assert _read(RESPONSES, body) == body
 
 
 @pytest.mark.parametrize("included", [None, [], ["reasoning.encrypted_content"]])
-async def test_log_probabilities_that_are_wanted_are_included(included: Any) -> None:
-    read = await _read(RESPONSES, {"input": "a", "top_logprobs": 2, "include": included})
+def test_log_probabilities_that_are_wanted_are_included(included: Any) -> None:
+    read = _read(RESPONSES, {"input": "a", "top_logprobs": 2, "include": included})
     assert read["include"] == [*(included or ()), "message.output_text.logprobs"]
     body = {"input": [ASKED], "top_logprobs": 0}
-    assert await _read(RESPONSES, body) == body
+    assert _read(RESPONSES, body) == body
 
 
-async def test_an_empty_answer_and_a_tools_images_are_what_the_server_can_read() -> None:
+def test_an_empty_answer_and_a_tools_images_are_what_the_server_can_read() -> None:
     image = {"type": "input_image", "image_url": "data:,"}
     output = {"type": "function_call_output", "call_id": "c", "output": [image, image]}
-    read = await _read(RESPONSES, {"input": [{"role": "assistant", "content": []}, output]})
+    read = _read(RESPONSES, {"input": [{"role": "assistant", "content": []}, output]})
     empty = {"type": "output_text", "text": "", "annotations": []}
     assert read["input"] == [
         {"role": "assistant", "content": [empty]},
@@ -178,12 +178,12 @@ async def test_an_empty_answer_and_a_tools_images_are_what_the_server_can_read()
 
 
 @pytest.mark.parametrize("length", [1, 300_000])
-async def test_an_earlier_answer_is_read_whole(length: int) -> None:
+def test_an_earlier_answer_is_read_whole(length: int) -> None:
     first, second = "a" * length, "b" * length
     parts = [{"type": "output_text", "text": first}, {"type": "refusal", "refusal": second}]
     thoughts = [{"type": "reasoning_text", "text": each} for each in "xy"]
     thought = {"type": "reasoning", "id": "r", "summary": []}
-    read = await _read(
+    read = _read(
         RESPONSES,
         {
             "input": [
@@ -219,18 +219,18 @@ async def test_an_earlier_answer_is_read_whole(length: int) -> None:
     ],
     ids=str,
 )
-async def test_other_items_stay(item: Any) -> None:
+def test_other_items_stay(item: Any) -> None:
     body = {"input": [item]}
-    assert await _read(RESPONSES, body) == body
+    assert _read(RESPONSES, body) == body
 
 
-async def test_other_paths_nest_nothing_of_it() -> None:
+def test_other_paths_nest_nothing_of_it() -> None:
     body = {
         "tools": [{"type": "mcp"}],
         "output_config": {},
         "input": [{"type": "additional_tools"}],
     }
-    assert await _read("/v1/chat/completions", body) == body
+    assert _read("/v1/chat/completions", body) == body
 
 
 CHATS = "/v1/chat/completions"
@@ -257,10 +257,10 @@ def _in_response(mode: Any, *names: str) -> dict[str, Any]:
     [(CHATS, IN_CHATS, _in_chat), (RESPONSES, IN_RESPONSES, _in_response)],
     ids=["a chat", "a response"],
 )
-async def test_tools_that_may_not_be_called_are_left_out(
+def test_tools_that_may_not_be_called_are_left_out(
     path: str, tools: list[Any], choose: Any, mode: str
 ) -> None:
-    read = await _read(path, {"tools": tools, "tool_choice": choose(mode, "travel")})
+    read = _read(path, {"tools": tools, "tool_choice": choose(mode, "travel")})
     assert read == {"tools": [tools[1]], "tool_choice": mode}
 
 
@@ -277,9 +277,9 @@ async def test_tools_that_may_not_be_called_are_left_out(
     ],
     ids=json.dumps,
 )
-async def test_a_choice_that_the_server_reads_stays(path: str, choice: Any) -> None:
+def test_a_choice_that_the_server_reads_stays(path: str, choice: Any) -> None:
     body = {"tools": IN_RESPONSES, "tool_choice": choice}
-    assert await _read(path, body) == body
+    assert _read(path, body) == body
 
 
 @pytest.mark.parametrize(
@@ -298,19 +298,19 @@ async def test_a_choice_that_the_server_reads_stays(path: str, choice: Any) -> N
     ],
     ids=json.dumps,
 )
-async def test_a_choice_that_nothing_here_serves_is_refused(path: str, choice: Any) -> None:
+def test_a_choice_that_nothing_here_serves_is_refused(path: str, choice: Any) -> None:
     tools = IN_CHATS if path == CHATS else IN_RESPONSES
     with pytest.raises(RequestError) as refused:
-        await _read(path, {"tools": tools, "tool_choice": choice})
+        _read(path, {"tools": tools, "tool_choice": choice})
     assert refused.value.field == "tool_choice"
 
 
-async def test_a_tool_that_has_to_be_called_must_be_there() -> None:
+def test_a_tool_that_has_to_be_called_must_be_there() -> None:
     with pytest.raises(RequestError, match=r"tool_choice .* needs tools"):
-        await _read("/v1/messages", {"tool_choice": {"type": "any"}, "messages": 1})
+        _read("/v1/messages", {"tool_choice": {"type": "any"}, "messages": 1})
     added = {"type": "tool_addition", "tool": {}}
     messages: list[Any] = [{"role": "system", "content": [added]}, {"content": "a"}, 1]
     body = {"tool_choice": {"type": "any"}, "messages": messages}
-    assert await _read("/v1/messages", body) == body
+    assert _read("/v1/messages", body) == body
     free = {"tool_choice": {"type": "auto"}}
-    assert await _read("/v1/messages", free) == free
+    assert _read("/v1/messages", free) == free

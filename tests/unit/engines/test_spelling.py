@@ -27,9 +27,9 @@ CHATS = "/v1/chat/completions"
     ],
 )
 @pytest.mark.parametrize("more", ["", ', "seed": 1e999'])
-async def test_another_spelling_is_refused(name: str, accepted: str, more: str) -> None:
+def test_another_spelling_is_refused(name: str, accepted: str, more: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        await check_body(f'{{"{name}": 1{more}}}'.encode(), BodyBounds(), CHATS)
+        check_body(f'{{"{name}": 1{more}}}'.encode(), BodyBounds(), CHATS)
     assert refusal.value.field == name
     assert f"accepted: {accepted}" in str(refusal.value)
 
@@ -38,6 +38,6 @@ async def test_another_spelling_is_refused(name: str, accepted: str, more: str) 
     "name",
     ["x-irid", "max_tokens", "promptCacheKey", "serviceTier", "user", "1", "", "ÄÖ", "extraBody2"],
 )
-async def test_other_names_stay(name: str) -> None:
+def test_other_names_stay(name: str) -> None:
     body = json.dumps({name: 1}).encode()
-    assert (await check_body(body, BodyBounds(), CHATS))[0] == body
+    assert check_body(body, BodyBounds(), CHATS) == body

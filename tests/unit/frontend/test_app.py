@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from lmi_backend.clients.lmi import INVOCATIONS
 from lmi_backend.clients.registry import CLIENTS, UPLOADS
 from lmi_backend.clients.spec import ANYBODY, INVOKE, PROBE
 from lmi_backend.frontend.http.api_keys import hash_of
+from lmi_backend.frontend.http.bodies import LARGE
 from lmi_backend.frontend.resumable import LAST_ID, WANTED
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.outline import LARGE
-from tests.support.scripted_model import NAME, Scripted
+from tests.support.scripted_model import NAME, OWN, Scripted
 
 HEADERS: dict[str, dict[str, str]] = {
     "plain": {},
@@ -104,6 +105,20 @@ def test_what_is_wanted_besides_an_answer_is_refused_on_each_path_of_the_body(
     body = json.dumps({"model": NAME, "inputs": "a" * size} | more).encode()
     answer = server.ask("POST", path, body, **headers)
     assert (answer.status, words in answer.data.decode()) == (400, True), answer.data
+
+
+def test_users_code_gets_bytes_that_are_no_text(server: Scripted) -> None:
+    asked: list[HttpRequest] = []
+
+    def answer(order: msg.Submit | msg.SubmitHttp | msg.Manage) -> list[msg.ToClient | None]:
+        assert isinstance(order, msg.SubmitHttp)
+        asked.append(order.request)
+        return [msg.HttpOutput(order.id, HttpChunk(b"{}", is_last=True))]
+
+    server.models[OWN].script = answer
+    data = bytes(range(256))
+    assert server.ask("POST", f"/models/{OWN}/invoke", data).data == b"{}"
+    assert [(each.path, each.body) for each in asked] == [(INVOCATIONS, data)]
 
 
 @pytest.mark.parametrize("path", sorted(UPLOADS))

@@ -79,7 +79,7 @@ class Input:
         if len(data) <= _LITTLE:
             return json.loads(data)
         # A process that users start may have this folder alone.
-        from lmi_backend.outline import read_text  # noqa: PLC0415
+        from lmi_backend.json_text import read_text  # noqa: PLC0415
 
         return read_text(data.decode(json.detect_encoding(data), "surrogatepass"), MOST_VALUES)
 
