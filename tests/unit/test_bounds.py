@@ -11,7 +11,7 @@ from lmi_backend.endpoint.buffered import ALL_BUFFERED_BYTES, BUFFERED_BYTES
 from lmi_backend.engines.bodies import MOST_ITEMS
 from lmi_backend.engines.vllm.images import TIMES, WAIT_SECONDS
 from lmi_backend.frontend.answer import ALL_UNREAD_BYTES
-from lmi_backend.frontend.http.bodies import ALL_BODIES, MOST_ENCODINGS, WINDOW_BYTES
+from lmi_backend.frontend.http.bodies import ALL_BODIES, WINDOW_BYTES
 from lmi_backend.frontend.http.protocol import HEAD_BYTES, MOST_HEADERS, UNREAD_BYTES, WAITING_BYTES
 from lmi_backend.json_text import MOST_VALUES
 from lmi_backend.pool.connection import UNSENT_BYTES as UNSENT_TO_WORKER
@@ -39,7 +39,7 @@ PAGE = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
         ),
         (
             "a compressed body",
-            [f"in each of {MOST_ENCODINGS} encodings; a window of {WINDOW_BYTES >> 20} MiB"],
+            [f"a window of {WINDOW_BYTES >> 20} MiB"],
         ),
         ("values of a JSON body", [f"{MOST_VALUES:,}"]),
         ("JSON, and texts that may be JSON", [f"{MOST_TEXT >> 20} MiB"]),

@@ -26,159 +26,82 @@ from lmi_backend.shares import FREE_BYTES, Shares
 
 if TYPE_CHECKING:
     from collections.abc import (
-        AsyncIterator,
         Awaitable,
         Callable,
-        Iterable,
         Iterator,
         Mapping,
-        Sequence,
     )
 
 
 ACCEPTED: Final = ("gzip", "deflate", "zstd")
-_IDENTITY: Final = ("identity", "")
 _ALIASES: Final = {"x-gzip": "gzip"}
-MOST_ENCODINGS: Final = 4
-"""Of one body, one within the other; identity does not count."""
 WINDOW_BYTES: Final = 8 << 20
 """Of zstd's decoder: the most that RFC 9659 allows in HTTP."""
 _MOST_MEMBERS: Final = 2048
-"""Members of one encoding. Each takes time at any size; tools that cut a text make pieces of 64 KiB
-or more."""
+"""Members of a body. Each takes time at any size; tools that cut a text make pieces of 64 KiB or
+more."""
 _STEP: Final = 1 << 18
 """Bytes that one step decodes at most."""
-_FEW: Final = 8
-"""Steps that are not long."""
-_DEFLATE_HEADER: Final = 2
-"""Bytes that tell the two formats of `deflate` apart."""
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 """What zlib calls its three formats."""
 
 
-def decoding_of(encodings: Iterable[str], limit: int) -> Decoding | None:
-    """Return what decodes a body; None for a body without an encoding.
+def encoding_of(headers: Mapping[str, str]) -> str:
+    """Return the encoding of a body; empty for none.
 
     Args:
-        encodings: the values of all `Content-Encoding` headers, in their order.
-        limit: bytes that the body may have, in each of its encodings and decoded.
+        headers: those of its request, with names in lower case.
 
     Raises:
-        HttpError: an encoding is unknown, or there are too many (415).
+        HttpError: it is none of `ACCEPTED` (415).
     """
-    given = ",".join(encodings)
-    names = [name.strip().lower() for name in given.split(",")]
-    names = [_ALIASES.get(name, name) for name in names if name not in _IDENTITY]
-    if len(names) > MOST_ENCODINGS or not set(names) <= set(ACCEPTED):
-        text = f"Content-Encoding: {printable(given, 80)}; accepted: {', '.join(ACCEPTED)}"
-        text = f"{text}, at most {MOST_ENCODINGS} of them"
+    # Chunks are read by the server's protocol.
+    transfer = headers.get("transfer-encoding", "").lower().removesuffix("chunked").rstrip(", \t")
+    given = ", ".join(filter(None, (headers.get("content-encoding", "").strip(), transfer)))
+    name = _ALIASES.get(given.lower(), given.lower())
+    if name in ("", "identity"):
+        return ""
+    if name not in ACCEPTED:
+        text = f"Content-Encoding: {printable(given, 80)}; accepted: one of {', '.join(ACCEPTED)}"
         raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
-    return Decoding(names, limit) if names else None
+    return name
 
 
-class Decoding:
-    """Decodes a body.
+def decoded(data: bytes, encoding: str, limit: int) -> Iterator[bytes]:
+    """Yield what a body decodes to, in pieces of 256 KiB or less, of which some are empty.
 
-    Args:
-        names: the encodings, in the order in which they were applied.
-        limit: bytes that the body may have.
+    A body may have members that follow each other, as gzip and zstd allow.
+
+    Raises:
+        HttpError: the body is wrong (400), or decodes to more than `limit` bytes (413).
     """
-
-    def __init__(self, names: Sequence[str], limit: int) -> None:
-        self._names, self._limit = names, limit
-
-    def at_once(self, data: bytes) -> bytes | None:
-        """Return a body decoded; None for one that takes long. Raises as `pieces` does."""
-        body = b""
-        for number, piece in enumerate(self.pieces(data)):
-            body += piece
-            if number > _FEW or len(body) > _STEP:
-                return None
-        return body
-
-    def pieces(self, data: bytes) -> Iterator[bytes]:
-        """Yield what a body decodes to, in pieces of 256 KiB or less.
-
-        A piece may be empty: each step of the work yields one, so that others can run between them.
-
-        Raises:
-            HttpError: the body is wrong (400) or too large (413).
-        """
-        layers = [_Layer(name, self._limit) for name in reversed(self._names)]
-        for at in range(0, len(data), _STEP):
-            yield from _through(layers, data[at : at + _STEP])
-        for layer in layers:
-            layer.finish()
-
-
-def _through(layers: Sequence[_Layer], data: bytes) -> Iterator[bytes]:
-    if not layers:
-        yield data
-        return
-    for piece in layers[0].pieces(data):
-        yield from _through(layers[1:], piece)
-
-
-class _Layer:
-    """One encoding of a body: members that follow each other, as gzip and zstd allow."""
-
-    def __init__(self, name: str, limit: int) -> None:
-        self._name = name
-        self._decoder: Any = None
-        """Of the member that has begun; None between two."""
-        self._num_members = 0
-        self._begun = b""
-        """Bytes of a member, too few to tell its format."""
-        self._left = self._limit = limit
-        """Bytes that it may still decode to."""
-
-    def pieces(self, data: bytes) -> Iterator[bytes]:
-        """Yield what data decode to; a piece may be empty."""
-        data, is_full = self._begun + data, False
-        self._begun = b""
-        while data or is_full:
-            if self._decoder is None:
-                if self._num_members and self._name == "gzip":
-                    # What writes blocks pads with zeros, which gzip leaves out too.
-                    data = data.lstrip(b"\0")
-                if not self._begin(data):
-                    return
+    at = num_members = size = 0
+    while at < len(data):
+        num_members += 1
+        if num_members > (1 if encoding == "deflate" else _MOST_MEMBERS):
+            raise _wrong(encoding, f"it has more than {num_members - 1} members")
+        decoder, given, is_full = _DECODERS[encoding](data[at : at + 2]), b"", False
+        while not decoder.eof:
+            if not given and not is_full:
+                given = data[at : at + _STEP]
+                at += len(given)
+                if not given:
+                    raise _wrong(encoding, "it is cut short")
             try:
-                piece = self._decoder.decompress(data, _STEP)
+                piece = decoder.decompress(given, _STEP)
             except (zlib.error, zstd.ZstdError) as error:
-                raise self._wrong(str(error)) from error
-            self._left -= len(piece)
-            if self._left < 0:
-                raise too_large(self._limit)
+                raise _wrong(encoding, str(error)) from error
+            size += len(piece)
+            if size > limit:
+                raise too_large(limit)
+            # zstd's decoder holds what it has not yet read.
+            given, is_full = getattr(decoder, "unconsumed_tail", b""), len(piece) == _STEP
             yield piece
-            is_full = len(piece) == _STEP
-            # zstd's decoder keeps what it has not yet read.
-            data = getattr(self._decoder, "unconsumed_tail", b"")
-            if self._decoder.eof:
-                data, self._decoder, is_full = self._decoder.unused_data, None, False
+        at -= len(decoder.unused_data)
 
-    def _begin(self, data: bytes) -> bool:
-        """Begin a member; return False where more bytes must come before its format is known."""
-        if not data:
-            return False
-        if self._name == "deflate":
-            if self._num_members:
-                raise self._wrong("more follows its end")
-            if len(data) < _DEFLATE_HEADER:
-                self._begun = data
-                return False
-        self._num_members += 1
-        if self._num_members > _MOST_MEMBERS:
-            raise self._wrong(f"it has more than {_MOST_MEMBERS} members")
-        self._decoder = _DECODERS[self._name](data)
-        return True
 
-    def finish(self) -> None:
-        if self._decoder is not None or self._begun:
-            raise self._wrong("it is cut short")
-
-    def _wrong(self, reason: str) -> HttpError:
-        return HttpError(HTTPStatus.BAD_REQUEST, f"the body is not {self._name}: {reason}")
+def _wrong(encoding: str, reason: str) -> HttpError:
+    return HttpError(HTTPStatus.BAD_REQUEST, f"the body is not {encoding}: {reason}")
 
 
 _OF_ZSTD: Final[dict[int, int]] = {
@@ -254,7 +177,7 @@ class Bodies:
         receive: Callable[[], Awaitable[Mapping[str, Any]]],
         limit: int,
         seconds: float,
-        decoding: Decoding | None = None,
+        encoding: str = "",
         owner: str = "",
     ) -> tuple[bytes, Arrival]:
         """Read a body; return it, and what to `release` when its request is finished.
@@ -262,6 +185,7 @@ class Bodies:
         Args:
             limit: bytes it may have.
             seconds: time it may take.
+            encoding: what it is decoded from, as `encoding_of` names it.
             owner: on whose behalf it is held.
 
         Raises:
@@ -281,9 +205,9 @@ class Bodies:
                 data.write(_part(await receive(), arrival))
                 self._count(arrival, data.tell(), limit)
             timer.cancel()
-            if decoding is None:
+            if not encoding:
                 return data.getvalue(), arrival
-            return await self._decode(arrival, data.getvalue(), decoding), arrival
+            return await self._decode(arrival, data.getvalue(), encoding, limit), arrival
         except BaseException as error:
             self.release(arrival)
             if isinstance(error, asyncio.CancelledError) and arrival.error is not None:
@@ -296,23 +220,16 @@ class Bodies:
             # A frame that an exception holds would hold this too.
             data.close()
 
-    async def _decode(self, arrival: Arrival, data: bytes, decoding: Decoding) -> bytes:
-        """Decode a body; for a large one find the size first, and then reserve memory for it.
-
-        One large body is decoded at a time, in steps between which others use the thread.
-        """
-        if (body := decoding.at_once(data)) is None:
-            async with self._decodes:
-                size = 0
-                async for piece in _decode_steps(data, decoding):
-                    size += len(piece)
-                self._count(arrival, len(data) + size, math.inf)
-                whole = io.BytesIO()
-                async for piece in _decode_steps(data, decoding):
-                    whole.write(piece)
-            body = whole.getvalue()
-        self._count(arrival, len(body), math.inf)
-        return body
+    async def _decode(self, arrival: Arrival, data: bytes, encoding: str, limit: int) -> bytes:
+        """Decode a body, one at a time, in steps between which others have their turn."""
+        body = io.BytesIO()
+        async with self._decodes:
+            for piece in decoded(data, encoding, limit):
+                body.write(piece)
+                self._count(arrival, len(data) + body.tell(), math.inf)
+                await asyncio.sleep(0)
+        self._count(arrival, body.tell(), math.inf)
+        return body.getvalue()
 
     def release(self, arrival: Arrival) -> None:
         self.held.forget(arrival)
@@ -329,12 +246,6 @@ class Bodies:
             self._arriving.discard(largest)
             largest.stop(_full(self._limit))
         self.held.add(arrival, more, arrival.owner)
-
-
-async def _decode_steps(data: bytes, decoding: Decoding) -> AsyncIterator[bytes]:
-    pieces = decoding.pieces(data)
-    while (piece := await _in_thread(next, pieces, None)) is not None:
-        yield piece
 
 
 class Arrival:

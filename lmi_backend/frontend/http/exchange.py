@@ -20,7 +20,7 @@ from lmi_backend.frontend.http.bodies import (
     Bodies,
     ClientGoneError,
     aside,
-    decoding_of,
+    encoding_of,
     too_large,
     utf8_of,
 )
@@ -41,7 +41,7 @@ def line_of(name: str, value: str) -> tuple[bytes, bytes]:
 
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from lmi_backend.clients.spec import ClientSpec
     from lmi_backend.frontend.http.api_keys import ApiKey
@@ -153,9 +153,9 @@ class Exchange:
             body: bytes = message["body"]
             return body
         try:
-            decoding = decoding_of(self._encodings(), limit)
+            encoding = encoding_of(self.headers)
             data, self._arrival = await self._bodies.read(
-                self._receive, limit, seconds, decoding, self.tenant
+                self._receive, limit, seconds, encoding, self.tenant
             )
         except HttpError as error:
             if error.status == HTTPStatus.REQUEST_TIMEOUT:
@@ -164,7 +164,7 @@ class Exchange:
                 accepted = ", ".join(ACCEPTED).encode()
                 self.extra_headers.append((b"accept-encoding", accepted))
             raise
-        if decoding is not None:
+        if encoding:
             self._becomes(data)
         return data
 
@@ -173,14 +173,6 @@ class Exchange:
         self.headers.pop("content-encoding", None)
         if "content-length" in self.headers:
             self.headers["content-length"] = str(len(body))
-
-    def _encodings(self) -> Iterator[str]:
-        """Yield the body's encodings as headers name them, the one that was applied first first."""
-        for wanted in _ENCODINGS:
-            for name, value in self._scope["headers"]:
-                if name == wanted.encode():
-                    # Chunks are the last one, and the server's protocol has read them.
-                    yield value.decode("latin-1").lower().removesuffix("chunked")
 
     async def text(self, limit: int, seconds: float) -> bytes:
         """Read the request's body as `body` does; return JSON in UTF-8, and other text as it is.

@@ -16,7 +16,8 @@ from backports import zstd
 from lmi_backend.errors import HttpError
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
-from lmi_backend.frontend.http.bodies import Bodies, decoding_of, utf8_of
+from lmi_backend.frontend.http.bodies import Bodies, encoding_of, utf8_of
+from lmi_backend.frontend.http.bodies import decoded as pieces
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.protocol import CLIENT, Client
 from lmi_backend.printable import MIB
@@ -45,15 +46,7 @@ PACKS: dict[str, tuple[str, Sequence[Pack]]] = {
     "zstd": ("zstd", [zstd.compress]),
     "zstd of any size": ("zstd", [unknown_size]),
     "two members": ("gzip", [lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:])]),
-    "zeros behind": ("gzip", [lambda data: gzip.compress(data) + bytes(700)]),
-    "a zero behind": ("gzip", [lambda data: gzip.compress(data) + b"\0"]),
-    "zeros between": (
-        "gzip",
-        [lambda data: gzip.compress(data[:9]) + bytes(512) + gzip.compress(data[9:])],
-    ),
     "two frames": ("zstd", [lambda data: zstd.compress(data[:9]) + zstd.compress(data[9:])]),
-    "a list": ("gzip, zstd", [gzip.compress, zstd.compress]),
-    "a list of three": (" deflate ,identity,, gzip,zstd", [raw, gzip.compress, zstd.compress]),
 }
 TEXT = b'{"inputs": "Once, there was a model."}'
 LONG = b"".join(b'{"n": %d}, ' % (number * number) for number in range(40_000))
@@ -69,7 +62,7 @@ async def decoded(names: str, data: bytes, size: int, limit: int = 8 * MIB) -> b
         return {"type": "http.request", "body": part, "more_body": bool(parts)}
 
     try:
-        body, _ = await bodies.read(receive, limit, 60, decoding_of([names], limit))
+        body, _ = await bodies.read(receive, limit, 60, encoding_of({"content-encoding": names}))
     except HttpError:
         assert bodies.held.size == 0
         raise
@@ -93,22 +86,13 @@ async def test_each_encoding_gives_the_body(name: str) -> None:
     assert await decoded(*packed(name, b""), size=100) == b""
 
 
-async def test_the_values_of_several_headers_are_one_list() -> None:
-    decoding = decoding_of(["gzip", "zstd"], MIB)
-    assert decoding is not None
-    data = zstd.compress(gzip.compress(TEXT))
-    assert b"".join(decoding.pieces(data)) == TEXT
-
-
-@pytest.mark.parametrize("names", ["", "identity", "Identity, "])
+@pytest.mark.parametrize("names", ["", "identity", " Identity "])
 def test_a_body_without_an_encoding_is_not_decoded(names: str) -> None:
-    assert decoding_of([names], MIB) is None
+    assert encoding_of({"content-encoding": names}) == ""
 
 
 def test_a_window_that_http_allows_is_taken() -> None:
-    decoding = decoding_of(["zstd"], MIB)
-    assert decoding is not None
-    assert b"".join(decoding.pieces(b"\x28\xb5\x2f\xfd\x00\x68\x01\0\0")) == b""
+    assert b"".join(pieces(b"\x28\xb5\x2f\xfd\x00\x68\x01\0\0", "zstd", MIB)) == b""
 
 
 async def test_no_bytes_are_an_empty_body() -> None:
@@ -121,21 +105,12 @@ def _blocks(number: int) -> bytes:
 
 
 def bomb(name: str) -> tuple[str, bytes]:
-    match name:
-        case "inside one another":
-            return "gzip,gzip", gzip.compress(gzip.compress(bytes(32 * MIB), 1), 9)
-        case "of nothing":
-            return "deflate, gzip", gzip.compress(_blocks(MIB))
-        case "that is long itself":
-            return "deflate", _blocks(MIB // 4)
-        case _:
-            return packed(name, bytes(32 * MIB))
+    if name == "that is long itself":
+        return "deflate", _blocks(MIB // 4)
+    return packed(name, bytes(32 * MIB))
 
 
-BOMBS = (
-    "gzip", "raw deflate", "zstd", "a list", "inside one another", "of nothing",
-    "that is long itself",
-)  # fmt: skip
+BOMBS = ("gzip", "raw deflate", "zstd", "that is long itself")
 
 
 @pytest.mark.parametrize("name", BOMBS)
@@ -184,15 +159,12 @@ WRONG = {
     "one byte": ("deflate", b"\x78"),
     "raw deflate cut": ("deflate", raw(TEXT)[:-1]),
     "zstd cut": ("zstd", zstd.compress(TEXT)[:-1]),
-    "the inner one cut": ("zstd, gzip", gzip.compress(zstd.compress(TEXT)[:-1])),
     "a wrong sum": ("gzip", _changed(gzip.compress(TEXT), -8)),
     "more behind gzip": ("gzip", gzip.compress(TEXT) + b"more"),
     "more behind deflate": ("deflate", zlib.compress(TEXT) + b"more"),
     "a byte behind deflate": ("deflate", zlib.compress(TEXT) + b"\0"),
     "zeros before gzip": ("gzip", b"\0\0" + gzip.compress(TEXT)),
-    "more behind gzip's zeros": ("gzip", gzip.compress(TEXT) + b"\0\0more"),
     "more behind zstd": ("zstd", zstd.compress(TEXT) + b"more"),
-    "the other order": ("gzip, zstd", gzip.compress(zstd.compress(TEXT))),
     "a dictionary": ("zstd", b"\x28\xb5\x2f\xfd\x21\x07\x01\x01\0\0a"),
     # Of the frame's header, the sixth byte is the window's size.
     "a window of 16 MiB": ("zstd", b"\x28\xb5\x2f\xfd\x00\x70\x01\0\0"),
@@ -213,15 +185,14 @@ async def test_what_is_not_in_its_encoding_is_refused(name: str, size: int) -> N
 @pytest.mark.parametrize("size", [1, MIB])
 @pytest.mark.parametrize("more", [b"\0", b"more"])
 async def test_what_follows_deflate_is_said(size: int, more: bytes) -> None:
-    with pytest.raises(HttpError, match="more follows its end"):
+    with pytest.raises(HttpError, match="more than 1 members"):
         await decoded("deflate", zlib.compress(TEXT) + more, size)
 
 
-@pytest.mark.parametrize("names", ["br", "compress", "gzip, br", "gzip;q=1", "aws-chunked", "é",
-                                   "gzip,gzip,gzip,gzip,gzip"])  # fmt: skip
+@pytest.mark.parametrize("names", ["br", "compress", "gzip, br", "gzip;q=1", "aws-chunked", "é"])
 def test_what_is_unknown_is_refused_by_name(names: str) -> None:
-    with pytest.raises(HttpError, match="accepted: gzip, deflate, zstd") as refused:
-        decoding_of([names], MIB)
+    with pytest.raises(HttpError, match="accepted: one of gzip, deflate, zstd") as refused:
+        encoding_of({"content-encoding": names})
     assert refused.value.status == 415
 
 
