@@ -1,8 +1,4 @@
-"""The front end's end of one model's endpoint: requests out, chunks of their answers back.
-
-Large requests have a second connection. On one connection, all that follows 60 MB waits for them:
-0.2 s. With two, only large requests wait.
-"""
+"""The front end's end of one model's endpoint: requests out, chunks of their answers back."""
 
 from __future__ import annotations
 
@@ -36,7 +32,6 @@ from lmi_backend.ipc.frames import (
     CheckedEncoder,
     Frame,
     FrameDecoder,
-    encode,
     encode_request,
 )
 from lmi_backend.resume.progress import resumed
@@ -70,10 +65,11 @@ class BatchedTransport:
         self._transport, self._later = transport, later
         self._pieces: list[bytes] = []
 
-    def write(self, data: bytes) -> None:
+    def write(self, frame: Frame) -> None:
         """Write at the end of this turn; nothing is copied."""
-        self._pieces.append(data)
-        if len(self._pieces) == 1:
+        is_first = not self._pieces
+        self._pieces += frame
+        if is_first:
             self._later(self._flush)
 
     def close(self) -> None:
@@ -92,43 +88,6 @@ class BatchedTransport:
             self._transport.write(pieces[0])
         else:
             self._transport.writelines(pieces)
-
-
-def _hello() -> msg.Hello:
-    return msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True, release=__version__)
-
-
-class BulkConnection(asyncio.Protocol):
-    def __init__(
-        self, on_messages: Callable[[list[msg.ToClient]], None], on_lost: Callable[[], None]
-    ) -> None:
-        self._on_messages, self._on_lost = on_messages, on_lost
-        self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
-        self.transport: asyncio.Transport | None = None
-        """What writes; None while there is no connection."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's is not a subclass.
-        self.transport = cast("asyncio.Transport", transport)
-        self.transport.write(encode([_hello()]))
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            messages = self._decoder.feed(data)
-        except WorkerError:
-            self.close()
-            return
-        # The first connection hears the same of the model.
-        handshake = msg.Welcome | msg.Refused
-        self._on_messages([each for each in messages if not isinstance(each, handshake)])
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.transport = None
-        self._on_lost()
-
-    def close(self) -> None:
-        if self.transport is not None:
-            self.transport.close()
 
 
 _Reply = TypeVar("_Reply")
@@ -220,8 +179,6 @@ class ModelConnection(asyncio.Protocol):
         self.refusal = ""
         """Why the model does not speak to this process; empty where it does."""
         self._transport: BatchedTransport | None = None
-        self.bulk = BulkConnection(self._hear, self._lose)
-        """Takes large requests, while it is connected."""
         self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
         self._encoder = CheckedEncoder(msg.FromClient)
         self.answers: dict[int, Answer] = {}
@@ -236,7 +193,7 @@ class ModelConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's is not a subclass.
         self._transport = BatchedTransport(cast("asyncio.Transport", transport), self._later)
-        self.send(_hello())
+        self.send(msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True, release=__version__))
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -259,7 +216,6 @@ class ModelConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self.bulk.close()
         error = EngineDeadError(GONE)
         for number in list(self._left):
             self._end(number)
@@ -371,17 +327,7 @@ class ModelConnection(asyncio.Protocol):
     def send(self, message: msg.FromClient) -> None:
         """Send a message; nothing happens when the model is down."""
         if self._transport is not None:
-            frame = encode_request(message)
-            self._write(self._transport, frame)
-            if isinstance(message, msg.Abort | Left) and self.bulk.transport is not None:
-                # The request may be there.
-                self.bulk.transport.write(b"".join(frame))
-
-    def _write(self, transport: BatchedTransport, frame: Frame) -> None:
-        """Write a frame; a large one on the second connection, while that is there."""
-        way = (self.bulk.transport if len(frame) > 1 else None) or transport
-        for piece in frame:
-            way.write(piece)
+            self._transport.write(encode_request(message))
 
     def forget(self, request_id: int) -> bool:
         return self._pop(request_id) is not None
@@ -403,11 +349,6 @@ class ModelConnection(asyncio.Protocol):
         self.model, resumption = model, self._resumption
         resumption.timeout, resumption.limit = model.return_seconds, model.migration_limit
 
-    def _lose(self) -> None:
-        """End with the second connection; what is open may resume."""
-        if self._transport is not None:
-            self._transport.abort()
-
     def _request(self, message: msg.FromClient) -> None:
         if self._transport is None:
             raise UnavailableError(GONE)
@@ -426,7 +367,7 @@ class ModelConnection(asyncio.Protocol):
             raise HttpError(HTTPStatus.BAD_REQUEST, text) from error
         answer = Answer(self, number, self._progress(request), tenant)
         self.answers[number] = answer
-        self._write(self._transport, frame)
+        self._transport.write(frame)
         return answer
 
     def _progress(self, order: msg.FromClient | None) -> Progress | None:

@@ -6,7 +6,6 @@ Until each model that the server loads as it starts is there, the server is not 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import Counter
@@ -372,8 +371,6 @@ class Models:
             _log.debug("%s: %s", path, error)
             return
         self._connections[path] = inode, connection
-        with contextlib.suppress(OSError):
-            await loop.create_unix_connection(lambda: connection.bulk, str(path))
 
     def enter(self, path: Path, connection: ModelConnection, welcome: msg.Welcome) -> None:
         if path not in self.by_path:

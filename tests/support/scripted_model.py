@@ -117,8 +117,7 @@ class Scripted:
 
     def wait(self) -> None:
         """Wait until the front end sees both models, as they are after one has died."""
-        # Over two connections to each.
-        connected = 2 * sum(model.num_deaths + 1 for model in self.models.values())
+        connected = sum(model.num_deaths + 1 for model in self.models.values())
         wait_for(lambda: sum(model.num_greeted for model in self.models.values()) == connected)
         wait_for(lambda: len(self.front_end.models.all()) == len(self.models))
 

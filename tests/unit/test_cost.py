@@ -159,14 +159,14 @@ def test_what_the_choice_of_a_worker_costs_the_stub() -> None:
     assert counts[1] - counts[0] <= CHOICE * MARGIN, counts
 
 
-async def test_what_a_look_at_a_body_costs_the_worker() -> None:
+def test_what_a_look_at_a_body_costs_the_worker() -> None:
     asked = {"model": "m", "stream": True, "max_tokens": 64, "temperature": 0, "seed": 1}
     body = json.dumps({"messages": [{"role": "user", "content": "Count."}], **asked}).encode()
     bounds = BodyBounds(max_model_len=1024, longest=20, reads={BODY.path: {"messages", *asked}})
-    await check_body(body, bounds, BODY.path)
+    check_body(body, bounds, BODY.path)
     calls = Calls()
     with calls.counted():
-        await check_body(body, bounds, BODY.path)
+        check_body(body, bounds, BODY.path)
     assert calls.count <= BODY_CHECK * MARGIN
 
 

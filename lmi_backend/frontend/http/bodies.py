@@ -68,36 +68,41 @@ def encoding_of(headers: Mapping[str, str]) -> str:
 
 
 def decoded(data: bytes, encoding: str, limit: int) -> Iterator[bytes]:
-    """Yield what a body decodes to, in pieces of 256 KiB or less, of which some are empty.
+    """Yield what a body decodes to, in pieces of 256 KiB or less; some are empty.
 
     A body may have members that follow each other, as gzip and zstd allow.
 
     Raises:
         HttpError: the body is wrong (400), or decodes to more than `limit` bytes (413).
     """
-    at = num_members = size = 0
-    while at < len(data):
+    num_members, size, rest = 0, 0, io.BytesIO(data)
+    while rest.tell() < len(data):
         num_members += 1
         if num_members > (1 if encoding == "deflate" else _MOST_MEMBERS):
-            raise _wrong(encoding, f"it has more than {num_members - 1} members")
-        decoder, given, is_full = _DECODERS[encoding](data[at : at + 2]), b"", False
-        while not decoder.eof:
-            if not given and not is_full:
-                given = data[at : at + _STEP]
-                at += len(given)
-                if not given:
-                    raise _wrong(encoding, "it is cut short")
-            try:
-                piece = decoder.decompress(given, _STEP)
-            except (zlib.error, zstd.ZstdError) as error:
-                raise _wrong(encoding, str(error)) from error
+            raise _wrong(encoding, "too much follows its first member")
+        for piece in _member(encoding, rest):
             size += len(piece)
             if size > limit:
                 raise too_large(limit)
-            # zstd's decoder holds what it has not yet read.
-            given, is_full = getattr(decoder, "unconsumed_tail", b""), len(piece) == _STEP
             yield piece
-        at -= len(decoder.unused_data)
+
+
+def _member(encoding: str, rest: io.BytesIO) -> Iterator[bytes]:
+    """Yield what the next member decodes to, and leave what follows it."""
+    decoder = _DECODERS[encoding](rest.getbuffer()[rest.tell() :][:2])
+    given, is_full = b"", False
+    while not decoder.eof:
+        given = given or (b"" if is_full else rest.read(_STEP))
+        if not (given or is_full):
+            raise _wrong(encoding, "it is cut short")
+        try:
+            piece = decoder.decompress(given, _STEP)
+        except (zlib.error, zstd.ZstdError) as error:
+            raise _wrong(encoding, str(error)) from error
+        # zstd's decoder holds what it has not yet read.
+        given, is_full = getattr(decoder, "unconsumed_tail", b""), len(piece) == _STEP
+        yield piece
+    rest.seek(-len(decoder.unused_data), io.SEEK_CUR)
 
 
 def _wrong(encoding: str, reason: str) -> HttpError:

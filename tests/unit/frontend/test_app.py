@@ -117,7 +117,8 @@ def test_users_code_gets_bytes_that_are_no_text(server: Scripted) -> None:
 
     server.models[OWN].script = answer
     data = bytes(range(256))
-    assert server.ask("POST", f"/models/{OWN}/invoke", data).data == b"{}"
+    answer = server.ask("POST", f"/models/{OWN}/invoke", data, **{"content-type": "video/mp4"})
+    assert answer.data == b"{}"
     assert [(each.path, each.body) for each in asked] == [(INVOCATIONS, data)]
 
 

@@ -26,15 +26,15 @@ async def test_what_one_turn_writes_leaves_at_its_end_in_its_order() -> None:
     with other:
         transport = await _connected(own)
         for piece in (b"one ", b"", b"two ", b"three"):
-            transport.write(piece)
+            transport.write([piece])
         with pytest.raises(BlockingIOError):
             other.recv(100)
         await asyncio.sleep(0)
         assert other.recv(100) == b"one two three"
-        transport.write(b"four")
+        transport.write([b"four"])
         await asyncio.sleep(0)
         assert other.recv(100) == b"four"
-        transport.write(b"last")
+        transport.write([b"last"])
         transport.close()
         await asyncio.sleep(0)
         assert other.recv(100) == b"last"
@@ -47,7 +47,7 @@ async def test_what_is_to_leave_when_the_other_end_has_gone_is_dropped() -> None
     own, other = _pair()
     other.close()
     transport = await _connected(own)
-    transport.write(b"a")
+    transport.write([b"a"])
     transport.abort()
     for _ in range(4):
         await asyncio.sleep(0)

@@ -49,18 +49,14 @@ class Socket:
 
 
 class Model:
-    """A model, and the connections to it; the second, if any, is for what is large."""
+    """A model, and the connection to it."""
 
-    def __init__(
-        self, unread: Unread | None = None, *, has_bulk: bool = False, **info: Any
-    ) -> None:
+    def __init__(self, unread: Unread | None = None, **info: Any) -> None:
         self.lost: list[list[Answer]] = []
         self.connection = ModelConnection(self.welcomed, self.lost.append, unread)
-        self.usual = Socket(self.connection)
-        self.bulk = Socket(self.connection.bulk) if has_bulk else self.usual
-        self.sent, self.say = self.usual.sent, self.usual.say
-        for each in {self.usual, self.bulk}:
-            each.say(self.welcome("m", **info))
+        self.socket = Socket(self.connection)
+        self.sent, self.say = self.socket.sent, self.socket.say
+        self.say(self.welcome("m", **info))
 
     def welcomed(self, message: msg.Welcome) -> None:
         if message.model.name == "bad":
@@ -228,53 +224,12 @@ def test_what_cannot_be_sent_is_refused_and_the_connection_stays(value: Any) -> 
     assert model.connection.num_open == len(model.sent) - 1
 
 
-BODY = b"a" * 300_000
-LARGE = HttpRequest("/v1/completions", BODY)
-
-
-def test_what_is_large_takes_the_second_and_its_answer_comes_there() -> None:
-    model = Model(has_bulk=True, return_seconds=60, migration_limit=3)
-    large, small = model.submit(LARGE), model.submit(HttpRequest("/v1/completions", b"{}"))
-    assert [each.id for each in model.bulk.sent[1:]] == [large.request_id]
-    assert model.bulk.sent[1].request.body == BODY
-    assert [each.id for each in model.usual.sent[1:]] == [small.request_id]
-    for socket, answer in ((model.bulk, large), (model.usual, small)):
-        socket.say(msg.HttpOutput(answer.request_id, HttpChunk(b"a", is_last=True)))
-        assert answer.unread_chunks
-
-
-def test_an_abort_finds_the_request_on_either() -> None:
-    model = Model(has_bulk=True, return_seconds=60, migration_limit=3)
-    model.submit(LARGE).abort()
-    assert isinstance(model.bulk.sent[-1], msg.Abort)
-    assert isinstance(model.usual.sent[-1], msg.Abort)
-
-
-def test_without_a_second_connection_the_first_takes_all() -> None:
-    model = Model()
-    answer = model.submit(LARGE)
-    assert [each.id for each in model.usual.sent[1:]] == [answer.request_id]
-
-
-@pytest.mark.parametrize("first", ["bulk", "usual"])
-def test_both_end_together_and_answers_may_resume(first: str) -> None:
-    model = Model(has_bulk=True, return_seconds=60, migration_limit=3)
-    answers = [model.submit(LARGE), model.submit(HttpRequest("/v1/completions", b"{}"))]
-    getattr(model, first).close()
-    assert model.usual.is_closed
-    assert model.bulk.is_closed
-    assert model.lost == [answers]
-    again = Model(has_bulk=True)
-    again.connection.resume(answers[0])
-    assert again.bulk.sent[-1].request.body == BODY
-
-
 def test_a_prompt_that_no_tokens_can_have_is_refused_before_it_is_sent() -> None:
     model = Model(max_model_len=100, longest_token=10)
     model.submit((GenerateRequest("a" * 1000),))
     cut = Sampling(truncate_prompt_tokens=5)
     model.submit((GenerateRequest("a" * 1001, cut),))
-    sent = len(model.usual.sent)
+    sent = len(model.socket.sent)
     with pytest.raises(RequestError, match="prompt has 1001 characters; accepted: at most 1000"):
         model.submit((GenerateRequest("a"), GenerateRequest("a" * 1001)))
-    assert len(model.usual.sent) == sent
+    assert len(model.socket.sent) == sent
