@@ -8,7 +8,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,15 +17,8 @@ from lmi_backend.cli.arguments import add_timeout, number, percent
 from lmi_backend.front_end_settings import KEY_VARIABLE, PORT
 from lmi_backend.migrate.judge import TOLERANCE, Judge
 from lmi_backend.migrate.reading import read_corpus
-from lmi_backend.migrate.report import Report, lines_of, report_of
-from lmi_backend.migrate.running import (
-    MOST_AT_ONCE,
-    OutcomeFile,
-    Replay,
-    Target,
-    recorded_at_once,
-    replay_all,
-)
+from lmi_backend.migrate.report import Report, groups_of, lines_of
+from lmi_backend.migrate.running import MOST_AT_ONCE, Replay, Target, recorded_at_once
 from lmi_backend.printable import log, say
 
 if TYPE_CHECKING:
@@ -33,7 +26,6 @@ if TYPE_CHECKING:
 
 DIFFERENT: Final = 1
 """Exit status when more requests differ than are allowed."""
-_PROGRESS_WIDTH: Final = 60
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -68,7 +60,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add("--ca-certificates", type=Path, metavar="FILE", help="trust these authorities")
     add_timeout(parser, 300.0, "wait no longer for the next part of an answer")
-    add("--state", type=Path, metavar="FILE", help="keep the progress here; continue if it exists")
     _add_judging(parser)
     add("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=_replay)
@@ -92,31 +83,22 @@ def _add_judging(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="log probabilities may differ by N (default %(default)s)",
     )
-    add("--no-shrink", action="store_true", help="send no smaller requests that show a difference")
     add("--redact", action="store_true", help="show no value of a request or an answer")
 
 
 def _replay(arguments: argparse.Namespace) -> int:
     corpus = read_corpus(arguments.files, os.environ, say=say)
     replay = _of(arguments, corpus)
-    about = {name: getattr(arguments, name) for name in ("files", "url", "against", "ignore")}
-    state = OutcomeFile(arguments.state, about | {"tolerance": arguments.tolerance})
+    total, by_place = len(corpus.exchanges), {}
     with _interruptible(replay):
-        outcomes = replay_all(replay, corpus.exchanges, state, _progress(len(corpus.exchanges)))
-        report = report_of(
-            replay,
-            corpus,
-            outcomes,
-            is_shrunk=not arguments.no_shrink,
-            is_redacted=arguments.redact,
-            tell=_searching,
-        )
-    if sys.stderr.isatty():
-        # What was shown of the progress.
-        log(f"\r{' ' * _PROGRESS_WIDTH}\r")
+        for outcome in replay.run(corpus.exchanges):
+            by_place[outcome.place] = outcome
+            if sys.stderr.isatty():
+                log(f"\r{len(by_place)} of {total}" + "\n" * (len(by_place) == total))
+    outcomes = [by_place[each.place] for each in corpus.exchanges if each.place in by_place]
     if replay.stop.is_set():
-        again = "" if arguments.state else "; with --state FILE it could continue"
-        say(f"stopped after {len(outcomes)} of {len(corpus.exchanges)} requests{again}")
+        say(f"stopped after {len(outcomes)} of {total} requests")
+    report = Report(outcomes, list(groups_of(outcomes)), corpus, arguments.redact)
     _write(arguments, report)
     if replay.stop.is_set():
         return 130
@@ -152,19 +134,6 @@ def _interruptible(replay: Replay) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-def _progress(total: int) -> Callable[[int], None]:
-    def tell(done: int) -> None:
-        if sys.stderr.isatty():
-            log(f"\r{done} of {total}" + "\n" * (done == total))
-
-    return tell
-
-
-def _searching(done: int) -> None:
-    if sys.stderr.isatty():
-        log(f"\rlooking for small requests: {done} found")
 
 
 def _write(arguments: argparse.Namespace, report: Report) -> None:

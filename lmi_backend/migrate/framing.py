@@ -297,12 +297,3 @@ def is_greedy(request: Request) -> bool:
 def quoted(value: Any, most: int = 80) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def shape_of(value: Any) -> Any:
-    """Return a value with the types of its texts and numbers in their place."""
-    if isinstance(value, dict):
-        return {key: shape_of(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [shape_of(item) for item in value]
-    return kind_of(value)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.migrate.framing import UNREAD, parsed, shape_of
 from lmi_backend.migrate.kinds import QUOTING, Difference, advice_of
 from lmi_backend.migrate.running import MEASURES, SHARES, measured, quantile
-from lmi_backend.migrate.shrinking import Example, example_of, fields_of
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from lmi_backend.migrate.reading import Corpus
-    from lmi_backend.migrate.records import RecordedExchange, Request
-    from lmi_backend.migrate.running import Outcome, Replay
+    from lmi_backend.migrate.running import Outcome
 
-MOST_EXAMPLES = 50
-"""Groups of differences that get a small request: each costs many requests."""
 _PLACES = 5
-_MOST_BODY = 2000
 _HIDDEN = "(hidden)"
 
 
@@ -32,7 +25,6 @@ class Group:
     client: str
     difference: Difference
     places: tuple[str, ...]
-    example: Example | None = None
 
     @property
     def advice(self) -> str:
@@ -94,7 +86,7 @@ class Report:
 
     def _group(self, group: Group) -> dict[str, Any]:
         was, now = self.sides(group.difference)
-        figures: dict[str, Any] = {
+        return {
             "kind": group.difference.kind,
             "place": group.difference.place,
             "client": group.client,
@@ -105,21 +97,6 @@ class Report:
             "now": now,
             "advice": group.advice,
         }
-        if (example := group.example) is not None:
-            figures["request"] = self.request_text(example.request)
-            figures["fields"] = fields_of(example.request)
-            figures["is_repeated"] = example.is_repeated
-        return figures
-
-    def request_text(self, request: Request) -> str:
-        body, path = request.body.decode("utf-8", "replace"), request.path
-        headers = {k: v for k, v in request.headers.items() if k != "content-type"}
-        if self.is_redacted:
-            read, path = parsed(body), request.template
-            body = _HIDDEN if read is UNREAD else json.dumps(shape_of(read))
-            headers = dict.fromkeys(headers, _HIDDEN)
-        more = "".join(f" -H '{name}: {value}'" for name, value in headers.items())
-        return printable(f"{request.method} {path}{more} {body}", _MOST_BODY)
 
 
 def _quantiles(times: Sequence[float]) -> dict[str, float]:
@@ -127,31 +104,7 @@ def _quantiles(times: Sequence[float]) -> dict[str, float]:
     return {"count": len(times), **named}
 
 
-def report_of(
-    replay: Replay,
-    corpus: Corpus,
-    outcomes: Sequence[Outcome],
-    *,
-    is_shrunk: bool,
-    is_redacted: bool,
-    tell: Callable[[int], None] = lambda _: None,
-) -> Report:
-    """Return the report of a run, with a small request for each of the largest groups.
-
-    `is_shrunk`: small requests are looked for, which sends more; `tell` gets the number of groups
-    that have one.
-    """
-    exchanges = {each.place: each for each in corpus.exchanges}
-    groups = list(_groups(outcomes))
-    for number in range(min(len(groups), MOST_EXAMPLES) if is_shrunk else 0):
-        if replay.stop.is_set():
-            break
-        tell(number)
-        groups[number] = _with_example(replay, exchanges, groups[number])
-    return Report(outcomes, groups, corpus, is_redacted)
-
-
-def _groups(outcomes: Sequence[Outcome]) -> Iterator[Group]:
+def groups_of(outcomes: Sequence[Outcome]) -> Iterator[Group]:
     groups: dict[tuple[str, ...], list[tuple[Outcome, Difference]]] = defaultdict(list)
     for outcome in outcomes:
         for each in outcome.differences:
@@ -161,13 +114,6 @@ def _groups(outcomes: Sequence[Outcome]) -> Iterator[Group]:
         outcome, difference = members[0]
         places = tuple(each.place for each, _ in members)
         yield Group(outcome.path, outcome.client, difference, places)
-
-
-def _with_example(replay: Replay, exchanges: Mapping[str, RecordedExchange], group: Group) -> Group:
-    members = [exchanges[place] for place in group.places]
-    smallest = min(members, key=lambda each: len(each.request.body))
-    example = example_of(replay, smallest, group.difference)
-    return Group(group.path, group.client, group.difference, group.places, example)
 
 
 _PROBLEMS = 10
@@ -213,10 +159,6 @@ def _group(report: Report, group: Group) -> Iterator[str]:
     yield f"      was: {printable(was, _WIDEST)}"
     yield f"      now: {printable(now, _WIDEST)}"
     yield f"      first seen: {printable(group.places[0], 200)}"
-    if group.example is not None:
-        yield f"      request: {report.request_text(group.example.request)}"
-        if not group.example.is_repeated:
-            yield "      the same request did not show it again"
     yield f"      {group.advice}"
 
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import os
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
-
-import msgspec
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.json_text import UNREADABLE
@@ -184,9 +178,6 @@ class Replay:
     at_once: int = 1
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def measure(self, exchange: RecordedExchange) -> RecordedAnswer | None:
-        return self.old.send(exchange.request) if self.old else exchange.answer
-
     def differences(
         self, request: Request, was: RecordedAnswer, now: RecordedAnswer
     ) -> list[Difference]:
@@ -209,8 +200,9 @@ class Replay:
         ]
 
     def one(self, exchange: RecordedExchange) -> Outcome:
-        was, now = self.measure(exchange), self.new.send(exchange.request)
         request = exchange.request
+        was = self.old.send(request) if self.old else exchange.answer
+        now = self.new.send(request)
         differences = self.differences(request, was, now) if was else []
         return Outcome(
             exchange.place,
@@ -257,64 +249,3 @@ def recorded_at_once(exchanges: Sequence[RecordedExchange]) -> int:
         now += change
         most = max(most, now)
     return min(max(most, 1), MOST_AT_ONCE)
-
-
-class OutcomeFile:
-    """A file of outcomes, with which a run that was stopped continues.
-
-    Only this user can read it: differences quote answers. A file of a run about something else is
-    refused.
-    """
-
-    def __init__(self, path: Path | None, about: Mapping[str, Any]) -> None:
-        self.outcomes: dict[str, Outcome] = {}
-        """By the place of the exchange."""
-        self._path = path
-        text = json.dumps(about, sort_keys=True)
-        self._head = hashlib.sha256(text.encode()).hexdigest() + "\n"
-        if path is not None:
-            self._open(path)
-
-    def _open(self, path: Path) -> None:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            with open(descriptor, encoding="utf-8") as file:
-                lines = file.readlines()
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"{path}: cannot be read: {error}") from error
-        if not lines:
-            self._write(self._head)
-        elif lines[0] != self._head:
-            problem = "belongs to a run with other files, servers or rules"
-            raise ConfigurationError(f"{path}: {problem}; remove it, or name another")
-        for line in lines[1:]:
-            # The last line may have been cut.
-            with contextlib.suppress(ValueError, *UNREADABLE):
-                outcome = msgspec.convert(json.loads(line), Outcome)
-                self.outcomes[outcome.place] = outcome
-        if lines and not lines[-1].endswith("\n"):
-            self._write("\n")
-
-    def add(self, outcome: Outcome) -> None:
-        self.outcomes[outcome.place] = outcome
-        self._write(json.dumps(asdict(outcome)) + "\n")
-
-    def _write(self, text: str) -> None:
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(text)
-
-
-def replay_all(
-    replay: Replay,
-    exchanges: Sequence[RecordedExchange],
-    state: OutcomeFile,
-    tell: Callable[[int], None],
-) -> list[Outcome]:
-    """Return the outcomes of exchanges, in their order; those that are known are not sent again."""
-    left = [each for each in exchanges if each.place not in state.outcomes]
-    tell(len(state.outcomes))
-    for outcome in replay.run(left):
-        state.add(outcome)
-        tell(len(state.outcomes))
-    return [state.outcomes[each.place] for each in exchanges if each.place in state.outcomes]

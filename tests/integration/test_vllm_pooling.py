@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.cli.main import main
-from tests.support.explained import OF_POOLING, read_kinds, unexplained
+from tests.support.explained import OF_POOLING, read_kinds, replayed, unexplained
 from tests.support.places import TINY
 from tests.support.serving import serve, write_properties
 from tests.support.vllm_server import vllm_server, wait_until_ready
@@ -170,7 +169,7 @@ def servers(
 if os.environ.get(CHOSEN):  # starts four more engines
 
     def test_each_difference_from_vllms_own_server_is_a_known_one(
-        servers: tuple[str, dict[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        servers: tuple[str, dict[str, str]], tmp_path: Path
     ) -> None:
         url, theirs = servers
         kinds = read_kinds(OF_POOLING)
@@ -178,15 +177,11 @@ if os.environ.get(CHOSEN):  # starts four more engines
         for name, against in theirs.items():
             wait_until_ready(against)
             records = list(requests(BODIES[name], name))
-            corpus, state = tmp_path / f"{name}.jsonl", tmp_path / f"{name}.state"
+            corpus = tmp_path / f"{name}.jsonl"
             corpus.write_text(
                 "".join(f"{json.dumps(each)}\n" for each in records), encoding="utf-8"
             )
-            words = ["--state", str(state), "--concurrency", "1", "--no-shrink", "--json"]
-            main(["replay", str(corpus), "--url", url, "--against", against, *words])
-            report = json.loads(capsys.readouterr().out)
-            assert (report["judged"], report["problems"]) == (len(records), [])
-            found = unexplained(state, records, kinds)
+            found = unexplained(replayed(corpus, url, against), records, kinds)
             unknown += found[0]
             seen |= found[1]
             same += found[2]

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.cli.main import main
-from tests.support.explained import OF_VLLM, read_kinds, unexplained
+from tests.support.explained import OF_VLLM, read_kinds, replayed, unexplained
 from tests.support.openai_corpus import requests
 from tests.support.serving import Served
 from tests.support.vllm_server import vllm_server, wait_until_ready
 
 SEED, MADE = 1, int(os.environ.get("LMI_BACKEND_TEST_REQUESTS", "400"))
-AT_ONCE = "8"
+AT_ONCE = 8
 TOOLS = (
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--structured-outputs-config"),
     json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
@@ -34,19 +33,15 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_each_difference_from_vllms_own_server_is_a_known_one(
-    served: Served, theirs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    served: Served, theirs: str, tmp_path: Path
 ) -> None:
     wait_until_ready(theirs)
     records = list(requests(SEED, MADE))
-    corpus, state = tmp_path / "corpus.jsonl", tmp_path / "state"
+    corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(f"{json.dumps(each)}\n" for each in records), encoding="utf-8")
-    servers = ["--url", f"http://{served.front_end}", "--against", theirs, "--timeout", "120"]
-    words = ["--state", str(state), "--concurrency", AT_ONCE, "--no-shrink", "--json"]
-    main(["replay", str(corpus), *servers, *words])
-    report = json.loads(capsys.readouterr().out)
-    assert (report["judged"], report["problems"]) == (len(records), [])
+    outcomes = replayed(corpus, f"http://{served.front_end}", theirs, at_once=AT_ONCE)
     kinds = read_kinds(OF_VLLM)
-    unknown, seen, same = unexplained(state, records, kinds)
+    unknown, seen, same = unexplained(outcomes, records, kinds)
     assert unknown == []
     # Each kind is true of these two servers.
     assert {kind["kind"] for kind in kinds} - CHANCE - seen == set()

@@ -9,19 +9,10 @@ from typing import Any
 import pytest
 
 from lmi_backend.cli.main import main
-from lmi_backend.errors import ConfigurationError
 from lmi_backend.migrate import kinds
 from lmi_backend.migrate.judge import Judge
-from lmi_backend.migrate.kinds import Difference
 from lmi_backend.migrate.records import RecordedAnswer, RecordedExchange, Request
-from lmi_backend.migrate.running import (
-    Outcome,
-    OutcomeFile,
-    Replay,
-    Target,
-    Times,
-    recorded_at_once,
-)
+from lmi_backend.migrate.running import Replay, Target, recorded_at_once
 from tests.support.http_double import Handler, running
 from tests.support.ports import free_ports
 
@@ -38,41 +29,17 @@ def test_the_recorded_concurrency(times: list[Any], expected: int) -> None:
     assert recorded_at_once([exchange(*each) for each in times]) == expected
 
 
-def outcome(place: str) -> Outcome:
-    found = [Difference(kinds.VALUE, "a", "1", "2")]
-    return Outcome(place, "LMI", "/", found, Times(), Times(0.1, None, 0.2))
-
-
-def test_a_run_that_was_stopped_continues(tmp_path: Path) -> None:
-    path = tmp_path / "state"
-    state = OutcomeFile(path, {"a": 1})
-    state.add(outcome("one"))
-    state.add(outcome("two"))
-    assert path.stat().st_mode & 0o777 == 0o600
-    # Killed in the middle of a line.
-    path.write_text(path.read_text()[:-9])
-    again = OutcomeFile(path, {"a": 1})
-    assert again.outcomes == {"one": outcome("one")}
-    again.add(outcome("two"))
-    assert OutcomeFile(path, {"a": 1}).outcomes.keys() == {"one", "two"}
-    with pytest.raises(ConfigurationError, match="belongs to a run with other files"):
-        OutcomeFile(path, {"a": 2})
-
-
 def test_a_server_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (port,) = free_ports(1)
-    file, state = tmp_path / "a.jsonl", tmp_path / "state"
-    answer = {"status": 200, "body": {}}
+    file, answer = tmp_path / "a.jsonl", {"status": 200, "body": {}}
     records = [{"path": "/ping", "answer": answer}, {"path": "/ping"}]
     file.write_text("".join(f"{json.dumps(each)}\n" for each in records))
-    words = ["replay", str(file), "--url", f"http://127.0.0.1:{port}", "--state", str(state)]
-    for _ in range(2):
-        assert main([*words, "--no-shrink"]) == 1
-        output = capsys.readouterr().out
-        assert "1 requests judged, 0 (0.0 %) without a difference" in output
-        assert "1 requests have no recorded answer" in output
-        assert "Connection refused" in output
-    assert len(state.read_text().splitlines()) == 3
+    words = ["replay", str(file), "--url", f"http://127.0.0.1:{port}"]
+    assert main(words) == 1
+    output = capsys.readouterr().out
+    assert "1 requests judged, 0 (0.0 %) without a difference" in output
+    assert "1 requests have no recorded answer" in output
+    assert "Connection refused" in output
     assert main([*words, "--allow", "100%"]) == 0
 
 
@@ -141,17 +108,12 @@ class _Interrupting(Handler):
         self.answer(200)
 
 
-def test_ctrl_c_reports_what_was_seen_and_the_run_continues(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file, state = tmp_path / "a.jsonl", tmp_path / "state"
+def test_ctrl_c_reports_what_was_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.jsonl"
     file.write_text('{"path": "/ping", "answer": {"status": 200, "body": ""}}\n' * 1000)
     with running(_Interrupting) as url:
-        words = ["replay", str(file), "--url", url, "--state", str(state)]
-        assert main(words) == 130
-        output = capsys.readouterr()
-        assert "of 1000 requests" in output.err
-        assert "requests judged" in output.out
-        assert 3 <= _Interrupting.count < 1000
-        assert main(words) == 0
-    assert _Interrupting.count == 1000
+        assert main(["replay", str(file), "--url", url]) == 130
+    output = capsys.readouterr()
+    assert "of 1000 requests" in output.err
+    assert "requests judged" in output.out
+    assert 3 <= _Interrupting.count < 1000
