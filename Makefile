@@ -47,7 +47,7 @@ install-clients:
 serve: install-server install-engine ## serve examples/tiny until Ctrl-C; PORT=, HOST=, HTTP_PORT=, GRPC_PORT=, CLIENTS= …
 	@exec $(BIN)/lmi-backend serve examples/tiny --host $(HOST) --port $(PORT) \
 		--http-port $(HTTP_PORT) --grpc-port $(GRPC_PORT) --metrics-port $(METRICS_PORT) \
-		$(if $(CLIENTS),--clients $(CLIENTS)) --example "The capital of France is"
+		$(if $(CLIENTS),--clients $(CLIENTS))
 
 test: install ## run every test; PYTEST="-k word" to choose
 	@$(WITH_OPTIONS) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST)

@@ -92,11 +92,6 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
                 yield from _options(below)
 
 
-def add_url(parser: argparse.ArgumentParser) -> None:
-    text = "the server's HTTP port (%(default)s)"
-    parser.add_argument("url", nargs="?", default=DEFAULT_URL, metavar="URL", help=text)
-
-
 def add_timeout(parser: argparse.ArgumentParser, seconds: float, what: str) -> None:
     text = f"{what} (default %(default)s)"
     parser.add_argument("--timeout", type=float, default=seconds, metavar="SECONDS", help=text)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.cli.frontend import needs_key
 from lmi_backend.cli.planning import devices_of
-from lmi_backend.cli.running import stream
 from lmi_backend.cli.standard_streams import show
 from lmi_backend.errors import LmiError
 from lmi_backend.front_end_settings import KEY_VARIABLE
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from lmi_backend.plan import EnginePlan
 
 _PROMPT: Final = "The capital of France is"
-_EXAMPLE: Final = {"max_new_tokens": 20}
+_FEW: Final = {"max_new_tokens": 20}
 _FRONT_END_SECONDS: Final = 20.0
 _LONGEST_PATH: Final = 200
 
@@ -48,9 +47,8 @@ class Greeter:
         threading.Thread(target=greeter._greet, name="lmi-greeting", daemon=True).start()
 
     def _greet(self) -> None:
-        triton = TritonHttp(self.ports.url)
         try:
-            version = str(triton.json("/v2").get("version", ""))
+            version = str(TritonHttp(self.ports.url).json("/v2").get("version", ""))
             say(describe(version), "WARNING" if is_vulnerable(version) else "INFO")
             if not (given := self.arguments).no_frontend:
                 # A small model may be ready before the front end.
@@ -61,10 +59,6 @@ class Greeter:
                     has_tls=bool(given.tls_certificate),
                     is_over=self.is_over,
                 )
-            if given.example is not None:
-                texts = stream(triton, next(iter(self.plans)), given.example, _EXAMPLE)
-                # Written at once: a line of the log would come between the parts of an answer.
-                show(f"\n{given.example}{''.join(texts)}\n")
         except LmiError as error:
             say(str(error), "WARNING")
         lines = [*self._summary(), *self._addresses()]
@@ -92,10 +86,9 @@ class Greeter:
     def _addresses(self) -> Iterator[str]:
         given, names = self.arguments, list(self.plans)
         triton = f"Triton http {self.ports.http}, gRPC {self.ports.grpc}"
-        prompt = given.example or _PROMPT
         if given.no_frontend:
             yield triton
-            yield _curl(f"{self.ports.url}/v2/models/{names[0]}/generate", {"text_input": prompt})
+            yield _curl(f"{self.ports.url}/v2/models/{names[0]}/generate", {"text_input": _PROMPT})
             return
         url = url_of(given.host, given.port, "https" if given.tls_certificate else "http")
         page = f" · page {url}/ · paths {url}/docs" if given.has_page else ""
@@ -103,7 +96,7 @@ class Greeter:
         if given.api_keys is not None:
             yield f"Put one of the keys of {given.api_keys} into {KEY_VARIABLE}, and try:"
         named = {"model": names[0]} if len(names) > 1 else {}
-        body = {**named, "inputs": prompt, "parameters": _EXAMPLE}
+        body = {**named, "inputs": _PROMPT, "parameters": _FEW}
         key = f'-H "Authorization: Bearer ${KEY_VARIABLE}"' if needs_key(given) else ""
         # On this machine; its certificate names another host.
         yield _curl(f"{url}/invocations", body, "-k" * bool(given.tls_certificate), key)

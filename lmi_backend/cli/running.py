@@ -1,17 +1,14 @@
-"""Commands for a running server: health, drain, generate and chat."""
+"""Commands for a running server: health and drain."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from lmi_backend.cli.arguments import DEFAULT_URL, add_timeout, add_url
+from lmi_backend.cli.arguments import DEFAULT_URL, add_timeout
 from lmi_backend.endpoint.control import (
     Draining,
     count_workers,
@@ -19,11 +16,9 @@ from lmi_backend.endpoint.control import (
     renew_worker,
     request_health,
 )
-from lmi_backend.errors import ConfigurationError, RequestError, UnavailableError
-from lmi_backend.front_end_settings import KEY_VARIABLE, PORT
-from lmi_backend.printable import listed, say
+from lmi_backend.errors import RequestError, UnavailableError
+from lmi_backend.printable import say
 from lmi_backend.supervisor.local_server import LocalServer
-from lmi_backend.supervisor.triton_http import TritonHttp
 
 _POLL_SECONDS: Final = 0.1
 _PROGRESS_SECONDS: Final = 5.0
@@ -35,8 +30,11 @@ _LOAD_SECONDS: Final = 86_400.0
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _add_drain(commands)
     _add_health(commands)
-    _add_generate(commands)
-    _add_chat(commands)
+
+
+def _add_url(parser: argparse.ArgumentParser) -> None:
+    text = "the server's HTTP port (%(default)s)"
+    parser.add_argument("url", nargs="?", default=DEFAULT_URL, metavar="URL", help=text)
 
 
 def _add_health(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -49,7 +47,7 @@ def _add_health(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         examples=("lmi-backend health", "lmi-backend health --model llama --live"),
         statuses={0: "all models take requests", 1: "one does not, or no server answers"},
     )
-    add_url(parser)
+    _add_url(parser)
     parser.add_argument("--model", metavar="NAME", help="check this model only; default: all")
     parser.add_argument(
         "--live",
@@ -115,7 +113,7 @@ def _add_drain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ),
         statuses={0: "all requests finished", 1: "some were cut, or no server answers"},
     )
-    add_url(parser)
+    _add_url(parser)
     add_timeout(parser, 30.0, "time running requests have to finish")
     parser.add_argument(
         "--worker",
@@ -168,136 +166,3 @@ def _renew(server: LocalServer, arguments: argparse.Namespace) -> int:
         more = f"; {cut} requests took too long and got an error" if cut else ""
         say(f"worker {index} is new after {time.monotonic() - began:.1f} s{more}")
     return 0
-
-
-def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "generate",
-        help="send a prompt to a running server",
-        description="Send a prompt to a running server, and print the answer as it is generated.",
-        examples=(
-            'lmi-backend generate "The capital of France is"',
-            'lmi-backend generate "Tell a story:" --url http://127.0.0.1:8080',
-        ),
-        statuses={1: "the server does not answer, or refuses the request"},
-    )
-    add = parser.add_argument
-    add("prompt", help="what the model continues")
-    add("--model", metavar="NAME", help="default: the only model of the server")
-    add("--url", default=DEFAULT_URL, help="Triton's port or the front end's (default %(default)s)")
-    add("--max-new-tokens", type=int, default=64, help="default %(default)s")
-    add("--temperature", type=float, help="default: the server's")
-    add_timeout(parser, 300.0, "wait no longer for the next chunk")
-    parser.set_defaults(run=_generate)
-
-
-def _generate(arguments: argparse.Namespace) -> int:
-    parameters: dict[str, Any] = {"max_new_tokens": arguments.max_new_tokens}
-    if arguments.temperature is not None:
-        parameters["temperature"] = arguments.temperature
-    server = TritonHttp(arguments.url, timeout=arguments.timeout)
-    model = arguments.model or _only_model(server)
-    for text in stream(server, model, arguments.prompt, parameters):
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    return 0
-
-
-def _only_model(server: TritonHttp) -> str:
-    names = _listed(server)
-    if not names:
-        raise UnavailableError(f"{server.url}: no model is loaded")
-    if len(names) > 1:
-        raise ConfigurationError(f"--model is needed; accepted: {listed(names)}")
-    return names[0]
-
-
-def _listed(server: TritonHttp) -> list[str]:
-    if server.is_ready("") is None:
-        raise UnavailableError(f"{server.url}: no answer: nobody listens there")
-    answer = None
-    with contextlib.suppress(UnavailableError):  # A tritonserver has no such path.
-        answer = server.json("/v1/models")
-    if isinstance(answer, dict) and isinstance(cards := answer.get("data"), list):
-        # A model has a card for each of its names, its own first.
-        own = [card for card in reversed(cards) if not card["parent"]]
-        return list({card["root"]: card["id"] for card in own}.values())
-    try:
-        local = LocalServer.at(server.url)
-    except UnavailableError as error:
-        raise ConfigurationError(f"--model is needed: {error}") from error
-    return [name for name, state, endpoint in local.models() if endpoint and state == "READY"]
-
-
-def stream(
-    server: TritonHttp, model: str, prompt: str, parameters: dict[str, Any]
-) -> Iterator[str]:
-    body = {"inputs": prompt, "parameters": parameters, "stream": True}
-    for event in server.events(f"/v2/models/{model}/generate_stream", body):
-        yield event["text_output"]
-    yield "\n"
-
-
-def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "chat",
-        help="talk to a model of a running server",
-        description="Talk to a model of a running front end: each line you type is a message. "
-        f"Ctrl-C stops an answer, Ctrl-D leaves. {KEY_VARIABLE} holds the key, if one is needed.",
-        examples=("lmi-backend chat", 'lmi-backend chat --system "Answer in one sentence."'),
-        statuses={1: "the server does not answer"},
-    )
-    add = parser.add_argument
-    add("--model", metavar="NAME", help="default: the only model of the server")
-    add("--url", default=f"http://127.0.0.1:{PORT}", help="the front end's (default %(default)s)")
-    add("--system", metavar="TEXT", help="what the model is told first")
-    add("--max-tokens", type=int, help="of each answer; default: the server's")
-    add("--temperature", type=float, help="default: the server's")
-    add_timeout(parser, 300.0, "wait no longer for the next chunk")
-    parser.set_defaults(run=_chat)
-
-
-def _chat(arguments: argparse.Namespace) -> int:
-    key = os.environ.get(KEY_VARIABLE)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    server = TritonHttp(
-        arguments.url,
-        timeout=arguments.timeout,
-        headers=headers | {"Content-Type": "application/json"},
-    )
-    body: dict[str, Any] = {"model": arguments.model or _only_model(server), "stream": True}
-    for name in ("max_tokens", "temperature"):
-        if (value := getattr(arguments, name)) is not None:
-            body[name] = value
-    with contextlib.suppress(ImportError):
-        __import__("readline")  # What `input` edits lines with.
-    system = [{"role": "system", "content": arguments.system}] if arguments.system else []
-    messages: list[dict[str, str]] = system
-    while True:
-        try:
-            text = input("> " if sys.stdin.isatty() else "")
-        except EOFError:
-            return 0
-        if text.strip():
-            messages = _answered(server, body, [*messages, {"role": "user", "content": text}])
-
-
-def _answered(
-    server: TritonHttp, body: dict[str, Any], messages: list[dict[str, str]]
-) -> list[dict[str, str]]:
-    """Print an answer as it comes; return the conversation with it, or without its question."""
-    answer = ""
-    try:
-        for event in server.events("/v1/chat/completions", body | {"messages": messages}):
-            for choice in event.get("choices", []):
-                delta = choice.get("delta", {})
-                answer += delta.get("content") or ""
-                sys.stdout.write(delta.get("reasoning") or delta.get("content") or "")
-                sys.stdout.flush()
-    except KeyboardInterrupt:
-        pass
-    except RequestError as error:
-        say(str(error))
-        return messages[:-1]
-    sys.stdout.write("\n")
-    return [*messages, {"role": "assistant", "content": answer}]

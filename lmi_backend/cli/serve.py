@@ -100,7 +100,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=TEXT,
         help="text: time, level, model or program, text; json: an object a line (%(default)s)",
     )
-    parser.add_argument("--example", metavar="PROMPT", help="when ready, show this answer")
     parser.set_defaults(run=_serve)
 
 

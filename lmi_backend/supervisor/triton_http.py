@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from lmi_backend.errors import ConfigurationError, RequestError, UnavailableError
+from lmi_backend.errors import ConfigurationError, UnavailableError
 
 
 class TritonHttp:
@@ -24,7 +24,7 @@ class TritonHttp:
     ) -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f"--url {url}: accepted: http://HOST:PORT")
+            raise ConfigurationError(f"{url}: accepted: http://HOST:PORT")
         self.url, self._parts, self._timeout = url, parts, timeout
         self._headers = dict(headers or {})
 
@@ -87,32 +87,3 @@ class TritonHttp:
     def _connect(self) -> HTTPConnection:
         kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
         return kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
-
-    def events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the events of an answer as they come, up to OpenAI's [DONE].
-
-        Raises:
-            RequestError: the server refuses the request.
-            UnavailableError: nobody answers.
-        """
-        connection = self._connect()
-        try:
-            connection.request("POST", path, json.dumps(body), self._headers)
-            for raw in connection.getresponse():
-                line = raw.decode("utf-8").removeprefix("data:").strip()
-                if line and line != "[DONE]":
-                    yield _checked(json.loads(line))
-        except (OSError, HTTPException) as error:
-            raise UnavailableError(f"{self.url}: no answer: {error}") from error
-        except ValueError as error:
-            message = f"{self.url}: the answer is not JSON; is this Triton's HTTP port? ({error})"
-            raise ConfigurationError(message) from error
-        finally:
-            connection.close()
-
-
-def _checked(event: dict[str, Any]) -> dict[str, Any]:
-    if error := event.get("error"):
-        text = error.get("message", error) if isinstance(error, dict) else error
-        raise RequestError(str(text), field="the server says:")
-    return event

@@ -26,7 +26,6 @@ LANGUAGES = ("sh", "python", "js")
 BLOCKS = [block for page in PAGES for block in blocks(page) if block.language in LANGUAGES]
 RESUMED = "Streams that resume"
 EXPECTED = {
-    "Send requests sh": "",
     "Your own model sh": "engine      vllm",
     "OpenAI python": "[DONE]",
     "A tool that must be called sh": '"name":"travel"',
@@ -52,7 +51,7 @@ def test_the_makefile_starts_that_server() -> None:
     recipe = (ROOT / "Makefile").read_text("utf-8").partition("\nserve: ")[2].partition("\n\n")[0]
     assert "lmi-backend serve examples/tiny " in recipe
     addresses = {"--host", "--port", "--http-port", "--grpc-port", "--metrics-port"}
-    assert set(re.findall(r"(?<![\w-])--[\w-]+", recipe)) == addresses | {"--clients", "--example"}
+    assert set(re.findall(r"(?<![\w-])--[\w-]+", recipe)) == addresses | {"--clients"}
 
 
 def test_each_page_has_examples() -> None:
@@ -84,7 +83,6 @@ def run(block: Block, tiny: Served, front_end: str) -> str:
     """Run an example with the ports of this server; return what it prints."""
     text = block.text.replace("localhost:8080", front_end)
     text = text.replace("localhost:8000", tiny.http).replace("localhost:8001", tiny.grpc)
-    text = text.replace("lmi-backend generate", f"lmi-backend generate --url http://{tiny.http}")
     node = next(CLIENTS_PYTHON.parents[1].glob(CLIENTS_NODE), CLIENTS_PYTHON)
     programs = {
         "sh": ["bash", "-ec"],

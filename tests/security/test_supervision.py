@@ -199,13 +199,6 @@ def test_one_model_that_cannot_be_loaded_ends_no_other(tmp_path: Path) -> None:
         wait_for(lambda: served.ask("/invocations", body | {"model": "bad"})[0] == 200)
 
 
-def test_the_only_model_needs_no_name(attacked: Served) -> None:
-    wait_for(lambda: attacked.ask("/ping")[0] == 200)
-    for url in (f"http://{attacked.http}", f"http://{attacked.front_end}"):
-        done = lmi("generate", "a b", "--max-new-tokens", 3, "--url", url)
-        assert done.stdout == "a ba\n", done.stderr
-
-
 def test_killed_it_takes_everything_along(echo: Served) -> None:
     traces = _Traces(echo)
     echo.process.kill()

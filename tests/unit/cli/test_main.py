@@ -296,8 +296,7 @@ def test_the_backend_is_installed_into_an_existing_folder(
         (["plan", "/"], "has neither serving.properties nor config.json"),
         (["plan", "/tmp", "--gpus", "-1"], "--gpus -1; accepted: a whole number, 0 to 4096"),
         (["plan", "/tmp", "--gpu-memory", "much"], "--gpu-memory much; accepted: a number and"),
-        (["generate", "x", "--url", "127.0.0.1:1"], "127.0.0.1:1: no answer: "),
-        (["generate", "x", "--url", "ftp://a"], "accepted: http://HOST:PORT"),
+        (["drain", "ftp://a"], "accepted: http://HOST:PORT"),
     ],
 )
 def test_a_fault_is_one_line_and_a_status(
