@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.cli.arguments import comma_list, matching, not_accepted, number
+from lmi_backend.cli.arguments import comma_list, matching, number
 from lmi_backend.cli.folders import LmiFolder, add_path, model_at
 from lmi_backend.cli.planning import (
     add_machine,
@@ -20,7 +20,7 @@ from lmi_backend.cli.planning import (
 )
 from lmi_backend.deploy.files import TARGETS
 from lmi_backend.deploy.filling import STORE
-from lmi_backend.deploy.served import EXTRAS, Needs, Placement, Served, Toleration
+from lmi_backend.deploy.served import EXTRAS, Needs, Served
 from lmi_backend.deploy.variables import interpreter_of, variables_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.model_store import LOAD_MODELS
@@ -52,12 +52,8 @@ OF_PODS: Final = ("kubernetes", "helm")
 _NAME: Final = matching(
     re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII), "a name of Kubernetes"
 )
-_LABEL: Final = re.compile(r"([a-z0-9][-a-z0-9.]{0,251}/)?[\w][-\w.]{0,62}", re.ASCII)
-_VALUE: Final = re.compile(r"[-\w.]{0,63}", re.ASCII)
-_EFFECTS: Final = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 _OF_KUBERNETES: Final = (
-    "replicas", "model_claim", "with_", "namespace", "cache_claim", "service_account",
-    "node_selector", "toleration", "topology",
+    "replicas", "model_claim", "with_", "namespace", "cache_claim", "service_account"
 )  # fmt: skip
 
 
@@ -93,12 +89,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="a PersistentVolumeClaim of Kubernetes that holds the folder, for models whose "
         "weights lie in it; default: a ConfigMap with the folder's files",
     )
-    _add_placement(parser)
+    _add_kubernetes(parser)
     add_machine(parser)
     parser.set_defaults(run=_deploy)
 
 
-def _add_placement(parser: argparse.ArgumentParser) -> None:
+def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("Kubernetes")
     extras = "; ".join(f"{word}: {what}" for word, what in EXTRAS.items())
     group.add_argument(
@@ -109,25 +105,12 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
         metavar="WORD,…",
         help=f"what else to write. {extras}",
     )
-    for name, kind, what in (
-        ("namespace", _NAME, "namespace of the objects"),
-        ("cache-claim", _NAME, "a PersistentVolumeClaim that keeps downloads and compiled kernels"),
-        ("service-account", _NAME, "service account of the pods, for a role that reads S3"),
-        ("topology", matching(_LABEL, "a label"), "label of nodes to spread the pods over"),
+    for name, what in (
+        ("namespace", "namespace of the objects"),
+        ("cache-claim", "a PersistentVolumeClaim that keeps downloads and compiled kernels"),
+        ("service-account", "service account of the pods, for a role that reads S3"),
     ):
-        group.add_argument(f"--{name}", type=kind, default="", metavar="NAME", help=what)
-    for name, reader, metavar, what in (
-        ("node-selector", _label, "LABEL=VALUE", "run on nodes with this label; repeatable"),
-        (
-            "toleration",
-            _toleration,
-            "KEY[=VALUE][:EFFECT]",
-            "run on nodes with this taint; repeatable",
-        ),
-    ):
-        group.add_argument(
-            f"--{name}", action="append", type=reader, default=[], metavar=metavar, help=what
-        )
+        group.add_argument(f"--{name}", type=_NAME, default="", metavar="NAME", help=what)
 
 
 def _deploy(arguments: argparse.Namespace) -> int:
@@ -145,7 +128,7 @@ def _deploy(arguments: argparse.Namespace) -> int:
 
 
 def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan, Served]:
-    placement = _placement_of(arguments)
+    _check(arguments)
     machine = machine_of(arguments)
     options = options_of(model, machine, for_another_machine=arguments.to != "systemd")
     hardware = machine.hardware()
@@ -176,7 +159,10 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
         words=words,
         variables=_variables(options, plan, arguments, title=title or model.name, place=place),
         texts=texts,
-        placement=placement,
+        extras=frozenset(arguments.with_),
+        namespace=arguments.namespace,
+        service_account=arguments.service_account,
+        given_cache=arguments.cache_claim,
         remote_model=remote_model,
         revision=options[opt.REVISION],
         claim=arguments.model_claim,
@@ -184,44 +170,20 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
     return plan, served
 
 
-def _placement_of(arguments: argparse.Namespace) -> Placement:
+def _check(arguments: argparse.Namespace) -> None:
     given = [name for name in _OF_KUBERNETES if getattr(arguments, name)]
     if given and arguments.to not in OF_PODS:
         option = given[0].strip("_").replace("_", "-")
         raise ConfigurationError(f"--{option}: needs --to {' or '.join(OF_PODS)}")
     if arguments.namespace and arguments.to == "helm":
         raise ConfigurationError("--namespace: needs --to kubernetes; helm install has its own")
-    extras = frozenset(arguments.with_)
+    extras = arguments.with_
     if "cache" in extras and arguments.cache_claim:
         raise ConfigurationError("--cache-claim and --with cache; accepted: one of them")
     if "keda" in extras and arguments.to == "kubernetes" and not arguments.namespace:
         say("keda counts pods of this name in every namespace; name one with --namespace")
     if "keda" in extras and "monitor" not in extras:
         say("keda reads a Prometheus that scrapes the pods; --with monitor,keda has it do so")
-    return Placement(
-        extras=extras,
-        namespace=arguments.namespace,
-        cache_claim=arguments.cache_claim,
-        service_account=arguments.service_account,
-        node_selector=dict(arguments.node_selector),
-        tolerations=tuple(arguments.toleration),
-        topology=arguments.topology,
-    )
-
-
-def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
-        raise not_accepted(text, "LABEL=VALUE")
-    return key, value
-
-
-def _toleration(text: str) -> Toleration:
-    head, _, effect = text.partition(":")
-    key, _, value = head.partition("=")
-    if not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value) or effect not in _EFFECTS:
-        raise not_accepted(text, f"KEY[=VALUE][:EFFECT] with {', '.join(_EFFECTS[1:])}")
-    return Toleration(key, value, effect)
 
 
 def _mount(folder: Path, output: Path) -> str:

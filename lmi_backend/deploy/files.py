@@ -36,11 +36,11 @@ def helm(served: Served) -> dict[str, str]:
 
 
 def _values(served: Served) -> str:
-    needs, placement = served.needs, served.placement
+    needs = served.needs
     is_downloaded = served.remote_model and needs.storage
     extras = ("monitor", "keda", "gateway", "lora", "cache")
     words: dict[str, Value] = {
-        **{each: each in placement.extras for each in extras},
+        **{each: each in served.extras for each in extras},
         "replicas": served.replicas,
         "most_replicas": served.most_replicas,
         "image": served.image,
@@ -53,21 +53,15 @@ def _values(served: Served) -> str:
         "disk": f"{needs.storage // GIB}Gi" if is_downloaded else "",
         "start_seconds": needs.start_seconds,
         "drain_seconds": needs.request_seconds,
-        "service_account": placement.service_account,
-        "topology": placement.topology,
-        "cache_claim": placement.cache_claim,
+        "service_account": served.service_account,
+        "cache_claim": served.given_cache,
         "cache_size": served.cache_size,
         "download": served.remote_model,
         "revision": served.revision,
     }
-    blocks: dict[str, Value] = {
-        "environment": dict(served.variables),
-        "node_selector": dict(placement.node_selector),
-        "tolerations": [each.fields for each in placement.tolerations],
-    }
     texts = {name: scalar(value) for name, value in words.items()}
-    texts |= {name: field(value) for name, value in blocks.items()}
-    return fill("chart/values.yaml", {"title": served.title, **texts})
+    texts |= {"title": served.title, "environment": field(dict(served.variables))}
+    return fill("chart/values.yaml", texts)
 
 
 _VOLUME: Final = """

@@ -31,7 +31,6 @@ def kubernetes(served: Served) -> dict[str, str]:
 
 
 def _extras(served: Served) -> dict[str, str]:
-    placement = served.placement
     # The name of another may begin with the name of this one. Kubernetes cuts names of pods after
     # 58 characters and adds five, so a long one has a single part after its Deployment's.
     pods = f'pod=~"{served.full_name}-[a-z0-9]+(-[a-z0-9]+)?"'
@@ -44,20 +43,20 @@ def _extras(served: Served) -> dict[str, str]:
     values = {
         "full_name": served.full_name,
         "labels": ", ".join(labels),
-        "pods": f'namespace="{placement.namespace}",{pods}' if placement.namespace else pods,
+        "pods": f'namespace="{served.namespace}",{pods}' if served.namespace else pods,
         "replicas": served.replicas,
         "most_replicas": served.most_replicas,
         "cache_size": served.cache_size,
         "claim": served.cache_claim,
         "image": scalar(served.image),
-        "placement": indented(placement.of_pod({}, is_spread=False), 6),
+        "account": indented(served.account, 6),
         "model": json.dumps(served.remote_model),
         "revision": json.dumps(served.revision),
         "bucket": bucket,
     }
-    names = [word for word in ("monitor", "keda", "gateway") if word in placement.extras]
+    names = [word for word in ("monitor", "keda", "gateway") if word in served.extras]
     files = {f"{name}.yaml": fill(f"extras/{name}.yaml", values) for name in names}
-    if "cache" not in placement.extras:
+    if "cache" not in served.extras:
         return files
     # A folder that is applied, and waited for, before the servers are.
     parts = ["claim.yaml", *(["job.yaml"] if served.remote_model else [])]
@@ -66,7 +65,7 @@ def _extras(served: Served) -> dict[str, str]:
 
 
 def _whole(served: Served, fields: dict[str, Value]) -> dict[str, Value]:
-    namespace = served.placement.namespace
+    namespace = served.namespace
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -79,7 +78,7 @@ def _whole(served: Served, fields: dict[str, Value]) -> dict[str, Value]:
 def _patch(served: Served) -> str:
     needs = served.needs
     pod: dict[str, Value] = {
-        **served.placement.of_pod(served.labels),
+        **served.account,
         "terminationGracePeriodSeconds": needs.grace_seconds,
         "containers": [_container(served)],
         "volumes": _volumes(served),
@@ -90,7 +89,7 @@ def _patch(served: Served) -> str:
         "metadata": {"name": "lmi-backend"},
         "spec": {
             # With KEDA, their number is KEDA's.
-            "replicas": None if "keda" in served.placement.extras else served.replicas,
+            "replicas": None if "keda" in served.extras else served.replicas,
             "progressDeadlineSeconds": needs.progress_seconds,
             "template": {"spec": pod},
         },
@@ -133,7 +132,7 @@ def _mounts(served: Served) -> list[Value]:
         mounts.append({"mountPath": STORE, "$patch": "delete"})
         if served.place:
             mounts.append({"name": "model", "mountPath": served.place, "readOnly": True})
-    if "lora" in served.placement.extras:
+    if "lora" in served.extras:
         mounts.append({"name": "adapters", "mountPath": "/adapters", "readOnly": True})
     return mounts
 
@@ -149,7 +148,7 @@ def _volumes(served: Served) -> list[Value]:
     if served.cache_claim:
         cache: dict[str, Value] = {"claimName": served.cache_claim}
         volumes.append({"name": "cache", "emptyDir": None, "persistentVolumeClaim": cache})
-    if "lora" in served.placement.extras:
+    if "lora" in served.extras:
         adapters: dict[str, Value] = {"claimName": "adapters", "readOnly": True}
         volumes.append({"name": "adapters", "persistentVolumeClaim": adapters})
     return volumes

@@ -121,54 +121,6 @@ EXTRAS: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Toleration:
-    key: str
-    value: str = ""
-    effect: str = ""
-
-    @property
-    def fields(self) -> dict[str, Value]:
-        made: dict[str, Value] = {"key": self.key}
-        made["operator"] = "Equal" if self.value else "Exists"
-        if self.value:
-            made["value"] = self.value
-        if self.effect:
-            made["effect"] = self.effect
-        return made
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placement:
-    extras: frozenset[str] = frozenset()
-    namespace: str = ""
-    cache_claim: str = ""
-    """A PersistentVolumeClaim for downloads and compiled kernels."""
-    service_account: str = ""
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Toleration, ...] = ()
-    topology: str = ""
-    """Label of nodes over whose values the pods are spread."""
-
-    def of_pod(self, labels: Mapping[str, Value], *, is_spread: bool = True) -> dict[str, Value]:
-        fields: dict[str, Value] = {}
-        if self.service_account:
-            fields["serviceAccountName"] = self.service_account
-        if self.node_selector:
-            fields["nodeSelector"] = dict(self.node_selector)
-        if self.tolerations:
-            fields["tolerations"] = [each.fields for each in self.tolerations]
-        if self.topology and is_spread:
-            spread: dict[str, Value] = {
-                "maxSkew": 1,
-                "topologyKey": self.topology,
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": dict(labels)},
-            }
-            fields["topologySpreadConstraints"] = [spread]
-        return fields
-
-
 _MOST_REPLICAS: Final = 8
 
 
@@ -192,7 +144,12 @@ class Served:
     texts: Mapping[str, str] = field(default_factory=dict)
     claim: str = ""
     """A PersistentVolumeClaim that holds the folder, in place of a ConfigMap."""
-    placement: Placement = field(default_factory=Placement)
+    extras: frozenset[str] = frozenset()
+    """Names in `EXTRAS`."""
+    namespace: str = ""
+    service_account: str = ""
+    given_cache: str = ""
+    """A PersistentVolumeClaim for downloads and compiled kernels."""
     remote_model: str = ""
     """A hub id or an s3:// prefix, if the server downloads the model."""
     revision: str = ""
@@ -210,10 +167,15 @@ class Served:
         }
 
     @property
+    def account(self) -> dict[str, Value]:
+        """What a pod says of its service account."""
+        return {"serviceAccountName": self.service_account} if self.service_account else {}
+
+    @property
     def cache_claim(self) -> str:
         """The claim for its downloads; empty if they go with the pod."""
-        own = f"cache-{self.name}" if "cache" in self.placement.extras else ""
-        return self.placement.cache_claim or own
+        own = f"cache-{self.name}" if "cache" in self.extras else ""
+        return self.given_cache or own
 
     @property
     def cache_size(self) -> str:

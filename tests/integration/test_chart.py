@@ -27,12 +27,10 @@ WAYS: dict[str, tuple[str, ...]] = {
     "all": (
         "--with=monitor,keda,gateway,lora,cache",
         "--service-account=reader",
-        "--topology=topology.kubernetes.io/zone",
-        "--node-selector=gpu=1",
-        "--toleration=nvidia.com/gpu=2:NoSchedule",
         "--image=registry:5000/a/b@sha256:0",
     ),
 }
+PODS = ["topology=zone", "nodeSelector.gpu=h100", "tolerations[0].key=nvidia.com/gpu"]
 SWITCHES = [f"{name}.enabled=true" for name in ("podMonitor", "keda", "gateway", "lora", "cache")]
 
 
@@ -87,10 +85,17 @@ def _plain(things: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
 
 def test_switches_of_the_values_are_the_words_of_with(deployed: Path) -> None:
     chart = deployed / "helm"
-    more = ["--set", ",".join([*SWITCHES, "cache.download=s3://b/m", "imagePullSecrets[0].name=p"])]
+    more = [
+        "--set",
+        ",".join([*SWITCHES, *PODS, "cache.download=s3://b/m", "imagePullSecrets[0].name=p"]),
+    ]
     before, things = rendered(chart, MODEL), rendered(chart, MODEL, *more)
     for thing in things:
         check(thing)
+    (pod,) = (each["spec"]["template"]["spec"] for each in things if each["kind"] == "Deployment")
+    assert pod["topologySpreadConstraints"][0]["topologyKey"] == "zone"
+    assert pod["nodeSelector"] == {"gpu": "h100"}
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu"}]
     added = {each["kind"] for each in things} - {each["kind"] for each in before}
     extras = {"Gateway", "HTTPRoute", "InferencePool", "Job", "PersistentVolumeClaim"}
     assert added == {"PodMonitor", "ScaledObject", *extras}
@@ -102,7 +107,8 @@ def test_switches_of_the_values_are_the_words_of_with(deployed: Path) -> None:
 @pytest.mark.parametrize("deployed", ["all"], indirect=True)
 def test_two_releases_share_a_namespace(deployed: Path) -> None:
     """No object has the other's name, and no selector the other's pods."""
-    releases = [rendered(deployed / "helm", name) for name in ("a.b", "123")]
+    spread = ("--set", "topology=zone")
+    releases = [rendered(deployed / "helm", name, *spread) for name in ("a.b", "123")]
     names = [{(each["kind"], each["metadata"]["name"]) for each in one} for one in releases]
     assert not names[0] & names[1]
     for name, things in zip(("a.b", "123"), releases, strict=True):

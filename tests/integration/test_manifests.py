@@ -320,8 +320,7 @@ def test_what_is_written_with_a_model_joins_it(
     (folder / "serving.properties").write_text("option.model_id=org/m\n", "utf-8")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     words = ["--gpus=1", "--gpu-memory=80GiB", "--with=keda,gateway,lora,cache", "--namespace=n"]
-    words += ["--service-account=reader", "--topology=topology.kubernetes.io/zone"]
-    words += ["--node-selector=gpu=h100", "--toleration=nvidia.com/gpu:NoSchedule"]
+    words += ["--service-account=reader"]
     deployed = ["deploy", str(folder), "--to=kubernetes", f"--output={fleet}", *words]
     assert main.main(deployed) == UNREAD, "written, though the model cannot be fetched"
     before, things = built(fleet / "download"), built(fleet)
@@ -341,9 +340,7 @@ def test_what_is_written_with_a_model_joins_it(
     route, pool = (kinds[kind]["spec"] for kind in ("HTTPRoute", "InferencePool"))
     assert route["parentRefs"] == [{"name": names["Gateway"]}]
     assert route["rules"][0]["backendRefs"][0]["name"] == names["InferencePool"]
-    spread = spec["topologySpreadConstraints"][0]["labelSelector"]
-    assert pool["selector"] == spread
-    assert spread["matchLabels"].items() <= metadata["labels"].items()
+    assert pool["selector"]["matchLabels"].items() <= metadata["labels"].items()
     ((_, downloading),) = pods([kinds["Job"]])
     for each in (spec, downloading):
         claims = {
@@ -353,8 +350,6 @@ def test_what_is_written_with_a_model_joins_it(
         }
         assert claims["cache"] == names["PersistentVolumeClaim"]
         assert each["serviceAccountName"] == "reader"
-        assert each["nodeSelector"] == {"gpu": "h100"}
-        assert each["tolerations"][0]["effect"] == "NoSchedule"
     assert claims.keys() == {"cache"}
     command = container(downloading)["command"]
     assert command == ["python3", "-m", download.__spec__.name, "org/m", ""]

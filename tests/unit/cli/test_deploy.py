@@ -60,11 +60,8 @@ def test_a_name_is_made_one_of_kubernetes(name: str, taken: str) -> None:
         (("--with", "keda,x"), "--with: x; accepted: monitor, keda, gateway, lora, cache"),
         (("--with", "cache", "--cache-claim", "c"), "accepted: one of them"),
         (("--cache-claim", "A"), "--cache-claim: A; accepted: a name of Kubernetes"),
-        (("--node-selector", "a"), "--node-selector: a; accepted: LABEL=VALUE"),
-        (("--toleration", "a:Never"), "--toleration: a:Never; accepted: KEY[=VALUE][:EFFECT]"),
         (("--to", "compose", "--replicas", "3"), "--replicas: needs --to kubernetes or helm"),
         (("--to", "systemd", "--model-claim", "c"), "--model-claim: needs --to kubernetes or helm"),
-        (("--to", "compose", "--topology", "zone"), "--topology: needs --to kubernetes or helm"),
         (("--to", "helm", "--namespace", "n"), "helm install has its own"),
     ],
 )
