@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,37 +72,17 @@ def _read_file(path: Path, name: str, corpus: Corpus) -> None:
 def _entries(path: Path) -> list[tuple[_Read, Any]] | None:
     """Return what a file has that is JSON as a whole; None if each line is to be read.
 
-    A HAR file, a list of records, or records that are written on several lines, one after another.
+    A HAR file, a list of records, or one record that is written on several lines.
     """
     data = read_bounded(path, LARGEST if path.suffix == ".json" else 8 * LARGEST)
-    values = _values(data.decode("utf-8", "replace").removeprefix("\ufeff"))
-    if len(values) == 1:
-        log = values[0].get("log") if isinstance(values[0], dict) else None
-        if isinstance(log, dict) and isinstance(entries := log.get("entries"), list):
-            read_entry = partial(read_har_entry, folder=path.parent)
-            return [(read_entry, entry) for entry in entries]
-        if isinstance(values[0], list):
-            values = values[0]
-    return [(read_record, value) for value in values] or None
-
-
-def _values(text: str) -> list[Any]:
-    """Return the JSON values of a text; nothing if it is none, or if each has a line."""
-    parsed: list[Any] = []
-    decoder, at = json.JSONDecoder(), 0
-    has_lines = True
     try:
-        while at < len(text):
-            if text[at].isspace():
-                at += 1
-                continue
-            value, end = decoder.raw_decode(text, at)
-            has_lines = has_lines and "\n" not in text[at:end]
-            parsed.append(value)
-            at = end
+        value = json.loads(data.decode("utf-8-sig", "replace"))
     except (ValueError, RecursionError):
-        return []
-    return [] if has_lines and len(parsed) > 1 else parsed
+        return None
+    log = value.get("log") if isinstance(value, dict) else None
+    if isinstance(log, dict) and isinstance(entries := log.get("entries"), list):
+        return [(read_har_entry, entry) for entry in entries]
+    return [(read_record, each) for each in (value if isinstance(value, list) else [value])]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

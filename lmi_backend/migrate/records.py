@@ -1,4 +1,4 @@
-"""A recorded exchange: our JSON line, SageMaker's data capture, Envoy's trace, a HAR entry."""
+"""A recorded exchange: our JSON line, SageMaker's data capture, a HAR entry."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lmi_backend.clients.registry import CLIENTS, path_at
 from lmi_backend.clients.sagemaker import CONTENT_TYPE as AMAZON
-from lmi_backend.files import LARGEST, read_bounded
+from lmi_backend.files import LARGEST
 from lmi_backend.printable import printable
 from lmi_backend.redaction import HIDDEN, header_without_secrets, without_secrets
 
@@ -135,7 +134,7 @@ def _pair(member: Any, name: str) -> tuple[str, Any]:
     match member:
         case [key, value]:
             return str(key), value
-        case {"name": str() as key} | {"key": str() as key}:
+        case {"name": str() as key}:
             return key, member.get("value", "")
     raise BadRecordError(f"{name} has a wrong member; accepted: [NAME, VALUE]")
 
@@ -216,11 +215,8 @@ def kind_text(value: Any) -> str:
 _KINDS: Final[dict[type, str]] = {str: "a text", dict: "an object", list: "a list"}
 
 
-def read_har_entry(entry: Any, place: str, folder: Path) -> RecordedExchange | None:
-    """Return the exchange of a HAR entry; None if it only loads a page or a picture.
-
-    `folder` is where the file is: Playwright writes bodies to files next to it.
-    """
+def read_har_entry(entry: Any, place: str) -> RecordedExchange | None:
+    """Return the exchange of a HAR entry; None if it only loads a page or a picture."""
     if not isinstance(entry, dict):
         raise BadRecordError(f"is {kind_text(entry)}; accepted: an object")
     sent = typed(entry, "request", dict, {})
@@ -231,7 +227,7 @@ def read_har_entry(entry: Any, place: str, folder: Path) -> RecordedExchange | N
     if path_there is not None and method not in path_there.methods.split():
         return None
     posted = typed(sent, "postData", dict, {})
-    body = _content(posted, "request.postData", folder)
+    body = _content(posted, "request.postData")
     if body is None:
         if (number_of(sent, "bodySize") or 0) > 0:
             raise BadRecordError("the file lacks the body of the request: export it with content")
@@ -241,7 +237,7 @@ def read_har_entry(entry: Any, place: str, folder: Path) -> RecordedExchange | N
         headers.setdefault("content-type", str(kind))
     request = Request(path, body, method, sent_headers(_as_a_page_there(headers, sent["url"])))
     at = instant_of(entry.get("startedDateTime"))
-    return RecordedExchange(request, _har_answer(entry, folder), place, at)
+    return RecordedExchange(request, _har_answer(entry), place, at)
 
 
 def _as_a_page_there(headers: dict[str, str], url: str) -> dict[str, str]:
@@ -252,14 +248,14 @@ def _as_a_page_there(headers: dict[str, str], url: str) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name not in ("origin", "referer")}
 
 
-def _har_answer(entry: Mapping[str, Any], folder: Path) -> RecordedAnswer | None:
+def _har_answer(entry: Mapping[str, Any]) -> RecordedAnswer | None:
     answer = typed(entry, "response", dict, {})
     status = answer.get("status")
     if not isinstance(status, int) or status <= 0 or answer.get("_failureText"):
         # The browser stopped reading, or blocked it.
         return None
     content = typed(answer, "content", dict, {})
-    body = _content(content, "response.content", folder)
+    body = _content(content, "response.content")
     if body is None:
         if content.get("size", 0) != 0:
             # Exported without content, or read by the browser itself.
@@ -270,11 +266,8 @@ def _har_answer(entry: Mapping[str, Any], folder: Path) -> RecordedAnswer | None
     return RecordedAnswer(status, headers, body, (), None if spent is None else spent / 1000)
 
 
-def _content(content: Mapping[str, Any], name: str, folder: Path) -> bytes | None:
+def _content(content: Mapping[str, Any], name: str) -> bytes | None:
     media_type = str(content.get("mimeType", ""))
-    if isinstance(file := content.get("_file"), str):
-        data = _file_content(folder, file, name)
-        return data if media_type.startswith(AMAZON) else _repaired(data, media_type)
     text = content.get("text")
     if text is None:
         return None
@@ -282,23 +275,6 @@ def _content(content: Mapping[str, Any], name: str, folder: Path) -> bytes | Non
     if content.get("encoding") == "base64":
         return decoded(text, f"{name}.text")
     return _bytes_of(text, media_type)
-
-
-def _file_content(folder: Path, file: str, name: str) -> bytes:
-    if Path(file).name != file:
-        raise BadRecordError(f"{name}._file is {printable(file, 60)!r}; accepted: a file's name")
-    try:
-        return read_bounded(folder / file)
-    except OSError as error:
-        file_name = printable(file, 60)
-        raise BadRecordError(f"{name}._file {file_name}: {error.strerror or error}") from error
-
-
-def _repaired(data: bytes, media_type: str) -> bytes:
-    try:
-        return _bytes_of(data.decode(), media_type)
-    except UnicodeDecodeError:
-        return data
 
 
 def _bytes_of(text: str, media_type: str) -> bytes:
@@ -338,8 +314,6 @@ def read_record(record: Any, place: str) -> RecordedExchange:
         return _captured(record, place)
     if "path" in record:
         return _line(record, place)
-    if BUFFERED in record or STREAMED in record:
-        return read_tap(record, place)
     names = ", ".join(printable(str(name), 20) for name in list(record)[:5])
     raise BadRecordError(f"has neither path nor captureData; it has {names or 'no member'}")
 
@@ -439,44 +413,3 @@ def _body(record: Mapping[str, Any], prefix: str) -> bytes:
     if body is None:
         return b""
     return body.encode() if isinstance(body, str) else json.dumps(body).encode()
-
-
-BUFFERED: Final = "http_buffered_trace"
-STREAMED: Final = "http_streamed_trace_segment"
-
-
-def read_tap(record: Mapping[str, Any], place: str) -> RecordedExchange:
-    if STREAMED in record:
-        raise BadRecordError("is a segment of a streamed trace; accepted: buffered traces")
-    trace = typed(record, BUFFERED, dict, {})
-    traced = typed(trace, "request", dict, {})
-    headers = headers_of(traced.get("headers"), "request.headers")
-    body = _tap_body(traced, "request")
-    request = Request(
-        path_of(headers.get(":path")), body, headers.get(":method", "POST"), sent_headers(headers)
-    )
-    given = typed(trace, "response", dict, {})
-    # Only with `record_headers_received_time`.
-    at = instant_of(traced.get("headers_received_time"))
-    return RecordedExchange(request, _tap_answer(given) if given else None, place, at)
-
-
-def _tap_answer(given: Mapping[str, Any]) -> RecordedAnswer:
-    headers = headers_of(given.get("headers"), "response.headers")
-    status = headers.get(":status", "")
-    if not status.isdecimal():
-        raise BadRecordError("the response has no :status")
-    body, others = plain(_tap_body(given, "response"), headers)
-    named = {name: value for name, value in others.items() if not name.startswith(":")}
-    return RecordedAnswer(int(status), named, body)
-
-
-def _tap_body(message: Mapping[str, Any], name: str) -> bytes:
-    body = typed(message, "body", dict, {})
-    if body.get("truncated") is True:
-        limit = "max_buffered_rx_bytes" if name == "request" else "max_buffered_tx_bytes"
-        raise BadRecordError(f"the body of the {name} was cut: raise {limit} in Envoy's tap")
-    if "as_string" in body:
-        text: str = typed(body, "as_string", str, "")
-        return text.encode()
-    return decoded(typed(body, "as_bytes", str, ""), f"{name}.body.as_bytes")
