@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NoReturn
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Literal
 
 from lmi_backend.cli.flags import split
 from lmi_backend.printable import printable
@@ -23,7 +22,7 @@ _USUAL: Final = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Adds examples and exit statuses to its help, and says what may have been meant.
+    """Adds examples and exit statuses to its help.
 
     Args:
         examples: command lines.
@@ -57,39 +56,12 @@ class Parser(argparse.ArgumentParser):
         namespace_read.flags = flags
         return namespace_read, left
 
-    def error(self, message: str) -> NoReturn:
-        super().error(f"{message}{_meant(message, self)}")
-
 
 class Formatter(argparse.HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:
             return "".join(f"{indent}{line}\n" for line in text.splitlines()).rstrip("\n")
         return super()._fill_text(text, width, indent)
-
-
-def _meant(message: str, parser: argparse.ArgumentParser) -> str:
-    _, _, choice = message.partition("invalid choice: '")
-    word, is_choice, accepted = choice.partition("' (choose from ")
-    if is_choice:
-        words = [each.strip(" '") for each in accepted.rstrip(")").split(",")]
-        near = difflib.get_close_matches(word, words, 1)
-    elif match := re.search(r"unrecognized arguments: (--[\w-]+)", message):
-        options = list(_options(parser))
-        if match[1] in options:
-            return "; other commands have it: see --help of this one"
-        near = difflib.get_close_matches(match[1], options, 1)
-    else:
-        near = []
-    return f"; did you mean {near[0]}?" if near else ""
-
-
-def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
-    for action in parser._actions:
-        yield from action.option_strings
-        if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from _options(below)
 
 
 def add_timeout(parser: argparse.ArgumentParser, seconds: float, what: str) -> None:

@@ -48,24 +48,6 @@ def _is_understood(line: str, commands: argparse.ArgumentParser) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        (["serv"], "did you mean serve?"),
-        (["doctr"], "did you mean doctor?"),
-        (["drain", "--url", "a"], "--url; other commands have it: see --help"),
-        (["serve", "--log-format", "jsn"], "did you mean json?"),
-    ],
-)
-def test_the_nearest_word_is_named(
-    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    assert end.value.code == 2
-    assert meant in capsys.readouterr().err
-
-
 def test_no_command_shows_them_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     errors = capsys.readouterr().err
