@@ -22,8 +22,8 @@ USED: Final = frozenset(
         *("ModelDataSource", "Environment", "S3Uri", "CompressionType", "Specification"),
         *("Specifications", "RuntimeConfig", "Container", "ComputeResourceRequirements"),
         *("StartupParameters", "DeployedImage", "ArtifactUrl", "DesiredCopyCount"),
-        *("NumberOfAcceleratorDevicesRequired", "CurrentCopyCount", "ScalableTargets"),
-        *("ScalingPolicies", "ContainerStartupHealthCheckTimeoutInSeconds"),
+        *("NumberOfAcceleratorDevicesRequired", "CurrentCopyCount"),
+        "ContainerStartupHealthCheckTimeoutInSeconds",
     }
 )
 """Members that are used, or tell nothing about how the model is served."""

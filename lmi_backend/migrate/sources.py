@@ -66,16 +66,14 @@ _LMI_RELEASE: Final = re.compile(r"-lmi(\d{1,4})\b")
 _PEERS: Final = Path(__file__).with_name("peers.json")
 """What was read of other programs, with its source and its day."""
 _MOST_NAMED: Final = 5
-"""Names of variants, files and scalings that are listed."""
+"""Names of variants and files that are listed."""
 
 
 def read_description(path: Path, source: PresentServer) -> None:
-    """Read what `aws sagemaker describe-…` or `aws application-autoscaling describe-…` printed."""
+    """Read what `aws sagemaker describe-…` printed."""
     read = _json_of(path)
     members = read.keys() if isinstance(read, dict) else set()
-    if members & {"ScalableTargets", "ScalingPolicies"}:
-        _read_scaling(read, source)
-    elif "Specification" in members or "Specifications" in members:
+    if "Specification" in members or "Specifications" in members:
         _read_component(path, read, source)
     elif "ProductionVariants" in members:
         _read_endpoint(read, source)
@@ -319,27 +317,6 @@ def _read_specification(path: Path, read: Mapping[str, Any], source: PresentServ
     if count := _count(resources, "NumberOfAcceleratorDevicesRequired"):
         source.accelerators = count
         source.changes.append(f"a copy has {count} GPU(s)")
-
-
-def _read_scaling(read: Mapping[str, Any], source: PresentServer) -> None:
-    _note(read, source)
-    for each in _objects(read, "ScalableTargets")[:_MOST_NAMED]:
-        least, most = (
-            printable(str(each.get(name)), 20) for name in ("MinCapacity", "MaxCapacity")
-        )
-        source.decisions.append(
-            f"`{_text(each, 'ResourceId')}` scales from {least} to {most}: `deploy --with keda`"
-        )
-    for each in _objects(read, "ScalingPolicies")[:_MOST_NAMED]:
-        config = _object(each, "TargetTrackingScalingPolicyConfiguration")
-        metric = _object(config, "PredefinedMetricSpecification") or _object(
-            config, "CustomizedMetricSpecification"
-        )
-        name = _text(metric, "PredefinedMetricType") or _text(metric, "MetricName") or "steps"
-        source.decisions.append(
-            f"not carried over: policy `{_text(each, 'PolicyName')}` ({name}); "
-            "deploy/README.md has the rules of `deploy --with keda`"
-        )
 
 
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")

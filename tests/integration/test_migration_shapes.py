@@ -25,12 +25,10 @@ SHAPES = {
     "container of a component": ("InferenceComponentContainerSpecificationSummary",),
     "resources": ("InferenceComponentComputeResourceRequirements",),
     "copies": ("InferenceComponentRuntimeConfigSummary",),
-    "scaling": ("DescribeScalableTargetsResponse", "DescribeScalingPoliciesResponse"),
 }
 READ_WHOLE = {
     # One member, an environment, an image of two names, and what is listed with its name.
     *("ModelDataSource", "EnvironmentMap", "DeployedImage", "CaptureOption"),
-    *("ScalableTarget", "ScalingPolicy"),
     # What is about the moment, or about Amazon's own programs.
     *("ProductionVariantStatus", "InferenceComponentPlacementStatus", "CaptureContentTypeHeader"),
 }
@@ -39,9 +37,9 @@ WITHOUT = re.compile(r"ml\.[cmrt]\d")
 PRINT = """
 import json
 from botocore.session import get_session
-names = {"sagemaker": ("DescribeEndpointConfig", "DescribeEndpoint", "DescribeModel",
-                       "DescribeInferenceComponent"),
-         "application-autoscaling": ("DescribeScalableTargets", "DescribeScalingPolicies")}
+names = ("DescribeEndpointConfig", "DescribeEndpoint", "DescribeModel",
+         "DescribeInferenceComponent")
+model = get_session().get_service_model("sagemaker")
 found = {}
 def walk(shape):
     while shape.type_name == "list":
@@ -51,11 +49,9 @@ def walk(shape):
         for name, member in shape.members.items():
             found[shape.name][name] = walk(member)
     return shape.name if shape.type_name in ("structure", "map") else ""
-for service, operations in names.items():
-    model = get_session().get_service_model(service)
-    for each in operations:
-        walk(model.operation_model(each).output_shape)
-instances = get_session().get_service_model("sagemaker").shape_for("ProductionVariantInstanceType")
+for each in names:
+    walk(model.operation_model(each).output_shape)
+instances = model.shape_for("ProductionVariantInstanceType")
 print(json.dumps({"shapes": found, "instances": instances.enum}))
 """
 
