@@ -187,7 +187,10 @@ def _logging(file: Path | None, log_format: LogFormat) -> Iterator[int]:
     with contextlib.ExitStack() as stack:
         target: int | LogFile = STANDARD_ERROR
         if file is not None:
-            target = stack.enter_context(contextlib.closing(LogFile(file)))
+            try:
+                target = stack.enter_context(contextlib.closing(LogFile(file)))
+            except OSError as error:
+                raise ConfigurationError(f"--log-file {file}: {error.strerror}") from error
         stack.enter_context(speaking(log_format.own))
         yield stack.enter_context(relaying(target, change=log_format))
 
@@ -207,12 +210,6 @@ def _check(arguments: argparse.Namespace) -> None:
         check_certificate(arguments)
         if warning := exposure(arguments):
             say(warning, "WARNING")
-    if arguments.log_file:
-        try:
-            arguments.log_file.open("ab").close()
-        except OSError as error:
-            message = f"--log-file {arguments.log_file}: {error.strerror}"
-            raise ConfigurationError(message) from error
 
 
 def _prepare(
