@@ -205,8 +205,6 @@ def _models(paths: Sequence[str], hardware: Hardware) -> Iterator[CheckResult]:
 
 def _plan(plan: EnginePlan) -> tuple[str, str]:
     text = f"{plan.what}, {plan.num_workers} worker(s) on {devices_of(plan)}"
-    if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
-        raise ConfigurationError(f"{text}: no mpirun", "install Open MPI")
     folder = Path(plan.config.model)
     inside = folder.glob("*") if folder.is_absolute() else ()
     closed = [path for path in inside if not os.access(path, os.R_OK)]

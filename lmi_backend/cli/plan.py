@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.hardware import Hardware
-    from lmi_backend.sizing.memory import MemoryEstimate
 
-_BAR_WIDTH = 48
 _MOST_LETTERS = 400
 _LINE = 3000
 _NO_MEMORY = (
@@ -132,8 +130,6 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
             f"memory      {human_bytes(plan.memory.weights)} weights and "
             f"{_cache(plan)} KV cache per device; {plan.memory.num_tokens} tokens fit at once"
         )
-        if plan.memory.overhead:
-            yield f"            {_bar(plan.memory)}  weights #, a step =, KV cache -"
     yield (
         f"requests    {plan.max_requests} at once, {limits.queue_size} queued, "
         f"{limits.request_timeout} s each"
@@ -169,11 +165,3 @@ def _cache(plan: EnginePlan) -> str:
     is_range = least != most and implementation and implementation.counts_memory_as_vllm
     between = f" ({least} to {most})" if is_range else ""
     return f"{human_bytes(max(0, memory.kv_cache))}{between}"
-
-
-def _bar(memory: MemoryEstimate) -> str:
-    step, cache = memory.step, max(0, memory.kv_cache)
-    whole = memory.weights + step + cache
-    weights = round(_BAR_WIDTH * memory.weights / whole)
-    cached = round(_BAR_WIDTH * cache / whole)
-    return f"[{'#' * weights}{'=' * (_BAR_WIDTH - weights - cached)}{'-' * cached}]"

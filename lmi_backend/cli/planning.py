@@ -196,12 +196,12 @@ def plan_one_node(options: LmiOptions, hardware: Hardware, name: str) -> EngineP
     return made
 
 
-def parse_size(text: str, flag: str = "--gpu-memory") -> int:
+def parse_size(text: str) -> int:
     """Read a size such as 80GiB, in bytes; K, M, G and T are powers of 1024."""
     match = _SIZE.fullmatch(text.strip())
     size = int(float(match[1]) * (1 << _UNITS[match[2].lower()])) if match else 0
     # A number alone would be bytes, and is meant as GiB.
     if size <= 0:
-        message = f"{flag} {printable(text)}; accepted: a number and a unit, such as 80GiB"
+        message = f"--gpu-memory {printable(text)}; accepted: a number and a unit, such as 80GiB"
         raise ConfigurationError(message)
     return size

@@ -250,8 +250,6 @@ def test_a_plan_can_suppose_another_machine(
     output = capsys.readouterr().out
     assert "parallel    tensor 8, pipeline 2" in output
     assert "tokens fit at once" in output
-    (bar,) = (line.split("  ")[6] for line in output.splitlines() if "weights #" in line)
-    assert (len(bar), bar.count("#"), bar.count("-")) == (50, 31, 16)
     assert "each must have joined the Ray cluster" in output
     (memory,) = (line for line in output.splitlines() if line.startswith("memory "))
     assert memory in README.read_text(encoding="utf-8")
