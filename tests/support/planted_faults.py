@@ -1,13 +1,10 @@
-"""A proxy that plants a fault in the answers of a real server: the one that a header names.
+"""Faults to plant in the answers of a real server.
 
 `replay` must find each of `FAULTS`, and none of `HARMLESS`.
 """
 
-import contextlib
-import http.client
 import json
 import re
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -15,8 +12,6 @@ from operator import delitem, setitem
 from typing import Any
 
 from lmi_backend.migrate import kinds
-from tests.support.http_double import Handler, running
-from tests.support.waiting import HANG_SECONDS
 
 MORE = {"temperature": 0, "top_p": 1.0, "seed": 7, "user": "someone", "max_tokens": 4}
 CHAT: dict[str, Any] = {
@@ -45,7 +40,6 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat with an id": ("/v1/chat/completions", CHAT),
 }
 HEADERS = {"chat with an id": {"x-request-id": "own"}}
-HEADER = "x-plant"
 
 
 @dataclass
@@ -55,8 +49,6 @@ class Planted:
     status: int
     headers: dict[str, str]
     body: bytes
-    is_cut: bool = False
-    """Whether the connection is closed before the end of the body."""
 
     @property
     def events(self) -> list[bytes]:
@@ -69,40 +61,6 @@ class Planted:
 
 
 Plant = Callable[[Planted], None]
-
-
-def faulty_proxy(server: str, faults: dict[str, Plant]) -> contextlib.AbstractContextManager[str]:
-    """Run the proxy in front of a server, HOST:PORT, until the end of a block; give its URL."""
-    return running(_Handler, upstream=server, plants=faults)
-
-
-class _Handler(Handler):
-    upstream: str
-    plants: dict[str, Plant]
-
-    def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        connection = http.client.HTTPConnection(self.upstream, timeout=HANG_SECONDS)
-        with contextlib.closing(connection):
-            connection.request(self.command, self.path, body, dict(self.headers))
-            response = connection.getresponse()
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            answer = Planted(response.status, headers, response.read())
-        self.plants.get(self.headers.get(HEADER, ""), lambda _: None)(answer)
-        self._write(answer)
-
-    do_POST = do_GET
-
-    def _write(self, answer: Planted) -> None:
-        for name in ("content-length", "transfer-encoding", "connection", "date", "server"):
-            answer.headers.pop(name, None)
-        lines = [f"HTTP/1.1 {answer.status} Planted", *map(": ".join, answer.headers.items())]
-        lines += [f"content-length: {len(answer.body)}", "connection: close"]
-        body = answer.body[: len(answer.body) // 2] if answer.is_cut else answer.body
-        self.wfile.write("\r\n".join([*lines, "", ""]).encode() + body)
-        self.close_connection = True
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_WR)
 
 
 def in_json(change: Callable[[Any], Any]) -> Plant:
@@ -231,7 +189,6 @@ FAULTS: dict[str, tuple[str, str, Plant]] = {
     "a failure": ("chat", kinds.STATUS, field("status", 500)),
     "half a body": ("chat", kinds.BODY, half),
     "a mark before the body": ("chat", kinds.BODY, start(b"\xef\xbb\xbf")),
-    "a cut connection": ("chat", kinds.UNANSWERED, field("is_cut", True)),
     "a lost [DONE]": ("chat stream", kinds.FRAMING, in_events(lambda events: events[:-1])),
     "[DONE] as JSON": ("chat stream", kinds.FRAMING, body(b"[DONE]", b'"[DONE]"')),
     "[DONE] before": ("chat stream", kinds.ORDER, in_events(lambda e: [*e[:-2], e[-1], e[-2]])),
