@@ -10,19 +10,15 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from lmi_backend.cli.arguments import add_timeout, number, percent
 from lmi_backend.front_end_settings import KEY_VARIABLE, PORT
 from lmi_backend.migrate.judge import TOLERANCE, Judge
 from lmi_backend.migrate.reading import read_corpus
 from lmi_backend.migrate.report import Report, groups_of, lines_of
-from lmi_backend.migrate.running import MOST_AT_ONCE, Replay, Target, recorded_at_once
+from lmi_backend.migrate.running import MOST_AT_ONCE, Replay, Target
 from lmi_backend.printable import log, say
-
-if TYPE_CHECKING:
-    from lmi_backend.migrate.reading import Corpus
 
 DIFFERENT: Final = 1
 """Exit status when more requests differ than are allowed."""
@@ -48,7 +44,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--url", default=f"http://127.0.0.1:{PORT}", help="the new server (default %(default)s)")
     add("--against", metavar="URL", help="the old server, which gets them too")
     several = number(int, 1, MOST_AT_ONCE)
-    add("--concurrency", type=several, metavar="N", help="at once (default: as recorded, or 1)")
+    at_once = "requests at once (default %(default)s)"
+    add("--concurrency", type=several, default=1, metavar="N", help=at_once)
     add("--rate", type=number(float, 0.001, 10_000), metavar="N", help="start N requests a second")
     add(
         "--header",
@@ -58,7 +55,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="NAME:VALUE",
         help="send this header with each request",
     )
-    add("--ca-certificates", type=Path, metavar="FILE", help="trust these authorities")
     add_timeout(parser, 300.0, "wait no longer for the next part of an answer")
     _add_judging(parser)
     add("--json", action="store_true", help="print the result as JSON")
@@ -88,7 +84,7 @@ def _add_judging(parser: argparse.ArgumentParser) -> None:
 
 def _replay(arguments: argparse.Namespace) -> int:
     corpus = read_corpus(arguments.files, os.environ, say=say)
-    replay = _of(arguments, corpus)
+    replay = _of(arguments)
     total, by_place = len(corpus.exchanges), {}
     with _interruptible(replay):
         for outcome in replay.run(corpus.exchanges):
@@ -105,18 +101,18 @@ def _replay(arguments: argparse.Namespace) -> int:
     return DIFFERENT if report.different > arguments.allow else 0
 
 
-def _of(arguments: argparse.Namespace, corpus: Corpus) -> Replay:
+def _of(arguments: argparse.Namespace) -> Replay:
     headers = dict(arguments.header)
-    more: dict[str, Any] = {"timeout": arguments.timeout, "certificates": arguments.ca_certificates}
+    timeout = arguments.timeout
     key = os.environ.get(KEY_VARIABLE)
     # The key is that of the new server.
     own = {"authorization": f"Bearer {key}"} if key else {}
     return Replay(
-        new=Target(arguments.url, headers=own | headers, **more),
-        old=Target(arguments.against, headers=headers, **more) if arguments.against else None,
+        new=Target(arguments.url, timeout, own | headers),
+        old=Target(arguments.against, timeout, headers) if arguments.against else None,
         judge=Judge(arguments.tolerance, tuple(arguments.ignore)),
         rate=arguments.rate,
-        at_once=arguments.concurrency or recorded_at_once(corpus.exchanges),
+        at_once=arguments.concurrency,
     )
 
 

@@ -8,7 +8,6 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -76,8 +75,6 @@ class RecordedExchange:
     request: Request
     answer: RecordedAnswer | None
     place: str
-    at: float | None = None
-    """When it was sent, in seconds of any clock; None if the record does not have it."""
 
 
 def sent_headers(headers: Mapping[str, Any]) -> dict[str, str]:
@@ -185,15 +182,6 @@ def number_of(record: Mapping[str, Any], name: str) -> float | None:
     return float(value) if is_number and value is not None else None
 
 
-def instant_of(value: Any) -> float | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return None
-
-
 def typed(record: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
     value = record.get(name)
     if value is None:
@@ -236,8 +224,7 @@ def read_har_entry(entry: Any, place: str) -> RecordedExchange | None:
     if kind := posted.get("mimeType"):
         headers.setdefault("content-type", str(kind))
     request = Request(path, body, method, sent_headers(_as_a_page_there(headers, sent["url"])))
-    at = instant_of(entry.get("startedDateTime"))
-    return RecordedExchange(request, _har_answer(entry), place, at)
+    return RecordedExchange(request, _har_answer(entry), place)
 
 
 def _as_a_page_there(headers: dict[str, str], url: str) -> dict[str, str]:
@@ -325,9 +312,7 @@ def _line(record: Mapping[str, Any], place: str) -> RecordedExchange:
     if isinstance(record.get("body"), (dict, list)):
         headers = without_encoding(headers, JSON)
     request = Request(path_of(record["path"]), body, method.upper(), sent_headers(headers))
-    return RecordedExchange(
-        request, _answer(record.get("answer")), place, number_of(record, "time")
-    )
+    return RecordedExchange(request, _answer(record.get("answer")), place)
 
 
 def _answer(answer: Any) -> RecordedAnswer | None:
@@ -390,7 +375,7 @@ def _captured(record: Mapping[str, Any], place: str) -> RecordedExchange:
         answer = RecordedAnswer(
             None, {"content-type": kind} if kind else {}, _data(output, "endpointOutput")
         )
-    return RecordedExchange(request, answer, place, instant_of(about.get("inferenceTime")))
+    return RecordedExchange(request, answer, place)
 
 
 _METADATA: Final = {

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from functools import cached_property
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -39,8 +36,6 @@ class Target:
     """Seconds that a read may take."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Sent with each request, over recorded ones of the same name."""
-    certificates: Path | None = None
-    """Of the authority that signed the certificate of the server; None: those of this machine."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -50,9 +45,6 @@ class Target:
             is_right = False
         if not is_right:
             raise ConfigurationError(f"{self.url}: is not an address; accepted: http://HOST:PORT")
-        if parts.scheme == "https":
-            # A file that is none is refused before anything is sent.
-            _ = self._context
 
     def send(self, request: Request) -> RecordedAnswer:
         """Return the answer to a request; its `error` says why there is no whole one.
@@ -75,18 +67,8 @@ class Target:
 
     def _connect(self) -> HTTPConnection:
         parts = urlsplit(self.url)
-        host = parts.hostname or ""
-        if parts.scheme == "http":
-            return HTTPConnection(host, parts.port, timeout=self.timeout)
-        return HTTPSConnection(host, parts.port, timeout=self.timeout, context=self._context)
-
-    @cached_property
-    def _context(self) -> ssl.SSLContext:
-        try:
-            return ssl.create_default_context(cafile=self.certificates)
-        except OSError as error:
-            message = f"{self.certificates}: cannot be read as certificates: {error}"
-            raise ConfigurationError(message) from error
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        return kind(parts.hostname or "", parts.port, timeout=self.timeout)
 
     def _write(self, connection: HTTPConnection, request: Request) -> None:
         path = urlsplit(self.url).path.rstrip("/") + request.path
@@ -236,16 +218,3 @@ class Replay:
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 yield from (each.result() for each in done)
-
-
-def recorded_at_once(exchanges: Sequence[RecordedExchange]) -> int:
-    changes: list[tuple[float, int]] = []
-    for each in exchanges:
-        spent = each.answer.seconds if each.answer else None
-        if each.at is not None and spent is not None:
-            changes += [(each.at, 1), (each.at + spent, -1)]
-    most = now = 0
-    for _, change in sorted(changes):
-        now += change
-        most = max(most, now)
-    return min(max(most, 1), MOST_AT_ONCE)

@@ -12,21 +12,9 @@ from lmi_backend.cli.main import main
 from lmi_backend.migrate import kinds
 from lmi_backend.migrate.judge import Judge
 from lmi_backend.migrate.records import RecordedAnswer, RecordedExchange, Request
-from lmi_backend.migrate.running import Replay, Target, recorded_at_once
+from lmi_backend.migrate.running import Replay, Target
 from tests.support.http_double import Handler, running
 from tests.support.ports import free_ports
-
-
-def exchange(at: float | None, seconds: float | None) -> RecordedExchange:
-    return RecordedExchange(Request("/"), RecordedAnswer(200, {}, b"", (), seconds), "a", at)
-
-
-@pytest.mark.parametrize(
-    ("times", "expected"),
-    [([], 1), ([(None, 1)], 1), ([(0, 2), (1, 2), (2.5, 1)], 2), ([(0, 9), (1, 9), (2, 9)], 3)],
-)
-def test_the_recorded_concurrency(times: list[Any], expected: int) -> None:
-    assert recorded_at_once([exchange(*each) for each in times]) == expected
 
 
 def test_a_server_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
