@@ -44,19 +44,6 @@ def _names(model: str, aliases: Sequence[Alias]) -> list[str]:
     return [model, *(alias.model_name(model) for alias in aliases)]
 
 
-def describe_aliases(
-    name: str, aliases: Sequence[Alias], *, shows_closed: bool = True
-) -> list[str]:
-    """Return a line for each alias model; `shows_closed` adds those that --clients would open."""
-    lines = [f"{each.model_name(name)}: for {each.variant.help}" for each in aliases]
-    there = {alias.variant.clients for alias in aliases}
-    closed = [word for word in VARIANTS if word != MAIN.clients and word not in there]
-    if closed and shows_closed:
-        words = ",".join(closed)
-        lines.append(f"alias models for other clients of Triton's ports are off: --clients {words}")
-    return lines
-
-
 def _aliases(text: str) -> list[Alias]:
     words = dict.fromkeys(word.strip() for word in text.split(",") if word.strip())
     return [alias for word in words if (alias := _alias(word)).variant is not MAIN]

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -95,14 +94,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 def _show(result: CheckResult) -> None:
     """Write a result as it is made: to load an engine takes its time."""
-    width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
     head = f"{_MARKS[result.status]}  {result.what:<15} "
-    for text in filter(None, (result.found, result.advice and f"→ {result.advice}")):
-        # Commands and paths have hyphens, and are copied.
-        lines = textwrap.wrap(text, width - len(head), break_on_hyphens=False)
-        for line in lines:
-            sys.stdout.write(f"{head}{line}\n")
-            head = " " * len(head)
+    sys.stdout.write(f"{head}{result.found}\n")
+    if result.advice:
+        sys.stdout.write(f"{'':<{len(head)}}→ {result.advice}\n")
     sys.stdout.flush()
 
 

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmi_backend.cli.aliases import add_clients, describe_aliases, model_names
+from lmi_backend.cli.aliases import add_clients, model_names
 from lmi_backend.cli.arguments import add_ports, comma_list, ports_of
 from lmi_backend.cli.folders import LmiFolder, add_save, find_models, with_flags
 from lmi_backend.cli.frontend import (
@@ -226,7 +226,7 @@ def _prepare(
     # All are planned before anything is written or loaded.
     plans = list(served_plans(models))
     for model, options, _, _ in plans:
-        _write(model, options, repository, arguments.clients, is_verbose=arguments.verbose)
+        _write(model, options, repository, arguments.clients)
     folder.keep()
     setup = ServerSetup(
         server,
@@ -277,16 +277,13 @@ def _write(
     options: LmiOptions,
     repository: Path,
     aliases: Sequence[Alias],
-    *,
-    is_verbose: bool,
 ) -> None:
     # The server has the same variables, so none is written.
     flags = command_line_properties(model.given or ())
     write_model(model.folder, repository, model.name, options, force=True, from_environment=flags)
     for alias in aliases:
         write_alias_model(repository, model.name, alias, options, force=True)
-    for line in describe_aliases(model.name, aliases, shows_closed=is_verbose):
-        say(f"{model.name}: {line}")
+        say(f"{model.name}: {alias.model_name(model.name)}: for {alias.variant.help}")
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.cli.aliases import add_clients, describe_aliases, model_names
+from lmi_backend.cli.aliases import add_clients, model_names
 from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.repository.variants import VARIANTS, Alias
@@ -56,13 +56,6 @@ def test_what_is_no_alias_is_refused(text: str, message: str) -> None:
 def test_two_models_have_two_names(models: list[str], text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         model_names(models, clients(text))
-
-
-def test_the_log_says_which_flag_opens_what() -> None:
-    lines = describe_aliases("m", clients("trtllm=ensemble,infer"))
-    assert lines[0] == f"ensemble: for {TRTLLM.help}"
-    assert lines[-1].endswith("--clients trtllm_infer,raw,preprocessing,postprocessing")
-    assert len(describe_aliases("m", clients(",".join(VARIANTS)))) == len(VARIANTS) - 1
 
 
 def test_convert_knows_its_own_alias_again_and_no_other(
