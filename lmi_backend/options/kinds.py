@@ -34,6 +34,8 @@ class Kind(Generic[T]):
     parse: Callable[[str], T]
     words: str | Callable[[], Iterable[str]]
     """What is accepted: a text, or names that are known only when all modules are imported."""
+    empty: T
+    """What an option is that nobody set, unless its row has a default."""
     is_free: bool = False
     """Whether people write sentences and code in it, where ` #` begins no remark."""
 
@@ -148,23 +150,23 @@ def _json(text: str) -> Any:
         raise ValueError(f"is not JSON ({error})") from error
 
 
-BOOL: Kind[bool] = Kind("bool", _bool, "true or false")
-TEXT: Kind[str] = Kind("text", str, "any text")
+BOOL: Kind[bool] = Kind("bool", _bool, "true or false", empty=False)
+TEXT: Kind[str] = Kind("text", str, "any text", "")
 FREE_TEXT: Kind[str] = replace(TEXT, is_free=True)
-JSON: Kind[Mapping[str, Any]] = Kind("json", _json_object, "a JSON object")
-PAIRS: Kind[Mapping[str, str]] = Kind("pairs", _pairs, "NAME=VALUE,NAME=VALUE", is_free=True)
-LIMITS: Kind[Mapping[str, Any]] = Kind("limits", _limits, "a JSON object or NAME=NUMBER,…")
+JSON: Kind[Mapping[str, Any]] = Kind("json", _json_object, "a JSON object", {})
+PAIRS: Kind[Mapping[str, str]] = Kind("pairs", _pairs, "NAME=VALUE,NAME=VALUE", {}, is_free=True)
+LIMITS: Kind[Mapping[str, Any]] = Kind("limits", _limits, "a JSON object or NAME=NUMBER,…", {})
 ADAPTERS: Kind[Mapping[str, str]] = Kind(
-    "adapters", _adapters, "NAME=PATH,NAME=PATH, or JSON objects with name and path in a list"
+    "adapters", _adapters, "NAME=PATH,NAME=PATH, or JSON objects with name and path in a list", {}
 )
 WEIGHTS: Kind[Mapping[str, int]] = Kind(
-    "weights", _weights, "a JSON object of name to a whole number, 1 or more"
+    "weights", _weights, "a JSON object of name to a whole number, 1 or more", {}
 )
-ITEMS: Kind[list[Any]] = Kind("list", _items, "values with commas between, or a JSON list")
+ITEMS: Kind[list[Any]] = Kind("list", _items, "values with commas between, or a JSON list", [])
 FREE_ITEMS: Kind[list[Any]] = replace(ITEMS, is_free=True)
 
 WHOLE_ITEMS: Kind[list[int]] = Kind(
-    "list", _whole_items, "whole numbers with commas between, or a JSON list of them"
+    "list", _whole_items, "whole numbers with commas between, or a JSON list of them", []
 )
 
 
@@ -182,7 +184,7 @@ def whole(minimum: int, maximum: int | None = None) -> Kind[int]:
             raise ValueError("is out of range")
         return value
 
-    return Kind("int", parse, accepted)
+    return Kind("int", parse, accepted, 0)
 
 
 def tokens() -> Kind[int]:
@@ -201,7 +203,7 @@ def tokens() -> Kind[int]:
             raise ValueError("is out of range")
         return int(value)
 
-    return Kind("tokens", parse, "a whole number, 1 or more, also as 32k or 32K, or auto")
+    return Kind("tokens", parse, "a whole number, 1 or more, also as 32k or 32K, or auto", 0)
 
 
 def number(minimum: float, maximum: float | None = None) -> Kind[float]:
@@ -219,7 +221,7 @@ def number(minimum: float, maximum: float | None = None) -> Kind[float]:
             raise ValueError("is out of range")
         return value
 
-    return Kind("float", parse, accepted)
+    return Kind("float", parse, accepted, 0.0)
 
 
 def auto_or(inner: Kind[T]) -> Kind[T | Literal["auto"]]:
@@ -228,7 +230,7 @@ def auto_or(inner: Kind[T]) -> Kind[T | Literal["auto"]]:
     def parse(text: str) -> T | Literal["auto"]:
         return "auto" if text.lower() == "auto" else inner.parse(text)
 
-    return Kind(f"auto or {inner.name}", parse, f"auto or {inner.accepted}")
+    return Kind(f"auto or {inner.name}", parse, f"auto or {inner.accepted}", "auto")
 
 
 def float_type(*others: str) -> Kind[str]:
@@ -256,7 +258,7 @@ def degree() -> Kind[int | Literal["max"]]:
     def parse(text: str) -> int | Literal["max"]:
         return "max" if text.lower() == "max" else inner.parse(text)
 
-    return Kind("degree", parse, f"max or {inner.accepted}")
+    return Kind("degree", parse, f"max or {inner.accepted}", "max")
 
 
 def but(kind: Kind[T], **refused: str) -> Kind[T]:
@@ -268,7 +270,7 @@ def but(kind: Kind[T], **refused: str) -> Kind[T]:
         return kind.parse(text)
 
     words = f"{kind.words} but {', '.join(refused)}" if kind.words == TEXT.words else kind.words
-    return Kind(kind.name, parse, words)
+    return Kind(kind.name, parse, words, kind.empty)
 
 
 def choice(*words: str, **aliases: str) -> Kind[str]:
@@ -281,12 +283,12 @@ def choice(*words: str, **aliases: str) -> Kind[str]:
         except KeyError:
             raise ValueError("is unknown") from None
 
-    return Kind("enum", parse, ", ".join([*words, *aliases]))
+    return Kind("enum", parse, ", ".join([*words, *aliases]), "")
 
 
 def one_of(words: Callable[[], Iterable[str]]) -> Kind[str]:
     """Like `choice`, for values that are known only when all modules are imported."""
-    return Kind("enum", lambda text: choice(*words()).parse(text), words)
+    return Kind("enum", lambda text: choice(*words()).parse(text), words, "")
 
 
 ANY_HOST: Final = "*"
@@ -327,8 +329,9 @@ def _read(text: str) -> list[str]:
     return entries
 
 
-MEDIA_HOSTS: Final = Kind(
+MEDIA_HOSTS: Kind[list[str]] = Kind(
     "media hosts",
     _read,
     "names of hosts, addresses or networks, with commas between or a JSON list; * is any host",
+    [],
 )

@@ -268,12 +268,12 @@ class Option(Generic[T]):
     """One thing a user can set.
 
     A key may have several rows, each for engines of its own.
-    `default` is what the plan uses when nobody set it; `None` leaves it to the engine.
     """
 
     name: str
     kind: Kind[T]
-    default: T
+    default: T | None = None
+    """What the plan uses when nobody set it, if that is not what its kind has for nothing."""
     help: str
     scope: str = "common"
     """The engine it belongs to, or a group of options that some or all engines read."""
@@ -402,7 +402,7 @@ class ArgumentRows:
         return Option(
             name=PREFIX + name,
             kind=kind,
-            default=cast("T", default),
+            default=default,
             scope=self.scope,
             engine_args={self.implementation: self.within + (to or name)},
             help=meaning,
@@ -506,7 +506,8 @@ class LmiOptions:
     """Every setting of every source, in their order, with what becomes of it."""
 
     def __getitem__(self, option: Option[T]) -> T:
-        return cast("T", self.values.get(option.name, option.default))
+        empty = option.kind.empty if option.default is None else option.default
+        return cast("T", self.values.get(option.name, empty))
 
     def is_set(self, option: AnyOption) -> bool:
         """Tell whether the user set it."""

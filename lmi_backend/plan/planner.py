@@ -256,7 +256,7 @@ def _max_running(options: LmiOptions, report: Explanation) -> int:
             f"{spec.max_running} requests at once: LMI's default for {spec.title}"
         )
         return spec.max_running
-    default = opt.MAX_ROLLING_BATCH_SIZE.default
+    default = options[opt.MAX_ROLLING_BATCH_SIZE]
     if options[opt.ROLLING_BATCH] != spec.rolling_batch:
         report.reasons.append(
             f"{default} requests at once: no number is set; LMI has 32 where rolling_batch names "

@@ -66,7 +66,7 @@ def _engine_word(text: str) -> str:
 ENGINE: Final = Option(
     name="engine",
     prefixed_env="OPTION_ENGINE",
-    kind=Kind("enum", _engine_word, "Python, MPI, DeepSpeed"),
+    kind=Kind("enum", _engine_word, "Python, MPI, DeepSpeed", ""),
     default="Python",
     plan_field="mode",
     help="Process model of LMI: Python runs one process per worker, MPI a group of ranks.",
@@ -74,21 +74,18 @@ ENGINE: Final = Option(
 MPI_MODE: Final = Option(
     name="option.mpi_mode",
     kind=BOOL,
-    default=False,
     plan_field="mode",
     help="Start each worker as MPI ranks.",
 )
 MPI_HOSTFILE: Final = Option(
     name="option.mpi_hostfile",
     kind=TEXT,
-    default="",
     plan_field="hosts",
     help="Open MPI's hostfile: a line for each machine that shares the model, this one first.",
 )
 MPI_OPTIONS: Final = Option(
     name="option.mpi_options",
     kind=FREE_TEXT,
-    default="",
     plan_field="mpi_options",
     help="Further arguments of mpirun, as in a shell.",
 )
@@ -111,7 +108,6 @@ ENTRY_POINT: Final = Option(
     name="option.entryPoint",
     prefixed_env="OPTION_ENTRYPOINT",
     kind=TEXT,
-    default="",
     env=("DJL_ENTRY_POINT",),
     plan_field="engine",
     help="LMI's handler: a djl_python.* name chooses the engine. A .py file is a handler of your "
@@ -127,7 +123,6 @@ HANDLER: Final = Option(
 PYTHON_EXECUTABLE: Final = Option(
     name="option.pythonExecutable",
     kind=TEXT,
-    default="",
     env=("PYTHON_EXECUTABLE",),
     plan_field="python",
     help="Interpreter of the worker; it must have the engine. Default: the server's own.",
@@ -135,14 +130,12 @@ PYTHON_EXECUTABLE: Final = Option(
 ENV: Final = Option(
     name="option.env",
     kind=PAIRS,
-    default={},
     plan_field="environment",
     help="Variables added to the worker's environment.",
 )
 MODEL_ID: Final = Option(
     name="option.model_id",
     kind=TEXT,
-    default="",
     # The last is vLLM's and TensorRT-LLM's own name.
     aliases=("option.s3url", "option.model"),
     env=("HF_MODEL_ID",),
@@ -152,14 +145,12 @@ MODEL_ID: Final = Option(
 REVISION: Final = Option(
     name="option.revision",
     kind=TEXT,
-    default="",
     env=("HF_REVISION", "HF_MODEL_REVISION"),
     help="Branch, tag or commit of a hub model.",
 )
 TRUST_REMOTE_CODE: Final = Option(
     name="option.trust_remote_code",
     kind=BOOL,
-    default=False,
     env=("HF_MODEL_TRUST_REMOTE_CODE",),
     help="Run Python code that comes with the model.",
 )
@@ -215,7 +206,6 @@ MAX_ROLLING_BATCH_SIZE: Final = Option(
 MAX_PREFILL_TOKENS: Final = Option(
     name="option.max_rolling_batch_prefill_tokens",
     kind=whole(1),
-    default=0,
     aliases=("option.max_num_batched_tokens",),
     env=("MAX_BATCH_PREFILL_TOKENS",),
     unused="this engine has no token budget of a step",
@@ -224,14 +214,12 @@ MAX_PREFILL_TOKENS: Final = Option(
 OUTPUT_FORMATTER: Final = Option(
     name="option.output_formatter",
     kind=TEXT,
-    default="",
     plan_field="dialect",
     help="LMI's answer format. Its presence chooses LMI's older defaults.",
 )
 TGI_COMPAT: Final = Option(
     name="option.tgi_compat",
     kind=BOOL,
-    default=False,
     plan_field="dialect",
     help="Answers in TGI's shape. Its presence chooses LMI's older defaults.",
 )
@@ -252,7 +240,6 @@ LMI_DIALECT: Final = Option(
 PARALLEL_LOADING: Final = Option(
     name="option.parallel_loading",
     kind=BOOL,
-    default=False,
     plan_field="parallel_loading",
     help="Load several workers at the same time instead of one after another. Default: "
     "on devices, if the host's memory holds the weights of all of them.",
@@ -301,7 +288,6 @@ MIGRATION_LIMIT: Final = Option(
 RESUMABLE: Final = Option(
     name="option.resumable",
     kind=BOOL,
-    default=False,
     plan_field="resumable",
     help="Give each event of a stream an id. A client whose connection breaks can then reconnect "
     "with Last-Event-ID, and receives the rest. false: only for requests with the header "
@@ -329,7 +315,6 @@ SPARE_WORKERS: Final = Option(
 LOG_REQUESTS: Final = Option(
     name="option.log_requests",
     kind=BOOL,
-    default=False,
     plan_field="log_requests",
     help="Write a line for each request into Triton's log: id, outcome, tokens, times; no text.",
 )

@@ -213,18 +213,11 @@ _REFUSED: dict[str, dict[str, str]] = {
     },
 }
 
-_SWITCHES = {
-    "bedrock_compat": False,
-    "enable_prompt_adapter": False,
-    "enable_lora_bias": False,
-    "lmcache_auto_config": False,
-    "enable_stateful_sessions": False,
-    "multi_node": False,
-    "use_stable_diffusion": False,
-    "reranking": False,
-    "load_in_8bit": False,
-}
-"""Refused options that are truth values, and which of the two has no effect."""
+_SWITCHES = frozenset({
+    "bedrock_compat", "enable_prompt_adapter", "enable_lora_bias", "lmcache_auto_config",
+    "enable_stateful_sessions", "multi_node", "use_stable_diffusion", "reranking", "load_in_8bit",
+})  # fmt: skip
+"""Refused options that are truth values; false has no effect."""
 _VARIABLES = {
     "context_length_estimate": "NEURON_CONTEXT_LENGTH_ESTIMATE",
     "on_device_embedding": "NEURON_ON_DEVICE_EMBEDDING",
@@ -251,13 +244,12 @@ def _row(status: Literal["ignored", "refused"], scope: str, name: str, reason: s
     return Option(
         name=name if scope in _WHOLE_KEYS else PREFIX + name,
         kind=BOOL if is_switch else TEXT,
-        default=_SWITCHES.get(name, ""),
         scope=scope,
         env=(_VARIABLES[name],) if name in _VARIABLES else (),
         help=f"{status.capitalize()}: {reason}.",
         status=status,
         reason=reason,
-        harmless=(_SWITCHES[name],) if is_switch else (),
+        harmless=(False,) if is_switch else (),
     )
 
 

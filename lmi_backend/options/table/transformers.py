@@ -46,20 +46,17 @@ DEVICE_MAP: Final = _argument(
     "device_map",
     TEXT,
     "Where layers go: auto, balanced, balanced_low_0, sequential, cpu, or JSON.",
-    default="",
 )
 QUANTIZE: Final = _argument(
     "quantize",
     choice("bitsandbytes4", "bitsandbytes8"),
     "Quantise while loading.",
-    default="",
     env=("HF_MODEL_QUANTIZE",),
 )
 LOAD_IN_8BIT: Final = _argument(
     "load_in_8bit",
     BOOL,
     "Older name of option.quantize=bitsandbytes8.",
-    default=False,
     to="quantize",
     convert=lambda is_wanted: "bitsandbytes8" if is_wanted else NOTHING,
 )
@@ -67,7 +64,6 @@ LOAD_IN_4BIT: Final = _argument(
     "load_in_4bit",
     BOOL,
     "Older name of option.quantize=bitsandbytes4.",
-    default=False,
     to="quantize",
     convert=lambda is_wanted: "bitsandbytes4" if is_wanted else NOTHING,
 )
@@ -87,7 +83,7 @@ FLASH_ATTENTION: Final = _argument(
     convert=lambda is_off: NOTHING if is_off else "flash_attention_2",
 )
 STOP_SEQUENCE: Final = _argument(
-    "stop_sequence", FREE_ITEMS, "Strings that end every answer.", default=[], to="stop"
+    "stop_sequence", FREE_ITEMS, "Strings that end every answer.", to="stop"
 )
 DECODING_STRATEGY: Final = _argument(
     "decoding_strategy",
@@ -97,9 +93,7 @@ DECODING_STRATEGY: Final = _argument(
     to="do_sample",
     convert=lambda word: word == "sample",
 )
-KWARGS: Final = _argument(
-    "kwargs", JSON, "Further arguments of from_pretrained, as JSON.", default={}
-)
+KWARGS: Final = _argument("kwargs", JSON, "Further arguments of from_pretrained, as JSON.")
 
 
 DEEPSPEED: Final = EngineSpec(

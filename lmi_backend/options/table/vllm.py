@@ -167,7 +167,6 @@ QUANTIZE: Final = _argument(
     "quantize",
     but(TEXT, squeezellm="vLLM no longer has it; use awq, gptq or fp8"),
     "Quantisation method. Leave it out for models that are quantised already.",
-    default="",
     to="quantization",
     aliases=("option.quantization",),
     env=("HF_MODEL_QUANTIZE",),
@@ -184,18 +183,16 @@ CPU_OFFLOAD: Final = _argument(
     "cpu_offload_gb_per_gpu",
     number(0),
     "GiB of weights kept on the host, per device.",
-    default=0.0,
     to="cpu_offload_gb",
     aliases=("option.cpu_offload_gb",),
 )
 MAX_MODEL_LEN: Final = _argument(
-    "max_model_len", tokens(), "Longest prompt plus answer, in tokens.", default=0
+    "max_model_len", tokens(), "Longest prompt plus answer, in tokens."
 )
 GPU_MEMORY_UTILIZATION: Final = _argument(
     "gpu_memory_utilization",
     number(0, 1),
     "Share of a device's memory vLLM may take.",
-    default=0.0,
     env=("CUDA_MEMORY_FRACTION",),
 )
 KV_CACHE_DTYPE: Final = _argument(
@@ -205,9 +202,8 @@ KV_CACHE_MEMORY: Final = _argument(
     "kv_cache_memory_bytes",
     tokens(),
     "Bytes of the KV cache on each device, instead of what is left over.",
-    default=0,
 )
-BLOCK_SIZE: Final = _argument("block_size", whole(1), "Tokens of one KV-cache block.", default=0)
+BLOCK_SIZE: Final = _argument("block_size", whole(1), "Tokens of one KV-cache block.")
 LOAD_FORMAT: Final = _argument(
     "load_format",
     but(TEXT, sagemaker_fast_model_loader="it works on SageMaker only; leave it out"),
@@ -230,7 +226,6 @@ ENFORCE_EAGER: Final = _argument(
     "enforce_eager",
     BOOL,
     "Do not capture CUDA graphs.",
-    default=False,
     inverse_env=("ENABLE_CUDA_GRAPHS",),
 )
 SERVED_MODEL_NAME: Final = _argument(
@@ -241,7 +236,7 @@ SERVED_MODEL_NAME: Final = _argument(
     convert=lambda names: [str(name) for name in names],
 )
 LIMIT_MM_PER_PROMPT: Final = _argument(
-    "limit_mm_per_prompt", LIMITS, "Images, videos or sounds one prompt may hold.", default={}
+    "limit_mm_per_prompt", LIMITS, "Images, videos or sounds one prompt may hold."
 )
 ALLOWED_MEDIA_DOMAINS: Final = _argument(
     "allowed_media_domains",
@@ -250,7 +245,6 @@ ALLOWED_MEDIA_DOMAINS: Final = _argument(
     " name, or * for any; without it only data: URLs are accepted. Private addresses are never"
     " connected to, unless one, or its network, is listed too: images.intranet,10.2.0.0/16."
     " Redirects keep to the same list, and proxies are not used.",
-    default=[],
 )
 LOG_REQUESTS: Final = _argument(
     "disable_log_requests",
@@ -264,7 +258,6 @@ DISTRIBUTED_EXECUTOR: Final = _argument(
     "worker_use_ray",
     BOOL,
     "Older name of option.distributed_executor_backend=ray.",
-    default=False,
     to="distributed_executor_backend",
     convert=lambda is_wanted: "ray" if is_wanted else NOTHING,
 )
@@ -272,14 +265,12 @@ CUDA_GRAPH_SIZES: Final = _argument(
     "cuda_graph_sizes",
     WHOLE_ITEMS,
     "Older name of option.cudagraph_capture_sizes.",
-    default=[],
     to="cudagraph_capture_sizes",
 )
 POOLER_CONFIG: Final = _argument(
     "override_pooler_config",
     JSON,
     "Older name of option.pooler_config.",
-    default={},
     to="pooler_config",
 )
 GUIDED_BACKEND: Final = _argument(
@@ -287,27 +278,23 @@ GUIDED_BACKEND: Final = _argument(
     choice("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer"),
     "Library that enforces structures of all answers; auto is xgrammar, or guidance with a Tekken "
     "tokenizer of Mistral's. What the library lacks is refused.",
-    default="",
     to="structured_outputs_config.backend",
 )
 GUIDED_WHITESPACE: Final = _argument(
     "guided_decoding_disable_any_whitespace",
     BOOL,
     "Write structured answers without blanks.",
-    default=False,
     to="structured_outputs_config.disable_any_whitespace",
 )
 GUIDED_PROPERTIES: Final = _argument(
     "guided_decoding_disable_additional_properties",
     BOOL,
     "Allow only the properties a JSON schema names.",
-    default=False,
     to="structured_outputs_config.disable_additional_properties",
 )
 LMCACHE_FILE: Final = Option(
     name="option.lmcache_config_file",
     kind=TEXT,
-    default="",
     scope="lmcache",
     plan_field="environment LMCACHE_CONFIG_FILE",
     help="LMCache's own configuration, relative to the model.",
@@ -328,7 +315,6 @@ LORA_DTYPE: Final = _adapters("lora_dtype", float_type(), "Type of LoRA weights.
 ENABLE_LORA: Final = Option(
     name="option.enable_lora",
     kind=BOOL,
-    default=False,
     scope="adapters",
     engine_args={"vllm": "enable_lora", "trtllm": "enable_lora"},
     plan_field="adapters",
@@ -353,7 +339,6 @@ MAX_LORA_RANK: Final = Option(
 MAX_CPU_LORAS: Final = Option(
     name="option.max_cpu_loras",
     kind=whole(1),
-    default=0,
     scope="adapters",
     engine_args={"vllm": "max_cpu_loras", "trtllm": "lora_config.max_cpu_loras"},
     help="Adapters cached on the host.",
@@ -362,12 +347,10 @@ FULLY_SHARDED_LORAS: Final = _adapters(
     "fully_sharded_loras",
     BOOL,
     "Split all LoRA arithmetic over the tensor parallel devices.",
-    default=False,
 )
 ADAPTER_ROOTS: Final = Option(
     name="option.adapter_roots",
     kind=TEXT,
-    default="",
     scope="adapters",
     plan_field="adapter_roots",
     help="Folders, separated by commas, from which adapters may be loaded while serving, in "
@@ -384,7 +367,6 @@ ADAPTERS: Final = Option(
 LORA_MODULES: Final = Option(
     name="option.lora_modules",
     kind=ADAPTER_LIST,
-    default={},
     scope="adapters",
     plan_field="adapters",
     help="Further adapters by name: a folder, relative to the model, or where vLLM runs a hub id. "
@@ -398,7 +380,6 @@ FRONT_END: Final = "front_end "
 ENABLE_AUTO_TOOL_CHOICE: Final = Option(
     name="option.enable_auto_tool_choice",
     kind=BOOL,
-    default=False,
     scope="chat",
     plan_field=FRONT_END + "enable_auto_tool_choice",
     help="Let the model decide whether to call a tool; needs option.tool_call_parser.",
@@ -406,7 +387,6 @@ ENABLE_AUTO_TOOL_CHOICE: Final = Option(
 TOOL_CALL_PARSER: Final = Option(
     name="option.tool_call_parser",
     kind=TEXT,
-    default="",
     scope="chat",
     plan_field=FRONT_END + "tool_call_parser",
     help="vLLM's parser of the model's tool calls, such as hermes or llama3_json.",
@@ -414,7 +394,6 @@ TOOL_CALL_PARSER: Final = Option(
 CHAT_TEMPLATE: Final = Option(
     name="option.chat_template",
     kind=FREE_TEXT,
-    default="",
     scope="chat",
     plan_field=FRONT_END + "chat_template",
     help="Chat template in place of the model's own: a file, relative to the model, or its text.",
@@ -440,7 +419,7 @@ NORMALIZE: Final = Option(
 _key: Final = ArgumentRows("speculative", "vllm", "speculative_config.")
 
 SPECULATIVE_CONFIG: Final = ArgumentRows("speculative", "vllm")(
-    "speculative_config", JSON, "Speculative decoding, as vLLM's JSON object.", default={}
+    "speculative_config", JSON, "Speculative decoding, as vLLM's JSON object."
 )
 DRAFT_MODEL: Final = _key(
     "speculative_draft_model",
@@ -482,7 +461,6 @@ ROWS: Final[tuple[AnyOption, ...]] = (
         "record_acceptance_rate",
         BOOL,
         "Measure per request how many drafted tokens were accepted.",
-        default=False,
         to="per_request_spec_decode_metrics",
         convert=lambda is_wanted: "summary" if is_wanted else "none",
     ),
@@ -507,7 +485,6 @@ LMI_DIST_UTILIZATION: Final = _older(
     "gpu_memory_utilization",
     number(0, 1),
     "Share of a device's memory vLLM may take.",
-    default=0.0,
     lmi_default=0.9,
     env=("CUDA_MEMORY_FRACTION",),
 )
@@ -515,6 +492,5 @@ ENABLE_PREFIX_CACHING: Final = _older(
     "enable_prefix_caching",
     BOOL,
     "Keep KV-cache blocks of prompts that begin alike.",
-    default=False,
     lmi_default=False,
 )
