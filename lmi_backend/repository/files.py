@@ -1,9 +1,7 @@
-"""Write the files of a model's folder, keep what somebody edited, and say what changed.
+"""Write the files of a model's folder, and keep what somebody edited.
 
-What the options were when a model was converted is recorded, so that a later edit can be named.
-Triton shows the parameters of config.pbtxt to every client. So the record is a file of its own, as
-readable as serving.properties. config.pbtxt gets no more than a digest. It is salted: a value that
-is easily guessed would otherwise be found by trying.
+Triton shows the parameters of config.pbtxt to every client. So the record of a conversion is a file
+of its own, as readable as serving.properties.
 
 What the environment said of a model is written as properties: a fleet's server then needs no
 variables.
@@ -13,13 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import hmac
 import json
 import os
 import re
-import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -41,37 +37,16 @@ if TYPE_CHECKING:
 
 RECORD: Final = "1/record.json"
 """Where it is in a model's folder."""
-DIGEST: Final = "options_digest"
-"""Parameter: salted digest of the record's options and source folder."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """The options of a conversion."""
+    """What a conversion leaves for the load, and for the next conversion."""
 
-    salt: str
     model_dir: str = ""
     """Folder of the user's serving.properties, where paths in it start; empty for the model's."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Without secrets, for people."""
-    digests: Mapping[str, str] = field(default_factory=dict)
-    """Of each option, secrets included."""
     properties: str = ""
     """Digest of the serving.properties that was written with it."""
-
-    @classmethod
-    def of(
-        cls, options: LmiOptions, salt: str, *, model_dir: str = "", properties: str = ""
-    ) -> Record:
-        """Return the record of what the user says now; `properties` is the file's text."""
-        settings = _settings(options)
-        return cls(
-            salt,
-            model_dir,
-            {name: setting.redacted for name, setting in settings.items()},
-            {name: salted(salt, setting.value) for name, setting in settings.items()},
-            salted(salt, properties) if properties else "",
-        )
 
     @classmethod
     def read(cls, folder: Path) -> Record | None:
@@ -82,7 +57,8 @@ class Record:
         """
         path = folder / RECORD
         try:
-            return cls(**json.loads(read_bounded(path)))
+            written = json.loads(read_bounded(path))
+            return cls(written["model_dir"], written["properties"])
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -90,71 +66,17 @@ class Record:
                 f"{path}: cannot be read: {error.strerror}; accepted: a file of the server's user: "
                 "convert as that user, or give it to him with chown"
             ) from error
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             message = f"{path}: is not a record of lmi-backend: {error}; run convert again"
             raise ConfigurationError(message) from error
 
-    @property
-    def digest(self) -> str:
-        """What config.pbtxt has of it."""
-        return salted(self.salt, json.dumps([self.model_dir, self.digests], sort_keys=True))
-
     def as_text(self) -> str:
-        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
-
-
-def new_salt() -> str:
-    """Return a salt that nobody can guess."""
-    return secrets.token_hex(16)
-
-
-def salted(salt: str, text: str) -> str:
-    """Return a digest that tells nothing to who does not know the salt."""
-    data = text.encode("utf-8", "surrogateescape")
-    return hmac.new(salt.encode(), data, hashlib.sha256).hexdigest()[:32]
-
-
-def option_changes(
-    parameters: Mapping[str, str], record: Record | None, options: LmiOptions
-) -> Iterator[str]:
-    """Yield a sentence for each option that differs from those of the conversion.
-
-    `parameters` are those of config.pbtxt.
-    """
-    if record is None:
-        if DIGEST in parameters:
-            yield (
-                f"{RECORD} is missing: changes of options since the conversion are not seen, and "
-                "relative paths in serving.properties start in the model's folder; convert again"
-            )
-        return
-    if parameters.get(DIGEST, record.digest) != record.digest:
-        yield f"{RECORD} is not that of config.pbtxt; convert again"
-    settings = _settings(options)
-    now = {name: salted(record.salt, setting.value) for name, setting in settings.items()}
-    for name in sorted({*now, *record.digests}):
-        if now.get(name) != record.digests.get(name):
-            yield _change(name, record.options.get(name), settings.get(name))
-
-
-def _change(name: str, old: str | None, setting: WrittenSetting | None) -> str:
-    if setting is None:
-        return f"{name} was {old} at conversion and is not set now"
-    if old is None:
-        return f"{setting} was not set at conversion"
-    if old == setting.redacted:
-        return f"{setting} was another value at conversion, which is not shown either"
-    return f"{setting} was {old} at conversion"
+        return json.dumps(asdict(self), indent=2) + "\n"
 
 
 def digest(text: str) -> str:
-    """Return a short digest of a text that is no secret."""
+    """Return a short digest of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def _settings(options: LmiOptions) -> dict[str, WrittenSetting]:
-    passed = {f"option.{name}": setting for name, setting in options.passthrough.items()}
-    return {**options.settings, **passed}
 
 
 CONFIG: Final = "config.pbtxt"
@@ -248,7 +170,7 @@ def _refuse_edits(
         if path == CONFIG:
             is_ours = stamp is not None and stamp[1] == digest(text[stamp.end() :])
         elif path == FILE_NAME:
-            is_ours = record is not None and record.properties == salted(record.salt, text)
+            is_ours = record is not None and record.properties == digest(text)
         elif path.startswith(WARMUP):
             is_ours = False
         elif path.endswith(".json"):
@@ -312,7 +234,7 @@ def has_own_properties(folder: Path) -> bool:
         record = Record.read(folder)
     except ConfigurationError:
         return bool(text)
-    is_ours = record is not None and record.properties == salted(record.salt, text)
+    is_ours = record is not None and record.properties == digest(text)
     return bool(text) and not (is_ours and text.startswith(_MARKS))
 
 

@@ -13,12 +13,11 @@ from lmi_backend.plan.model_source import find_adapters
 from lmi_backend.printable import as_utf_8, printable
 from lmi_backend.repository.files import (
     CONFIG,
-    DIGEST,
     RECORD,
     WARMUP,
     Record,
+    digest,
     holds_secrets,
-    new_salt,
     properties_of,
     read,
     remove_written,
@@ -43,15 +42,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SHARED = re.compile(rf'key: "{SHARES}"\s+value:? {{\s*string_value: "([^"]*)"')
 
 
-def render_config(name: str, record: Record | None = None, *, warmup: bool = False) -> str:
-    """Return the config.pbtxt of a model; `record` is the one that is written next to it.
+def render_config(name: str, *, warmup: bool = False) -> str:
+    """Return the config.pbtxt of a model.
 
     Raises:
         ConfigurationError: the name cannot be a Triton model.
     """
     check_model_name(name)
-    parameters = {DIGEST: record.digest} if record else {}
-    config = model_config(name=name, parameters=parameters, warmup=warmup)
+    config = model_config(name=name, parameters={}, warmup=warmup)
     return stamped(f" from {FILE_NAME}. Run convert again to renew", __version__, render(config))
 
 
@@ -81,7 +79,7 @@ def write_model(  # noqa: PLR0913  settings by name
     """Write `<repository>/<name>`; return the paths of files that were others before.
 
     The folder gets the user's serving.properties unchanged but for the lines `from_environment`
-    after them, config.pbtxt, 1/model.py, and the record of the options. Paths in the properties
+    after them, config.pbtxt, 1/model.py, and the record. Paths in the properties
     keep their meaning: the record names the source folder, if it is another.
 
     Raises:
@@ -97,15 +95,11 @@ def write_model(  # noqa: PLR0913  settings by name
         from_environment = ""
     elif from_environment:
         text = f"{text.rstrip()}\n\n".lstrip() + from_environment
-    last = _last_record(folder)
-    record = Record.of(
-        options,
-        # The same salt again, so that the same options make the same files.
-        last.salt if last else new_salt(),
+    record = Record(
         model_dir="" if is_in_place else str(source.resolve()),
-        properties=text,
+        properties=digest(text) if text else "",
     )
-    config = render_config(name, record, warmup=warmup)
+    config = render_config(name, warmup=warmup)
     files = {"1/model.py": MODEL_PY, CONFIG: config, RECORD: record.as_text()}
     files |= _adapter_files(options)
     if warmup:
@@ -116,7 +110,7 @@ def write_model(  # noqa: PLR0913  settings by name
         remove_written(folder)
     # Who may read the user's file may not read the secrets of his environment.
     like = None if holds_secrets(from_environment) else properties
-    return write_files(folder, files, last, force=force, like=like)
+    return write_files(folder, files, _last_record(folder), force=force, like=like)
 
 
 def _last_record(folder: Path) -> Record | None:

@@ -28,7 +28,7 @@ from lmi_backend.plan.multi_model import Reservations
 from lmi_backend.pool.pool import Pool
 from lmi_backend.pool.survivors import end_left_behind, memory_left_behind
 from lmi_backend.redaction import Redactor
-from lmi_backend.repository.files import Record, option_changes
+from lmi_backend.repository.files import Record
 from lmi_backend.resume.resumption import longest_wait
 from lmi_backend.serving.identity import identify, model_digest
 from lmi_backend.serving.limits import Limits
@@ -95,7 +95,6 @@ class WorkersModel:
 
 def start_workers(
     args: Mapping[str, str],
-    parameters: Mapping[str, str],
     on_line: Callable[[str, str], None],
     on_secrets: Callable[[Iterable[tuple[str, str]]], None],
 ) -> WorkersModel:
@@ -103,7 +102,6 @@ def start_workers(
 
     Args:
         args: those of Triton's `initialize`.
-        parameters: of its config.pbtxt.
         on_line: see `load_model`.
         on_secrets: see `load_model`.
     """
@@ -113,9 +111,6 @@ def start_workers(
     base = Path(record.model_dir) if record and record.model_dir else None
     options = load_options(folder, os.environ, base=base)
     on_secrets(options.secrets())
-    if changes := "; ".join(option_changes(parameters, record, options)):
-        command = f"lmi-backend convert {folder} --repository {folder.parent}"
-        _log.warning("%s: %s. `%s` accepts the options as they are", name, changes, command)
     loading = LoadingFile(name)
     try:
         plan, devices = _planned(options, name, loading)

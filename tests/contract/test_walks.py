@@ -72,7 +72,7 @@ class Server:
         self.folder, self.walk, self.walks = folder, walk, dict[str, Met]()
         self._others = {*psutil.Process().children()}
         arguments = {"model_repository": str(folder / "echo"), "model_name": "echo"}
-        self.model = workers.start_workers(arguments, {}, lambda *_: None, lambda _: None)
+        self.model = workers.start_workers(arguments, lambda *_: None, lambda _: None)
 
     def worker(self) -> psutil.Process:
         return next(each for each in psutil.Process().children() if each not in self._others)

@@ -1,6 +1,5 @@
 """Options of a model on the command line, and what they stand for."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -151,5 +150,3 @@ def test_the_servers_folder_has_the_flags_of_this_start(tmp_path: Path) -> None:
         more = command_line_properties(flags)
         write_model(folder, folder.parent, "a_b", options, force=True, from_environment=more)
         assert load_options(folder, {}).passthrough["seed"].value == seed
-        record = json.loads((folder / "1" / "record.json").read_text())
-        assert record["options"]["option.model_id"] == "a/b"

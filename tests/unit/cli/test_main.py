@@ -10,7 +10,6 @@ from lmi_backend import __version__
 from lmi_backend.cli.main import main
 from lmi_backend.cli.planning import UNREAD
 from lmi_backend.options import load_options
-from lmi_backend.repository.files import Record, option_changes
 from tests.unit.sizing.test_model_facts import LLAMA_3_8B
 
 README = Path(__file__).resolve().parents[3] / "README.md"
@@ -215,9 +214,7 @@ def test_a_model_of_which_there_are_only_variables_is_converted(
         assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
     folder = tmp_path / "models" / "org_my-model"
     assert "org/my-model" not in (folder / "config.pbtxt").read_text()
-    record = json.loads((folder / "1" / "record.json").read_text())
-    assert record["options"]["option.model_id"] == "org/my-model"
-    assert record["model_dir"] == ""
+    assert "option.model_id=org/my-model" in (folder / "serving.properties").read_text()
 
 
 def test_an_error_of_the_engines_choice_hides_no_other(
@@ -527,8 +524,6 @@ def test_a_fleets_server_needs_no_variables(
     assert here.values["option.env"] == {"A": r"b c\d"}
     assert here.values["option.enforce_eager"] is True
     assert here.passthrough["seed"].value == "16"
-    record = Record.read(folder)
-    assert list(option_changes({}, record, here)) == []
     # As a folder of its own it is kept, and what somebody edits is his.
     assert main(["convert", str(folder), "--repository", str(models)]) == 0
     assert load_options(folder, {}).values == here.values
@@ -549,7 +544,6 @@ def test_what_the_environment_says_of_a_folder_follows_its_own_properties(
     made = load_options(folder, {})
     assert made.values["option.max_rolling_batch_size"] == 3
     assert made.values["engine"] == "Python"
-    assert list(option_changes({}, Record.read(folder), made)) == []
     monkeypatch.setenv("OPTION_ENV", "HF_TOKEN=hf_very_secret")
     assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
     assert (folder / "serving.properties").stat().st_mode & 0o777 == 0o600

@@ -13,7 +13,7 @@ from tritonclient.grpc import model_config_pb2
 from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
-from lmi_backend.repository.files import Record, option_changes
+from lmi_backend.repository.files import Record
 from lmi_backend.repository.tensors import INPUTS, OUTPUTS
 from lmi_backend.repository.variants import MAIN, VARIANTS, Alias, Variant
 from lmi_backend.repository.writer import (
@@ -60,8 +60,7 @@ def test_the_written_configuration_is_what_triton_reads(source: Path, tmp_path: 
     record = Record.read(folder)
     assert record is not None
     assert record.model_dir == str(source)
-    assert dict(config.parameters) == {"options_digest": config.parameters["options_digest"]}
-    assert config.parameters["options_digest"].string_value == record.digest
+    assert not config.parameters
     types = model_config_pb2.DataType
     assert [(t.name, types.Name(t.data_type), list(t.dims), t.optional) for t in config.input] == [
         (tensor.name, tensor.data_type, tensor.shape, True) for tensor in INPUTS
@@ -96,7 +95,7 @@ def test_writing_again_replaces_what_was_written_and_says_so(source: Path, tmp_p
     folder = write(source, tmp_path / "models", "m")
     (source / "serving.properties").write_text("option.rolling_batch=echo\noption.x=1\n")
     changes = write_model(source, tmp_path / "models", "m", load_options(source, {}))
-    assert changes == ["config.pbtxt", "serving.properties"]
+    assert changes == ["serving.properties"]
     assert (folder / "serving.properties").read_text().endswith("option.x=1\n")
     assert not list(folder.rglob("*.new"))
     assert write_model(source, tmp_path / "models", "m", load_options(source, {})) == []
@@ -192,15 +191,10 @@ def test_the_examples_are_as_convert_writes_them(name: str, tmp_path: Path) -> N
     example = ROOT / "model_repository" / name
     folder = write(example, tmp_path, name)
     written = parse((folder / "config.pbtxt").read_text())
-    kept, record = Record.read(example), Record.read(folder)
-    assert kept is not None
+    record = Record.read(folder)
     assert record is not None
-    # Each conversion has a salt of its own, and this one is not in place.
-    place = {"salt": kept.salt, "model_dir": "", "properties": kept.properties}
-    assert kept == replace(record, **place, digests=kept.digests)
-    written.parameters["options_digest"].string_value = kept.digest
+    assert Record.read(example) == replace(record, model_dir="")
     assert parse((example / "config.pbtxt").read_text()) == written
-    assert list(option_changes({}, kept, load_options(example, {}))) == []
     assert (example / "1" / "model.py").read_text() == MODEL_PY
 
 
@@ -256,3 +250,16 @@ def test_adapters_are_written_for_tritons_openai_front_end(source: Path, tmp_pat
     assert adapters == {"french": str(source / "adapters" / "french")}
     assert json.loads((folder / "1" / "model.json").read_text()) == {"enable_lora": "true"}
     write(source, tmp_path / "models", "m")
+
+
+def test_a_record_that_cannot_be_read_says_whose_it_must_be(source: Path, tmp_path: Path) -> None:
+    folder = write(source, tmp_path, "m")
+    (folder / "1" / "record.json").write_text("{")
+    with pytest.raises(ConfigurationError, match=r"record.json: is not a record .* convert again"):
+        Record.read(folder)
+    # Convert does not need it.
+    write(source, tmp_path, "m")
+    (folder / "1" / "record.json").unlink()
+    (folder / "1" / "record.json").mkdir()
+    with pytest.raises(ConfigurationError, match="accepted: a file of the server's user"):
+        Record.read(folder)
