@@ -23,7 +23,6 @@ from lmi_backend.options.signature import release_and_why
 from lmi_backend.options.spec import implementations
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.engine_plan import without_secrets
-from lmi_backend.plan.memory_report import memory_lines
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.printable import human_bytes, printable, say
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.hardware import Hardware
+    from lmi_backend.sizing.memory import MemoryEstimate
 
 _MOST_LETTERS = 400
 _LINE = 3000
@@ -58,11 +58,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_model(parser, "a folder with serving.properties")
     parser.add_argument("--json", action="store_true", help="print the whole plan as JSON")
-    parser.add_argument(
-        "--explain-memory",
-        action="store_true",
-        help="print what takes the memory of a GPU, as lines of vLLM's log",
-    )
     add_machine(parser)
     parser.set_defaults(run=_plan)
 
@@ -78,30 +73,13 @@ def _plan(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(rows if len(rows) > 1 else rows[0], indent=2) + "\n")
     else:
         for name, plan in plans.items():
-            lines = _explained(plan, hardware) if arguments.explain_memory else _lines(plan)
             heading = [f"{name}:"] if len(plans) > 1 else []
-            sys.stdout.writelines(f"{printable(line, _LINE)}\n" for line in (*heading, *lines))
+            sys.stdout.writelines(
+                f"{printable(line, _LINE)}\n" for line in (*heading, *_lines(plan))
+            )
     if not machine.for_another_machine and any(map(_why_not_here, plans.values())):
         return REFUSED
     return UNREAD if any(plan.is_unread for plan in plans.values()) else 0
-
-
-def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
-    implementation = implementations().get(plan.engine)
-    if implementation is None or not implementation.counts_memory_as_vllm:
-        raise ConfigurationError(
-            f"--explain-memory: the engine is {plan.engine}; accepted: a model that vLLM serves"
-        )
-    if plan.memory is None:
-        raise ConfigurationError(
-            "--explain-memory: the model's config.json or the devices' memory is not known; give "
-            "--gpus and --gpu-memory, or VLLM_CPU_KVCACHE_SPACE on a CPU"
-        )
-    release = ".".join(map(str, plan.memory.release))
-    yield f"estimated, as vLLM {release} would log it on the device with the least left:"
-    yield from memory_lines(plan.memory, hardware.device_memory if hardware.devices else 0)
-    if plan.memory.draft is not None:
-        yield f"with the log: {plan.memory.draft}"
 
 
 def _plan_one(options: LmiOptions, hardware: Hardware) -> EnginePlan:
@@ -130,6 +108,8 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
             f"memory      {human_bytes(plan.memory.weights)} weights and "
             f"{_cache(plan)} KV cache per device; {plan.memory.num_tokens} tokens fit at once"
         )
+        if plan.memory.overhead:
+            yield f"            a step: {', '.join(_parts_of_step(plan.memory))}"
     yield (
         f"requests    {plan.max_requests} at once, {limits.queue_size} queued, "
         f"{limits.request_timeout} s each"
@@ -165,3 +145,14 @@ def _cache(plan: EnginePlan) -> str:
     is_range = least != most and implementation and implementation.counts_memory_as_vllm
     between = f" ({least} to {most})" if is_range else ""
     return f"{human_bytes(max(0, memory.kv_cache))}{between}"
+
+
+def _parts_of_step(memory: MemoryEstimate) -> Iterator[str]:
+    for size, what in (
+        (memory.activations, "activations"),
+        (memory.overhead, "outside PyTorch"),
+        (memory.cuda_graphs, "CUDA graphs"),
+        (memory.buffers, "buffers"),
+    ):
+        if size:
+            yield f"{human_bytes(size)} {what}"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lmi_backend.sizing.step import Release, Step
 
 
-_CAPACITY_BY_CONCURRENCY: Final[Release] = (0, 20, 2)
-"""From this release on "GPU KV cache size" is the maximum concurrency times the length."""
 _WIDER_GROUPS: Final[Release] = (0, 18)
 _IN_FLIGHT: Final[Release] = (0, 26)
 _CHECKPOINTS: Final[Release] = (0, 32)
@@ -80,12 +78,6 @@ class KvLayout:
             # No length is known.
             return num_blocks * self.block_size
         return num_blocks * length // self.blocks_for(length)
-
-    def logged_tokens(self, num_blocks: int, length: int, release: Release) -> int:
-        """Return what a release of vLLM writes as "GPU KV cache size"."""
-        if release < _CAPACITY_BY_CONCURRENCY:
-            return num_blocks // self.groups * self.block_size
-        return self.tokens(num_blocks, length)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -246,11 +246,6 @@ class MemoryEstimate:
         return self.layout.tokens(self.num_blocks, self.length)
 
     @property
-    def logged_tokens(self) -> int:
-        """Tokens that fit as the release of vLLM counts them in its log."""
-        return self.layout.logged_tokens(self.num_blocks, self.length, self.release)
-
-    @property
     def concurrency(self) -> float:
         """Sequences of the greatest length that fit at once."""
         return self.num_blocks / self.layout.blocks_for(self.length)

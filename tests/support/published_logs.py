@@ -98,7 +98,7 @@ class Log:
         """Predicted minus logged tokens, in percent; where none were logged, GiB of cache."""
         if not self.tokens:
             return 100 * (self.estimate.kv_cache / GIB / self.space - 1)
-        return 100 * (self.estimate.logged_tokens / self.tokens - 1)
+        return 100 * (logged_tokens(self.estimate) / self.tokens - 1)
 
     @property
     def space_error(self) -> float:
@@ -126,7 +126,7 @@ class Log:
         if not self.tokens:
             least, most = made.kv_cache - made.less, made.kv_cache + made.more
             return least <= self.space * GIB <= most
-        least, most = (each.logged_tokens for each in made.bounds)
+        least, most = map(logged_tokens, made.bounds)
         return least <= self.tokens <= most
 
     @property
@@ -134,11 +134,15 @@ class Log:
         """Percent by which the planner's layout of the logged GiB misses the logged tokens."""
         if not self.space or not self.tokens:
             return None
-        layout = self.estimate.layout
-        found = layout.logged_tokens(
-            int(self.space * GIB) // layout.block_bytes, self.cache.length, self.step.release
-        )
+        found = logged_tokens(replace(self.estimate, kv_cache=int(self.space * GIB)))
         return 100 * (found / self.tokens - 1)
+
+
+def logged_tokens(estimate: MemoryEstimate) -> int:
+    """Return what the release of vLLM writes as "GPU KV cache size"."""
+    if estimate.release < (0, 20, 2):
+        return estimate.num_blocks // estimate.layout.groups * estimate.block_size
+    return estimate.num_tokens
 
 
 def _rows(name: str) -> list[dict[str, str]]:

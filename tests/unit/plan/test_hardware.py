@@ -61,7 +61,7 @@ def test_only_instincts_have_no_compute_capability() -> None:
 def planned(folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     write(folder, LLAMA_3_8B)
     folder.joinpath("serving.properties").write_text("option.rolling_batch=vllm\n", "utf-8")
-    assert main(["plan", str(folder), "--explain-memory", *words]) == 0
+    assert main(["plan", str(folder), *words]) == 0
     return capsys.readouterr().out
 
 

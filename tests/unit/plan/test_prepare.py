@@ -181,11 +181,10 @@ def test_what_is_counted_of_a_draft_model_is_said(
     text = speculation.replace("SMALL", str(draft)).replace("EAGLE", str(draft))
     (model / "serving.properties").write_text(f"option.{text}\n", encoding="utf-8")
     machine = ("--gpus", "1", "--gpu-memory", "80GiB")
-    for form, words in (((), "because     "), (("--explain-memory",), "with the log: ")):
-        assert main(["plan", str(model), *machine, *form]) == 0
-        lines = [line for line in capsys.readouterr().out.splitlines() if "counted:" in line]
-        assert len(lines) == bool(message)
-        assert "".join(lines).startswith(message and words + message.format(draft))
+    assert main(["plan", str(model), *machine]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "counted:" in line]
+    assert len(lines) == bool(message)
+    assert "".join(lines).startswith(message and "because     " + message.format(draft))
 
 
 def test_drafted_tokens_take_states_and_their_layer_blocks(
