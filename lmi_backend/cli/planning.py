@@ -148,7 +148,6 @@ class Machine:
                 devices=devices,
                 device_memory=gpu.memory,
                 capability=gpu.capability,
-                is_instinct=gpu.is_instinct,
                 gpus=(),
             )
         if self.gpu_memory is not None:
@@ -164,7 +163,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gpu",
         metavar="NAME",
-        help="kind of GPU, such as H100, L4 or MI300X; one of them unless --gpus says more",
+        help="kind of GPU, such as H100, L4 or L40S; one of them unless --gpus says more",
     )
     group.add_argument("--gpu-memory", metavar="SIZE", help="memory of one GPU, for example 80GiB")
     group.add_argument("--nodes", type=int, metavar="N", help="nodes that may share the model")

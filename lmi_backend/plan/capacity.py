@@ -147,13 +147,11 @@ class Capacity:
         gpu = gpu_of_memory(self.hardware.device_memory)
         capability = self.hardware.capability or (gpu.capability if gpu else 0)
         supposed = HOPPER if self.hardware.device_memory >= _LARGE_DEVICE else AMPERE
-        is_instinct = self.hardware.is_instinct or (gpu is not None and gpu.is_instinct)
         return Step(
             tokens=self.options[opt.MAX_PREFILL_TOKENS] or _STEP_TOKENS,
             sequences=self.max_running,
             release=self.release,
             capability=capability or supposed,
-            is_instinct=is_instinct and not self.hardware.capability,
             graphs=self.counts_as_vllm and not self.options[vllm.ENFORCE_EAGER],
             captured=captured_sizes(self.options),
             partition=layer_partition(self.environment),

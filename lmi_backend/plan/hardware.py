@@ -23,20 +23,15 @@ if TYPE_CHECKING:
     from lmi_backend.plan.engine_plan import Parallel
 
 
-@dataclass(frozen=True)
-class GpuKind:
+class GpuKind(NamedTuple):
     gib: float
-    """Memory that CUDA or ROCm has of it, by a log; of some AMD's by their maker."""
-    capability: int = 0
-    """Compute capability, times ten; 0 of an AMD."""
+    """Memory that CUDA has of it, by a log."""
+    capability: int
+    """Compute capability, times ten."""
 
     @property
     def memory(self) -> int:
         return int(self.gib * GIB)
-
-    @property
-    def is_instinct(self) -> bool:
-        return not self.capability
 
 
 GPU_KINDS: Final = {
@@ -63,15 +58,11 @@ GPU_KINDS: Final = {
     "RTX-PRO-4500": GpuKind(31.38, 120),
     "RTX-PRO-6000": GpuKind(94.97, 120),
     "GB10": GpuKind(119.63, 121),
-    "MI250": GpuKind(63.9),
-    "MI300X": GpuKind(191.69),
-    "MI325X": GpuKind(255.6),
-    "MI355X": GpuKind(287.5),
 }
-"""By their names, without their makers'."""
+"""By their names, without their maker's."""
 _NEAR: Final = 15 * MIB
 """Between what two logs of one kind of GPU say."""
-_MAKERS: Final = re.compile(r"^(nvidia|amd|tesla|instinct|geforce|[ _-])+", re.IGNORECASE)
+_MAKERS: Final = re.compile(r"^(nvidia|tesla|geforce|[ _-])+", re.IGNORECASE)
 
 
 def gpu_kind(name: str) -> GpuKind:
@@ -363,7 +354,6 @@ class Hardware:
     """Bytes of the smallest device; 0 if unknown."""
     capability: int = 0
     """Compute capability of the first device, times ten; 0 if unknown."""
-    is_instinct: bool = False
     host_memory: int = 0
     """Bytes of host memory that are available; 0 if unknown."""
     nodes: int = 1

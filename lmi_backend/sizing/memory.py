@@ -13,7 +13,6 @@ from lmi_backend.sizing.quantization import DTYPE_BYTES, MXFP4_BITS
 from lmi_backend.sizing.step import (
     GRAPHS_DEDUCTED,
     HOPPER,
-    INSTINCT_GRAPHS,
     NEWEST,
     Release,
     cuda_graphs,
@@ -132,9 +131,7 @@ def uncertainty(
         share = _UNKNOWN_SHARE if facts.unknown_class else share
     unsure = int(weights * share)
     is_logged = step.release < _LAST_LOGGED and step.capability in _LOGGED_DEVICES
-    is_usual = (
-        not facts.cache.states.layers and not shape.vision_parameters and not step.is_instinct
-    )
+    is_usual = not facts.cache.states.layers and not shape.vision_parameters
     if is_logged and is_usual:
         return unsure + _LOGGED, unsure + _LOGGED
     activations, graphs = taken
@@ -142,9 +139,6 @@ def uncertainty(
     encoder = _ENCODER_TOKENS * _ENCODER_WIDTHS * _TOWER * 2 if shape.vision_parameters else 0
     undeducted = 0 if deducts_graphs(facts, step) else graphs - graphs // 2
     lacking = 0 if graphs else _maybe_deducted(facts, step)
-    if step.is_instinct:
-        # One model's logs say what the libraries and the graphs take there.
-        unsure += INSTINCT_GRAPHS
     return unsure + encoder + lacking + _estimated(facts, step, taken), unsure + undeducted
 
 

@@ -80,8 +80,6 @@ class Step:
     release: Release = NEWEST
     capability: int = HOPPER
     """Compute capability of the device, times ten."""
-    is_instinct: bool = False
-    """Whether the device is an Instinct of AMD's."""
     graphs: bool = True
     """Whether CUDA graphs are captured: not with `enforce_eager`."""
     flashinfer_sampler: bool | None = None
@@ -263,10 +261,6 @@ _NCCL = int(0.42 * GIB)
 _ALL_REDUCE_WORKSPACE = int(1.83 * GIB)
 """FlashInfer's fused all-reduce: more than its buffers, as it brings NVLink's multicast up."""
 _PIPELINE_RUNTIME = int(0.07 * GIB)
-_OLDER_INSTINCT_RUNTIME, _INSTINCT_RUNTIME = int(1.2 * GIB), int(1.4 * GIB)
-"""What ROCm takes on a MI300X: by a log of 0.11 and one of 0.29."""
-INSTINCT_GRAPHS: Final = 3 * GIB
-"""What graphs take more on a MI300X: by two logs of one model."""
 _GRAPHS_BASE, _GRAPH, _GRAPH_LAYER = 40 * MIB, 3.3 * MIB, 0.145 * MIB
 
 
@@ -275,12 +269,9 @@ def non_torch(facts: ModelFacts, step: Step, *, tensor: int, pipeline: int) -> i
 
     NCCL's first buffers are older than vLLM's snapshot of the free memory, so they are not in it.
     """
-    is_newer = step.release >= _LARGER_RUNTIME
-    if step.is_instinct:
-        return _INSTINCT_RUNTIME if is_newer else _OLDER_INSTINCT_RUNTIME
     if pipeline > 1 and tensor == 1:
         return _PIPELINE_RUNTIME
-    size = _RUNTIME if is_newer else _OLDER_RUNTIME
+    size = _RUNTIME if step.release >= _LARGER_RUNTIME else _OLDER_RUNTIME
     if (
         step.release >= _LARGER_FLASHINFER
         and step.samples_with_flashinfer
@@ -320,7 +311,6 @@ def graph_bytes(facts: ModelFacts, step: Step, *, layers: int) -> int:
         return 0
     each = _GRAPH + layers * _GRAPH_LAYER
     kernels = FLOAT_KERNELS if facts.shape.has_4_bit_floats else 0
-    kernels += INSTINCT_GRAPHS if step.is_instinct else 0
     return _GRAPHS_BASE + kernels + int(_graph_count(step) * each)
 
 

@@ -54,7 +54,7 @@ def _facts_of(text: str) -> ModelFacts:
 
 _CAPABILITIES: Final = {
     "T4": 75, "A100": 80, "L4 24GB": 89, "RTX 3090": 86, "24GB": 86, "48GB": 89, "RTX 40": 89,
-    "L40S": 89, "H100": 90, "H200": 90, "MI300X": 90, "B200": 100, "GB200": 100, "B300": 103,
+    "L40S": 89, "H100": 90, "H200": 90, "B200": 100, "GB200": 100, "B300": 103,
     "RTX 5090": 120, "RTX PRO": 120, "GB10": 121, "V100": 70, "RTX 2000 Ada": 89, "GH200": 90,
     "AMD": 90,
 }  # fmt: skip
@@ -241,7 +241,6 @@ def _step(row: dict[str, str]) -> Step:
         release=(0, int(minor), *([int(third)] if third else [])),
         capability=next(gpu, 86),
         graphs="eager" not in note,
-        is_instinct="MI300X" in row["gpu"],
         flashinfer_sampler=False if "sampler off" in note else None,
         prefix_caching=True if "prefix caching" in note or "MTP" in row["model"] else None,
     )

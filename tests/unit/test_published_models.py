@@ -308,7 +308,6 @@ def test_each_layer_of_a_parallel_hybrid_has_both() -> None:
     [
         ("nvidia/GLM-5.2-NVFP4", 4, 106.69),
         ("zai-org/GLM-5.1-FP8", 8, 89.39),
-        ("google/gemma-3-27b-it", 1, 51.79),
         ("Qwen/Qwen3-32B", 2, 30.59),
         ("openai/gpt-oss-20b", 1, 13.72),
     ],

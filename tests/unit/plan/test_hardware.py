@@ -32,7 +32,6 @@ from tests.unit.sizing.test_model_facts import LLAMA_3_8B, write
         ("Tesla T4", "T4"),
         ("NVIDIA GeForce RTX 4090", "RTX-4090"),
         ("rtx pro 6000", "RTX-PRO-6000"),
-        ("AMD Instinct MI300X", "MI300X"),
         ("a100 80GB", "A100-80GB"),
     ],
 )
@@ -47,15 +46,8 @@ def test_others_are_refused_with_the_known_ones() -> None:
 
 def test_memory_as_a_log_has_it_tells_the_kind() -> None:
     assert gpu_of_memory(int(94.97 * GIB)) is GPU_KINDS["RTX-PRO-6000"]
-    assert gpu_of_memory(int(191.69 * GIB)) is GPU_KINDS["MI300X"]
     assert gpu_of_memory(80 * GIB) is None
     assert gpu_of_memory(0) is None
-
-
-def test_only_instincts_have_no_compute_capability() -> None:
-    assert {name for name, each in GPU_KINDS.items() if each.is_instinct} == {
-        "MI250", "MI300X", "MI325X", "MI355X",
-    }  # fmt: skip
 
 
 def planned(folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -68,9 +60,7 @@ def planned(folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]) 
 def test_a_plan_is_made_for_a_named_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     named = planned(tmp_path, ["--gpu", "L40S"], capsys)
     assert named == planned(tmp_path, ["--gpus", "1", "--gpu-memory", "44.39GiB"], capsys)
-    instinct = planned(tmp_path, ["--gpu", "MI300X"], capsys)
-    assert instinct == planned(tmp_path, ["--gpus", "1", "--gpu-memory", "191.69GiB"], capsys)
-    assert instinct != planned(tmp_path, ["--gpus", "1", "--gpu-memory", "191.6GiB"], capsys)
+    assert named != planned(tmp_path, ["--gpus", "1", "--gpu-memory", "44.3GiB"], capsys)
 
 
 WHOLE = "GPU-a, NVIDIA A100-SXM4-40GB, 40960, 0, 8.0, 550.1, Disabled"

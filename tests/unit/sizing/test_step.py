@@ -103,13 +103,6 @@ def test_a_plain_models_graphs_are_not_deducted_by_the_second_runner_before_0_29
     assert cuda_graphs(LLAMA_3_8B, replace(step, release=(0, 29)), layers=32) > 0
 
 
-def test_an_instincts_libraries_and_graphs_take_more() -> None:
-    instinct = replace(SERVER, is_instinct=True)
-    assert non_torch(LLAMA_3_8B, instinct, tensor=1, pipeline=1) / GIB == pytest.approx(1.4, 0.01)
-    more = cuda_graphs(LLAMA_3_8B, instinct, layers=32) - cuda_graphs(LLAMA_3_8B, SERVER, layers=32)
-    assert more == 3 * GIB
-
-
 @pytest.mark.parametrize(
     ("changes", "layers", "least", "most"),
     [
