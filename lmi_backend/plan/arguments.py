@@ -1,15 +1,13 @@
-"""What the engine is given: its own arguments, those of its HTTP server, and ports.
+"""What the engine is given: its own arguments, and those of its HTTP server.
 
 Some arguments come from the options and the degrees. Others are handed on under the engine's own
-names. A port that an option gives to an engine is shared out to several workers on a machine.
+names. What only one worker can have is refused for several.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -117,9 +115,6 @@ class _Arguments:
 
 EVENTS: Final = "kv_events_config"
 TRANSFERS: Final = ("kv_transfer_config", "ec_transfer_config")
-_ENDPOINTS: Final = {"endpoint": "tcp://*:5557", "replay_endpoint": None}
-"""Of vLLM's events of KV blocks, with their defaults."""
-_PORT: Final = re.compile(r"(tcp://.*:)([1-9]\d*)")
 # What names one worker among all, or is listened at: a second worker would be taken for the first.
 _OWN: Final = re.compile(
     r"engine_id|(kv|http|handshake|notify|side_channel|bootstrap|zmq|\w*rpc)_port"
@@ -129,7 +124,7 @@ _OWN_BY_DEFAULT: Final = frozenset({"P2pNcclConnector", "MoRIIOConnector"})
 
 
 def explain_ports(passthrough: Mapping[str, str], workers: int, report: Explanation) -> None:
-    """Say how ports are shared out, and refuse those that only one worker can have.
+    """Refuse ports and names that only one worker can have.
 
     Raises:
         PlanError: several workers would have one port of a connector, or one name.
@@ -144,46 +139,16 @@ def explain_ports(passthrough: Mapping[str, str], workers: int, report: Explanat
                 "accepted: one worker (gpu.maxWorkers=1, or option.tensor_parallel_degree=max)"
             )
         report.reasons.append(f"ports of option.{option}: each worker has its own, by its number")
-    events = _events(passthrough)
-    for endpoint in (events.get(name, default) for name, default in _ENDPOINTS.items()):
-        if isinstance(endpoint, str) and events and endpoint.startswith("ipc:"):
-            raise PlanError(
-                f"option.{EVENTS}: {workers} workers cannot publish at one socket, {endpoint}; "
-                "accepted: tcp://*:PORT (each worker uses the next port), or one worker"
-            )
-    if events:
-        report.reasons.append(
-            f"option.{EVENTS}: worker N publishes at the port of its endpoint plus N"
+    events = json_of(passthrough.get(EVENTS, ""))
+    if isinstance(events, dict) and events.get("enable_kv_cache_events"):
+        raise PlanError(
+            f"option.{EVENTS}: {workers} workers cannot publish at one port; accepted: one worker "
+            "(gpu.maxWorkers=1), whose copies (option.data_parallel_size) vLLM gives a port each"
         )
-
-
-def own_ports(config: EngineConfig, index: int) -> EngineConfig:
-    """Return the configuration of one of several workers, with ports of its own.
-
-    vLLM does the same for its data-parallel copies, which take a port each.
-
-    Args:
-        index: its number.
-    """
-    events, offset = _events(config.passthrough), index * copies(config)
-    if not index or not events:
-        return config
-    for name, default in _ENDPOINTS.items():
-        endpoint = events.get(name, default)
-        if isinstance(endpoint, str) and (match := _PORT.fullmatch(endpoint)):
-            events[name] = f"{match[1]}{int(match[2]) + offset}"
-    return replace(config, passthrough={**config.passthrough, EVENTS: json.dumps(events)})
 
 
 def copies(config: EngineConfig) -> int:
     return int(config.arguments.get("data_parallel_size", 1))
-
-
-def _events(passthrough: Mapping[str, str]) -> dict[str, Any]:
-    """Return how vLLM publishes what becomes of KV blocks; nothing where it does not."""
-    events = json_of(passthrough.get(EVENTS, ""))
-    is_on = isinstance(events, dict) and events.get("enable_kv_cache_events")
-    return events if is_on else {}
 
 
 def _own_settings(value: Any) -> Iterator[str]:

@@ -27,7 +27,6 @@ from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import encode
 from lmi_backend.ipc.handshake import BACKLOG, Handshakes
 from lmi_backend.options.spec import CUSTOM
-from lmi_backend.plan.arguments import own_ports
 from lmi_backend.plan.hardware import memory_kills
 from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.connection import POLL_SECONDS, Connection
@@ -239,7 +238,7 @@ def launch(  # noqa: PLR0913  settings by name
         context = LaunchContext(index, folder, address, token, port, number)
         command = worker_command(plan, context, os.environ)
         secure_caches(command.environment)
-        start = start_message(plan, name, index, return_to)
+        start = start_message(plan, name, return_to)
         launched = StartingWorker(plan, name, WorkerProcess(command, on_line), start, is_cancelled)
         launched.folder = str(folder)
         try:
@@ -285,10 +284,10 @@ def _reserved_port(*, is_needed: bool) -> Iterator[int]:
         yield keeper.getsockname()[1]
 
 
-def start_message(plan: EnginePlan, name: str, index: int, return_to: str) -> msg.Start:
+def start_message(plan: EnginePlan, name: str, return_to: str) -> msg.Start:
     return msg.Start(
         plan.engine,
-        own_ports(replace(plan.config, name=name.rpartition("/")[0]), index),
+        replace(plan.config, name=name.rpartition("/")[0]),
         _flush_policy(plan),
         hang_seconds=plan.launch.hang_timeout,
         largest_frame=plan.limits.max_message_size,

@@ -136,7 +136,7 @@ class Survivors:
     ) -> StartingWorker:
         command = worker_command(self.plan, self._context(slot.index), os.environ)
         process = AdoptedProcess(record.worker, record.shared, command, on_line)
-        start = start_message(self.plan, slot.name, slot.index, place.text)
+        start = start_message(self.plan, slot.name, place.text)
         launched = StartingWorker(self.plan, slot.name, process, start, is_cancelled, _SECONDS)
         launched.folder = record.folder
         with listen(self.plan, place.socket) as (listener, _):
