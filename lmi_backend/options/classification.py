@@ -13,7 +13,7 @@ from lmi_backend.options.argument_types import (
     problem_of_word,
     release_of,
 )
-from lmi_backend.options.hints import closest, server_of
+from lmi_backend.options.hints import closest
 from lmi_backend.options.signature import (
     NO_FLAG,
     Argument,
@@ -230,7 +230,7 @@ def _may_be_newer(key: str, signature: Signature) -> bool:
     if not signature.is_recorded or other_signature(signature.engine, signature.version):
         return False
     names = [*KEYS, *(PREFIX + name for name in _names(signature))]
-    return not server_of(key.removeprefix(PREFIX)) and not closest(key, names)
+    return not closest(key, names)
 
 
 def _unknown(key: str, engine: str, signature: Signature | None) -> str:
@@ -241,8 +241,6 @@ def _unknown(key: str, engine: str, signature: Signature | None) -> str:
     arguments = (PREFIX + name for name in _names(signature))
     # Not to a key that would be ignored or refused next.
     hint = closest(key, (*live_keys(engine), *arguments))
-    if server := server_of(key.removeprefix(PREFIX)):
-        hint = f"; it is an option of {server} that has no counterpart; accepted: without it"
     if signature is None:
         return f"is not an option of LMI for {implementation}{hint}"
     return (

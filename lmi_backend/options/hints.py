@@ -87,37 +87,6 @@ MEANINGS: Final = {
     for word in words.split()
 }
 """Another server's parameter, in small letters and without separators, to LMI's names for it."""
-OPPOSITES: Final = {
-    "disableradixcache": "option.enable_prefix_caching",
-    "noprefixcache": "option.enable_prefix_caching",
-    "disableprefixcache": "option.enable_prefix_caching",
-    "disablechunkedprefill": "option.enable_chunked_prefill",
-}
-"""Parameters that turn an option off, to its name."""
-_ALONE: Final[dict[str, str]] = {
-    "llama.cpp": "n_gpu_layers gpu_layers num_gpu_layers ngl mlock use_mlock mmap use_mmap no_mmap"
-    " threads n_threads num_thread num_threads threads_batch flash_attn main_gpu split_mode"
-    " rope_freq_base n_predict grp_attn_n no_kv_offload"
-    " tensor_split cont_batching",
-    "TGI": "max_best_of max_stop_sequences max_top_n_tokens waiting_served_ratio"
-    " max_waiting_tokens max_client_batch_size disable_custom_kernels watermark_gamma"
-    " watermark_delta max_batch_total_tokens cuda_graphs validation_workers weights_cache_override"
-    " shard_uds_path json_output payload_limit usage_stats tokenizer_config_path rope_factor"
-    " disable_grammar_support enable_prefill_logprobs",
-    "SGLang": "schedule_conservativeness disable_overlap_schedule enable_mixed_chunk"
-    " enable_dp_attention enable_torch_compile torch_compile_max_bs cuda_graph_max_bs"
-    " speculative_eagle_topk num_continuous_decode_steps triton_attention_num_kv_splits"
-    " disable_outlines_disk_cache",
-}
-ALONE: Final = {
-    _squeezed(word): server for server, words in _ALONE.items() for word in words.split()
-}
-"""Parameters that only another server has, to its name; LMI has no equivalent."""
-
-
-def server_of(name: str) -> str:
-    """Return the only server that has a parameter of this name; empty if none is known."""
-    return ALONE.get(_squeezed(name), "")
 
 
 def meanings_of(word: str) -> tuple[str, ...]:
@@ -155,9 +124,6 @@ def closest(word: str, names: Iterable[str]) -> str:
     near += [each for each in alike if sorted(each) == sorted(plain)]
     if near:
         return f"; did you mean {alike[near[0]]}?"
-    opposite = OPPOSITES.get(plain, "")
-    if opposite in words:
-        return f"; its opposite is {opposite}"
     meant = next((name for name in MEANINGS.get(plain, ()) if name in words), "")
     return f"; LMI's name for it is {meant}" if meant else ""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmi_backend.options.argument_types import json_of
-from lmi_backend.options.hints import closest, meanings_of, server_of
+from lmi_backend.options.hints import closest, meanings_of
 from lmi_backend.options.model_store import LOAD_MODELS, model_urls
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.spec import PREFIX, SPECS, AnyOption, WrittenSetting
@@ -102,10 +102,8 @@ def _why_unread(variable: str, engine: str) -> str:
     # Short names mean anything in a shell.
     if "_" not in word and not (variable.isupper() and (word in _TGI or PREFIX + word in KEYS)):
         return ""
-    if name := _name_of(word, engine):
-        return f"LMI reads {name}"
-    server = server_of(word) if "_" in word else ""
-    return f"it is an option of {server} that has no counterpart" if server else ""
+    name = _name_of(word, engine)
+    return f"LMI reads {name}" if name else ""
 
 
 def _name_of(word: str, engine: str) -> str:

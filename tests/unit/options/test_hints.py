@@ -1,7 +1,6 @@
 import pytest
 
-from lmi_backend.options.classification import status_of
-from lmi_backend.options.hints import ALONE, MEANINGS, OPPOSITES, closest
+from lmi_backend.options.hints import MEANINGS, closest
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import KEYS, live_keys
 
@@ -55,31 +54,8 @@ def test_a_word_that_means_another_thing_is_no_hint(word: str) -> None:
     assert closest(f"option.{word}", KNOWN) == ""
 
 
-def test_a_word_that_turns_an_option_off_is_told_as_its_opposite() -> None:
-    hint = closest("option.disable_radix_cache", KNOWN)
-    assert hint == "; its opposite is option.enable_prefix_caching"
-
-
-def test_a_word_of_one_server_alone_is_none_of_ours() -> None:
-    plain = {name.removeprefix("option.").replace("_", "").lower() for name in (*KNOWN, *KEYS)}
-    assert not plain & set(ALONE)
-    assert not set(MEANINGS) & set(ALONE)
-
-
-@pytest.mark.parametrize(
-    ("word", "server"), [("n_gpu_layers", "llama.cpp"), ("max_best_of", "TGI")]
-)
-def test_a_word_of_one_server_alone_is_refused_though_no_engine_is_installed(
-    word: str, server: str
-) -> None:
-    """A release that we have not seen will not have it, as it may have others."""
-    found = status_of(f"option.{word}", "vllm", _RECORD)
-    assert (found.word, server in found.detail) == ("refused", True)
-    assert status_of("option.wholly_novel", "vllm", _RECORD).word == "passed"
-
-
 def test_every_meaning_is_an_option_and_no_word_is_one_of_vllms() -> None:
-    names = {name for meant in MEANINGS.values() for name in meant} | set(OPPOSITES.values())
+    names = {name for meant in MEANINGS.values() for name in meant}
     assert not [name for name in names if name not in KEYS and name not in KNOWN]
     plain = {name.removeprefix("option.").replace("_", "").lower(): name for name in KNOWN}
     # Of an option's own name, that option is meant.
