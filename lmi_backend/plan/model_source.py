@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -121,8 +120,6 @@ S3 = "s3://"
 _LONGEST_PATH = 4096
 _ACCEPTED = "a hub id, a local folder or an s3:// prefix"
 _HUB_PAGES = ("https://huggingface.co/", "https://hf.co/", "hf://")
-_FILE_OF_HUB = re.compile(rf"(?P<id>{HUB_ID.pattern}):(?P<file>[\w.-]+)")
-_QUANTISED = re.compile(r"I?Q\d\w*|T?F\d+|BF16|MXFP4\w*|.*\.gguf", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -179,16 +176,6 @@ def _why_no_model(model_id: str) -> str:
         return "is a page of the Hub; write the id alone, as organisation/model"
     if "://" in model_id and not model_id.startswith(S3):
         return "is a url that is not fetched"
-    if match := _FILE_OF_HUB.fullmatch(model_id):
-        if _QUANTISED.fullmatch(match["file"]):
-            return (
-                f"names a GGUF file ({match['file']}) as llama.cpp and Ollama do. It is not "
-                "served: use the model's own repository, or one quantised as AWQ, GPTQ or FP8"
-            )
-        return (
-            f"has a name after a colon, {match['file']}, as Ollama's tags; a hub id has none, and "
-            f"{opt.REVISION.name} names a branch or tag"
-        )
     return ""
 
 

@@ -32,35 +32,15 @@ def _rolling_batches() -> tuple[str, ...]:
     )
 
 
-_BACKENDS: Final = {
-    "pytorch": "Triton's own pytorch backend runs TorchScript models",
-    "onnxruntime": "Triton's own onnxruntime backend runs ONNX models",
-    "tensorflow": "Triton's own tensorflow backend ran its models",
-    "tensorrt": "Triton's own tensorrt backend runs TensorRT's plans",
-    "xgboost": "Triton's own fil backend runs XGBoost's models",
-    "rust": "it ran embedding models: use engine=Python and option.task=text-embedding, with the "
-    "model's hub id as option.model_id; a reranker is option.task=classify",
-    "llama": "it ran GGUF files of llama.cpp, which are not served; use the model's own repository",
-    "mxnet": "DJL has retired it, and nothing here runs its models",
-    "paddlepaddle": "nothing here runs its models",
-    "lightgbm": "Triton's own fil backend runs LightGBM's models",
-    "fasttext": "nothing here runs its models",
-    "sentencepiece": "nothing here runs its models",
-    **dict.fromkeys(
-        ("vllm", "lmi-dist", "trtllm", "tensorrt-llm", "transformersneuronx"),
-        "engine names a process model: use engine=Python, and option.rolling_batch names the "
-        "library",
-    ),
-    "fastertransformer": "LMI has retired it; leave engine out, and vLLM runs the model",
-}
-
-
 def _engine_word(text: str) -> str:
     try:
         return choice("Python", "MPI", "DeepSpeed").parse(text)
     except ValueError:
-        reason = _BACKENDS.get(text.lower(), "LLMs run on engine=Python")
-        raise ValueError(f"is an engine that is not served here: {reason}") from None
+        raise ValueError(
+            "is an engine that is not served here: LLMs run on engine=Python, where "
+            "option.rolling_batch names the library, and embedding models with "
+            "option.task=text-embedding; for other models Triton has backends of its own"
+        ) from None
 
 
 ENGINE: Final = Option(

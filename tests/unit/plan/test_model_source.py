@@ -67,9 +67,7 @@ def options(folder: Path, text: str = "") -> LmiOptions:
     [
         ("djl://x", "is a url that is not fetched; accepted: a hub id, a local folder"),
         ("https://huggingface.co/org/m", "is a page of the Hub; write the id alone"),
-        ("org/m-GGUF:Q4_K_M", "names a GGUF file (Q4_K_M) as llama.cpp and Ollama do"),
-        ("org/m:model-q4.gguf", "names a GGUF file (model-q4.gguf)"),
-        ("qwen3:8b", "has a name after a colon, 8b, as Ollama's tags"),
+        ("qwen3:8b", "is neither a folder nor a hub id; accepted: organisation/model"),
         ("/no/such/folder", "is not a folder (looked at /no/such/folder)"),
         ("./none", "is not a folder (looked at /"),
         ("~/no-such-folder", "is not a folder (looked at /"),
