@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from lmi_backend.options.releases import order_of
+from lmi_backend.options.releases import numbers
 from lmi_backend.options.signature import RECORDS, query_library, records
 
 Record = dict[str, Any]
@@ -89,7 +89,7 @@ def write(releases: Mapping[str, Record], own: str) -> None:
 
 def changes(releases: Mapping[str, Record], own: str) -> Iterator[tuple[str, Record]]:
     """Yield each other release with what differs from its neighbour on the side of our own."""
-    ordered = sorted(releases, key=lambda version: order_of(version) or ())
+    ordered = sorted(releases, key=numbers)
     newer, older = ordered[ordered.index(own) :], ordered[: ordered.index(own) + 1][::-1]
     for side in (newer, older):
         for neighbour, version in pairwise(side):

@@ -12,38 +12,6 @@ if TYPE_CHECKING:
     from lmi_backend.options.spec import Implementation
 
 
-_VERSION: Final = re.compile(
-    r"(\d{1,9}(?:\.\d{1,9})*)(?:(a|b|rc)(\d{1,9}))?(?:\.?post(\d{1,9}))?(\.?dev\d*)?(?:\+.*)?"
-)
-_LONGEST: Final = 6
-"""Numbers of a release that are compared; fewer are followed by zeros."""
-_FINAL: Final = "z"
-"""What a release has in the place of a candidate's letter: it is later than all of them."""
-
-Order = tuple[tuple[int, ...], str, int, int]
-
-
-def order_of(version: str) -> Order | None:
-    """Return what sorts releases as Python's packaging does.
-
-    Returns:
-        None for a text that is no version, and for a build between two releases (`dev`), which
-        says nothing of what it has.
-    """
-    match = _VERSION.fullmatch(version.strip().removeprefix("v"))
-    if match is None or match[5]:
-        return None
-    numbers = [int(number) for number in match[1].split(".")][:_LONGEST]
-    padded = (*numbers, *[0] * (_LONGEST - len(numbers)))
-    return padded, match[2] or _FINAL, int(match[3] or 0), int(match[4] or 0)
-
-
-def is_later(version: str, than: str) -> bool | None:
-    """Tell whether a release came after another; None where that cannot be said."""
-    first, second = order_of(version), order_of(than)
-    return None if first is None or second is None else first > second
-
-
 RECORD: Final = Path(__file__).with_name("releases.json")
 """Made by `make docs` from what `make compat` found."""
 NOT_RUN: Final = "not run yet; a self-test at its start tells whether it is as it was"
@@ -82,23 +50,11 @@ def newer_than_run(implementation: Implementation, version: str, held: str = NOT
         held: what is known of it, such as how many of its fast paths hold.
     """
     newest = newest_run(implementation.name)
-    if not newest:
-        return _newer_than_read(implementation, version)
-    if not names_release(version) or _padded(version) <= _padded(newest):
+    if not newest or not names_release(version) or _padded(version) <= _padded(newest):
         return ""
     release = version.partition("+")[0]
     return (
         f"{implementation.title} {release} is newer than {newest}, the newest that was run: {held}"
-    )
-
-
-def _newer_than_read(implementation: Implementation, version: str) -> str:
-    newest = implementation.newest_read
-    if not newest or not is_later(version, newest):
-        return ""
-    return (
-        f"{implementation.title} {version} is newer than {newest}, the newest whose documents were "
-        "read; no release of it was run, and its load will tell"
     )
 
 

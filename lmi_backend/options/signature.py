@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import lmi_backend
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.files import private_folder, secure_cache
-from lmi_backend.options.releases import is_later, numbers
+from lmi_backend.options.releases import numbers
 from lmi_backend.options.spec import Planned, implementations
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def records(implementation: str) -> Mapping[str, dict[str, Any]]:
     others = RECORDS / f"{implementation}_others.json"
     changes = json.loads(others.read_text(encoding="utf-8")) if others.is_file() else {}
     # Each is recorded by what differs from its neighbour on the side of our record.
-    newer = [version for version in changes if is_later(version, record["version"])]
+    newer = [version for version in changes if numbers(version) > numbers(record["version"])]
     for versions in (newer, [version for version in changes if version not in newer]):
         neighbour = record
         for version in versions:

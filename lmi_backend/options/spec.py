@@ -127,8 +127,6 @@ class Implementation:
     """Modes in which the layers may be split into stages."""
     oldest: tuple[str, str] = ("", "")
     """The first release of the library that runs here, and what those before it lack."""
-    newest_read: str = ""
-    """The newest release whose documents were read, if no release of the library was run."""
     judge: Judge | None = None
     """Where releases of the library differ in what they serve."""
     pools: bool = False

@@ -109,7 +109,6 @@ SPEC: Final = EngineSpec(
         lone_rank="TensorRT-LLM starts one rank by itself",
         takes_encoder_decoders=False,
         oldest=("1.0", "its LLM takes other arguments"),
-        newest_read="1.3.0rc29",
         judge=refuse_engines,
     ),
     rolling_batch="trtllm",
