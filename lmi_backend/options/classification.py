@@ -96,7 +96,7 @@ def check_words(
         if problem := problem_of_value(signature, path, value):
             raise options.error(option, problem)
     # What has no plugin installed may still name a file that is one.
-    may_be_added = has_code or signature.is_recorded or bool(signature.plugins)
+    may_be_added = has_code or signature.is_recorded or signature.has_plugins
     may_be_added |= any(name.endswith("_plugin") for name in options.passthrough)
     unknown = _unknown_words(options, arguments, signature, may_be_added=may_be_added)
     if not may_be_added:

@@ -15,8 +15,9 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import lmi_backend
 from lmi_backend.errors import ConfigurationError
@@ -25,7 +26,7 @@ from lmi_backend.options.releases import numbers
 from lmi_backend.options.spec import Planned, implementations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lmi_backend.options.spec import ArgumentSource, LmiOptions
 
@@ -73,32 +74,14 @@ def version_in(source: ArgumentSource, folder: Path) -> str:
     return match[1] if match else ""
 
 
-class Plugin(NamedTuple):
-    """An entry point of an installed distribution."""
-
-    distribution: str
-    version: str
-    group: str
-    name: str
-    value: str
-    """Where it is, as "module:function"."""
-
-
-def plugins_in(package: str, folder: Path) -> Iterator[Plugin]:
-    """Yield what extends a package, of the distributions next to it; its own entry points not."""
-    for file in sorted(folder.parent.glob("*.dist-info/entry_points.txt")):
-        distribution, _, version = file.parent.name.removesuffix(".dist-info").partition("-")
-        group = ""
-        for line in file.read_text("utf-8", errors="replace").splitlines():
-            name, _, value = (text.strip() for text in line.partition("="))
-            if line.startswith("["):
-                group = line.strip("[] ")
-            elif group.startswith(f"{package}.") and name and not _is_in(package, value):
-                yield Plugin(distribution, version, group, name, value)
-
-
-def _is_in(package: str, value: str) -> bool:
-    return re.split("[.:]", value, maxsplit=1)[0] == package
+def has_plugins(package: str, folder: Path) -> bool:
+    """Tell whether a distribution next to a package extends it; its own entry points do not."""
+    return any(
+        point.group.startswith(f"{package}.")
+        and re.split("[.:]", point.value, maxsplit=1)[0] != package
+        for distribution in distributions(path=[str(folder.parent)])
+        for point in distribution.entry_points
+    )
 
 
 def _distribution(source: ArgumentSource, folder: Path) -> Path | None:
@@ -258,8 +241,8 @@ class Signature:
     """Flag that turns an argument off to the argument: `disable_x` to `enable_x`."""
     spellings: Mapping[str, str] = field(default_factory=dict)
     """Further name of a flag to the argument that it sets."""
-    plugins: tuple[str, ...] = ()
-    """Installed distributions that may add values."""
+    has_plugins: bool = False
+    """Whether installed distributions may add values."""
 
 
 def signature(implementation: str, python: str) -> Signature | None:
@@ -374,9 +357,8 @@ def installed_signature(implementation: str, python: str) -> Signature | None:
         if installed is None and source and (record := _answer_of(source, folder)):
             installed = _signature(implementation, record)
         if installed and source:
-            points = plugins_in(source.package, folder) if source.has_flags else ()
-            plugins = tuple(dict.fromkeys(each.distribution for each in points))
-            return replace(installed, version=version, is_recorded=False, plugins=plugins)
+            plugins = source.has_flags and has_plugins(source.package, folder)
+            return replace(installed, version=version, is_recorded=False, has_plugins=plugins)
     return None
 
 

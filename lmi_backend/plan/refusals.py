@@ -51,7 +51,9 @@ def has_no_code(
         names: the model's architectures; code for one is enough.
     """
     is_open = options[opt.TRUST_REMOTE_CODE] or not _BY_USER.isdisjoint(options.passthrough)
-    if is_open or signature.plugins or signature.is_recorded or not signature.models or not names:
+    if is_open or signature.has_plugins or signature.is_recorded:
+        return False
+    if not signature.models or not names:
         return False
     return all(_is_unknown(options, signature, name, python) for name in names)
 

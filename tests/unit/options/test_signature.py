@@ -14,12 +14,12 @@ from lmi_backend.options.signature import (
     NO_FLAG,
     TEXT_LIMIT,
     exact_signature,
+    has_plugins,
     installed_signature,
     installed_version,
     locate,
     other_signature,
     planned_release,
-    plugins_in,
     recorded_signature,
     records,
     release_and_why,
@@ -33,18 +33,20 @@ from lmi_backend.plan.hardware import Hardware
 from tests.support.installed_engine import interpreter, with_version
 
 
-def test_a_distribution_that_extends_the_package_is_a_plugin(tmp_path: Path) -> None:
-    entries = {
-        "vllm-0.33.0": "[vllm.general_plugins]\nlora = vllm.plugins.lora:register\n",
-        "other-1.0": "[console_scripts]\nvllm-other = other.main:main\n",
-        "vllm_neuron-0.24": "[vllm.platform_plugins]\nneuron = vllm_neuron:register\n",
-        "vllm_quant-1": "[a]\nb=c:d\n\n[vllm.general_plugins]\nq=vllmquant.x:y\n[e]\n",
-    }
-    for name, text in entries.items():
-        (tmp_path / f"{name}.dist-info").mkdir()
-        (tmp_path / f"{name}.dist-info" / "entry_points.txt").write_text(text, encoding="utf-8")
-    found = [(each.distribution, each.name) for each in plugins_in("vllm", tmp_path / "vllm")]
-    assert found == [("vllm_neuron", "neuron"), ("vllm_quant", "q")]
+@pytest.mark.parametrize(
+    ("entries", "has"),
+    [
+        ("[vllm.general_plugins]\nlora = vllm.plugins.lora:register\n", False),
+        ("[console_scripts]\nvllm-other = other.main:main\n", False),
+        ("[a]\nb=c:d\n\n[vllm.general_plugins]\nq=vllmquant.x:y\n[e]\n", True),
+    ],
+)
+def test_a_distribution_that_extends_the_package_is_a_plugin(
+    tmp_path: Path, entries: str, has: bool
+) -> None:
+    (tmp_path / "found-1.0.dist-info").mkdir()
+    (tmp_path / "found-1.0.dist-info" / "entry_points.txt").write_text(entries, encoding="utf-8")
+    assert has_plugins("vllm", tmp_path / "vllm") == has
 
 
 @pytest.fixture(autouse=True)

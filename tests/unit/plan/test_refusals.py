@@ -70,7 +70,7 @@ def test_one_that_nobody_has_code_for(name: str, line: str, is_unknown: bool, py
     assert has_no_code(options, known, [name], python) == is_unknown
     assert not has_no_code(options, recorded, [name], python)
     assert not has_no_code(options, known, [name], "/no/python")
-    assert not has_no_code(options, replace(known, plugins=("more",)), [name], python)
+    assert not has_no_code(options, replace(known, has_plugins=True), [name], python)
 
 
 def _verifier(**fields: object) -> dict[str, object]:
