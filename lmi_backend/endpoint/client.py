@@ -137,8 +137,6 @@ class SharedWorkers:
         if outbox is not None:
             outbox.close()
 
-    kill = close
-
     def _run(self, listener: Listener) -> None:
         while not self._closing.is_set():
             try:
@@ -216,7 +214,3 @@ class AliasModel:
 
     def close(self) -> None:
         self.service.close()
-
-    def kill(self) -> None:
-        """Take no more requests; clients get no answer."""
-        self.service.kill()

@@ -104,15 +104,6 @@ class Endpoint:
             client.finish(end - time.monotonic())
             client.close()
 
-    def abort(self) -> None:
-        """Leave every client without an answer, and the address behind: the server has died."""
-        self._is_closed = True
-        self.buffered.close()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        for client in list(self.clients):
-            client.close()
-
     def _handle(self, message: msg.FromClient, client: ClientConnection) -> None:
         """Start what a client requests; an error in it is its own failure.
 

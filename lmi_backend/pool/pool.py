@@ -191,22 +191,6 @@ class Pool:
         self._survivors.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def kill(self) -> None:
-        """End every worker at once, but leave those that the next stub may take over."""
-        self.closing.set()
-        with self._lock:
-            # One that was filled in before `_closing` was set; later none is.
-            workers = [slot.worker for slot in self.slots if slot.worker is not None]
-        ends = self._survivors.run is None
-        for worker in workers:
-            if ends:
-                worker.kill()
-            else:
-                worker.leave()
-        self._spares.close()
-        if ends:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
     def start_slot(self, slot: Slot) -> None:
         began = time.monotonic()
         _log.info("worker %s starts: %s", slot.name, self._plan.what)

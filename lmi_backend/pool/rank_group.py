@@ -52,7 +52,6 @@ class Worker:
         self.name = name
         self.capabilities = ready.capabilities
         self._process, self.ranks = process, ranks
-        self._is_left = False
         self.identity = Identity(adapters=ready.adapters)
         """What its answers depend on."""
 
@@ -113,18 +112,13 @@ class Worker:
             self.kill()
 
     def kill(self) -> None:
-        """End it and all it started, at once; not if it was left to the next stub."""
-        if not self._is_left:
-            self._process.kill()
-        self.ranks.close()
-
-    def leave(self) -> None:
-        self._is_left = True
+        """End it and all it started, at once."""
+        self._process.kill()
         self.ranks.close()
 
     def reap(self, error: WorkerError) -> str:
         """End what is left of a dead worker; return how it died, which began with `error`."""
-        status = self._process.wait(0 if self._is_left else POLL_SECONDS)
+        status = self._process.wait(POLL_SECONDS)
         self.kill()
         if isinstance(error, ConnectionLostError):
             return describe_exit(status)

@@ -252,11 +252,6 @@ class Service:
         if self._tracer is not None:
             self._tracer.close()
 
-    def kill(self) -> None:
-        """End the workers at once; clients get no answer."""
-        self._is_closing = True
-        self.workers.kill()
-
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
         """Take what one engine step, or several, brought, under one lock."""
         clients: set[DirectClient] = set()

@@ -57,9 +57,6 @@ class Workers(Protocol):
     def close(self) -> None:
         """End it in order."""
 
-    def kill(self) -> None:
-        """End it at once."""
-
 
 class SendsFrames(Protocol):
     """One worker, or another model that stands for its workers."""

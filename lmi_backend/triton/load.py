@@ -32,9 +32,6 @@ class LoadedModel(Protocol):
     def close(self) -> None:
         """Stop."""
 
-    def kill(self) -> None:
-        """End all at once, since the server has died; clients get no answer."""
-
 
 def load_model(
     args: dict[str, str],

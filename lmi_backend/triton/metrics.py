@@ -82,7 +82,6 @@ class MetricsPublisher:
         self._last: dict[bool, StatsSnapshot] = {}
         """What was published last: with histograms and vLLM's names, and without."""
         self._stopped = threading.Event()
-        self._is_abandoned = False
         self.thread = guarded_thread("lmi-metrics", self._run)
 
     def start(self) -> None:
@@ -109,20 +108,14 @@ class MetricsPublisher:
         if self.thread.is_alive():
             self.thread.join(1.0)
 
-    def abandon(self) -> None:
-        """Publish nothing more, to a server that is no longer there."""
-        self._is_abandoned = True
-        self._stopped.set()
-
     def _run(self) -> None:
         rounds, seconds = 0, 0.0  # What is so from the start is known when the model is ready.
         while not self._stopped.wait(seconds):
             self._try_publishing(is_all=rounds % _ROUNDS_A_HISTOGRAM == 0)
             rounds += 1
             seconds = _SECONDS
-        if not self._is_abandoned:
-            # What has ended since the last round counts too.
-            self._try_publishing(is_all=True)
+        # What has ended since the last round counts too.
+        self._try_publishing(is_all=True)
 
     def _try_publishing(self, *, is_all: bool) -> None:
         try:
@@ -148,8 +141,6 @@ class MetricsPublisher:
         for name in WITH_STATE:
             self._end_series(name, series)
         for (name, labels), value in series.items():
-            if self._is_abandoned:
-                return
             published = self.published.get((name, labels))
             if published is None:
                 if name not in self.families:

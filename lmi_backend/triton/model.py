@@ -25,7 +25,7 @@ from lmi_backend.triton.autocomplete import complete, variant_of
 from lmi_backend.triton.codec import Codec, error_response
 from lmi_backend.triton.load import load_model, reports_vllm_metrics
 from lmi_backend.triton.metrics import MetricsPublisher
-from lmi_backend.triton.orphan_guard import OrphanGuard, start_outside_guard
+from lmi_backend.triton.orphan_guard import start_guard
 from lmi_backend.triton.server_process import (
     close_shared_memory,
     shared_memory,
@@ -51,7 +51,7 @@ class TritonPythonModel:
         """Start the workers. Raising fails the load with the error's text."""
         logs.attach()
         close_shared_memory()
-        start_outside_guard(args["model_name"], shared_memory())
+        start_guard(args["model_name"], shared_memory())
         self._dropped = DroppedParameters()
         try:
             self._variant = variant_of(json.loads(args["model_config"]))
@@ -73,7 +73,6 @@ class TritonPythonModel:
             is_vllm_too=reports_vllm_metrics(args),
         )
         self.publisher.start()
-        OrphanGuard(self._kill).start()
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
@@ -153,11 +152,6 @@ class TritonPythonModel:
                 # its interpreter (python_backend#433), and nothing is left to end. Without its
                 # interpreter's end, 24.10 dies in loads and unloads under load.
                 atexit.register(os._exit, 0)
-
-    def _kill(self) -> None:
-        # A metric that it can no longer take would keep the interpreter for ever.
-        self.publisher.abandon()
-        self.loaded.kill()
 
 
 def _is_later() -> bool:

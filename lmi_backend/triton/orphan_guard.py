@@ -1,59 +1,32 @@
-"""Kill the stub and its workers when tritonserver, the parent process, has died.
+"""Kill a stub whose server has died, from a process outside of it.
 
-A stub that loses its server calls exit() of C. While Python threads wait inside a send, that exit
-hangs. It was seen on 24.10 after the server died of a signal, and after it stopped waiting for
-open connections. Workers live as long as the sockets of their stub. So a thread waits for the
-server's death and kills them all, but those that the next stub may adopt. If another thread waits
-for the dead server and holds the interpreter, that thread cannot run. Then a process outside of the
-stub does it.
+A stub that loses its server calls exit() of C, which hangs while Python threads wait inside a send.
+A thread that sends a metric to the dead server may hold the interpreter for ever. So no Python of
+the stub can be trusted to end it. Workers live as long as the sockets of their stub, but those that
+the next stub may adopt. This file runs as a program of its own, with the standard library only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from lmi_backend.threads import guarded_thread
-from lmi_backend.triton import outside_guard
-
 _log = logging.getLogger(__name__)
 
-# Time for the stub's own exit, which is the orderly way.
-_GRACE_SECONDS: Final = 1.0
+_LAST_SECONDS: Final = 10.0
 
 
-class OrphanGuard:
-    """Waits for the death of the server; then calls `kill_workers`, and kills the stub."""
-
-    def __init__(self, kill_workers: Callable[[], None]) -> None:
-        self._kill_workers = kill_workers
-        self._server = os.pidfd_open(os.getppid())
-
-    def start(self) -> None:
-        guarded_thread("lmi-guard", self._run).start()
-
-    def _run(self) -> None:
-        # Not select, which takes no descriptor above 1023.
-        ended = select.poll()
-        ended.register(self._server, select.POLLIN)
-        ended.poll()
-        try:
-            self._kill_workers()
-            threading.Event().wait(_GRACE_SECONDS)
-        finally:
-            os._exit(1)
-
-
-def start_outside_guard(model: str, files: Iterable[Path]) -> None:
-    """Start the process that kills this stub if the server dies and the stub does not.
+def start_guard(model: str, files: Iterable[Path]) -> None:
+    """Start the process that kills this stub when the server dies.
 
     `lmi-backend serve` does that too, but it may have been killed with its server.
 
@@ -69,12 +42,7 @@ def start_outside_guard(model: str, files: Iterable[Path]) -> None:
     descriptors = os.pidfd_open(os.getppid()), os.pidfd_open(os.getpid())
     try:
         subprocess.Popen(  # noqa: S603  our own program
-            [
-                *(python, "-I", "-S", outside_guard.__file__),
-                *map(str, descriptors),
-                model,
-                *map(str, files),
-            ],
+            [python, "-I", "-S", __file__, *map(str, descriptors), model, *map(str, files)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=descriptors,
@@ -86,3 +54,32 @@ def start_outside_guard(model: str, files: Iterable[Path]) -> None:
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def main(arguments: list[str]) -> None:
+    """Wait, which costs nothing; the stub's end while its server lives is none of our business.
+
+    Args:
+        arguments: descriptors of server and stub, the model's name, and files of the stub that the
+            server would have removed.
+    """
+    server, stub = int(arguments[0]), int(arguments[1])
+    ended = select.select([server, stub], [], [])[0]
+    if server not in ended:
+        return
+    if stub not in ended:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(stub, signal.SIGKILL)
+        select.select([stub], [], [], _LAST_SECONDS)
+        text = f"lmi-backend: {arguments[2]}: tritonserver has exited, and its stub was killed\n"
+        # Whoever reads the log may have ended as well.
+        with contextlib.suppress(OSError, AttributeError):
+            os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))
+    for path in arguments[3:]:
+        # A `serve` that lives removes them too.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

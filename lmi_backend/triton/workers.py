@@ -87,11 +87,6 @@ class WorkersModel:
         self.service.close()
         self.devices.close()
 
-    def kill(self) -> None:
-        # First: what comes now may wait for the next server, and is not refused.
-        self.endpoint.abort()
-        self.service.kill()
-
 
 def start_workers(
     args: Mapping[str, str],

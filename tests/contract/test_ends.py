@@ -29,15 +29,14 @@ POINTS: dict[str, tuple[type, str]] = {
     "a spare is launched": (Pool, "launch"),
     "a spare is prepared": (StartingWorker, "prepare"),
 }
-ENDS = ("kill", "close")
 
 
 class Moment:
     """Ends a service as soon as a method has done its work for the first time."""
 
-    def __init__(self, engine: Harness, end: str) -> None:
+    def __init__(self, engine: Harness) -> None:
         self._pool = engine.pool
-        self._thread = threading.Thread(target=getattr(engine.service, end))
+        self._thread = threading.Thread(target=engine.service.close)
         self._once = threading.Lock()
 
     def come(self) -> None:
@@ -80,52 +79,46 @@ def started_here() -> Iterator[Callable[[], list[psutil.Process]]]:
     wait_for(lambda: not alive())
 
 
-@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("point", POINTS)
 def test_as_soon_as(
     start: Start,
     started_here: Callable[[], list[psutil.Process]],
     monkeypatch: pytest.MonkeyPatch,
     point: str,
-    end: str,
 ) -> None:
     with start(ECHO) as engine:
         wait_for(lambda: engine.service.snapshot().workers[0].has_spare)
-        moment = Moment(engine, end)
+        moment = Moment(engine)
         _at(monkeypatch, *POINTS[point], moment)
         engine.start("die")
         moment.wait()
         wait_for(lambda: not started_here())
 
 
-@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("name", ["want", "dismiss"])
 def test_as_soon_as_the_load_starts_or_stops_a_worker(
     start: Start,
     started_here: Callable[[], list[psutil.Process]],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
-    end: str,
 ) -> None:
     with start(ELASTIC) as engine:
-        moment = Moment(engine, end)
+        moment = Moment(engine)
         _at(monkeypatch, Slot, name, moment)
         engine.pool.note_queue(1000)
         moment.wait()
         wait_for(lambda: not started_here())
 
 
-@pytest.mark.parametrize("end", ENDS)
 def test_as_soon_as_it_is_ready_and_cannot_be_told_from_others(
     start: Start,
     started_here: Callable[[], list[psutil.Process]],
     monkeypatch: pytest.MonkeyPatch,
-    end: str,
 ) -> None:
     """A worker that nobody uses is ended before another try."""
     with start(ECHO | {"option.spare_workers": 0}) as engine:
         pool: Any = engine.pool
-        moment = Moment(engine, end)
+        moment = Moment(engine)
 
         def fail(*_: object) -> None:
             raise OSError("its files cannot be read")

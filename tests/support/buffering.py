@@ -11,7 +11,7 @@ from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.engine_config import Context
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, Frame, FrameDecoder
-from tests.support.endpoints import open_endpoint
+from tests.support.endpoints import die, open_endpoint
 from tests.support.idle_workers import IdleWorkers
 from tests.support.scripted_model import Scripted
 from tests.support.waiting import wait_for
@@ -67,7 +67,7 @@ class BufferingModel:
 
     def die(self) -> None:
         """End as a process that is killed."""
-        self.endpoint.abort()
+        die(self.endpoint)
         self._stop()
 
     def _stop(self) -> None:

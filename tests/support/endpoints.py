@@ -49,6 +49,16 @@ class EndpointClient:
         self._socket.close()
 
 
+def die(endpoint: Endpoint) -> None:
+    """End an endpoint as a process that is killed: its sockets close, and its address stays."""
+    stays = endpoint.address.with_suffix(".stays")
+    with socket.socket(socket.AF_UNIX) as another:
+        another.bind(str(stays))
+    # What is not its own is not removed.
+    stays.replace(endpoint.address)
+    endpoint.close()
+
+
 def open_endpoint(
     name: str,
     workers: IdleWorkers,

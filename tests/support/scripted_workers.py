@@ -73,8 +73,6 @@ class ScriptedWorkers:
     def close(self) -> None:
         pass
 
-    kill = close
-
     def answer(self, number: int) -> None:
         """Answer a request to its end."""
         (worker,) = [requests for requests in self.requests if number in requests]

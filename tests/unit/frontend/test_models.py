@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from lmi_backend.endpoint.address import endpoint_folder
 from lmi_backend.endpoint.loading import Loading
+from lmi_backend.endpoint.server import Endpoint as EndpointServer
 from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import LoadingError, RequestError, UnavailableError, UnknownModelError
 from lmi_backend.files import private_folder
@@ -25,7 +26,7 @@ from lmi_backend.frontend.operators.state import StateCollector
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
-from tests.support.endpoints import open_endpoint, short_folder
+from tests.support.endpoints import die, open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
 from tests.support.waiting import HANG_SECONDS, until
 
@@ -139,14 +140,14 @@ async def test_requests_wait_for_a_model_that_died_as_many_as_it_takes(
             assert each is models.find("m")
 
 
-@pytest.mark.parametrize(("end", "awaited"), [("abort", ["m"]), ("close", [])])
+@pytest.mark.parametrize(("end", "awaited"), [(die, ["m"]), (EndpointServer.close, [])])
 async def test_a_stub_says_by_its_socket_whether_it_was_unloaded(
-    folder: Path, end: str, awaited: list[str]
+    folder: Path, end: Callable[[EndpointServer], None], awaited: list[str]
 ) -> None:
     stub = open_endpoint("m", IdleWorkers(), return_seconds=60.0, capacity=2)
     async with found(folder) as models:
         await until(models.all)
-        await asyncio.to_thread(getattr(stub, end))
+        await asyncio.to_thread(end, stub)
         await until(lambda: not models.all())
         assert models.outages.awaited == awaited
     stub.close()

@@ -90,8 +90,16 @@ class Gate:
 
     def request(self, ttft: int = 0, tpot: int = 0, tenant: str = "") -> RequestState:
         self._count += 1
-        state = RequestState(self._count, None, deadline=math.inf, width=1, n=1)  # type: ignore[arg-type]
-        state.began, state.tenant, state.size = self.now, tenant, 40
+        state = RequestState(
+            self._count,
+            None,  # type: ignore[arg-type]
+            deadline=math.inf,
+            width=1,
+            n=1,
+            tenant=tenant,
+            size=40,
+            began=self.now,
+        )
         state.promise(ttft, tpot, self.limits.requests, math.inf)
         return state
 

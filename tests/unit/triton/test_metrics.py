@@ -12,7 +12,7 @@ from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.metrics import FAST_PATH
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 from tests.support.triton_double import beside_the_double
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.waiting import HANG_SECONDS
 
 
 @pytest.fixture
@@ -26,30 +26,14 @@ def _publisher(metrics: ModuleType) -> Any:
     return metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(0, []))
 
 
-def test_a_server_that_has_died_is_told_nothing_more(metrics: ModuleType) -> None:
-    """It would never take it, and the interpreter would be held for ever."""
-    publisher = _publisher(metrics)
-    publisher.start()
-    wait_for(lambda: publisher.published)
-    publisher.abandon()
-    publisher.thread.join(HANG_SECONDS)
-    assert not publisher.thread.is_alive()
-    before = {key: each.value for key, each in publisher.published.items()}
-    publisher.publish(dict.fromkeys(before, 12345.0))
-    assert {key: each.value for key, each in publisher.published.items()} == before
-
-
-@pytest.mark.parametrize("is_given_up", [False, True])
 def test_what_came_after_the_last_round_is_published_at_the_end(
-    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch, is_given_up: bool
+    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics, "_SECONDS", 600.0)
     stats = RequestStats("echo")
     publisher = metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(0, []))
     publisher.start()
     stats.refused(RequestError("is wrong", field="x"))
-    if is_given_up:
-        publisher.abandon()
     publisher.stop()
     publisher.thread.join(HANG_SECONDS)
     values = [
@@ -57,7 +41,7 @@ def test_what_came_after_the_last_round_is_published_at_the_end(
         for (name, _), each in publisher.published.items()
         if name == "lmi_requests_total"
     ]
-    assert sum(values) == (0 if is_given_up else 1)
+    assert sum(values) == 1
 
 
 def test_a_last_round_that_fails_ends_the_thread(

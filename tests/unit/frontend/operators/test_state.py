@@ -15,7 +15,7 @@ from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.operators.state import StateCollector
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
-from tests.support.endpoints import open_endpoint, short_folder
+from tests.support.endpoints import die, open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
 from tests.support.waiting import until
 
@@ -126,7 +126,7 @@ async def test_a_model_that_goes_as_it_is_asked_is_there_once(
     endpoint: Endpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def go(*_: Any, **__: Any) -> dict[str, Any]:
-        endpoint.abort()
+        die(endpoint)
         return {}
 
     monkeypatch.setattr(StateView, "values", go)
