@@ -22,7 +22,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import Find, Found, Left, Rejoin
 from lmi_backend.ipc.handshake import Refusals
 from lmi_backend.serving.faults import FAULT, refuse
-from lmi_backend.serving.management import AdapterManagement
+from lmi_backend.serving.lora import AdapterManagement
 from lmi_backend.serving.new_requests import Sender
 from lmi_backend.threads import guarded_thread
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from lmi_backend.endpoint.state import StateView
     from lmi_backend.engine_config import Context, ModelInfo
     from lmi_backend.serving.lora import LoraManager
-    from lmi_backend.serving.renewal import Renewal
     from lmi_backend.serving.service import Service
 
 _log = logging.getLogger(__name__)
@@ -60,9 +59,9 @@ class Endpoint:
         lora_manager: LoraManager,
         context: Context,
         state: StateView,
-        renewal: Renewal,
+        renew: Callable[[int, float], msg.Renewed],
     ) -> None:
-        self._state, self._renewal = state, renewal
+        self._state, self._renew = state, renew
         self.service, self.lora_manager, self._context = service, lora_manager, context
         self._model, self.address = model, endpoint_address(model.name)
         self._socket = socket.socket(socket.AF_UNIX)
@@ -140,7 +139,7 @@ class Endpoint:
             case msg.Drain(seconds=seconds):
                 client.put(msg.Drained(self.service.drain(seconds)))
             case msg.RenewWorker(index=index, seconds=seconds):
-                client.put(self._renewal.renew(index, seconds))
+                client.put(self._renew(index, seconds))
             case msg.Manage(id=request_id, body=body):
                 own = ClientSink(client, request_id)
                 self._try(own, lambda: self.management.take(body, own))

@@ -54,7 +54,6 @@ class AdapterSet(Mapping[str, Adapter]):
         # Never changed in place: other threads read it.
         self._by_name = {each.name: each for each in adapters}
         self.turn = threading.Lock()
-        self.version = 0
 
     @classmethod
     def of(cls, folders: Mapping[str, str]) -> AdapterSet:
@@ -72,12 +71,10 @@ class AdapterSet(Mapping[str, Adapter]):
     def put(self, adapter: Adapter) -> None:
         """Add an adapter, or replace the one of its name; the caller holds `turn`."""
         self._by_name = {**self._by_name, adapter.name: adapter}
-        self.version += 1
 
     def drop(self, name: str) -> None:
         """Remove an adapter; the caller holds `turn`."""
         self._by_name = {key: each for key, each in self._by_name.items() if key != name}
-        self.version += 1
 
     def note_files(self, digest_of: Callable[[str], str]) -> None:
         """Take the files as they are now: a worker that starts loads these."""

@@ -1,4 +1,4 @@
-"""Send every worker the same request, and answer once."""
+"""Send every worker the same request, and report once that all have answered."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from lmi_backend.generation import Chunk
-    from lmi_backend.ipc import messages as msg
     from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.serving.request_state import Sink
+
+    AllEnd = Callable[[list[int], list[Chunk], LmiError | None], None]
+    """Gets the numbers of the workers that have answered without an error, the last answer, and the
+    first error."""
 
 
 @dataclass
@@ -23,8 +26,7 @@ class _EndSink:
     """Calls `end` with the last chunks of an answer, or with its error."""
 
     end: Callable[[list[Chunk], LmiError | None], None]
-    request_id: str = ""
-    is_cancelled: Callable[[], bool] = lambda: False
+    request_id = ""
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         if is_last:
@@ -33,25 +35,23 @@ class _EndSink:
     def fail(self, error: LmiError) -> None:
         self.end([], error)
 
+    def is_cancelled(self) -> bool:
+        return False
+
 
 def send_to_all(
     workers: Sequence[WorkerStats],
-    sink: Sink,
     send: Callable[[Sink, int | None], None],
+    end: AllEnd,
     only: Collection[int] | None = None,
-) -> list[int]:
-    """Send each of some workers a request, which is answered when all have answered.
-
-    The sink gets the first error, or the last answer.
+) -> None:
+    """Send each of some workers a request, and call `end` when all have answered.
 
     Args:
         workers: the ready ones get the request; if none is ready, any worker that accepts it.
         send: sends it to one worker; raises LmiError if it cannot, and then nothing reaches the
             sink.
         only: numbers of the workers that get it instead.
-
-    Returns:
-        The numbers of the workers that have answered without an error; complete with the answer.
     """
     ready = [index for index, each in enumerate(workers) if each.is_ready]
     left: list[int | None] = [*(ready if only is None else only)] or [None]
@@ -59,7 +59,7 @@ def send_to_all(
     took: list[int] = []
     lock = threading.Lock()
 
-    def end(index: int | None, chunks: list[Chunk], error: LmiError | None) -> None:
+    def end_one(index: int | None, chunks: list[Chunk], error: LmiError | None) -> None:
         # Senders of two may give theirs at once.
         with lock:
             left.remove(index)
@@ -69,41 +69,11 @@ def send_to_all(
                 took.append(index)
             if left:
                 return
-        if errors:
-            sink.fail(errors[0])
-        else:
-            sink.send(chunks, is_last=True)
+        end(took, chunks, next(iter(errors), None))
 
     for index in tuple(left):
-        one = _EndSink(partial(end, index), sink.request_id, sink.is_cancelled)
+        one = _EndSink(partial(end_one, index))
         try:
             send(one, index)
         except LmiError as error:
             one.fail(error)
-    return took
-
-
-def order_all(
-    adapt: Callable[[msg.SetAdapter, Sink, Collection[int] | None], list[int]],
-    order: msg.SetAdapter,
-    only: Collection[int] | None = None,
-) -> tuple[list[int], LmiError | None]:
-    """Have workers carry out an order, and wait for all of them; nothing cancels it.
-
-    Args:
-        adapt: see `Service.adapt`.
-        only: numbers of the workers that are told; None for all.
-
-    Returns:
-        The numbers of the workers that have done it, and the first error.
-    """
-    errors: list[LmiError | None] = []
-    is_over = threading.Event()
-
-    def end(_: list[Chunk], error: LmiError | None) -> None:
-        errors.append(error)
-        is_over.set()
-
-    took = adapt(order, _EndSink(end), only)
-    is_over.wait()
-    return took, errors[0]

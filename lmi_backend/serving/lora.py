@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.spec import INPLACE
-from lmi_backend.errors import LMI_ERROR, HttpError, LmiError
+from lmi_backend.errors import LMI_ERROR, HttpError, LmiError, UnavailableError
 from lmi_backend.files import CONFIG
 from lmi_backend.generation import HttpChunk
 from lmi_backend.names import PATH_BYTES, check_name
 from lmi_backend.pool.adapters import Adapter, AdapterSet, is_file, order_of
 from lmi_backend.printable import listed, printable
-from lmi_backend.serving.every_worker import order_all
+from lmi_backend.serving.faults import refuse
 from lmi_backend.serving.identity import adapter_digest
+from lmi_backend.threads import QueueThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,10 +43,14 @@ _NO_PATH: Final = re.compile(r"[\x00\ud800-\udfff]")
 """What is in no path that the system could open, and a frame carry."""
 _MOST: Final = 10_000
 """Adapters of a model: each is kept in the stub, in every worker and in every alias model."""
+_MOST_WAITING: Final = 100
+"""Management requests."""
 
 
 class LoraManager:
     """Changes the adapters of one model, in all its workers or in none.
+
+    One thread calls it, one change after the other.
 
     Args:
         adapters: the model's.
@@ -122,20 +127,9 @@ class LoraManager:
     def _change(
         self, kind: str, name: str, body: Mapping[str, object], service: Service, sink: Sink
     ) -> None:
-        while not self._change_once(kind, name, body, service, sink):
-            # Others have changed the set meanwhile: it is looked at again.
-            pass
-
-    def _change_once(
-        self, kind: str, name: str, body: Mapping[str, object], service: Service, sink: Sink
-    ) -> bool:
-        """Change the set; return False if another change came first."""
-        seen = self.adapters.version
         # Not in turn, for which workers wait that start: a file system may take its time.
         after = self._wanted(kind, name, body)
         with self.adapters.turn:
-            if self.adapters.version != seen:
-                return False
             error = self._change_all(self.adapters.get(name), after, service)
             if error is None and after.src:
                 self.adapters.put(after)
@@ -146,22 +140,21 @@ class LoraManager:
         if error is not None:
             is_wrong = error.code == "INVALID_ARG"
             sink.fail(HttpError(LMI_ERROR, str(error)) if is_wrong else error)
-            return True
+            return
         self.on_change()
         verbs = {_REGISTER: "registered", _UPDATE: "updated", _REMOVE: "unregistered"}
         status = f"Adapter {name} {verbs[kind]}"
         _log.info("%s", printable(status))
         _answer(sink, {"status": status})
-        return True
 
     def _change_all(
         self, before: Adapter | None, after: Adapter, service: Service
     ) -> LmiError | None:
         """Change an adapter in all workers; if one refuses, undo it in the others."""
-        took, error = order_all(service.adapt, order_of(after, preload=after.preload))
+        took, error = service.adapt(order_of(after, preload=after.preload))
         if error is not None and took:
             undo = order_of(before or Adapter(after.name, ""))
-            undone, problem = order_all(service.adapt, undo, took)
+            undone, problem = service.adapt(undo, took)
             for index in set(took) - set(undone):
                 _log.error("worker %d: adapter %s: %s", index, printable(after.name), problem)
                 self.on_unequal(index)
@@ -230,6 +223,36 @@ class LoraManager:
         if not is_file(folder / CONFIG):
             raise HttpError(LMI_ERROR, f"src {shown}: has no {CONFIG}")
         return folder
+
+
+class AdapterManagement:
+    """Hands management requests to a manager in a thread: a file system may take its time."""
+
+    def __init__(self, lora_manager: LoraManager, service: Service) -> None:
+        self._lora_manager, self._service = lora_manager, service
+        self._num_waiting = 0
+        self.threads = QueueThreads[tuple["Mapping[str, object]", "Sink"]](
+            lambda request: self._answer(*request), "lmi-manage"
+        )
+        """What has to be started, and stopped."""
+
+    def take(self, body: Mapping[str, object], sink: Sink) -> None:
+        """Take a request; its answer, or its error, goes to the sink. Never blocks.
+
+        Raises:
+            UnavailableError: too many wait; the sink is not used.
+        """
+        if self._num_waiting >= _MOST_WAITING:
+            raise UnavailableError(f"{_MOST_WAITING} management requests wait")
+        self._num_waiting += 1
+        self.threads.put((body, sink))
+
+    def _answer(self, body: Mapping[str, object], sink: Sink) -> None:
+        self._num_waiting -= 1
+        try:
+            self._lora_manager.handle(body, self._service, sink)
+        except Exception as error:  # noqa: BLE001  it is this request's failure
+            refuse(error, sink, self._service.refused, "a management request cannot be answered")
 
 
 def _info(adapter: Adapter) -> dict[str, object]:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import defaultdict
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from lmi_backend.clients.openai import RESETS
@@ -54,6 +55,8 @@ from lmi_backend.threads import wait_until
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from lmi_backend.pool.pool import Pool
+    from lmi_backend.serving.every_worker import AllEnd
     from lmi_backend.serving.spans import RequestTracer
 
 _log = logging.getLogger(__name__)
@@ -120,8 +123,7 @@ class Service:
         if not isinstance(work, HttpRequest):
             self._limits.check_structures(work)
         elif work.path in RESETS:
-            send = partial(self._command, msg.SubmitHttp(0, work))
-            send_to_all(self.workers.stats(), sink, send)
+            self._command_all(msg.SubmitHttp(0, work), partial(_answer, sink))
             with self._lock:
                 self.dispatch.choice.forget()
             return
@@ -148,14 +150,24 @@ class Service:
             raise
 
     def adapt(
-        self, order: msg.SetAdapter, sink: Sink, only: Collection[int] | None = None
-    ) -> list[int]:
-        """Have every worker, or some, change an adapter; see `send_to_all`."""
-        return send_to_all(self.workers.stats(), sink, partial(self._command, order), only)
+        self, order: msg.SetAdapter, only: Collection[int] | None = None
+    ) -> tuple[list[int], LmiError | None]:
+        """Have every worker, or some, change an adapter, and wait for them; nothing cancels it.
+
+        Returns the numbers of the workers that have done it, and the first error.
+        """
+        ends: SimpleQueue[tuple[list[int], LmiError | None]] = SimpleQueue()
+        self._command_all(order, lambda took, _, error: ends.put((took, error)), only)
+        return ends.get()
 
     def manage(self, body: dict[str, object], sink: Sink) -> None:
         """Hand a management request on, where the workers are another model's; see `submit`."""
         self._command(msg.Manage(0, body), sink)
+
+    def _command_all(
+        self, command: Command, end: AllEnd, only: Collection[int] | None = None
+    ) -> None:
+        send_to_all(self.workers.stats(), partial(self._command, command), end, only)
 
     def _command(self, command: Command, sink: Sink, only: int | None = None) -> None:
         self._start(*new_command(next(self._ids), command, sink, self._deadline(), only))
@@ -348,3 +360,34 @@ class Service:
             if state.size > FREE_BYTES:
                 self.large.forget(state.arrival)
             self.dispatch.ended(state)
+
+
+def _answer(sink: Sink, _: list[int], chunks: list[Chunk], error: LmiError | None) -> None:
+    if error is not None:
+        sink.fail(error)
+    else:
+        sink.send(chunks, is_last=True)
+
+
+def renew_worker(
+    service: Service, pool: Pool, load_seconds: float, index: int, seconds: float
+) -> msg.Renewed:
+    """Let the requests of a worker resume elsewhere, and restart the worker; blocks.
+
+    Args:
+        service: of the pool.
+        load_seconds: time that a worker may take to be ready.
+        seconds: time to finish for requests that cannot resume.
+    """
+    count = len(pool.slots)
+    if not 0 <= index < count:
+        return msg.Renewed(problem=f"there is no worker {index}; accepted: 0 to {count - 1}")
+    slot = pool.slots[index]
+    if (worker := slot.retire()) is None:
+        return msg.Renewed(problem=slot.problem or "another has requested it")
+    reason = EngineDeadError(f"worker {index} is restarted, and waits no longer")
+    wait_until(lambda: not service.move_from(index, reason), seconds)
+    cut = service.move_from(index, reason, ends=True)
+    worker.request_stop()
+    wait_until(lambda: slot.is_open, load_seconds)
+    return msg.Renewed(cut, slot.problem)

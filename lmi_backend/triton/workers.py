@@ -33,8 +33,7 @@ from lmi_backend.resume.resumption import longest_wait
 from lmi_backend.serving.identity import identify, model_digest
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
-from lmi_backend.serving.renewal import Renewal
-from lmi_backend.serving.service import Service
+from lmi_backend.serving.service import Service, renew_worker
 from lmi_backend.serving.stats import RequestStats
 from lmi_backend.triton.recent_log import RECENT
 from lmi_backend.triton.tracing import tracer_of
@@ -224,8 +223,8 @@ def _start(
         RECENT.after,
         time.time(),
     )
-    renewal = Renewal(service, pool, plan.launch.load_timeout)
-    endpoint = Endpoint(model, service, lora_manager, context, state, renewal)
+    renew = partial(renew_worker, service, pool, plan.launch.load_timeout)
+    endpoint = Endpoint(model, service, lora_manager, context, state, renew)
     endpoint.open()
     seconds = plan.limits.drain_seconds
     return WorkersModel(service, lora_manager, context, endpoint, devices, pool, seconds)

@@ -16,8 +16,7 @@ from lmi_backend.pool.pool import Pool
 from lmi_backend.serving.identity import identify
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
-from lmi_backend.serving.renewal import Renewal
-from lmi_backend.serving.service import Service
+from lmi_backend.serving.service import Service, renew_worker
 from tests.support.harness import RecordingSink
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -120,7 +119,7 @@ def test_a_worker_that_is_started_anew_with_new_weights_ends_streams_of_the_old_
     with Echo(tmp_path, str(model)) as echo:
         stream = echo.stream()
         (model / "model.safetensors").write_text(weights)
-        renewal = Renewal(echo.service, echo.pool, 60).renew(0, 30)
+        renewal = renew_worker(echo.service, echo.pool, 60, 0, 30)
         assert renewal.problem == ""
         error = stream.wait().error
         assert isinstance(error, EngineDeadError) == ends

@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
-from lmi_backend.serving.renewal import Renewal
+from lmi_backend.serving.service import renew_worker
 from tests.support.harness import Harness, RecordingSink
 
 Start = Callable[..., AbstractContextManager[Harness]]
@@ -87,13 +88,13 @@ def several(echo: Harness, tokens: int) -> RecordingSink:
 
 def test_a_worker_is_started_anew_while_its_requests_go_on(start: Start) -> None:
     with start(ECHO) as echo:
-        renewal = Renewal(echo.service, echo.pool, 60)  # type: ignore[arg-type]
+        renew = partial(renew_worker, echo.service, echo.pool, 60)  # type: ignore[arg-type]
         (before,) = echo.workers
         plain = [echo.start(PROMPT, max_tokens=TOKENS).wait_first() for _ in range(STREAMS)]
         chats = [echo.submit(chat(TOKENS, stream=True)).wait_first() for _ in range(STREAMS)]
         two = several(echo, 30)
         # That one may end first.
-        assert renewal.renew(0, 30) == msg.Renewed()
+        assert renew(0, 30) == msg.Renewed()
         assert two.wait().error is None
         assert sum(delta.num_tokens for delta in two.deltas) == 2 * 30
         (after,) = echo.workers
@@ -103,6 +104,6 @@ def test_a_worker_is_started_anew_while_its_requests_go_on(start: Start) -> None
             assert sum(chunk.num_tokens for chunk in sink.deltas) == TOKENS
         assert [worker.deaths for worker in echo.service.snapshot().workers] == [0]
         late = several(echo, 4000)
-        assert renewal.renew(0, 0.1) == msg.Renewed(cut=1)
+        assert renew(0, 0.1) == msg.Renewed(cut=1)
         assert str(late.wait().error) == "worker 0 is restarted, and waits no longer"
-        assert "accepted: 0 to 0" in renewal.renew(1, 1).problem
+        assert "accepted: 0 to 0" in renew(1, 1).problem

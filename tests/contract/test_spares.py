@@ -11,7 +11,7 @@ import pytest
 
 from lmi_backend.ipc import messages as msg
 from lmi_backend.plan import planner
-from lmi_backend.serving.renewal import Renewal
+from lmi_backend.serving.service import renew_worker
 from lmi_backend.supervisor.processes import lives
 from tests.contract.conftest import MPI
 from tests.support.harness import Harness
@@ -96,7 +96,7 @@ def test_a_spare_that_has_loaded_the_model_takes_over(
 def test_a_worker_that_is_restarted_gives_way_to_its_spare(start: Start) -> None:
     with start(ECHO) as echo:
         spare = spare_of(echo, echo.workers[0])
-        assert Renewal(echo.service, echo.pool, 60).renew(0, 30) == msg.Renewed()  # type: ignore[arg-type]
+        assert renew_worker(echo.service, echo.pool, 60, 0, 30) == msg.Renewed()  # type: ignore[arg-type]
         assert oldest(echo) == spare
 
 

@@ -171,9 +171,8 @@ def test_errors_quote_a_part(name: str) -> None:
 
 
 class _Service:
-    def adapt(self, _order: Any, sink: Any, _only: Any) -> list[int]:
-        sink.send([], is_last=True)
-        return [0]
+    def adapt(self, _order: Any) -> tuple[list[int], None]:
+        return [0], None
 
 
 class _Sink:

@@ -3,6 +3,7 @@
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,8 +18,7 @@ from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.serving.lora import LoraManager
-from lmi_backend.serving.renewal import Renewal
-from lmi_backend.serving.service import Service
+from lmi_backend.serving.service import Service, renew_worker
 from tests.support.idle_workers import IdleWorkers
 from tests.support.service_bench import limits_of
 from tests.support.waiting import HANG_SECONDS
@@ -80,8 +80,8 @@ def open_endpoint(
     model = ModelInfo(name=name, engine="vllm", version="1", max_model_len=100, **info)
     shown: dict[str, Any] = {"plan": {}, "redact": str, "log": lambda _: [], **state}
     view = StateView(model=model, service=service, lora_manager=lora, started_at=1.0, **shown)
-    renewal = Renewal(service, service.workers, 1)  # type: ignore[arg-type]
-    one = Endpoint(model, service, lora, context or Context(), view, renewal)
+    renew = partial(renew_worker, service, service.workers, 1)  # type: ignore[arg-type]
+    one = Endpoint(model, service, lora, context or Context(), view, renew)
     one.open()
     return one
 

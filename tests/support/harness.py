@@ -132,8 +132,8 @@ class Harness:
     def adapt(self, name: str, folder: Path | str, **more: bool) -> RecordingSink:
         """Load an adapter, or forget it where there is no folder."""
         sink = RecordingSink()
-        self.service.adapt(SetAdapter(0, name, str(folder), **more), sink)
-        return sink.wait()
+        _, sink.error = self.service.adapt(SetAdapter(0, name, str(folder), **more))
+        return sink
 
     @contextmanager
     def stopped_cores(self) -> Iterator[None]:

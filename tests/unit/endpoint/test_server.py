@@ -60,7 +60,7 @@ def _bug(*_: Any, **__: Any) -> Any:
         ("_state.values", msg.AskState(), msg.State),
         ("_state.brief", msg.AskState(is_brief=True), msg.State),
         ("service.drain", msg.Drain(1.0), msg.Drained),
-        ("_renewal.renew", msg.RenewWorker(0, 1.0), msg.Renewed),
+        ("_renew", msg.RenewWorker(0, 1.0), msg.Renewed),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -72,9 +72,10 @@ def test_what_cannot_be_handled_is_answered_and_the_next_is_read(
     message: Any,
     answer: type,
 ) -> None:
-    owner, _, name = place.partition(".")
+    owner, _, name = place.rpartition(".")
     # A frozen view takes no attribute, its class does.
-    monkeypatch.setattr(type(getattr(client.endpoint, owner)), name, _bug)
+    place_of: Any = type(getattr(client.endpoint, owner)) if owner else client.endpoint
+    monkeypatch.setattr(place_of, name, _bug)
     client.send(message)
     reply = client.hear()
     assert isinstance(reply, answer)

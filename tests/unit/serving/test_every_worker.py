@@ -1,4 +1,7 @@
-"""What concerns every worker reaches each of them, and is answered once."""
+"""What concerns every worker reaches each of them, and ends once."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -8,29 +11,31 @@ from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
 from tests.support.service_bench import Bench, Sink
+from tests.support.waiting import HANG_SECONDS, wait_for
+
+ORDER = msg.SetAdapter(0, "mine", "/folder")
 
 
-def adapt(bench: Bench) -> Sink:
-    adapt_and_note(bench, sink := Sink())
-    return sink
+@pytest.fixture
+def thread() -> Iterator[ThreadPoolExecutor]:
+    """Give a thread that waits for workers."""
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
 
 
-def adapt_and_note(bench: Bench, sink: Sink, only: list[int] | None = None) -> list[int]:
-    return bench.service.adapt(msg.SetAdapter(0, "mine", "/folder"), sink, only)
-
-
-def test_an_adapter_is_loaded_in_every_worker_and_answered_once() -> None:
+def test_an_adapter_is_loaded_in_every_worker(thread: ThreadPoolExecutor) -> None:
     bench = Bench(3)
     # A worker that does not run is told at its start.
     bench.workers.is_alive[1] = False
     bench.submit()
-    sink = adapt(bench)
-    assert [list(asked) for asked in bench.workers.requests] == [[1, 2], [], [3]]
+    end = thread.submit(bench.service.adapt, ORDER)
+    wait_for(lambda: [list(each) for each in bench.workers.requests] == [[1, 2], [], [3]])
     assert bench.workers.sent[3] == msg.SetAdapter(3, "mine", "/folder")
     bench.answer(3)
-    assert sink.ends == []
+    assert not end.done()
     bench.answer(2)
-    assert sink.ends == ["answered"]
+    took, error = end.result(HANG_SECONDS)
+    assert (sorted(took), error) == ([0, 2], None)
     assert bench.service.snapshot().open == 1
 
 
@@ -46,32 +51,31 @@ def test_a_cache_is_emptied_in_every_worker(path: str) -> None:
 
 
 @pytest.mark.parametrize("refusing", [1, 2])
-def test_an_adapter_that_one_worker_refuses_is_refused(refusing: int) -> None:
+def test_an_adapter_that_one_worker_refuses_is_refused(
+    thread: ThreadPoolExecutor, refusing: int
+) -> None:
     bench = Bench(2)
-    took = adapt_and_note(bench, sink := Sink())
+    end = thread.submit(bench.service.adapt, ORDER)
+    wait_for(lambda: bench.open() == [1, 2])
     for number in (1, 2):
         # It ends with the last answer: then it is known who has to undo it.
-        assert sink.ends == []
+        assert not end.done()
         if number == refusing:
             refusal = failure_of(number, RequestError("has a rank too high", field="src"))
             bench.workers.listener.on_messages([refusal])
             bench.settle()
         else:
             bench.answer(number)
-    assert (sink.ends, sink.errors) == (["RequestError"], ["src has a rank too high"])
-    assert took == [2 - refusing]
+    took, error = end.result(HANG_SECONDS)
+    assert (took, str(error)) == ([2 - refusing], "src has a rank too high")
 
 
-def test_without_a_worker_it_is_refused_at_once() -> None:
+@pytest.mark.parametrize("only", [None, [0]])
+def test_without_a_worker_it_is_refused_at_once(
+    thread: ThreadPoolExecutor, only: list[int] | None
+) -> None:
     bench = Bench(1)
     bench.workers.is_alive[0] = False
-    sink = adapt(bench)
-    assert (sink.ends, sink.errors) == (["UnavailableError"], ["no worker is ready"])
-
-
-def test_some_workers_are_told_alone_and_one_that_has_gone_does_not_take_it() -> None:
-    bench = Bench(3)
-    bench.workers.is_alive[2] = False
-    took = adapt_and_note(bench, sink := Sink(), [1, 2])
-    bench.answer(1)
-    assert (took, sink.ends) == ([1], ["UnavailableError"])
+    took, error = thread.submit(bench.service.adapt, ORDER, only).result(HANG_SECONDS)
+    bench.settle()
+    assert (took, str(error)) == ([], "no worker is ready")

@@ -1,18 +1,16 @@
 """Managing LoRA adapters, with an engine that is told to be there."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lmi_backend.errors import HttpError, LmiError, RequestError
-from lmi_backend.generation import HttpChunk
+from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError, UnavailableError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.pool.adapters import AdapterSet
-from lmi_backend.serving import lora as module
-from lmi_backend.serving.lora import LoraManager
+from lmi_backend.serving.faults import FAULT
+from lmi_backend.serving.lora import AdapterManagement, LoraManager
 from tests.support.harness import RecordingSink
 
 
@@ -25,7 +23,9 @@ class Engine:
         """Of each worker: the folders of the adapters that it has."""
         self.error, self.refusing = error, refusing or range(workers)
 
-    def adapt(self, order: msg.SetAdapter, sink: Any, only: list[int] | None) -> list[int]:
+    def adapt(
+        self, order: msg.SetAdapter, only: list[int] | None = None
+    ) -> tuple[list[int], LmiError | None]:
         self.asked.append(order)
         took = []
         for index in range(len(self.workers)) if only is None else only:
@@ -35,11 +35,8 @@ class Engine:
             self.workers[index].pop(order.name, None)
             if order.folder:
                 self.workers[index][order.name] = order.folder
-        if self.error is not None and len(took) < len(self.workers if only is None else only):
-            sink.fail(self.error)
-        else:
-            sink.send([HttpChunk(is_last=True)], is_last=True)
-        return took
+        has_all = len(took) == len(self.workers if only is None else only)
+        return took, None if has_all else self.error
 
 
 @pytest.fixture
@@ -206,10 +203,12 @@ def test_a_worker_that_cannot_undo_a_change_is_ended(lora_manager: LoraManager) 
     lora_manager.on_unequal = ended.append
 
     class Sticky(Engine):
-        def adapt(self, order: msg.SetAdapter, sink: Any, only: list[int] | None) -> list[int]:
+        def adapt(
+            self, order: msg.SetAdapter, only: list[int] | None = None
+        ) -> tuple[list[int], LmiError | None]:
             if only is not None:
                 self.refusing = only
-            return super().adapt(order, sink, only)
+            return super().adapt(order, only)
 
     with pytest.raises(HttpError):
         ask(
@@ -242,49 +241,55 @@ def test_an_adapter_that_is_pinned_stays_so_when_it_is_loaded_in_place(
     assert engine.asked[-1].pin
 
 
+class Sink:
+    """Notes what a request fails with."""
+
+    error: LmiError | None = None
+
+    def fail(self, error: LmiError) -> None:
+        self.error = error
+
+
+class Adapters:
+    """Takes the place of the adapters and of the service; each request fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.refusals: list[LmiError] = []
+
+    def handle(self, _body: Mapping[str, object], _service: object, _sink: Sink) -> None:
+        raise self.error
+
+    def refused(self, error: LmiError) -> None:
+        self.refusals.append(error)
+
+
+def management(error: Exception) -> tuple[AdapterManagement, Adapters]:
+    """Return one whose thread is not started: `threads.step` does its work."""
+    adapters: Any = Adapters(error)
+    return AdapterManagement(adapters, adapters), adapters
+
+
+def test_a_hundred_requests_wait_and_no_more() -> None:
+    made, _ = management(EngineError("wrong"))
+    for _ in range(100):
+        made.take({}, Sink())  # type: ignore[arg-type]
+    with pytest.raises(UnavailableError):
+        made.take({}, Sink())  # type: ignore[arg-type]
+    made.threads.step()
+    made.take({}, Sink())  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
-    ("place", "name"), [(LoraManager, "_folder"), (module, "adapter_digest")],
-    ids=["the folder", "the digest"],
-)  # fmt: skip
-@pytest.mark.parametrize("other", ["b", "c"], ids=["the same name", "the last place"])
-def test_a_change_that_takes_long_is_judged_by_what_is_there_at_its_end(
-    lora_manager: LoraManager, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, other: str
+    ("error", "text"), [(EngineError("wrong"), "wrong"), (ValueError("a secret"), FAULT)]
+)
+def test_a_failure_is_the_requests_and_a_defect_stays_in_the_log(
+    error: Exception, text: str
 ) -> None:
-    """While a slow file system is read, another request is answered."""
-    monkeypatch.setattr(module, "_MOST", 2)
-    engine = Engine()
-    meanwhile(monkeypatch, place, name, lambda: register(lora_manager, engine, other, "one"))
-    with pytest.raises(HttpError, match=r"registered already|2 adapters are registered"):
-        register(lora_manager, engine, "b", "two")
-    assert list(lora_manager.adapters) == ["one", other]
-    assert engine.workers == [{other: lora_manager.adapters[other].src}]
-
-
-def test_an_adapter_that_goes_while_it_is_changed_stays_away(
-    lora_manager: LoraManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = Engine()
-    register(lora_manager, engine, "b", "two")
-    remove = partial(ask, lora_manager, "UNREGISTER_ADAPTER", engine, name="b")
-    meanwhile(monkeypatch, module, "adapter_digest", remove)
-    with pytest.raises(HttpError, match="adapter b is not registered"):
-        ask(lora_manager, "UPDATE_ADAPTER", engine, name="b", pin=True)
-    assert (list(lora_manager.adapters), engine.workers) == (["one"], [{}])
-
-
-def register(lora_manager: LoraManager, engine: Engine, name: str, src: str) -> None:
-    ask(lora_manager, "REGISTER_ADAPTER", engine, name=name, src=src)
-
-
-def meanwhile(
-    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, change: Callable[[], object]
-) -> None:
-    """Have a function take so long that something else is done before, once."""
-    slow = getattr(place, name)
-
-    def slowly(*given: Any) -> Any:
-        monkeypatch.setattr(place, name, slow)
-        change()
-        return slow(*given)
-
-    monkeypatch.setattr(place, name, slowly)
+    made, adapters = management(error)
+    sink = Sink()
+    made.take({}, sink)  # type: ignore[arg-type]
+    made.threads.step()
+    (failure,) = adapters.refusals
+    assert sink.error is failure
+    assert str(failure) == text
