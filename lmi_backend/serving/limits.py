@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import RequestError, UnavailableError
 from lmi_backend.shares import FREE_BYTES
-from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds, check_structures
 
 if TYPE_CHECKING:
     from lmi_backend.engine_config import RequestLimits
-    from lmi_backend.generation import GenerateRequest
     from lmi_backend.plan import EnginePlan
     from lmi_backend.shares import Shares
 
@@ -26,8 +24,6 @@ class Limits:
     """Answers that all workers generate at once."""
     requests: RequestLimits
     """The plan's own."""
-    structures: StructureBounds = DEFAULT_BOUNDS
-    """Bounds of the structured outputs that a request may have compiled."""
     open_bytes: int = OPEN_BYTES
     """Bytes of all requests that run or wait."""
 
@@ -37,20 +33,7 @@ class Limits:
 
     @classmethod
     def of(cls, plan: EnginePlan) -> Limits:
-        return cls(plan.max_requests, plan.limits, plan.config.structure_bounds)
-
-    def check_structures(self, requests: tuple[GenerateRequest, ...]) -> None:
-        """Raise RequestError for a grammar that takes too long to compile.
-
-        A body that the engine reads itself is checked in the worker.
-        """
-        seen: list[object] = []
-        for request in requests:
-            structures = request.sampling.extra.get("structured_outputs")
-            # The prompts of one body share it.
-            if isinstance(structures, dict) and structures not in seen[-1:]:
-                check_structures(structures, self.structures)
-                seen = [structures]
+        return cls(plan.max_requests, plan.limits)
 
     def check_size(self, size: int, others: Shares[int], tenant: str) -> None:
         """Refuse a request that is too large.

@@ -120,9 +120,7 @@ class Service:
                 the server is stopping; the sink is not used.
             RequestError: the request exceeds a limit.
         """
-        if not isinstance(work, HttpRequest):
-            self._limits.check_structures(work)
-        elif work.path in RESETS:
+        if isinstance(work, HttpRequest) and work.path in RESETS:
             self._command_all(msg.SubmitHttp(0, work), partial(_answer, sink))
             with self._lock:
                 self.dispatch.choice.forget()

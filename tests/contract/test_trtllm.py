@@ -137,3 +137,10 @@ def test_a_value_the_library_refuses_is_the_clients(engine: Any) -> None:
 def test_two_guides_are_refused(engine: Any) -> None:
     both = {"structured_outputs": {"regex": "a", "json_object": True}}
     assert isinstance(engine.ask("a", extra=both).error, RequestError)
+
+
+def test_a_grammar_beyond_the_bounds_is_refused(engine: Any) -> None:
+    many = {"structured_outputs": {"choice": [str(number) for number in range(20_001)]}}
+    refused = engine.ask("a", extra=many).error
+    assert isinstance(refused, RequestError)
+    assert "option.max_structure_" in str(refused)

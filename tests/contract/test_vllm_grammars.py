@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.errors import RequestError
+
 
 def _all_of(count: int) -> dict[str, Any]:
     return {"allOf": [{"type": "string", "pattern": f".*{n}a.*"} for n in range(count)]}
@@ -102,3 +104,11 @@ def test_what_takes_hours_to_compile_harms_no_other(engine: Any) -> None:
     refused = engine.start("a", extra={"structured_outputs": structures}).wait().error
     assert refused is not None
     assert refused.code == "INVALID_ARG"
+
+
+@pytest.mark.parametrize("engine", ["vllm"], indirect=True)
+def test_a_grammar_beyond_the_bounds_is_refused(engine: Any) -> None:
+    many = {"structured_outputs": {"choice": [str(number) for number in range(20_001)]}}
+    refused = engine.ask("a", extra=many).error
+    assert isinstance(refused, RequestError)
+    assert "option.max_structure_" in str(refused)

@@ -11,8 +11,7 @@ from lmi_backend.engine_config import Context
 from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest
-from lmi_backend.structures import StructureBounds
-from tests.support.service_bench import limits_of
+from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds, check_structures
 
 CHOICES = [f"choice number {number}" for number in range(20_000)]
 
@@ -117,16 +116,23 @@ ROADS: dict[str, Any] = {
 
 
 def _asked(inputs: dict[str, Any]) -> tuple[GenerateRequest, ...]:
-    """Return what a request asks for; `Service` has its structures checked before all else."""
+    """Return what a request asks for; engines check its structures before all else."""
     row = {name: value if isinstance(value, list) else [value] for name, value in inputs.items()}
     work = read_request([row], {}, Context()).work
     assert isinstance(work, tuple)
     return work
 
 
+def _check_work(
+    work: tuple[GenerateRequest, ...], bounds: StructureBounds = DEFAULT_BOUNDS
+) -> None:
+    for each in work:
+        check_structures(each.sampling.extra.get("structured_outputs") or {}, bounds)
+
+
 def _refused(work: tuple[GenerateRequest, ...]) -> str:
     with pytest.raises(RequestError) as refusal:
-        limits_of(1, 1).check_structures(work)
+        _check_work(work)
     return str(refusal.value)
 
 
@@ -142,7 +148,7 @@ def test_twenty_thousand_choices_are_refused_on_every_road(road: Any) -> None:
     assert "at most " in message
     assert "(option.max_structure_" in message
     assert len(message) < 1000
-    limits_of(1, 1, StructureBounds(choices=30_000, size=1_000_000)).check_structures(work)
+    _check_work(work, StructureBounds(choices=30_000, size=1_000_000))
 
 
 @schemas
@@ -160,7 +166,7 @@ def test_a_costly_text_is_refused(text: str, bound: str) -> None:
 
 @pytest.mark.parametrize("schema", FINE.values(), ids=FINE)
 def test_a_large_schema_of_real_life_is_taken(schema: dict[str, Any]) -> None:
-    limits_of(1, 1).check_structures(_asked(_lmi({"guided_json": schema})))
+    _check_work(_asked(_lmi({"guided_json": schema})))
     _check(json.dumps({"messages": [], "tools": [{"parameters": schema}]}).encode(), BodyBounds())
 
 

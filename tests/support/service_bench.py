@@ -9,7 +9,6 @@ from lmi_backend.serving.limits import OPEN_BYTES, Limits
 from lmi_backend.serving.new_requests import Sender
 from lmi_backend.serving.service import Service
 from lmi_backend.serving.spans import RequestTracer
-from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
 from tests.support.scripted_workers import ScriptedWorkers
 
 CAPACITY = 2
@@ -43,14 +42,13 @@ class Sink:
 def limits_of(
     running: int,
     waiting: int,
-    structures: StructureBounds = DEFAULT_BOUNDS,
     open_bytes: int = OPEN_BYTES,
     migration_timeout: float | None = 0,
     **requests: Any,
 ) -> Limits:
     """Limits of a model that waits for no worker, unless it is said how long."""
     of_requests = RequestLimits(queue_size=waiting, migration_timeout=migration_timeout, **requests)
-    return Limits(running, of_requests, structures, open_bytes)
+    return Limits(running, of_requests, open_bytes)
 
 
 class Bench:
