@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from lmi_backend.endpoint.client import AliasModel
 from lmi_backend.repository.variants import SHARES
@@ -11,33 +11,16 @@ from lmi_backend.triton.autocomplete import variant_of
 from lmi_backend.triton.hand_written import check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
-    from lmi_backend.engine_config import Context
-    from lmi_backend.serving.request_state import Sink
-    from lmi_backend.serving.service import Service
-
-
-class LoadedModel(Protocol):
-    """A model that takes requests."""
-
-    service: Service
-
-    def context(self) -> Context:
-        """Return how its clients' bodies are read now."""
-
-    def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
-        """Answer a management request."""
-
-    def close(self) -> None:
-        """Stop."""
+    from lmi_backend.triton.workers import WorkersModel
 
 
 def load_model(
     args: dict[str, str],
     on_line: Callable[[str, str], None],
     on_secrets: Callable[[Iterable[tuple[str, str]]], None],
-) -> LoadedModel:
+) -> AliasModel | WorkersModel:
     """Start what a Triton model needs and return it.
 
     Args:

@@ -1,8 +1,8 @@
 """Publish a service's stats as Triton metrics.
 
 An update costs 77 µs on the server thread that also hands out responses. So the stub gathers
-values, and publishes only those that changed; histograms and vLLM's names less often than the
-rest. The snapshots of an idle model are all the same, and nothing is made of them. Triton's own
+values, and publishes only those that changed. The snapshots of an idle model are all the same, and
+nothing is made of them. Triton's own
 histograms accept one value a call, which is too slow for values of every token. So histograms are
 counters here, with the names that Prometheus gives a histogram.
 """
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SECONDS: Final = 1.0
-"""Between two rounds. Each takes as much CPU as ten tokens of a stream, and scrapes are rarer."""
-_ROUNDS_A_HISTOGRAM: Final = 2
+_SECONDS: Final = 2.0
+"""Between two rounds; scrapes are rarer."""
 
 
 @dataclass
@@ -79,8 +78,8 @@ class MetricsPublisher:
         self._is_vllm_too = is_vllm_too
         self.families: dict[str, tuple[Any, bool]] = {}
         self.published: dict[tuple[str, Labels], _Published] = {}
-        self._last: dict[bool, StatsSnapshot] = {}
-        """What was published last: with histograms and vLLM's names, and without."""
+        self._last: StatsSnapshot | None = None
+        """What was published last."""
         self._stopped = threading.Event()
         self.thread = guarded_thread("lmi-metrics", self._run)
 
@@ -109,33 +108,28 @@ class MetricsPublisher:
             self.thread.join(1.0)
 
     def _run(self) -> None:
-        rounds, seconds = 0, 0.0  # What is so from the start is known when the model is ready.
-        while not self._stopped.wait(seconds):
-            self._try_publishing(is_all=rounds % _ROUNDS_A_HISTOGRAM == 0)
-            rounds += 1
-            seconds = _SECONDS
+        # What is so from the start is known when the model is ready.
+        self._try_publishing()
+        while not self._stopped.wait(_SECONDS):
+            self._try_publishing()
         # What has ended since the last round counts too.
-        self._try_publishing(is_all=True)
+        self._try_publishing()
 
-    def _try_publishing(self, *, is_all: bool) -> None:
+    def _try_publishing(self) -> None:
         try:
-            self.publish_changes(is_all=is_all)
+            self.publish_changes()
         except Exception:  # noqa: BLE001  the next round may do
             _log.exception("%s: its metrics cannot be published", self._model)
 
-    def publish_changes(self, *, is_all: bool) -> None:
+    def publish_changes(self) -> None:
         now = self._snapshot()
-        if any(now != self._last.get(kind) for kind in (is_all, False)):
-            self.publish(self.series_of(now, is_all=is_all))
-            self._last |= dict.fromkeys((is_all, False), now)
+        if now != self._last:
+            self.publish(self.series_of(now))
+            self._last = now
 
-    def series_of(self, now: StatsSnapshot, *, is_all: bool) -> Series:
-        series = gauges_and_counters(self._model, now)
-        if is_all:
-            series |= histograms(self._model, now)
-        if is_all and self._is_vllm_too:
-            series |= as_vllm(series, self._version)
-        return series
+    def series_of(self, now: StatsSnapshot) -> Series:
+        series = gauges_and_counters(self._model, now) | histograms(self._model, now)
+        return series | as_vllm(series, self._version) if self._is_vllm_too else series
 
     def publish(self, series: Series) -> None:
         for name in WITH_STATE:

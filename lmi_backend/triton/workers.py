@@ -35,7 +35,7 @@ from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service, renew_worker
 from lmi_backend.serving.stats import RequestStats
-from lmi_backend.triton.recent_log import RECENT
+from lmi_backend.triton.logs import RECENT
 from lmi_backend.triton.tracing import tracer_of
 
 if TYPE_CHECKING:

@@ -61,43 +61,17 @@ def test_nothing_is_made_of_stats_that_have_not_changed(
 ) -> None:
     stats = RequestStats("echo")
     publisher = metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(0, []))
-    made: list[bool] = []
+    made: list[StatsSnapshot] = []
     made_of = publisher.series_of
-    monkeypatch.setattr(
-        publisher,
-        "series_of",
-        lambda now, is_all: made.append(is_all) or made_of(now, is_all=is_all),
-    )
+    monkeypatch.setattr(publisher, "series_of", lambda now: made.append(now) or made_of(now))
     monkeypatch.setattr(publisher, "publish", lambda series: None)
-
-    def look(*kinds: bool) -> list[bool]:
-        made.clear()
-        for is_all in kinds:
-            publisher.publish_changes(is_all=is_all)
-        return made.copy()
-
-    assert look(True, False, True) == [True]
+    for _ in range(2):
+        publisher.publish_changes()
+    assert len(made) == 1
     stats.refused(RequestError("is wrong", field="x"))
-    # The histograms are still to come.
-    assert look(False, False, True, True) == [False, True]
-
-
-def test_a_value_that_is_what_it_was_is_published_again(
-    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was published with histograms last is not what was published last."""
-    stats, num_open = RequestStats("echo"), [0]
-    publisher = metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(num_open[0], []))
-    published: list[float] = []
-    monkeypatch.setattr(
-        publisher,
-        "publish",
-        lambda series: published.append(series["lmi_requests_open", (("model", "echo"),)]),
-    )
-    for is_all, count in ((True, 0), (False, 7), (True, 0), (False, 0)):
-        num_open[0] = count
-        publisher.publish_changes(is_all=is_all)
-    assert published == [0, 7, 0]
+    for _ in range(2):
+        publisher.publish_changes()
+    assert len(made) == 2
 
 
 def test_a_series_ends_with_its_state(metrics: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +86,7 @@ def test_a_series_ends_with_its_state(metrics: ModuleType, monkeypatch: pytest.M
     publisher.start()
 
     def shown() -> dict[tuple[str, str], float]:
-        publisher.publish_changes(is_all=False)
+        publisher.publish_changes()
         series = publisher.families[FAST_PATH][0].series
         return {(each["name"], each["state"]): metric.number for each, metric in series}
 
@@ -122,7 +96,7 @@ def test_a_series_ends_with_its_state(metrics: ModuleType, monkeypatch: pytest.M
     assert shown() == {("waits", "private"): 1, ("media", "public"): 0}
     # A worker that has died has none.
     paths.clear()
-    publisher.publish_changes(is_all=False)
+    publisher.publish_changes()
     assert FAST_PATH not in publisher.families
     paths.append(("waits", "", ""))
     assert shown() == {("waits", "private"): 1}
