@@ -18,8 +18,6 @@ it shares with its client; more cores do not help its Python."""
 _CPU_SHARE: Final = 0.1
 _MIN_INTERVAL: Final = 0.005
 _MAX_INTERVAL: Final = 0.05
-_FEWEST_SHARING: Final = 0.5
-"""Tokens of a stream in an interval, below which none is held."""
 
 
 class FlushPolicy(msgspec.Struct, frozen=True, array_like=True):
@@ -28,7 +26,7 @@ class FlushPolicy(msgspec.Struct, frozen=True, array_like=True):
     A response costs the same however many tokens share it. So at any load the responses of all
     streams together get a share of the machine's cores and of the stub's time, and no more. From
     this follows the interval between two responses of one stream. A few streams are not slowed at
-    all, nor are streams whose tokens come so far apart that hardly any two would share a response.
+    all.
     """
 
     responses_per_second: float = math.inf
@@ -46,15 +44,9 @@ class FlushPolicy(msgspec.Struct, frozen=True, array_like=True):
         together = min(cores * _CPU_SHARE / RESPONSE_SECONDS, MAX_RESPONSES)
         return cls(together / workers, flush_seconds, min_tokens)
 
-    def interval(self, streams: float, tokens_per_second: float = math.inf) -> float:
-        """Return the seconds between two responses of a stream; 0 if none is held.
-
-        Args:
-            streams: that are open.
-            tokens_per_second: of all of them together.
-        """
+    def interval(self, streams: float) -> float:
+        """Return the seconds between two responses of a stream; 0 if none is held."""
         if self.flush_seconds is not None:
             return self.flush_seconds
         needed = min(streams / self.responses_per_second, _MAX_INTERVAL)
-        would_share = tokens_per_second * needed >= _FEWEST_SHARING * streams
-        return needed if needed >= _MIN_INTERVAL and would_share else 0.0
+        return needed if needed >= _MIN_INTERVAL else 0.0

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from lmi_backend.errors import EngineError, LmiError
 from lmi_backend.generation import Chunk, Delta
@@ -16,8 +16,6 @@ from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.worker.outgoing import Outgoing
 
 _log = logging.getLogger(__name__)
-
-_MEASURED_SECONDS: Final = 1.0
 
 
 class _Request:
@@ -85,10 +83,6 @@ class Coalescer:
         self._flush_policy = FlushPolicy()
         self._min_tokens = self._flush_policy.min_tokens
         self._interval = 0.0
-        self._tokens_per_second = math.inf
-        """Of all requests together; infinite before it was measured."""
-        self._num_tokens, self._measured_at = 0, 0.0
-        self._is_measuring = False
         self._requests: dict[int, _Request] = {}
         self._due: dict[int, _Request] = {}
         """Those that have something for the next tick."""
@@ -110,25 +104,7 @@ class Coalescer:
         self._renew_interval()
 
     def _renew_interval(self) -> None:
-        count = len(self._requests)
-        self._interval = self._flush_policy.interval(count, self._tokens_per_second)
-        is_chosen = self._flush_policy.flush_seconds is not None
-        if self._interval and not is_chosen and not self._is_measuring:
-            self._measure_soon()
-
-    def _measure_soon(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._is_measuring, self._num_tokens, self._measured_at = True, 0, loop.time()
-        loop.call_later(_MEASURED_SECONDS, self._measure)
-
-    def _measure(self) -> None:
-        """Take the pace of all requests, which decides whether holding their tokens is of use."""
-        seconds = asyncio.get_running_loop().time() - self._measured_at
-        self._is_measuring, self._tokens_per_second = False, math.inf
-        if self._flush_policy.interval(len(self._requests)):
-            self._tokens_per_second = self._num_tokens / seconds
-            self._measure_soon()
-        self._renew_interval()
+        self._interval = self._flush_policy.interval(len(self._requests))
 
     def sink(self, request_id: int, first_index: int) -> PromptSink:
         """Return the sink of one prompt; its answers are numbered from `first_index`."""
@@ -160,8 +136,6 @@ class Coalescer:
             and not request.unsent
             and not 0 < chunk.num_tokens < self._min_tokens
         ):
-            # As `_send_chunk`.
-            self._num_tokens += chunk.num_tokens or 1
             if not self._is_follower:
                 self._send(request_id, chunk)
             return
@@ -233,12 +207,6 @@ class Coalescer:
         return not 0 < chunk.num_tokens < self._min_tokens
 
     def _send_chunks(self, request_id: int, request: _Request) -> None:
-        for chunk in request.unsent.values():
-            self._send_chunk(request_id, chunk)
-        request.unsent.clear()
-
-    def _send_chunk(self, request_id: int, chunk: Chunk) -> None:
-        # A chunk that counts none has some.
-        self._num_tokens += chunk.num_tokens or 1
-        if not self._is_follower:
+        for chunk in request.unsent.values() if not self._is_follower else ():
             self._send(request_id, chunk)
+        request.unsent.clear()

@@ -30,10 +30,3 @@ def test_all_workers_of_a_large_machine_ask_half_of_their_stub(workers: int) -> 
 def test_what_the_user_chose_holds_at_any_load() -> None:
     assert {FlushPolicy.of(2, 1, 0.2).interval(streams) for streams in (1, 1000)} == {0.2}
     assert {FlushPolicy.of(2, 1, 0.0).interval(streams) for streams in (1, 1000)} == {0.0}
-
-
-def test_tokens_wait_only_where_others_of_their_stream_come_soon() -> None:
-    policy, streams = FlushPolicy.of(2, 1), 1000
-    assert policy.interval(streams, streams * 40.0) == policy.interval(streams) == 0.05
-    assert policy.interval(streams, streams * 2.5) == 0
-    assert FlushPolicy.of(2, 1, 0.2).interval(streams, 0.0) == 0.2

@@ -1,14 +1,11 @@
 """What shares a frame, what waits, and what never does."""
 
 import asyncio
-import itertools
 from typing import Any
 
 import pytest
 
-from lmi_backend import worker
 from lmi_backend.generation import Delta, HttpChunk
-from lmi_backend.ipc import flush_policy
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
@@ -80,26 +77,6 @@ async def test_all_of_one_step_travels_in_one_frame(ear: Ear) -> None:
             coalescer.add(number, _token(step))
         await turns()
     assert [len(frame) for frame in ear.frames] == [3, 3]
-
-
-async def test_tokens_are_held_only_where_some_would_share(
-    ear: Ear, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(flush_policy, "_MAX_INTERVAL", GAP)
-    monkeypatch.setattr(worker.coalescer, "_MEASURED_SECONDS", 4 * GAP)
-    coalescer = _coalescer(ear, responses_per_second=1 / GAP)
-    coalescer.open(1)
-    coalescer.add(1, _token("a"))
-    held = []
-    # Four tokens a gap, one in four gaps, and four a gap again; measured each four gaps.
-    for pause in [GAP / 4] * 20 + [4 * GAP] * 4 + [GAP / 4] * 20:
-        skip_time(monkeypatch, pause)
-        await turns()
-        ear.frames.clear()
-        coalescer.add(1, _token("b"))
-        await turns()
-        held.append(not ear.outputs)
-    assert [is_held for is_held, _ in itertools.groupby(held)] == [False, True, False, True]
 
 
 async def test_the_first_token_goes_at_once(ear: Ear) -> None:
