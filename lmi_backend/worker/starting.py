@@ -7,10 +7,8 @@ it loads weights. An engine that has started may outlive the conversation that i
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import ipaddress
 import socket
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -33,8 +31,6 @@ _NAMES: Final = {
     "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
     "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
 }
-_GET_ADDRESS: Final = 0x8915
-"""SIOCGIFADDR of linux/sockios.h."""
 
 
 def torch_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -65,17 +61,12 @@ def own_address(peer: str) -> str:
 
 def _interface_of(address: str) -> str:
     """Return the name of the interface that has an address; empty if none has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                answer = fcntl.ioctl(probe, _GET_ADDRESS, request)
-            except OSError:
-                # It has no IPv4 address.
-                continue
-            if socket.inet_ntoa(answer[20:24]) == address:
-                return name
-    return ""
+    import psutil  # noqa: PLC0415  engines of several ranks bring it
+
+    interfaces = psutil.net_if_addrs().items()
+    return next(
+        (name for name, own in interfaces if any(each.address == address for each in own)), ""
+    )
 
 
 def build_engine(start: msg.Start) -> Engine:
