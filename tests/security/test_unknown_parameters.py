@@ -11,7 +11,7 @@ from lmi_backend.clients.request import read_request
 from lmi_backend.engine_config import Context
 from tests.support.serving import Served
 
-MANY = 100_000
+MANY = 3_000
 MEGABYTE = 1_000_000
 FORGED = "x\nERROR all is lost\r\x1b[2J\u202e\u2028"
 
