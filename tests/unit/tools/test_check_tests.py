@@ -8,17 +8,9 @@ import pytest
 DURATION = "import time\ndef test():\n began = time.monotonic()\n act()\n"
 RULES = [
     ("sleeps", "chaos/test_a.py", "time.sleep(0.05)", "time.sleep(0.06)"),
-    ("sleeps", "chaos/test_a.py", "await asyncio.sleep(0)", "await asyncio.sleep(1)"),
     ("sleeps", "unit/test_a.py", "S = 0.01\ntime.sleep(3 * S)", "S = 0.02\ntime.sleep(3 * S)"),
-    ("sleeps", "unit/test_a.py", "submit(act, 2)", "submit(time.sleep, 2)"),
-    ("sleeps", "unit/test_a.py", "self.sleep(pause)", "time.sleep(pause)"),
-    ("sleeps", "support/a.py", "time.sleep(pause)", "time.sleep(1)"),
-    (
-        "verdicts",
-        "chaos/test_a.py",
-        f"{DURATION} report(time.monotonic() - began)",
-        f"{DURATION} assert time.monotonic() - began < 5",
-    ),
+    ("sleeps", "unit/test_a.py", "self.sleep(pause)", "submit(time.sleep, 2)"),
+    ("sleeps", "support/a.py", "time.sleep(pause)", "await asyncio.sleep(1)"),
     (
         "verdicts",
         "chaos/test_a.py",
@@ -31,19 +23,9 @@ RULES = [
         f"{DURATION} assert began <= stamp <= time.time()",
         f"{DURATION} end = began + 5\n while time.monotonic() < end: pass",
     ),
-    (
-        "verdicts",
-        "unit/test_a.py",
-        "def _time(): return loop.time()\ndef test(): assert _time() > 1",
-        "def _time(): return loop.time() - began\ndef test(): assert 4 * _time() > _time()",
-    ),
-    ("places", "unit/test_a.py", "(tmp_path / 'a').chmod(0)", "tmp_path.parent.chmod(0)"),
-    ("places", "unit/test_a.py", "Path('/tmp').exists()", "Path('/tmp/a').write_text('')"),
-    ("variables", "unit/test_a.py", "os.environ['A'] = 'b'", "os.environ.get('A')"),
+    ("places", "unit/test_a.py", "Path('/tmp').exists()", "tmp_path.parent.chmod(0)"),
     ("variables", "unit/test_a.py", "os.getenv('UPDATE_GOLDEN')", "os.getenv('A')"),
-    ("logs", "chaos/test_a.py", "assert served.logged('a')", "assert 'a' in served.log()"),
     ("logs", "chaos/test_a.py", "assert 'a' not in a.log()", "assert re.search('a', a.log())"),
-    ("logs", "chaos/test_a.py", "served.log()", "served.log_file.read_text()"),
 ]
 
 
@@ -51,14 +33,14 @@ RULES = [
 def test_a_rule_takes_one_snippet_and_refuses_the_other(
     rule: str, path: str, accepted: str, rejected: str
 ) -> None:
-    assert not _broken(rule, path, accepted)
-    assert _broken(rule, path, rejected)
+    for text, is_broken in ((accepted, False), (rejected, True)):
+        problems = [*check_tests.RULES[rule](check_tests.Test(path, ast.parse(text)))]
+        assert bool(problems) == is_broken
 
 
 def test_a_reason_that_no_file_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     test = check_tests.Test("chaos/test_a.py", ast.parse("time.sleep(1)"))
     excused = {"sleeps": {"chaos/test_a.py": "open", "chaos/test_b.py": "open"}}
-    assert list(check_tests.check(test))
     monkeypatch.setattr(check_tests, "EXCUSED", excused)
     assert not list(check_tests.check(test))
     (line,) = check_tests.unused([test])
@@ -66,15 +48,9 @@ def test_a_reason_that_no_file_needs_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_private_names_of_the_package_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "import x\nx._snapshot\nself._snapshot\nx._no_name_of_ours\nx.snapshot\n"
+    text = "import x\nx._snapshot\nself._snapshot\nx._no_name_of_ours\nfrom y import _now\n"
     monkeypatch.setattr(check_tests, "_private_names", lambda: {"_snapshot", "_now"})
-    test = check_tests.Test("unit/test_a.py", ast.parse(text + "from y import _now\n"))
-    assert [line for line, _ in check_tests.private(test)] == [2, 6]
+    test = check_tests.Test("unit/test_a.py", ast.parse(text))
     for left, problems in ((1, 2), (2, 0), (3, 1)):
         monkeypatch.setattr(check_tests, "PRIVATE_LEFT", {test.path: left})
         assert len([*check_tests.more_private(test)]) == problems
-
-
-def _broken(rule: str, path: str, text: str) -> list[str]:
-    test = check_tests.Test(path, ast.parse(text))
-    return [what for _, what in check_tests.RULES[rule](test)]

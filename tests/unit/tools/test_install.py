@@ -37,14 +37,9 @@ def test_uv_is_told_where_pip_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     options = uv_options([sys.executable, "-m", "pip"])
     pairs = set(zip(options[::2], options[1::2], strict=True))
-    places = {
-        ("--index-url", "https://one/simple"),
-        ("--extra-index-url", "https://two/simple"),
-        ("--extra-index-url", "https://three/simple"),
-        ("--find-links", "/a"),
-        ("--find-links", "/b"),
-    }
-    assert places <= pairs
+    more = {("--extra-index-url", f"https://{name}/simple") for name in ("two", "three")}
+    places = {("--index-url", "https://one/simple"), ("--find-links", "/a"), ("--find-links", "/b")}
+    assert places | more <= pairs
     monkeypatch.setenv("PIP_FIND_LINKS", "/c")
     options = uv_options([sys.executable, "-m", "pip"])
     assert "/c" in options

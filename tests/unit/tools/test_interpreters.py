@@ -1,10 +1,8 @@
 """Of which Python an environment is made."""
 
-import subprocess
-
 import pytest
 
-from tools.interpreters import Interpreter, best, choose
+from tools.interpreters import Interpreter, best
 
 
 def of(path: str, seconds: float, version: tuple[int, int] = (3, 11), *lacks: str) -> Interpreter:
@@ -20,11 +18,8 @@ NEW = of("/opt/python3.13", 0.008, (3, 13))
 @pytest.mark.parametrize(
     ("found", "chosen", "notes"),
     [
-        ([CALLED], CALLED, []),
-        ([FAST, CALLED], FAST, []),
         ([CALLED, of("/usr/bin/python3.12", 0.014, (3, 12))], CALLED, []),
         ([CALLED, FAST], FAST, ["1.5 times as fast as /pyenv/python3.11"]),
-        ([CALLED, NEW], CALLED, []),
         ([NEW, CALLED, FAST], FAST, ["/opt/python3.13 is Python 3.13, which is not supported"]),
         ([CALLED, BARE], CALLED, ["but lacks the module ensurepip and libpython3.11.so.1.0"]),
         ([BARE, CALLED], CALLED, ["lacks the module ensurepip and", "would be 1.5 times"]),
@@ -37,10 +32,3 @@ def test_the_fastest_that_can_be_used_is(
     path, lines = best(found)
     assert path == chosen.path
     assert [part for part, line in zip(notes, lines, strict=True) if part in line] == notes
-
-
-def test_what_is_chosen_on_this_machine_runs() -> None:
-    path, _ = choose()
-    code = "import sys, venv, ensurepip; print(sys.version_info[:2] in ((3, 11), (3, 12)))"
-    done = subprocess.run([path, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"

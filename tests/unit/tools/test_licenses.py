@@ -12,13 +12,7 @@ from tests.support.places import ROOT
 
 PAGE = licenses.PAGE.read_text("utf-8")
 FOUND = installed(ROOT)
-
-
-def _package(folder: Path, *lines: str) -> PathDistribution:
-    place = folder / "thing-1.0.dist-info"
-    place.mkdir()
-    (place / "METADATA").write_text("\n".join(["Name: thing", "Version: 1.0", *lines, ""]))
-    return PathDistribution(place)
+OSI = "Classifier: License :: OSI Approved :: "
 
 
 def test_what_is_installed_is_explained() -> None:
@@ -30,7 +24,6 @@ def test_what_is_installed_is_explained() -> None:
     ("name", "license_", "message"),
     [
         ("new", "AGPL-3.0-only", "a line `new` (AGPL-3.0-only)"),
-        ("new", "", "a line `new` (none named)"),
         ("certifi", "MIT", "no line `certifi`"),
         ("certifi", "GPL-3.0", "a line `certifi` (GPL-3.0)"),
     ],
@@ -48,8 +41,6 @@ def test_a_licence_that_nobody_has_explained_as_it_is_is_refused(
         ("(MIT OR Apache-2.0) AND BSD-3-Clause", True),
         ("Apache-2.0 WITH LLVM-exception", True),
         ("MPL-2.0 AND MIT", False),
-        ("LGPL-2.1-only", False),
-        ("Some License", False),
         ("", False),
     ],
 )
@@ -64,11 +55,7 @@ def test_permissive_is_every_name_of_an_expression(license_: str, permissive: bo
         (["License: Apache 2.0"], "Apache-2.0"),
         (["License: MIT License\n        \n        Copyright (c) 2022 Someone"], "MIT"),
         (
-            [
-                "License: Dual License",
-                "Classifier: License :: OSI Approved :: BSD License",
-                "Classifier: License :: OSI Approved :: Apache Software License",
-            ],
+            ["License: Dual License", f"{OSI}BSD License", f"{OSI}Apache Software License"],
             "BSD OR Apache-2.0",
         ),
         (["License: Own terms of Example Inc."], "Own terms of Example Inc."),
@@ -76,7 +63,8 @@ def test_permissive_is_every_name_of_an_expression(license_: str, permissive: bo
     ],
 )
 def test_a_package_names_its_licence(tmp_path: Path, lines: list[str], license_: str) -> None:
-    assert license_of(_package(tmp_path, *lines)) == license_
+    (tmp_path / "METADATA").write_text("\n".join(["Name: thing", "Version: 1.0", *lines, ""]))
+    assert license_of(PathDistribution(tmp_path)) == license_
 
 
 _HEADS = {"MIT": "MIT", "Apache-2.0": "Apache License", "BSD-3-Clause": "BSD 3-Clause"}

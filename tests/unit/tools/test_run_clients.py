@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import run_clients
-from client_programs import PROGRAMS, Program
+from client_programs import PROGRAMS
 from install import InstallError
 
 from tests.clients.conftest import SCRIPTS
@@ -30,13 +30,6 @@ def test_every_program_has_a_script_whose_cases_are_all_judged() -> None:
             for key in node.value.keys  # type: ignore[attr-defined]
         }
         assert {each for each in cases_of if each[0] != "_"} == set(cases), name
-
-
-def test_packages_of_npm_are_told_from_those_of_python() -> None:
-    program = Program("a", "A", ("@a/b==1.2", "c[d]==3", "npm:e==4"), "")
-    assert (program.version, program.of_npm, program.of_python) == (
-        "1.2", ("@a/b@1.2", "e@4"), ("c[d]==3",)
-    )  # fmt: skip
 
 
 def test_a_record_keeps_the_others_and_tells_what_is_left(tmp_path: Path) -> None:
