@@ -89,14 +89,16 @@ POOLING = {
     "option.allowed_media_domains": "images.example",
 }
 SPLIT = {
+    "option.vllm_fast_paths": "false",
+    "option.enable_auto_tool_choice": "true",
+    "option.tool_call_parser": "hermes",
     "option.tensor_parallel_degree": 2,
     "option.max_loras": 1,
     "option.fully_sharded_loras": "true",
     "option.spare_workers": 1,
 }
-"""vLLM that starts a worker process for each of two ranks by itself; its tests name it too."""
-PUBLIC = {"option.vllm_fast_paths": "false", "option.env": "VLLM_CPU_KVCACHE_SPACE=1"}
-"""vLLM whose streams are made by its public ways alone."""
+"""vLLM that starts a worker process for each of two ranks by itself, and whose streams are made by
+its public ways alone; its tests name it too."""
 CELLS = [f"{name}{mode}" for name in ENGINES for mode in ("", " mpi")]
 """Each engine in each mode."""
 _OF_VLLM = (
@@ -169,8 +171,6 @@ def engine(
         return _kept.take(request.param, start(tiny_properties | POOLING))
     if request.param == "vllm split":
         return _kept.take(request.param, _with_spare(start(tiny_properties | SPLIT)))
-    if request.param == "vllm public":
-        return _kept.take(request.param, start(tiny_properties | PUBLIC | TOOLS))
     name, _, mode = request.param.partition(" ")
     base: dict[str, Any] = {}
     if name == "trtllm":

@@ -451,7 +451,6 @@ def test_a_worker_that_is_not_ready_in_time_fails_the_start(start_echo: Any) -> 
         ("option.max_modl_len", "128", "did you mean option.max_model_len"),
         ("option.seed", "many", "is not what the engine takes; accepted: a whole number"),
         ("option.kv_events_config", '{"publisher": 5}', "is not what vLLM"),
-        ("option.compilation_config", '{"cudagraph_mode": "none such"}', "is refused by vLLM"),
         ("option.enable_prefix_caching", "perhaps", "true or false"),
     ],
 )

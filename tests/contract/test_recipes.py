@@ -1,18 +1,16 @@
-"""Recipes of docs/development.md, each carried out on a copy of the package.
+"""Recipes of docs/development.md, carried out on a copy of the package.
 
 `test_added_client.py` and `test_added_engine.py` have the others.
 """
 
 import json
-import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.added import Run, added
-from tests.support.places import ENGINE_PYTHON, TESTS, TINY
+from tests.support.places import TINY
 
 Steps = dict[str, tuple[str, str]]
 """A file to what is inserted there, and before what."""
@@ -49,40 +47,35 @@ SERIES = (
 PLAN = """
 import sys
 from pathlib import Path
+import msgspec
 from lmi_backend.options import load_options
 from lmi_backend.plan import plan_model
 from lmi_backend.serving.limits import Limits
 
 plan = plan_model(load_options(Path(sys.argv[1]), {}), {})
 print(Limits.of(plan).requests.most_chats)
-"""
-CONFIG = """
-import sys
-from pathlib import Path
-import msgspec
-from lmi_backend.options import load_options
-from lmi_backend.plan import plan_model
-
-plan = plan_model(load_options(Path(sys.argv[1]), {}), {})
-print(msgspec.json.encode([(plan.engine, plan.config)]).decode())
+print(msgspec.json.encode([(plan.engine, plan.config, 1)]).decode())
 """
 COUNTED = """
 from tests.unit.serving.test_metrics import *
 test_every_family_has_series_and_every_series_a_family()
 """
+CHECK = ("-m", "lmi_backend.cli.main", "check")
 
 
-@pytest.fixture
-def carry_out(tmp_path: Path) -> Callable[[Steps], Run]:
-    (tmp_path / "nothing").mkdir()
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("recipes")
 
-    def carry_out(steps: Steps) -> Run:
-        run = added(tmp_path, tmp_path / "nothing")
-        for name, (before, text) in steps.items():
-            insert(tmp_path / "lmi_backend" / name, before, text)
-        return run
 
-    return carry_out
+@pytest.fixture(scope="module")
+def run(root: Path) -> Run:
+    """Run Python where all recipes were carried out, but for the series of a metric."""
+    (root / "nothing").mkdir()
+    run = added(root, root / "nothing")
+    for name, (before, text) in (READ | DECIDES | METRIC).items():
+        insert(root / "lmi_backend" / name, before, text)
+    return run
 
 
 def insert(path: Path, before: str, text: str) -> None:
@@ -91,54 +84,37 @@ def insert(path: Path, before: str, text: str) -> None:
     path.write_text(whole.replace(before, text + before), encoding="utf-8")
 
 
-def write_model(folder: Path, *lines: str) -> Path:
-    folder.mkdir()
+def model(folder: Path, *lines: str) -> Path:
     (folder / "serving.properties").write_text("\n".join(lines), encoding="utf-8")
     return folder
 
 
-def unread(root: Path, plans: str) -> list[list[str]]:
-    """Return the arguments that the real code of the engine does not look at."""
-    done = subprocess.run(
-        (str(ENGINE_PYTHON), str(TESTS / "support" / "unread_arguments.py")),
-        input=plans.encode(),
-        env={**os.environ, "PYTHONPATH": f"{root}", "HF_HUB_OFFLINE": "1"},
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    read: list[list[str]] = json.loads(done.stdout)
-    return read
-
-
-def test_an_option_that_an_engine_reads(carry_out: Callable[[Steps], Run], tmp_path: Path) -> None:
-    run = carry_out(READ)
+def test_an_option_that_an_engine_reads(
+    run: Run, root: Path, tmp_path: Path, vllm_interpreter: Any
+) -> None:
     lines = ("option.rolling_batch=disable", f"option.model_id={TINY / 'llama'}")
-    model = write_model(tmp_path / "model", *lines, "option.use_kernels=true")
-    checked = run("-m", "lmi_backend.cli.main", "check", model).stdout
-    assert "transformers use_kernels" in checked
-    plans = run("-c", CONFIG, model).stdout
+    folder = model(tmp_path, *lines, "option.use_kernels=true")
+    assert "transformers use_kernels" in run(*CHECK, folder).stdout
+    _, plans = run("-c", PLAN, folder).stdout.splitlines()
     assert '"use_kernels":true' in plans
     # All else would say, too, that what the engine does not look at is read.
     plans = plans.replace('"use_kernels":true', '"use_kernels":true,"used_by_nobody":true')
-    (names,) = unread(tmp_path, plans)
+    script = "tests/support/unread_arguments.py"
+    read = vllm_interpreter.run(script, str(root), data=plans.encode())
+    ((names, _),) = json.loads(read)
     assert ("use_kernels" in names, "used_by_nobody" in names) == (False, True)
 
 
-def test_an_option_that_decides_something(
-    carry_out: Callable[[Steps], Run], tmp_path: Path
-) -> None:
-    run = carry_out(DECIDES)
-    model = write_model(tmp_path / "model", "option.rolling_batch=echo")
-    assert run("-c", PLAN, model).stdout == "7\n"
-    model = write_model(tmp_path / "other", "option.rolling_batch=echo", "option.most_chats=5")
-    assert run("-c", PLAN, model).stdout == "5\n"
-    assert "used as most_chats" in run("-m", "lmi_backend.cli.main", "check", model).stdout
+@pytest.mark.parametrize(("line", "value"), [("", "7"), ("option.most_chats=5", "5")])
+def test_an_option_that_decides_something(run: Run, tmp_path: Path, line: str, value: str) -> None:
+    folder = model(tmp_path, "option.rolling_batch=echo", line)
+    assert run("-c", PLAN, folder).stdout.splitlines()[0] == value
+    assert ("used as most_chats" in run(*CHECK, folder).stdout) == bool(line)
 
 
-def test_a_metric(carry_out: Callable[[Steps], Run], tmp_path: Path) -> None:
-    run = carry_out(METRIC)
+def test_a_metric(run: Run, root: Path) -> None:
     assert "AssertionError" in run("-c", COUNTED).stderr
-    insert(tmp_path / "lmi_backend" / "serving" / "metrics.py", *SERIES)
+    insert(root / "lmi_backend" / "serving" / "metrics.py", *SERIES)
     done = run("-c", COUNTED)
     assert done.returncode == 0, done.stderr
     page = run("-c", "import metrics_page; print(*metrics_page.metrics())").stdout

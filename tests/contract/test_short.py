@@ -14,7 +14,7 @@ from tests.support.releases import IS_COMPAT
 from tests.support.waiting import wait_for
 
 # Here the other tests ask the fast way; another release is asked whether its own streams hold.
-WAYS = ["vllm"] if IS_COMPAT else ["vllm public"]
+WAYS = ["vllm"] if IS_COMPAT else ["vllm split"]
 pytestmark = pytest.mark.parametrize("engine", WAYS, indirect=True)
 
 CHATS = "/v1/chat/completions"

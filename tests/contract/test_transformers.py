@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.errors import CancelledError, OptionError, RequestError
+from lmi_backend.errors import CancelledError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 from tests.support.harness import RecordingSink
 from tests.support.places import LORA, TINY_DATA
@@ -18,10 +18,10 @@ PROMPT = "The capital of France is"
 one_process = pytest.mark.parametrize("engine", ["transformers"], indirect=True)
 
 
-def _properties(tiny_properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+def _properties(tiny_properties: dict[str, Any]) -> dict[str, Any]:
     names = ("option.model_id", "option.pythonExecutable", "option.dtype", "option.env")
     base = {name: tiny_properties[name] for name in names}
-    return base | {"option.rolling_batch": "disable"} | more
+    return base | {"option.rolling_batch": "disable"}
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +50,6 @@ def test_an_encoder_decoder_model_answers(t5: Any) -> None:
     streams = [(t5.start(each["prompt"], max_tokens=40), each["answer"]) for each in known]
     assert all(stream.wait().text.strip() == answer.strip() for stream, answer in streams)
     assert {stream.deltas[-1].finish_reason for stream, _ in streams} == {"stop"}
-
-
-def test_an_encoder_decoder_model_is_not_split(start: Any, tiny_properties: dict[str, Any]) -> None:
-    mpi = {"engine": "MPI", "option.tensor_parallel_degree": 2}
-    properties = _properties(tiny_properties, **mpi) | {"option.model_id": TINY_DATA / "t5"}
-    with pytest.raises(OptionError, match="encoder-decoder") as refusal, start(properties):
-        pass
-    assert refusal.value.option == "option.tensor_parallel_degree"
 
 
 def test_a_model_may_be_an_adapter_and_its_files_stop_sequences_end_every_answer(
@@ -176,13 +168,6 @@ def test_an_adapter_whose_weights_are_broken_fails_its_own_request(
     assert [other.wait().text for other in others] == [" Paris."] * 4
     shutil.copytree(LORA, folder, dirs_exist_ok=True)
     assert _ask(engine, PROMPT, adapter="broken").wait().error is None
-
-
-def test_bitsandbytes_is_missed_by_name(start: Any, tiny_properties: dict[str, Any]) -> None:
-    properties = _properties(tiny_properties) | {"option.quantize": "bitsandbytes8"}
-    with pytest.raises(OptionError, match="bitsandbytes") as refusal, start(properties):
-        pass
-    assert refusal.value.option == "option.quantize"
 
 
 @one_process

@@ -31,6 +31,7 @@ TEXTS = (
 
 # It takes the name of the device too, whatever that is.
 OF_THE_DEVICE = "mm_processor_device"
+REFUSED = {"option.compilation_config": '{"cudagraph_mode": "none such"}'}
 
 
 class Case(NamedTuple):
@@ -100,13 +101,23 @@ def outcomes(
 ) -> dict[str, str | None]:
     folder = tmp_path_factory.mktemp("model")
     cases = [*golden(), *mapped("vllm", folder), *mapped("lmi-dist", folder), *passed(folder)]
+    if config := plan_of(REFUSED, CPU, folder):
+        cases.append(Case(str(REFUSED), config))
     cases = list({msgspec.json.encode(case.config): case for case in cases}.values())
     script = str(ROOT / "tests" / "support" / "vllm_arguments.py")
     output = vllm_interpreter.run(script, data=msgspec.json.encode([case.config for case in cases]))
     return dict(zip((case.what for case in cases), json.loads(output), strict=True))
 
 
+def test_what_vllm_itself_refuses_is_named(outcomes: dict[str, str | None]) -> None:
+    refused = outcomes[str(REFUSED)] or ""
+    assert refused.startswith("OptionError: vLLM: option.compilation_config=")
+    assert "is refused by vLLM" in refused
+
+
 def test_every_plan_is_taken(outcomes: dict[str, str | None]) -> None:
     assert len(outcomes) > 1000
-    failed = {what: problem for what, problem in outcomes.items() if problem}
+    failed = {
+        what: problem for what, problem in outcomes.items() if problem and what != str(REFUSED)
+    }
     assert not failed, "\n".join(f"{what}: {problem}" for what, problem in failed.items())

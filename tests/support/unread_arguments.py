@@ -1,22 +1,25 @@
-"""Run by the engine's interpreter: tells which of its arguments an implementation does not read.
+"""Run by `vllm_interpreter`: tells which of its arguments an implementation does not read.
 
-Reads a JSON list of pairs, implementation and engine configuration. Each engine is started and
-asked for one token; what it could not do with an argument is no matter here. Prints for each the
-arguments that nothing looked at.
+Its one word, if any, is the folder of another copy of the package. Reads a JSON list of
+implementations, engine configurations and numbers of ranks. Each engine is started and asked for
+one token. Prints for each the arguments that nothing looked at, and what was refused.
 """
 
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from typing import Any
 
 import msgspec
 
-from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.registry import create_engine
-from lmi_backend.errors import ConfigurationError
-from lmi_backend.generation import GenerateRequest, Sampling
+sys.path[:0] = sys.argv[1:]
+
+from lmi_backend.engine_config import EngineConfig  # noqa: E402
+from lmi_backend.engines.registry import create_engine  # noqa: E402
+from lmi_backend.errors import ConfigurationError  # noqa: E402
+from lmi_backend.generation import GenerateRequest, Sampling  # noqa: E402
 
 
 class Arguments(dict[str, Any]):
@@ -43,8 +46,9 @@ class Nobody:
         return False
 
 
-async def unread(name: str, config: EngineConfig) -> list[str]:
-    given = Arguments(config.arguments)
+async def unread(name: str, config: EngineConfig, ranks: int) -> tuple[list[str], str]:
+    os.environ["WORLD_SIZE"] = str(ranks)
+    given, refused = Arguments(config.arguments), ""
     config.__dict__["arguments"] = given
     engine = create_engine(name, config)
     try:
@@ -52,18 +56,16 @@ async def unread(name: str, config: EngineConfig) -> list[str]:
         request = GenerateRequest("a", Sampling(max_tokens=1))
         await engine.generate(request, Nobody())
     except ConfigurationError as error:
-        # One that the library does not have at all must not be said to be mapped.
-        if "has nothing like" in str(error):
-            raise
+        refused = str(error)
     finally:
         await engine.close()
-    return sorted(given.unread)
+    return sorted(given.unread), refused
 
 
 def main() -> None:
-    cases = msgspec.json.decode(sys.stdin.buffer.read(), type=list[tuple[str, EngineConfig]])
+    cases = msgspec.json.decode(sys.stdin.buffer.read(), type=list[tuple[str, EngineConfig, int]])
     with contextlib.redirect_stdout(sys.stderr):
-        outcomes = [asyncio.run(unread(name, config)) for name, config in cases]
+        outcomes = [asyncio.run(unread(*case)) for case in cases]
     sys.stdout.write(json.dumps(outcomes))
 
 
