@@ -62,7 +62,7 @@ def serve_echo(tmp_path: Path) -> Callable[..., AbstractContextManager[Served]]:
     return lambda name, **more: _echo(tmp_path / name, **more)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """`echo`, served; what a test kills is back when it is over."""
     with _echo(tmp_path_factory.mktemp("own")) as server:

@@ -35,14 +35,6 @@ RESPONSES = "/v1/responses"
 STORY = {"model": "tiny", "input": "Tell a story:", "temperature": 0}
 
 
-@pytest.fixture(scope="module")
-def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server whose front end and stub may be killed; all are back when a test is over."""
-    folder = tmp_path_factory.mktemp("echo")
-    with serve([write_properties(folder / "echo", ECHO)], folder) as served:
-        yield served
-
-
 @pytest.fixture
 def both(served: Served) -> Iterator[Served]:
     """A second front end of the server with vLLM; it has two processes."""

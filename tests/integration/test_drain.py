@@ -1,11 +1,14 @@
 """`lmi-backend drain`: what runs may end, nothing more is taken, and nobody waits for ever."""
 
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.support.serving import LMI, Served, lmi, serve, tritonserver, write_properties
+import pytest
+
+from tests.support.serving import LMI, Served, front_end, lmi, serve, tritonserver, write_properties
 from tests.support.streams import Streams
 from tests.support.waiting import HANG_SECONDS, wait_for
 
@@ -38,14 +41,34 @@ def _drained(served: Served, model: str) -> str:
     return output
 
 
-def test_a_server_that_may_not_unload_refuses_requests(tmp_path: Path) -> None:
+def test_a_server_that_others_start_has_a_front_end_and_refuses_requests_if_drained(
+    tmp_path: Path,
+) -> None:
+    """`lmi-backend frontend` is there first; it finds the models of one server, then the next.
+
+    The first one may not unload its model.
+    """
     repository, folder = tmp_path / "models", write_properties(tmp_path / "echo", ECHO)
     assert lmi("convert", folder, "--repository", repository).returncode == 0
-    with tritonserver(repository, tmp_path) as served:
-        output = _drained(served, "echo")
-        assert "models stay ready, but refuse requests" in output
-        status, answer = served.generate("echo", {"inputs": "a"})
-        assert (status, answer["error"]) == (400, "the server is stopping")
+    body = {"inputs": "a b c", "parameters": {"max_new_tokens": 3}}
+    # The path of a Unix socket holds 107 bytes.
+    with (
+        tempfile.TemporaryDirectory(prefix="lmi-test-") as run,
+        front_end(tmp_path, f"--run-folder={run}") as front,
+    ):
+        for turn in ("first", "second"):
+            (tmp_path / turn).mkdir()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("TMPDIR", run)
+                with tritonserver(repository, tmp_path / turn) as served:
+                    wait_for(lambda: front.ask("/ping")[0] == 200)
+                    assert front.ask("/invocations", body)[0] == 200
+                    if turn == "first":
+                        output = _drained(served, "echo")
+                        assert "models stay ready, but refuse requests" in output
+                        status, answer = served.generate("echo", {"inputs": "a"})
+                        assert (status, answer["error"]) == (400, "the server is stopping")
+                wait_for(lambda: front.ask("/ping")[0] == 503)
 
 
 def test_workers_are_new_one_after_the_other_and_a_drained_server_is_not_ready(

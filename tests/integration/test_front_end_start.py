@@ -1,5 +1,6 @@
-"""A server is ready when all models of its start are there, and no sooner."""
+"""A server is ready when all models of its start are there, or cannot be, and no sooner."""
 
+import json
 import threading
 from functools import partial
 from pathlib import Path
@@ -40,7 +41,8 @@ class Probe:
 
     def is_loading(self) -> bool:
         """Tell whether `echo` is there, and `late` is loaded."""
-        return self.has_echo() and b"loading late" in self.ask("/ping")[2]
+        text = self.ask("/ping")[2] if self.has_echo() else b""
+        return b"loading" in text and b"late" in text
 
     def look(self) -> list[Any]:
         """Return what is said of a model that is being loaded."""
@@ -52,12 +54,16 @@ class Probe:
 EXPECTED = [503, (503, True), (503, True), (503, True), (200, False)]
 
 
-def test_while_a_model_loads_nothing_is_said_for_good(tmp_path: Path) -> None:
+def test_while_a_model_loads_nothing_is_said_for_good_and_one_that_cannot_ends_no_other(
+    tmp_path: Path,
+) -> None:
     ports, flag = free_ports(4), tmp_path / "flag"
     probe, seen = Probe(ports[3]), list[Any]()
     echo = write_properties(tmp_path / "echo", ECHO)
     late = write_properties(tmp_path / "late", ECHO)
     (late / "model.py").write_text(WAITING.format(flag=str(flag)), encoding="utf-8")
+    bad = write_properties(tmp_path / "bad", ECHO | {"option.fail_start": "true"})
+    repository = tmp_path / "models"
 
     def observe() -> None:
         wait_for(probe.is_loading)
@@ -68,9 +74,17 @@ def test_while_a_model_loads_nothing_is_said_for_good(tmp_path: Path) -> None:
 
     observing = threading.Thread(target=observe)
     observing.start()
-    with serve([echo, late], tmp_path, ports=ports):
+    options = ("--model-repository", str(repository))
+    with serve([echo, late, bad], tmp_path, *options, ports=ports):
         observing.join()
         assert seen == [EXPECTED]
         wait_for(lambda: probe.ask("/ping")[0] == 200)
         assert probe.ask("/predictions/late", BODY)[0] == 200
         assert probe.ask("/predictions/none", BODY)[0] == 404
+        assert "option.fail_start=true" in json.loads(probe.ask("/ping")[2])["missing"]["bad"]
+        status, _, refused = probe.ask("/predictions/bad", BODY)
+        assert (status, b"option.fail_start=true" in refused) == (503, True)
+        # It is tried again.
+        write_properties(repository / "bad", ECHO)
+        wait_for(lambda: "missing" not in json.loads(probe.ask("/ping")[2]))
+        wait_for(lambda: probe.ask("/predictions/bad", BODY)[0] == 200)

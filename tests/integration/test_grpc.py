@@ -29,31 +29,6 @@ def _text(result: Any, output: str = "text_output") -> str:
     return "" if array is None else bytes(array[0]).decode()
 
 
-async def test_a_burst_runs_together(served: Served) -> None:
-    async def requests() -> AsyncIterator[dict[str, Any]]:
-        parameters = {"max_new_tokens": 100}
-        for number in range(STREAMS):
-            yield {
-                "model_name": "echo",
-                "inputs": _inputs("a b"),
-                "request_id": str(number),
-                "parameters": parameters,
-            }
-
-    order: list[str] = []
-    ended = 0
-    async with tritonclient.grpc.aio.InferenceServerClient(served.grpc) as client:
-        async for result, error in client.stream_infer(requests()):
-            assert error is None
-            response = result.get_response()
-            order.append(response.id)
-            ended += response.parameters["triton_final_response"].bool_param
-            if ended == STREAMS:
-                break
-    # The echo engine takes a second for each: all have begun long before the first has ended.
-    assert len(set(order[: len(order) // 2])) == STREAMS
-
-
 async def test_64_concurrent_streams_each_get_exactly_their_own_text(
     served: Served, questions: dict[str, str], long_questions: dict[str, str]
 ) -> None:

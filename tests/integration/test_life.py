@@ -25,11 +25,10 @@ from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
 
 
-def _begun(served: Served, tokens: int, count: int = 1) -> Streams:
-    """Return streams each of which has its first chunk."""
+def _begun(served: Served, tokens: int) -> Streams:
+    """Return a stream that has its first chunk."""
     streams = Streams()
-    for _ in range(count):
-        streams.generate(served, "echo", "Tell a story:", tokens)
+    streams.generate(served, "echo", "Tell a story:", tokens)
     wait_for(lambda: all(each.chunks for each in streams.all))
     return streams
 
@@ -71,27 +70,6 @@ def test_stopping_during_the_start_leaves_nothing(tmp_path: Path) -> None:
         process.stderr.read()
         assert process.wait(HANG_SECONDS) == 0
     _assert_nothing_left(family, memory)
-
-
-def test_a_crashed_server_takes_its_stub_along_and_comes_back(tmp_path: Path) -> None:
-    """Its worker stays, without a request, and serves the next one."""
-    folder = write_properties(tmp_path / "echo", ECHO)
-    with serve([folder], tmp_path) as served:
-        family = served.family(with_front_end=False)
-        (server,) = (p for p in family if p.name() == "tritonserver")
-        (worker,) = served.workers("echo")
-        family.remove(worker)
-        streams = _begun(served, 4000, 16)
-        server.send_signal(signal.SIGSEGV)
-        wait_for(lambda: not any(process.is_running() for process in family))
-        streams.wait()
-        wait_for(lambda: served.is_up() and served.is_ready("echo"))
-        body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}}
-        assert served.generate("echo", body)[1]["generated_text"] == "a ba"
-        # It is published some times a second.
-        wait_for(lambda: served.metric("lmi_engine_requests_running", "echo") == 0)
-        assert served.workers("echo") == [worker]
-    assert not lives(worker)
 
 
 def _assert_nothing_left(family: list[psutil.Process], memory: list[Path]) -> None:

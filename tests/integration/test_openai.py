@@ -6,12 +6,6 @@ from typing import Any
 from tests.support.serving import Served
 
 CHAT = [{"role": "user", "content": "What is the capital of Italy?"}]
-CITY = {
-    "type": "object",
-    "properties": {"city": {"enum": ["Rome"]}},
-    "required": ["city"],
-    "additionalProperties": False,
-}
 
 
 def ask(served: Served, body: Any, **tensors: Any) -> tuple[int, Any]:
@@ -42,25 +36,6 @@ def test_a_streamed_chat_says_the_same(served: Served) -> None:
     text = "".join(c["choices"][0]["delta"].get("content") or "" for c in events if c["choices"])
     assert text == "The capital of Italy is Rome."
     assert events[-1]["usage"]["total_tokens"] > 10
-
-
-def test_a_tool_is_called(served: Served) -> None:
-    """vLLM's hermes grammar leaves the arguments to the model, which here is too small for them."""
-    tool = {"type": "function", "function": {"name": "travel", "parameters": CITY}}
-    body = {"messages": CHAT, "tools": [tool], "tool_choice": "required", "temperature": 0}
-    _, answer = ask(served, body)
-    (choice,) = answer["choices"]
-    assert choice["finish_reason"] == "tool_calls"
-    assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["travel"]
-    _, answer = ask(served, body | {"tool_choice": "none"})
-    assert answer["choices"][0]["message"]["content"] == "The capital of Italy is Rome."
-
-
-def test_an_lmi_body_has_structured_output_too(served: Served) -> None:
-    body = {"inputs": "The capital is", "parameters": {"guided_choice": ["Rome", "Milan"]}}
-    status, answer = served.generate("tiny", body)
-    assert status == 200
-    assert answer["generated_text"] in ("Rome", "Milan")
 
 
 def test_models_are_listed(served: Served) -> None:

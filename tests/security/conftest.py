@@ -3,12 +3,24 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lmi_backend.frontend.http.api_keys import hash_of
-from tests.support.attackers import ANOTHER_USER, ECHO, ENV, LOUD, METERED, PYTHON
+from tests.support.attackers import (
+    ANOTHER_USER,
+    ECHO,
+    ENV,
+    LOUD,
+    METERED,
+    PYTHON,
+    RUNNING,
+    SECRET,
+    UNSEEN,
+    WAITING,
+)
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -94,6 +106,24 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serve([write_properties(folder / "echo", ECHO)], folder, *options) as server:
         wait_for(lambda: server.ask("/ping")[0] == 200)
         yield server
+
+
+@pytest.fixture(scope="session")
+def secret_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("secret-place") / "unseen"
+    folder.mkdir()
+    (folder / "serving.properties").write_text(UNSEEN.format(secret=SECRET), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def crowded(secret_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`echo`, which runs few requests at once, and `unseen`; both for clients of /infer too."""
+    folder = tmp_path_factory.mktemp("crowded")
+    few = {"option.max_rolling_batch_size": RUNNING, "job_queue_size": WAITING}
+    echo = write_properties(folder / "echo", ECHO | few | {"option.token_seconds": 0.01})
+    with serve([echo, secret_folder], folder, "--clients", "infer") as served:
+        yield served
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import tritonclient.grpc as triton
 
-from tests.support.serving import Served, serve, write_properties
+from tests.support.attackers import RUNNING, WAITING
+from tests.support.serving import Served
 from tests.support.triton_client import strings, tensors
 from tests.support.waiting import HANG_SECONDS, wait_for
 
-RUNNING, WAITING = 4, 300
 TOKENS = 20
 ROUNDS = 3
 """What runs when the newcomer asks, what waits in the engine's own queue, and its own."""
@@ -50,17 +50,9 @@ class Client:
         self._client.close()
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("models")
-    echo = {
-        "option.rolling_batch": "echo",
-        "option.token_seconds": 0.01,
-        "option.max_rolling_batch_size": RUNNING,
-        "job_queue_size": WAITING,
-    }
-    with serve([write_properties(folder / "echo", echo)], folder, "--clients", "infer") as served:
-        yield served
+@pytest.fixture
+def served(crowded: Served) -> Served:
+    return crowded
 
 
 @pytest.fixture

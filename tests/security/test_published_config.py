@@ -1,7 +1,6 @@
 """Read options, paths and secrets in the configuration that Triton gives to any client."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,31 +9,22 @@ import tritonclient.grpc
 from lmi_backend.options import load_options
 from lmi_backend.repository.variants import VARIANTS, Alias
 from lmi_backend.repository.writer import write_alias_model, write_model
-from tests.support.serving import Served, answer_of, serve
+from tests.support.attackers import SECRET, UNSEEN
+from tests.support.serving import Served, answer_of
 
-SECRET = "0123456789-of-nobody"
-LINES = (
-    "option.rolling_batch=echo\n"
-    "option.token_seconds=0.0123\n"
-    f"option.env=NOTHING_SAID={SECRET}\n"
-    f"option.model_id=https://user:{SECRET}@hub/model\n"
-)
+LINES = UNSEEN.format(secret=SECRET)
 MODEL = "unseen"
 FORMS = [MODEL, f"{MODEL}_infer"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("secret-place") / MODEL
-    folder.mkdir()
-    (folder / "serving.properties").write_text(LINES, encoding="utf-8")
-    return folder
+@pytest.fixture
+def served(crowded: Served) -> Served:
+    return crowded
 
 
-@pytest.fixture(scope="module")
-def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve([folder], tmp_path_factory.mktemp("run"), "--clients", "infer") as running:
-        yield running
+@pytest.fixture
+def folder(secret_folder: Path) -> Path:
+    return secret_folder
 
 
 def assert_tells_nothing(text: str, folder: Path) -> None:

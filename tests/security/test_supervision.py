@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import json
 import re
 import shutil
 import signal
@@ -179,24 +178,6 @@ def test_a_server_that_does_not_come_up_at_first_is_the_users_to_mend(tmp_path: 
     # Nothing is said after the model, the cause and the advice.
     _, _, last = str(refusal.value).partition("lmi-backend: model echo does not start\n")
     assert re.match(r"  cause:  .*option.fail_start=true.*\n  advice: .*\n", last)
-
-
-def test_one_model_that_cannot_be_loaded_ends_no_other(tmp_path: Path) -> None:
-    bad = write_properties(tmp_path / "bad", ECHO | {"option.fail_start": "true"})
-    echo, kept = write_properties(tmp_path / "echo", ECHO), tmp_path / "kept"
-    with serve([echo, bad], tmp_path, "--model-repository", str(kept)) as served:
-        wait_for(lambda: served.ask("/ping")[0] == 200)
-        missing = json.loads(served.ask("/ping")[2])["missing"]
-        assert "option.fail_start=true" in missing["bad"]
-        body = {"inputs": "a b", "parameters": {"max_new_tokens": 2}}
-        assert served.ask("/invocations", body | {"model": "echo"})[0] == 200
-        status, _, refused = served.ask("/invocations", body | {"model": "bad"})
-        assert status == 503
-        assert b"option.fail_start=true" in refused
-        # It is tried again.
-        write_properties(kept / "bad", ECHO)
-        wait_for(lambda: "missing" not in json.loads(served.ask("/ping")[2]))
-        wait_for(lambda: served.ask("/invocations", body | {"model": "bad"})[0] == 200)
 
 
 def test_killed_it_takes_everything_along(echo: Served) -> None:

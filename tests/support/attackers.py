@@ -13,6 +13,16 @@ BOSS = {"x-api-key": "boss-key"}
 METERED = 10
 """Tokens a minute of the keys `metered0`, `metered1` …"""
 
+RUNNING, WAITING = 4, 300
+"""How many requests of a crowd run, and wait in the engine's own queue."""
+SECRET = "0123456789-of-nobody"
+UNSEEN = """option.rolling_batch=echo
+option.token_seconds=0.0123
+option.env=NOTHING_SAID={secret}
+option.model_id=https://user:{secret}@hub/model
+"""
+"""Properties of which no client may see anything."""
+
 # No name of these says that it is a secret's, or the suffix is one of those that were forgotten.
 SECRETS = {
     "HF_TOKEN": "hf-0123456789-token",
