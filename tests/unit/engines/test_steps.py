@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.steps import AnswerDeltas, Detokenizer, StepOutput, StopStrings
+from lmi_backend.engines.steps import AnswerDeltas, StepOutput, StopStrings
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Continuation, GenerateRequest, Sampling
 from lmi_backend.tokenization import pack
@@ -35,12 +35,6 @@ def test_text_comes_out_whole_whatever_its_characters(text: str) -> None:
     assert deltas[-1].finish_reason == "stop"
     assert not any("\N{REPLACEMENT CHARACTER}" in delta.text for delta in deltas)
     assert sum(delta.num_tokens for delta in deltas) == len(text.encode()) + 1
-
-
-def test_a_character_that_is_never_finished_is_not_shown() -> None:
-    """As in vLLM: `tests/contract/test_vllm_stop_strings.py`."""
-    words = Detokenizer(Bytes())
-    assert [words.add(number) for number in "é".encode()[:1]] == [""]
 
 
 @pytest.mark.parametrize(
@@ -96,11 +90,6 @@ def test_what_looks_like_a_stop_string_is_kept_before_min_tokens(
 def test_a_stop_token_that_is_shown_ends_no_text_before_it() -> None:
     shown, deltas = _answer("ab", stop=("bc",), stop_token_ids=(ord("b"),), include_stop=True)
     assert (shown, deltas[-1].stop_reason) == ("ab", ord("b"))
-
-
-def test_the_limit_is_a_length_and_gives_what_was_held_back() -> None:
-    text, deltas = _answer("abc", stop=("cd",), max_tokens=3)
-    assert (text, deltas[-1].finish_reason) == ("abc", "length")
 
 
 def test_a_stop_token_is_named_and_not_shown() -> None:

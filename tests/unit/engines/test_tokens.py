@@ -26,11 +26,6 @@ async def test_text_is_refused_where_there_is_no_tokenizer() -> None:
         await prompt_ids(GenerateRequest("a"), encode, max_model_len=8)
 
 
-async def test_a_prompt_is_cut_from_the_left() -> None:
-    request = GenerateRequest("a bb ccc", Sampling(truncate_prompt_tokens=2))
-    assert await prompt_ids(request, _encode, max_model_len=3) == [2, 3]
-
-
 @pytest.mark.parametrize(
     ("request_", "encoded"),
     [

@@ -8,7 +8,6 @@ import pytest
 from lmi_backend.engines.vllm import images
 from lmi_backend.engines.vllm.bodies import BodyAnswer, Counted
 from lmi_backend.generation import HttpChunk
-from lmi_backend.tokenization import unpack
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink
 from tests.unit.engines.vllm.vllm_parts import PROMPT, CompletionOutput, Kind, Params, RequestOutput
 
@@ -36,26 +35,6 @@ def test_outputs_that_tell_all_so_far_are_counted_once(kind: Kind) -> None:
     assert answer.generated_tokens == (3 if kind == Kind.CUMULATIVE else 5)
     # An answer that could not resume sends no ids.
     assert answer.ids == b""
-
-
-def test_the_role_leaves_with_the_first_token() -> None:
-    answer, counted, sink = answered()
-    answer.buffers_role = True
-    answer.take(HttpChunk(b"role ", status=201))
-    assert sink.taken == []
-    counted.count(output([65]))
-    answer.take(HttpChunk(b"a", status=202))
-    (chunk,) = sink.taken
-    assert (chunk.data, chunk.status, unpack(chunk.ids)) == (b"role a", 202, [[65]])
-
-
-def test_what_is_written_here_ends_the_answer() -> None:
-    answer, _, sink = answered()
-    answer.own.take(HttpChunk(b"a", num_tokens=1))
-    answer.own.take(HttpChunk(b"b", is_last=True, num_tokens=1))
-    # The server says that it has no more to say.
-    answer.take(HttpChunk(is_last=True))
-    assert [each.data for each in sink.taken] == [b"a", b"b"]
 
 
 def test_the_servers_words_after_what_was_written_here_count_no_token_twice() -> None:

@@ -12,7 +12,7 @@ from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.errors import EngineError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 from tests.support.waiting import turns
-from tests.unit.engines.vllm.vllm_answers import ANSWERS, SUBSETS, deltas, events, steps
+from tests.unit.engines.vllm.vllm_answers import ANSWERS, SUBSETS, deltas, steps
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, OutputProcessor, Sink, answered
 from tests.unit.engines.vllm.vllm_parts import (
     PROMPT,
@@ -23,24 +23,12 @@ from tests.unit.engines.vllm.vllm_parts import (
     Tokenizer,
     lists,
 )
-from tests.unit.engines.vllm.vllm_server import Parser
 
 pytestmark = pytest.mark.usefixtures("vllm")
 
 
 def reader(**asked: Any) -> OutputReader:
     return OutputReader(Tokenizer(), GenerateRequest("", **asked))
-
-
-async def test_each_of_several_answers_has_an_index_and_an_end() -> None:
-    sink, engine = Sink(), AsyncLLM()
-    both = [Output(name, [65]) for name in ("0_a", "1_a")]
-    both += [Output(name, [66], finish_reason=FinishReason.LENGTH) for name in ("0_a", "1_a")]
-    assert await answered(engine, reader(), both, sink, n=2) is None
-    assert [(each.index, each.text, each.finish_reason) for each in sink.taken] == [
-        (0, "A", None), (1, "A", None), (0, "B", "length"), (1, "B", "length"),
-    ]  # fmt: skip
-    assert {each.num_prompt_tokens for each in sink.taken} == {len(PROMPT)}
 
 
 async def test_one_of_several_answers_that_fails_ends_the_others() -> None:
@@ -50,19 +38,6 @@ async def test_one_of_several_answers_that_fails_ends_the_others() -> None:
     assert isinstance(error, EngineError)
     assert "1_a" in engine.engine_core.aborted
     assert engine.output_processor.answers == {}
-
-
-async def test_a_whole_answer_is_one_chunk_with_the_time_that_it_took() -> None:
-    sink = Sink()
-    outputs = steps([65], [2], [3], [66])
-    assert await answered(AsyncLLM(), reader(stream=False), outputs, sink) is None
-    (chunk,) = sink.taken
-    assert (chunk.text, chunk.num_tokens, chunk.finish_reason) == ("AéB", 4, "length")
-    assert chunk.decode_seconds >= 0
-    assert sink.asked == []
-    streamed = Sink()
-    await answered(AsyncLLM(), reader(), outputs, streamed)
-    assert {each.decode_seconds for each in streamed.taken} == {None}
 
 
 @pytest.mark.parametrize("stop", [[], ["never"]])
@@ -158,19 +133,6 @@ async def test_log_probabilities_that_do_not_come_fail_the_request() -> None:
     assert "vLLM gives no log probabilities" in str(error)
 
 
-async def test_those_of_the_prompt_come_with_the_first_chunk() -> None:
-    outputs, sink = steps([65], [66]), Sink()
-    outputs[0].new_prompt_logprobs_tensors = [[102], [103]], [[-1.0], [-2.0]], [1, 2]
-    asked = reader(prompt_logprobs=0)
-    assert await answered(AsyncLLM(), asked, outputs, sink, prompt_logprobs=0) is None
-    first, last = sink.taken
-    # No log probability of the first one is known.
-    assert [(each.text, each.logprob) for each in first.prompt_tokens] == [
-        ("e", None), ("f", -1.0), ("g", -2.0),
-    ]  # fmt: skip
-    assert last.prompt_tokens == ()
-
-
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_grammar_that_fails_says_after_how_many_tokens(*, stream: bool) -> None:
     sampling = Sampling(extra={"structured_outputs": {"json": {}}})
@@ -190,30 +152,6 @@ async def test_deltas_are_the_same_together(answer: str) -> None:
     assert whole[1]
     for subset in SUBSETS:
         assert await deltas(outputs, params, subset) == whole, subset
-
-
-@pytest.mark.parametrize("answer", [each for each in ANSWERS if "log" not in each])
-async def test_events_are_the_same_together(answer: str) -> None:
-    outputs, params = ANSWERS[answer]
-    whole = await events(outputs, params, ())
-    assert whole[0]
-    for subset in SUBSETS:
-        assert await events(outputs, params, subset) == whole, subset
-
-
-@pytest.mark.parametrize("text", ["ab<c~d", "a<b<cd", "ab<$cd"])
-async def test_what_a_parser_holds_is_told_once(text: str) -> None:
-    """It may tell other kinds of deltas of other pieces, so that only what is read is the same."""
-    outputs = steps(*([ord(each)] for each in text), reason="length")
-    for subset in SUBSETS:
-        _, _, _, ends, ids, counts, error, _ = await events(outputs, {}, subset, Parser())
-        assert ids == [*map(ord, text)]
-        assert counts == (len(text), 1)
-        assert error == (type(None), "None")
-        assert ends[0] == ("length", None)
-        assert ends[1]["usage"]["completion_tokens_details"] == {
-            "reasoning_tokens": text.count("~")
-        }
 
 
 async def test_what_each_answer_ends_in() -> None:

@@ -33,38 +33,48 @@ async def part(send: Any, data: bytes, *, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": data, "more_body": more})
 
 
+class Application:
+    """Sends parts, of which "" is the end, or raises an error; notes what it was called with."""
+
+    def __init__(self, *steps: bytes | BaseException, status: int = 200) -> None:
+        self._steps, self._status = steps, status
+        self.seen: list[Any] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.seen.append(scope | {"body": (await receive())["body"]})
+        for place, step in enumerate(self._steps):
+            if isinstance(step, BaseException):
+                raise step
+            if not place:
+                await start(send, self._status)
+            await part(send, step, more=step != b"")
+
+
 async def answer(application: Any, call: HttpRequest = CALL) -> list[HttpChunk]:
     async with aclosing(respond(application, call)) as chunks:
         return [chunk async for chunk in chunks]
 
 
 async def test_the_application_sees_the_request() -> None:
-    seen = {}
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        seen.update(scope, body=(await receive())["body"])
-        await start(send, 404)
-        await part(send, b"no", more=False)
-
+    application = Application(b"", status=404)
     (chunk,) = await answer(application)
-    assert (chunk.data, chunk.is_last, chunk.status) == (b"no", True, 404)
+    assert (chunk.data, chunk.is_last, chunk.status) == (b"", True, 404)
     assert chunk.headers == {"content-type": "text/plain"}
+    (seen,) = application.seen
     assert (seen["method"], seen["path"], seen["query_string"]) == ("POST", "/v1/x", b"a=1")
     assert seen["body"] == b"body"
     assert set(seen["headers"]) == {(b"content-type", b"application/json"), (b"x-request-id", b"7")}
 
 
-async def test_a_call_without_a_body_is_a_get_unless_it_says_otherwise() -> None:
-    methods = []
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        methods.append(scope["method"])
-        await start(send)
-        await part(send, b"", more=False)
-
-    await answer(application, HttpRequest("/", b""))
-    await answer(application, HttpRequest("/", b"{}", {":method": "DELETE"}))
-    assert methods == ["GET", "DELETE"]
+async def test_headers_say_the_method_and_are_in_lower_case() -> None:
+    application = Application(b"")
+    for call in (
+        HttpRequest("/", b""),
+        HttpRequest("/", b"{}", {":method": "DELETE", "Content-Type": "text/plain", "X-Id": "A"}),
+    ):
+        await answer(application, call)
+    assert [each["method"] for each in application.seen] == ["GET", "DELETE"]
+    assert application.seen[1]["headers"] == [(b"content-type", b"text/plain"), (b"x-id", b"A")]
 
 
 async def test_parts_come_as_they_are_sent() -> None:
@@ -189,55 +199,22 @@ async def test_an_application_that_never_ends_is_ended(monkeypatch: pytest.Monke
     assert ended == [True]
 
 
-async def test_what_it_raises_before_it_answers_is_raised() -> None:
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        raise KeyError("lost")
-
-    with pytest.raises(KeyError, match="lost"):
-        await answer(application)
-
-
-async def test_what_it_raises_amid_its_answer_is_raised() -> None:
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        await start(send)
-        await part(send, b"one")
-        raise KeyError("lost")
-
-    async with aclosing(respond(application, CALL)) as chunks:
-        assert (await anext(chunks)).data == b"one"
+@pytest.mark.parametrize("parts", [(), (b"one",)])
+async def test_what_it_raises_before_or_amid_its_answer_is_raised(parts: tuple[bytes, ...]) -> None:
+    async with aclosing(respond(Application(*parts, KeyError("lost")), CALL)) as chunks:
+        assert [(await anext(chunks)).data for _ in parts] == [*parts]
         with pytest.raises(KeyError, match="lost"):
             await anext(chunks)
 
 
-@pytest.mark.parametrize("how", ["returns", "is cancelled"])
-async def test_an_application_without_the_end_of_an_answer_is_an_error(how: str) -> None:
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        await start(send)
-        await part(send, b"one")
-        if how == "is cancelled":
-            raise asyncio.CancelledError
-
+@pytest.mark.parametrize("end", [(), (asyncio.CancelledError(),)], ids=["returns", "is cancelled"])
+async def test_an_application_without_the_end_of_an_answer_is_an_error(
+    end: tuple[BaseException, ...],
+) -> None:
     with pytest.raises(EngineError, match="without an answer"):
-        await answer(application)
-
-
-async def test_names_of_headers_are_in_lower_case() -> None:
-    seen = []
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        seen.extend(scope["headers"])
-        await start(send)
-        await part(send, b"", more=False)
-
-    await answer(application, HttpRequest("/", b"{}", {"Content-Type": "text/plain", "X-Id": "A"}))
-    assert seen == [(b"content-type", b"text/plain"), (b"x-id", b"A")]
+        await answer(Application(b"one", *end))
 
 
 async def test_what_it_raises_after_its_answer_changes_nothing() -> None:
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        await start(send, 500)
-        await part(send, b"sorry", more=False)
-        raise KeyError("lost")
-
-    (chunk,) = await answer(application)
-    assert (chunk.status, chunk.data) == (500, b"sorry")
+    (chunk,) = await answer(Application(b"", KeyError("lost"), status=500))
+    assert (chunk.status, chunk.is_last) == (500, True)

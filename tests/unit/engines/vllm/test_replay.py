@@ -1,6 +1,5 @@
 """Answers by vLLM's public method, and those that resume: they are what they would have been."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +15,6 @@ from lmi_backend.engines.vllm.resume import Repeated, ReplayedAnswer, resume_str
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Continuation, Delta, GenerateRequest
 from lmi_backend.tokenization import pack, unpack
-from tests.support.waiting import turns
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink
 from tests.unit.engines.vllm.vllm_parts import (
     PROMPT,
@@ -65,61 +63,6 @@ async def deltas(
     # It may hold images.
     assert "prompt" not in arguments
     return sink.taken
-
-
-def whole(found: list[Delta]) -> tuple[Any, ...]:
-    last = found[-1]
-    ids = [each for delta in found for group in unpack(delta.ids) for each in group]
-    tokens = [each for delta in found for each in delta.tokens]
-    total = last.cumulative_logprob and round(last.cumulative_logprob, 6)
-    text = "".join(each.text for each in found)
-    return text, ids, tokens, last.finish_reason, last.stop_reason, total
-
-
-@pytest.mark.parametrize("is_attached", [True, False])
-async def test_each_output_of_vllms_public_method_is_a_delta(*, is_attached: bool) -> None:
-    engine = AsyncLLM(b"abc", is_attached=is_attached)
-    found = await deltas(engine, {"logprobs": 0}, None, by_own=False)
-    assert [each.text for each in found] == ["a", "b", "c"]
-    assert [unpack(each.ids) for each in found] == [[[97]], [[98]], [[99]]]
-    assert [each.finish_reason for each in found] == [None, None, "length"]
-    assert [token.text for each in found for token in each.tokens] == ["a", "b", "c"]
-
-
-async def test_a_request_of_the_public_method_that_is_cancelled_is_aborted() -> None:
-    engine = AsyncLLM()
-    task = asyncio.ensure_future(deltas(engine, {}, None, by_own=False))
-    await turns()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert task.cancelled()
-    assert engine.engine_core.aborted == ["a"]
-
-
-@pytest.mark.parametrize("by_own", [True, False])
-@pytest.mark.parametrize("more", [{}, {"stop": ["STOP"]}, {"logprobs": 0}, {"logprobs": 2}])
-@pytest.mark.parametrize("params", WAYS)
-async def test_what_follows_is_the_rest_of_the_answer(
-    params: dict[str, Any], more: dict[str, Any], *, by_own: bool
-) -> None:
-    params = params | more
-    complete = await deltas(AsyncLLM(TEXT), params, None)
-    text, ids, tokens, *ends = whole(complete)
-    count = sum(map(len, KNOWN))
-    # As the client has it: text in which a stop string may begin was kept back.
-    total = sum(each.logprob for each in tokens[:count]) if tokens else None
-    engine = AsyncLLM(TEXT)
-    found = await deltas(engine, params, continuation(total=total), by_own=by_own)
-    rest = whole(found)
-    known = "Aé" if "stop" in more else "AéSTO"
-    assert rest[:3] == (text.removeprefix(known), ids[count:], tokens[count:])
-    assert list(rest[3:]) == ends
-    (sent,) = engine.engine_core.added
-    is_repeated = "frequency_penalty" in params
-    assert sent.prompt_token_ids == [*PROMPT, *(() if is_repeated else TEXT[:count])]
-    assert (sent.sampling_params.max_tokens, sent.sampling_params.min_tokens) == (
-        (len(TEXT), 5) if is_repeated else (len(TEXT) - count, 1)
-    )
 
 
 async def test_a_resumed_answer_says_what_the_first_worker_had_cached() -> None:

@@ -8,32 +8,23 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.openai import CHATS, COMPLETIONS
+from lmi_backend.clients.openai import CHATS
 from lmi_backend.engines.vllm import fast_paths, streams
 from lmi_backend.engines.vllm.bodies import BodyAnswer, BodyKind, current_answer
 from lmi_backend.generation import Continuation, HttpChunk
-from lmi_backend.tokenization import pack, unpack
+from lmi_backend.tokenization import unpack
 from tests.support.waiting import HANG_SECONDS, turns
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, client_of
 from tests.unit.engines.vllm.vllm_parts import PROMPT, FinishReason, Output, Params
-from tests.unit.engines.vllm.vllm_parts import Kind as OutputKind
 from tests.unit.engines.vllm.vllm_server import (
     OpenAIServingChat,
     OpenAIServingCompletion,
-    Parser,
     read_events,
 )
 
 pytestmark = pytest.mark.usefixtures("vllm")
 
 HEAD = HttpChunk(headers={"content-type": "text/event-stream"})
-
-
-class SlowParser(Parser):
-    """Tells nothing before the end, so that no layout is in what it tells."""
-
-    def parse_delta(self, delta_text: str, *given: Any, finished: bool, **named: Any) -> Any:
-        return super().parse_delta(delta_text, *given, finished=True, **named) if finished else None
 
 
 class Served:
@@ -93,69 +84,6 @@ def joined(chunks: list[HttpChunk]) -> tuple[Any, ...]:
     return read_events(b"".join(each.data for each in chunks)), ids, counts
 
 
-async def both(
-    path: str, text: str, params: Params, parser: Any = None, **asked: Any
-) -> tuple[Any, Any, Any]:
-    """Return what the server writes, what is written here, and who has written that."""
-    found = []
-    for is_attached in (False, True):
-        served = Served(text)
-        served.chat.parser_cls = parser
-        if is_attached:
-            streams.attach(served.app)
-        responding = served.respond(path, params.clone(), **asked)
-        chunks, answer = await asyncio.wait_for(responding, HANG_SECONDS)
-        found.append((*joined(chunks), answer.prompt_tokens, answer.generated_tokens))
-    # What writes events has its body, which may hold images: no kind keeps it.
-    assert [each.server for each in served.kinds.values()] == [None]
-    num_written = served.chat.num_written + served.completion.num_written
-    return found[0], found[1], num_written
-
-
-@pytest.mark.parametrize("include_usage", [True, False])
-@pytest.mark.parametrize(
-    ("path", "parser", "text", "more"),
-    [
-        (CHATS, None, 'a"\n', {}),
-        (CHATS, None, "aSTOPb", {"stop": ["STOP"]}),
-        (COMPLETIONS, None, 'a"\n', {}),
-        (COMPLETIONS, None, "aSTOPb", {"stop": ["STOP"]}),
-        (CHATS, Parser, "a<b~c", {}),
-        (CHATS, Parser, "a<$.b", {"stop": ["."]}),
-        (CHATS, SlowParser, "abc", {}),
-    ],
-)
-async def test_events_are_those_of_the_server(
-    path: str, parser: Any, text: str, more: Any, *, include_usage: bool
-) -> None:
-    asked = {"include_usage": include_usage, "tells_reasoning": parser is not None}
-    theirs, ours, num_written = await both(path, text, Params(**more), parser, **asked)
-    assert ours == theirs
-    assert ours[-2:] == (len(PROMPT), ours[2][0])
-    assert num_written == 0
-    assert fast_paths.is_on("own_streams")
-
-
-@pytest.mark.parametrize(
-    ("path", "params", "asked"),
-    [
-        (CHATS, {}, {"echo": True}),
-        (COMPLETIONS, {}, {"echo": True}),
-        (CHATS, {}, {"return_token_ids": True}),
-        (CHATS, {"logprobs": 0}, {}),
-        (COMPLETIONS, {"prompt_logprobs": 0}, {}),
-        (CHATS, {}, {"tools": [1], "parallel_tool_calls": False}),
-        (CHATS, {"output_kind": OutputKind.CUMULATIVE}, {}),
-    ],
-)
-async def test_what_tells_more_than_text_is_written_by_the_server(
-    path: str, params: dict[str, Any], asked: dict[str, Any]
-) -> None:
-    theirs, ours, num_written = await both(path, "abc", Params(**params), **asked)
-    assert ours == theirs
-    assert num_written == len("abc")
-
-
 async def test_several_answers_and_several_calls_are_the_servers() -> None:
     served = Served()
     params = Params(n=2)
@@ -173,18 +101,6 @@ async def test_several_answers_and_several_calls_are_the_servers() -> None:
     assert streams._call_of_own(served.body()) is None
 
 
-async def test_events_that_tell_more_are_the_servers_for_all_of_their_kind() -> None:
-    served = Served("abc")
-    served.chat.tells = {"seconds": 0.5}
-    streams.attach(served.app)
-    for count in (1, 2):
-        chunks, _ = await served.respond(CHATS, Params())
-        assert b'"seconds":0.5' in chunks[0].data
-        assert served.chat.num_written == count * len("abc")
-    assert served.kinds[CHATS].is_laid_out
-    assert fast_paths.is_on("own_streams")
-
-
 async def test_a_server_that_cannot_write_made_up_outputs_writes_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -198,28 +114,6 @@ async def test_a_server_that_cannot_write_made_up_outputs_writes_all(
     assert joined(chunks)[1] == [*b"abc"]
     assert served.chat.num_written == len("abc")
     assert "no such output" in fast_paths.reason_of("own_streams")
-
-
-async def test_what_vllm_refuses_is_told_in_its_words() -> None:
-    for path in (CHATS, COMPLETIONS):
-        found = []
-        for is_attached in (False, True):
-            served = Served("abc")
-            if is_attached:
-                streams.attach(served.app)
-            chunks, _ = await served.respond(path, Params(), prompt=[])
-            found.append(joined(chunks))
-        assert found[0] == found[1]
-        assert "cannot be empty" in found[1][0][0]["error"]["message"]
-
-
-async def test_what_the_engine_must_not_get_is_refused_here_too() -> None:
-    served = Served("abc")
-    streams.attach(served.app)
-    params = Params(extra_args={"kv_transfer_params": "text"})
-    chunks, _ = await served.respond(CHATS, params)
-    assert "is not an object" in joined(chunks)[0][0]["error"]["message"]
-    assert served.engine.engine_core.added == []
 
 
 @pytest.mark.parametrize("structured", [None, object()])
@@ -267,20 +161,6 @@ async def test_a_dead_engine_is_raised() -> None:
     served.engine.output_processor.propagate_error(RuntimeError("the core is dead"))
     with pytest.raises(RuntimeError, match="the core is dead"):
         await asyncio.wait_for(task, HANG_SECONDS)
-
-
-async def test_a_stream_that_resumes_is_written_from_its_beginning() -> None:
-    whole = Served("abcd")
-    streams.attach(whole.app)
-    before, _ = await whole.respond(CHATS, Params())
-    resumed = Served("abcd")
-    streams.attach(resumed.app)
-    known = Continuation(pack([97]) + pack([98]))
-    after, answer = await resumed.respond(CHATS, Params(), continuation=known)
-    assert joined(after)[0] == joined(before)[0]
-    # The stub has the first two, and counts all.
-    assert joined(after)[1:] == ([99, 100], (4, 1))
-    assert answer.generated_tokens == 4
 
 
 def test_only_the_servers_that_are_there_are_changed() -> None:

@@ -8,7 +8,6 @@ import pytest
 from lmi_backend.engines.vllm.answers import Piece
 from lmi_backend.engines.vllm.streams import StreamWriter, TextParser
 from lmi_backend.generation import HttpChunk
-from lmi_backend.tokenization import pack
 from tests.unit.engines.vllm.vllm_parts import PROMPT
 from tests.unit.engines.vllm.vllm_server import Parser, layouts, read_events
 
@@ -37,29 +36,6 @@ def choices(chunk: Any) -> list[Any]:
         if type(each) is dict
         for choice in each["choices"]
     ]
-
-
-def test_an_answer_of_one_piece_is_one_chunk_without_ids_where_nobody_wants_them() -> None:
-    only = writer(sends_ids=False).chunk(piece("", "stop"))
-    assert only is not None
-    assert (only.is_last, only.ids, only.num_prompt_tokens) == (True, b"", len(PROMPT))
-    assert (only.status, only.headers) == (201, HEAD.headers)
-    assert len(read_events(only.data)) == len(("role", "text", "usage", "done"))
-
-
-def test_tokens_of_which_a_parser_tells_nothing_leave_with_the_next() -> None:
-    made = writer(has_parser=True)
-    assert made.chunk(piece("a<")) is None
-    assert not made.is_begun
-    chunk = made.chunk(piece('"é'))
-    assert chunk is not None
-    assert choices(chunk)[1:] == [({"content": 'a<"é'}, None)]
-    assert (chunk.num_tokens, chunk.ids) == (4, pack([ord(each) for each in 'a<"é']))
-    last = made.chunk(piece("", "length"))
-    assert last is not None
-    # An empty delta carries the end, as in vLLM's own stream.
-    assert choices(last) == [({}, "length")]
-    assert (last.num_tokens, last.ids) == (0, pack([]))
 
 
 @pytest.mark.parametrize(

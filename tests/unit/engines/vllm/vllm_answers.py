@@ -1,16 +1,13 @@
 """Answers as a core gives them step by step, and what their chunks say together."""
 
 from itertools import combinations
-from types import SimpleNamespace
 from typing import Any
 
 from lmi_backend.engines.vllm.requests import OutputReader
-from lmi_backend.engines.vllm.streams import StreamWriter, TextParser
-from lmi_backend.generation import GenerateRequest, HttpChunk, Sampling
+from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.tokenization import unpack
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, answered
 from tests.unit.engines.vllm.vllm_parts import FinishReason, Output, Tokenizer, lists
-from tests.unit.engines.vllm.vllm_server import layouts, read_events
 
 STEPS = 5
 SUBSETS = [each for count in range(STEPS + 1) for each in combinations(range(STEPS), count)]
@@ -75,42 +72,6 @@ async def deltas(outputs: list[Output], params: dict[str, Any], deferred: Any) -
             sum(each.num_tokens for each in sink.taken),
             any(each.is_last for each in sink.taken[:-1]),
         ),
-        (type(error), str(error)),
-        engine.engine_core.aborted,
-    )
-
-
-def content(data: bytes) -> tuple[Any, ...]:
-    """Return what the events of chats tell together."""
-    text, reasoning, calls, ends = "", "", list[Any](), list[Any]()
-    for each in read_events(data):
-        choice: Any = {} if type(each) is bytes else next(iter(each["choices"]), {})
-        delta = choice.get("delta", {})
-        text, reasoning = (
-            text + (delta.get("content") or ""),
-            reasoning + delta.get("reasoning", ""),
-        )
-        calls += delta.get("tool_calls", ())
-        if not delta or choice["finish_reason"]:
-            ends.append(each if not delta else (choice["finish_reason"], choice["stop_reason"]))
-    return text, reasoning, calls, ends
-
-
-async def events(
-    outputs: list[Output], params: dict[str, Any], deferred: Any, parser: Any = None
-) -> Any:
-    """Return what the events of an answer tell together."""
-    engine, sink = AsyncLLM(), Sink(deferred)
-    read = parser and TextParser(parser, SimpleNamespace(tool_choice="auto"))
-    writer = StreamWriter(
-        layouts(has_parser=parser is not None), HttpChunk(), "chatcmpl-1", sends_ids=True,
-        parser=read, is_structured="structured_outputs" in params,
-    )  # fmt: skip
-    error = await answered(engine, writer, outputs, sink, **params)
-    return (
-        *content(b"".join(each.data for each in sink.taken)),
-        [token for each in sink.taken for group in unpack(each.ids) for token in group],
-        (writer.num_tokens, [each.is_last for each in sink.taken].count(True)),
         (type(error), str(error)),
         engine.engine_core.aborted,
     )
