@@ -89,11 +89,6 @@ def test_an_answer_that_comes_in_pieces_is_translated_too() -> None:
     assert answer["choices"][0]["finish_reason"] == "stop_sequence"
 
 
-def test_an_error_is_passed_on_as_it_is() -> None:
-    body = b'{"error":{"message":"\\"finish_reason\\":\\"stop\\""}}'
-    assert written([body], "application/json", 400) == body
-
-
 @pytest.mark.parametrize(
     ("formatter", "streams"), [("json", False), ("jsonlines", True), ("sse", True)]
 )

@@ -9,10 +9,7 @@ import pytest
 from lmi_backend import clients
 from lmi_backend.clients.registry import (
     CLIENTS,
-    COUNTED,
     PATHS,
-    RELAYED,
-    RESUMED,
     client_near,
     path_at,
 )
@@ -70,10 +67,6 @@ def test_no_other_path_may() -> None:
             read_request([{"request": ["{}"], "path": [_shown(template)]}], {}, Context())
 
 
-def test_all_that_is_relayed_may_come_by_tensor() -> None:
-    assert all(path.by_tensor for path in RELAYED)
-
-
 @pytest.mark.parametrize(
     ("path", "waits"),
     [
@@ -96,11 +89,6 @@ def test_all_that_is_relayed_may_come_by_tensor() -> None:
 )
 def test_what_is_no_work_for_the_engine_does_not_wait(path: str, waits: bool) -> None:
     assert may_wait(msg.SubmitHttp(1, HttpRequest(path, b"{}"))) is waits
-
-
-def test_only_bodies_that_make_a_text_are_counted_or_resumed() -> None:
-    assert {"/v1/chat/completions", "/v1/completions"} == COUNTED
-    assert {*COUNTED, "/v1/messages", "/v1/responses"} == RESUMED
 
 
 @pytest.mark.parametrize(

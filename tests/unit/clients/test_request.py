@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.parameters import CONTROLS, FIELDS, IGNORED, NEUTRAL
+from lmi_backend.clients.parameters import FIELDS, IGNORED, NEUTRAL
 from lmi_backend.clients.request import (
     MANY,
     promise_of,
@@ -18,33 +18,25 @@ from lmi_backend.clients.spec import Cancel, ParsedRequest
 from lmi_backend.clients.values import OBJECT, OBJECT_OR_TEXT, TOKEN_WEIGHTS
 from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.errors import HttpError, LmiError, QuotedError, RequestError
-from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
+from lmi_backend.generation import GenerateRequest, HttpRequest
 
 # The example of the standard.
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 TRACE = {"traceparent": PARENT, "tracestate": "vendor=value"}
 
 
-def test_the_headers_are_taken_out_of_the_parameters() -> None:
-    parameters: dict[str, Any] = {"max_tokens": 3} | TRACE
-    assert take_trace(parameters) == TRACE
+@pytest.mark.parametrize("parent", [PARENT, "", "00-short", PARENT.upper(), 7, None])
+def test_a_trace_is_taken_out_of_the_parameters_and_dropped_if_it_is_broken(parent: Any) -> None:
+    trace = TRACE | {"traceparent": parent}
+    parameters = {"max_tokens": 3} | trace
+    assert take_trace(parameters) == (trace if parent == PARENT else {})
     assert parameters == {"max_tokens": 3}
 
 
-@pytest.mark.parametrize("parent", ["", "00-short", PARENT.upper(), 7, None])
-def test_a_broken_parent_is_dropped_with_its_state(parent: Any) -> None:
-    parameters = TRACE | {"traceparent": parent}
-    assert take_trace(parameters) == {}
-    assert not parameters
-
-
-def test_every_prompt_of_a_request_belongs_to_the_trace() -> None:
+def test_every_prompt_of_a_request_or_its_call_belongs_to_the_trace() -> None:
     work = with_trace((GenerateRequest("a"), GenerateRequest("b")), TRACE)
     assert isinstance(work, tuple)
     assert [request.trace_headers for request in work] == [TRACE, TRACE]
-
-
-def test_a_call_carries_it_as_a_server_would() -> None:
     call = with_trace(HttpRequest("/v1/completions", b"{}", {"accept": "x"}), TRACE)
     assert isinstance(call, HttpRequest)
     assert call.headers == {"accept": "x"} | TRACE
@@ -185,38 +177,28 @@ def whole(body: Any, **headers: str) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize(
-    "inputs",
+    ("inputs", "parameters", "tenant"),
     [
-        {"inputs": ["p"]},
-        {"text_input": ["p"]},
-        {"text_input": ["p"], "bad_words": [""]},
-        {"input_ids": [1, 2]},
-        {"embedding_request": ['{"input": "p"}']},
-        whole(LMI_BODY, x_tenant_id="of the header"),
-        whole(CHAT_BODY),
+        ({"inputs": ["p"]}, {"tenant": "a"}, "a"),
+        ({"text_input": ["p"]}, {"tenant": "a"}, "a"),
+        ({"text_input": ["p"], "bad_words": [""]}, {"tenant": "a"}, "a"),
+        ({"input_ids": [1, 2]}, {"tenant": "a"}, "a"),
+        ({"embedding_request": ['{"input": "p"}']}, {"tenant": "a"}, "a"),
+        (whole(LMI_BODY, x_tenant_id="of the header"), {"tenant": "a"}, "a"),
+        (whole(CHAT_BODY), {"tenant": "a"}, "a"),
+        (whole(LMI_BODY), {}, "of the body"),
+        (whole(LMI_BODY, X_Tenant_Id="of the header"), {}, "of the header"),
+        (whole(CHAT_BODY, x_tenant_id="b"), {}, "b"),
+        (whole(CHAT_BODY, x_tenant_id="b", x_gateway_inference_fairness_id="c"), {}, "c"),
+        (whole(CHAT_BODY), {}, ""),
+        ({"inputs": ["p"]}, {}, ""),
+        ({"text_input": ["p"], "sampling_parameters": ['{"tenant": "d"}']}, {}, "d"),
     ],
-    ids=" ".join,
 )
-def test_a_request_parameter_of_triton_says_it_to_every_client(
-    inputs: dict[str, list[Any]],
+def test_whose_word_counts(
+    inputs: dict[str, list[Any]], parameters: dict[str, str], tenant: str
 ) -> None:
-    assert read_whole(inputs, tenant="a").tenant == "a"
-
-
-@pytest.mark.parametrize(
-    ("inputs", "tenant"),
-    [
-        (whole(LMI_BODY), "of the body"),
-        (whole(LMI_BODY, X_Tenant_Id="of the header"), "of the header"),
-        (whole(CHAT_BODY, x_tenant_id="b"), "b"),
-        (whole(CHAT_BODY, x_tenant_id="b", x_gateway_inference_fairness_id="c"), "c"),
-        (whole(CHAT_BODY), ""),
-        ({"inputs": ["p"]}, ""),
-        ({"text_input": ["p"], "sampling_parameters": ['{"tenant": "d"}']}, "d"),
-    ],
-)
-def test_whose_word_counts(inputs: dict[str, list[Any]], tenant: str) -> None:
-    assert read_whole(inputs).tenant == tenant
+    assert read_whole(inputs, **parameters).tenant == tenant
 
 
 def test_the_engine_is_not_told() -> None:
@@ -258,13 +240,6 @@ def test_what_stands_outside_of_the_parameters_counts_or_is_noted(
     assert (parsed.work[0].sampling.max_tokens, parsed.dropped) == (tokens, dropped)
 
 
-def test_a_constraint_outside_of_the_parameters_holds() -> None:
-    body = {"inputs": "a", "grammar": {"type": "regex", "value": "[0-9]"}}
-    parsed = read_whole(whole(body))
-    assert isinstance(parsed.work, tuple)
-    assert parsed.work[0].sampling.extra == {"structured_outputs": {"regex": "[0-9]"}}
-
-
 @pytest.mark.parametrize(("dialect", "is_older"), [("legacy", True), ("async", False)])
 def test_a_chat_body_is_read_as_the_handlers_of_its_dialect_do(
     dialect: Any, is_older: bool
@@ -293,10 +268,89 @@ def vllm(**parameters: Any) -> GenerateRequest:
     return read({"text_input": ["p"]}, **parameters)[0]
 
 
-def test_an_lmi_body_has_lmis_defaults() -> None:
-    request = lmi()
-    assert (request.prompt, request.stream) == ("p", False)
-    assert request.sampling.max_tokens == 30
+LMI_INPUTS: dict[str, list[Any]] = {"inputs": ["p"]}
+VLLM_INPUTS: dict[str, list[Any]] = {"text_input": ["p"]}
+OBJECT_SCHEMA = {"type": "object"}
+REPEATED = {"temperature": "0.1", "top_p": "0.95", "max_tokens": "100"}
+"""What the backend's own client sends in the tensor, and as text beside it."""
+
+
+def of_json(**parameters: Any) -> dict[str, list[Any]]:
+    return VLLM_INPUTS | {"sampling_parameters": [json.dumps(parameters)]}
+
+
+def structured(**structures: Any) -> dict[str, Any]:
+    return {"extra": {"structured_outputs": structures}}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "parameters", "expected"),
+    [
+        (LMI_INPUTS, {}, {"prompt": "p", "stream": False, "max_tokens": 30}),
+        (VLLM_INPUTS, {}, {"max_tokens": 16, "temperature": 1.0, "top_k": 0}),
+        (
+            LMI_INPUTS | {"stop": ["a", ""], "stop_token_ids": [1, 2], "bad_words": []},
+            {},
+            {"stop": ("a",), "stop_token_ids": (1, 2), "bad_words": ()},
+        ),
+        (
+            of_json(max_tokens="7", temperature="0", ignore_eos="True", logit_bias={"5": 1}),
+            {},
+            {
+                "max_tokens": 7,
+                "temperature": 0.0,
+                "ignore_eos": True,
+                "extra": {"logit_bias": {5: 1.0}},
+            },
+        ),
+        (LMI_INPUTS | {"stream": [True]}, {}, {"stream": True}),
+        (LMI_INPUTS, {"stream": True}, {"stream": True}),
+        (of_json(**REPEATED), REPEATED, {"temperature": 0.1, "top_p": 0.95, "max_tokens": 100}),
+        (VLLM_INPUTS, REPEATED, {"temperature": 0.1, "top_p": 0.95, "max_tokens": 100}),
+        # What the tensor says is not looked for beside it.
+        (of_json(max_tokens=6), {"max_new_tokens": "many", "max_tokens": -1}, {"max_tokens": 6}),
+        (
+            LMI_INPUTS,
+            {"logit_bias": {"5": 1e300, "6": -101, "7": 3}},
+            {"extra": {"logit_bias": {5: 100, 6: -100, 7: 3}}},
+        ),
+        (VLLM_INPUTS, {"guided_regex": '"a"'}, structured(regex='"a"')),
+        (VLLM_INPUTS, {"regex": "[0-9]+"}, structured(regex="[0-9]+")),
+        (LMI_INPUTS, {"ebnf": "root ::= 'a'"}, structured(grammar="root ::= 'a'")),
+        (LMI_INPUTS, {"json_schema": OBJECT_SCHEMA}, structured(json=OBJECT_SCHEMA)),
+        (
+            VLLM_INPUTS,
+            {"json_schema": {"name": "x", "schema": OBJECT_SCHEMA}},
+            structured(json=OBJECT_SCHEMA),
+        ),
+        (
+            whole({"inputs": "a", "grammar": {"type": "regex", "value": "[0-9]"}}),
+            {},
+            structured(regex="[0-9]"),
+        ),
+        (LMI_INPUTS, {"seed": "5", "priority": -1}, {"seed": 5, "priority": -1, "extra": {}}),
+        (LMI_INPUTS | {"adapters": ["a"]}, {}, {"adapter": "a"}),
+        (LMI_INPUTS, {"lora_name": "a"}, {"adapter": "a"}),
+        (LMI_INPUTS | {"adapters": ["a"]}, {"lora_name": "a"}, {"adapter": "a"}),
+        (VLLM_INPUTS, {"do_sample": False}, {"temperature": 0.0}),
+        (LMI_INPUTS, {"n_predict": 3}, {"max_tokens": 3}),
+        (LMI_INPUTS, {"num_predict": 3}, {"max_tokens": 3}),
+        # LiteLLM's `triton/` sends its own max_tokens with each request.
+        (LMI_INPUTS, {"max_tokens": 2000, "max_completion_tokens": 4}, {"max_tokens": 4}),
+        (VLLM_INPUTS, {"max_tokens": 2000, "max_completion_tokens": 4}, {"max_tokens": 4}),
+        (VLLM_INPUTS | {"bad_words": [""]}, {"max_completion_tokens": 4}, {"max_tokens": 4}),
+        (VLLM_INPUTS, {"max_completion_tokens": None, "max_tokens": 5}, {"max_tokens": 5}),
+    ],
+)
+def test_what_is_requested_of_the_engine(
+    inputs: dict[str, list[Any]], parameters: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    request = read(inputs, **parameters)[0]
+    found = {
+        name: getattr(request if hasattr(request, name) else request.sampling, name)
+        for name in expected
+    }
+    assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -333,106 +387,26 @@ def test_only_in_trtllms_form_a_flag_stops_a_request() -> None:
         read_request([inputs], {}, Context())
 
 
-def test_a_vllm_body_has_the_defaults_of_its_sampling_params() -> None:
-    sampling = read({"text_input": ["p"]})[0].sampling
-    assert (sampling.max_tokens, sampling.temperature, sampling.top_k) == (16, 1.0, 0)
-
-
-def test_lists_come_as_tensors_or_values() -> None:
-    inputs = {"inputs": ["p"], "stop": ["a", ""], "stop_token_ids": [1, 2], "bad_words": []}
-    sampling = read(inputs)[0].sampling
-    assert (sampling.stop, sampling.stop_token_ids, sampling.bad_words) == (("a",), (1, 2), ())
-
-
-def test_sampling_parameters_are_json_whose_numbers_may_be_text() -> None:
-    text = json.dumps(
-        {"max_tokens": "7", "temperature": "0", "ignore_eos": "True", "logit_bias": {"5": 1}}
-    )
-    sampling = read({"text_input": ["p"], "sampling_parameters": [text]})[0].sampling
-    assert (sampling.max_tokens, sampling.temperature, sampling.ignore_eos) == (7, 0.0, True)
-    assert sampling.extra == {"logit_bias": {5: 1.0}}
-
-
 def test_names_of_triton_are_no_parameters() -> None:
     assert lmi(**dict.fromkeys(IGNORED, 1), triton_x=1) == lmi()
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
+    ("inputs", "parameters", "is_trtllm", "dropped"),
     [
-        (
-            {"max_new_tokens": 0},
-            "max_new_tokens 0 is too small; accepted: a whole number, 1 or more",
-        ),
-        ({"beam_width": 2}, "beam_width 2 is not served; accepted: 1"),
-        ({"max_tokens": 3, "max_new_tokens": 4}, "max_new_tokens contradicts another name"),
-        ({"max_tokens": 3, "min_tokens": 4}, "min_tokens 4 is too large; accepted: at most"),
-        ({"adapters": ["a", "b"]}, "adapters has 2 names; accepted: one name"),
-        ({"response_format": {"type": "xml"}}, "response_format {'type': 'xml'} is not a format"),
-        ({"guided_regex": "a", "guided_json": {}}, "structured outputs are requested in two ways"),
+        ([LMI_INPUTS], {"typical_p": 0.5, "nonsense": 1, "watermark": False}, False,
+         ("typical_p", "nonsense")),
+        ([VLLM_INPUTS], {"nonsense": 1, "early_stopping": "False"}, False, ("nonsense",)),
+        ([of_json(nonsense="1", use_beam="x")], {"nonsense": "1"}, False, ("nonsense", "use_beam")),
+        ([VLLM_INPUTS | {"beam_width": [1]}] * 2, {"nonsense": 1}, False, ("nonsense",)),
+        ([VLLM_INPUTS | {"beam_width": [1]}] * 2, {"nonsense": 1}, True, ("nonsense",)),
     ],
-)
-def test_refusals_name_field_value_and_what_is_accepted(
-    parameters: dict[str, Any], message: str
+)  # fmt: skip
+def test_requests_may_have_what_nobody_knows_and_lmis_what_is_not_served(
+    inputs: Any, parameters: dict[str, Any], dropped: tuple[str, ...], *, is_trtllm: bool
 ) -> None:
-    with pytest.raises(RequestError) as refusal:
-        vllm(**parameters)
-    assert str(refusal.value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "structures"),
-    [
-        ({"regex": "[0-9]+"}, {"regex": "[0-9]+"}),
-        ({"ebnf": "root ::= 'a'"}, {"grammar": "root ::= 'a'"}),
-        ({"json_schema": {"type": "object"}}, {"json": {"type": "object"}}),
-        (
-            {"json_schema": {"name": "x", "schema": {"type": "object"}}},
-            {"json": {"type": "object"}},
-        ),
-    ],
-)
-def test_a_constraint_by_another_servers_name_holds(
-    parameters: dict[str, Any], structures: dict[str, Any]
-) -> None:
-    for request in (lmi(**parameters), vllm(**parameters)):
-        assert request.sampling.extra == {"structured_outputs": structures}
-
-
-def test_requests_may_have_what_nobody_knows_and_lmis_what_is_not_served() -> None:
-    parameters = {"typical_p": 0.5, "nonsense": 1, "watermark": False, "early_stopping": "False"}
-    read = read_request([{"inputs": ["p"]}], parameters, Context())
-    assert read.dropped == ("typical_p", "nonsense")
-    with pytest.raises(RequestError, match=r"typical_p 0\.5 is not served; accepted: 1"):
-        read_request([{"text_input": ["p"]}], parameters, Context())
-    del parameters["typical_p"]
-    assert read_request([{"text_input": ["p"]}], parameters, Context()).dropped == ("nonsense",)
-
-
-def test_sampling_parameters_may_have_what_nobody_knows() -> None:
-    inputs = {"text_input": ["p"], "sampling_parameters": ['{"nonsense": "1", "use_beam": "x"}']}
-    parsed = read_request([inputs], {"nonsense": "1"}, Context())
-    assert parsed.dropped == ("nonsense", "use_beam")
-
-
-@pytest.mark.parametrize("is_trtllm", [False, True])
-def test_a_client_of_the_tensorrtllm_backend_may_send_what_nobody_knows(is_trtllm: bool) -> None:
-    row = {"text_input": ["p"], "beam_width": [1]}
-    named = {"nonsense": 1, "max_tokens": 3}
-    parsed = read_request([row, row], named, Context(), is_trtllm=is_trtllm)
-    assert parsed.dropped == ("nonsense",)
-
-
-@pytest.mark.parametrize(
-    "inputs",
-    [{"inputs": ["p"]}, {"text_input": ["p"]}, {"text_input": ["p"], "bad_words": [""]}],
-)
-def test_openais_limit_counts_beside_another(inputs: dict[str, list[Any]]) -> None:
-    """LiteLLM's `triton/` sends its own max_tokens with each request."""
-    sampling = read(inputs, max_tokens=2000, max_completion_tokens=4)[0].sampling
-    assert sampling.max_tokens == 4
-    sampling = read(inputs, max_completion_tokens=None, max_tokens=5)[0].sampling
-    assert sampling.max_tokens == 5
+    parsed = read_request(inputs, parameters, Context(), is_trtllm=is_trtllm)
+    assert parsed.dropped == dropped
 
 
 @pytest.mark.parametrize("name", sorted({*FIELDS, *NEUTRAL}))
@@ -443,27 +417,57 @@ def test_null_is_absent(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "message"),
+    ("inputs", "parameters", "message"),
     [
-        ({}, "prompt is missing; accepted: one of request, inputs, text_input"),
-        ({"inputs": []}, "prompt is missing"),
+        ({}, {}, "prompt is missing; accepted: one of request, inputs, text_input"),
+        ({"inputs": []}, {}, "prompt is missing"),
+        (LMI_INPUTS | VLLM_INPUTS, {}, "inputs and text_input are both given; accepted: one of"),
+        ({"inputs": [""]}, {}, "inputs is empty; accepted: a prompt"),
+        ({"inputs": ["a", ""]}, {}, "inputs is empty; accepted: a prompt"),
+        ({"text_input": ["a", "b"]}, {}, "text_input has 2 prompts; accepted: one prompt"),
         (
-            {"inputs": ["a"], "text_input": ["b"]},
-            "inputs and text_input are both given; accepted: one of",
-        ),
-        ({"inputs": [""]}, "inputs is empty; accepted: a prompt"),
-        ({"inputs": ["a", ""]}, "inputs is empty; accepted: a prompt"),
-        ({"text_input": ["a", "b"]}, "text_input has 2 prompts; accepted: one prompt"),
-        (
-            {"text_input": ["a"], "sampling_parameters": ["{"]},
+            VLLM_INPUTS | {"sampling_parameters": ["{"]},
+            {},
             "sampling_parameters '{' is not JSON",
         ),
-        ({"text_input": ["a"], "sampling_parameters": ["1"]}, "sampling_parameters '1' is not a"),
+        (VLLM_INPUTS | {"sampling_parameters": ["1"]}, {}, "sampling_parameters '1' is not a"),
+        (
+            VLLM_INPUTS,
+            {"max_new_tokens": 0},
+            "max_new_tokens 0 is too small; accepted: a whole number, 1 or more",
+        ),
+        # There is no answer without a limit in LMI: its default is one that nobody requested.
+        (LMI_INPUTS, {"n_predict": -1}, "n_predict -1 is too small; accepted: "),
+        (VLLM_INPUTS, {"typical_p": 0.5}, "typical_p 0.5 is not served; accepted: 1"),
+        (VLLM_INPUTS, {"beam_width": 2}, "beam_width 2 is not served; accepted: 1"),
+        (
+            VLLM_INPUTS,
+            {"max_tokens": 3, "max_new_tokens": 4},
+            "max_new_tokens contradicts another name",
+        ),
+        (
+            VLLM_INPUTS,
+            {"max_tokens": 3, "min_tokens": 4},
+            "min_tokens 4 is too large; accepted: at most",
+        ),
+        (VLLM_INPUTS, {"adapters": ["a", "b"]}, "adapters has 2 names; accepted: one name"),
+        (
+            VLLM_INPUTS,
+            {"response_format": {"type": "xml"}},
+            "response_format {'type': 'xml'} is not a format",
+        ),
+        (
+            VLLM_INPUTS,
+            {"guided_regex": "a", "guided_json": {}},
+            "structured outputs are requested in two ways",
+        ),
     ],
 )
-def test_bodies_that_are_refused(inputs: dict[str, list[Any]], message: str) -> None:
+def test_refusals_name_field_value_and_what_is_accepted(
+    inputs: dict[str, list[Any]], parameters: dict[str, Any], message: str
+) -> None:
     with pytest.raises(RequestError) as refusal:
-        read(inputs)
+        read(inputs, **parameters)
     assert str(refusal.value).startswith(message)
 
 
@@ -499,51 +503,11 @@ def test_texts_that_clients_of_the_vllm_backend_compare(
     assert (str(refusal.value), refusal.value.code) == (message, "INVALID_ARG")
 
 
-def test_a_known_adapter_of_a_vllm_body_is_taken() -> None:
-    parsed = read_request([{"text_input": ["p"]}], {"lora_name": "doll"}, LORAS)
-    assert isinstance(parsed.work, tuple)
-    assert parsed.work[0].adapter == "doll"
-
-
 def test_a_list_of_thousands_of_adapters_is_cut() -> None:
     context = Context(adapters=[f"a{n}" for n in range(10_000)], has_lora=True)
     with pytest.raises(QuotedError) as refusal:
         read_request([{"text_input": ["p"]}], {"lora_name": "b"}, context)
     assert len(str(refusal.value)) == 2000
-
-
-def test_a_stream_is_asked_by_input_or_parameter() -> None:
-    assert read({"inputs": ["p"], "stream": [True]})[0].stream
-    assert read({"inputs": ["p"]}, stream=True)[0].stream
-
-
-def test_the_same_in_the_tensor_and_as_text_beside_it() -> None:
-    """What the backend's own client sends with each request."""
-    parameters = {"temperature": "0.1", "top_p": "0.95", "max_tokens": "100"}
-    inputs = {"text_input": ["p"], "sampling_parameters": [json.dumps(parameters)]}
-    sampling = read(inputs, **parameters)[0].sampling
-    assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.1, 0.95, 100)
-    assert vllm(**parameters).sampling == sampling
-
-
-def test_what_the_tensor_says_is_not_read_elsewhere() -> None:
-    inputs = {"text_input": ["p"], "sampling_parameters": ['{"max_tokens": 6}']}
-    assert read(inputs, max_new_tokens="many", max_tokens=-1)[0].sampling.max_tokens == 6
-
-
-def test_a_weight_is_cut_to_what_engines_take() -> None:
-    weights = {"5": 1e300, "6": -101, "7": 3}
-    assert lmi(logit_bias=weights).sampling.extra == {"logit_bias": {5: 100, 6: -100, 7: 3}}
-
-
-def test_a_text_stays_the_text_it_is() -> None:
-    assert vllm(guided_regex='"a"').sampling.extra == {"structured_outputs": {"regex": '"a"'}}
-
-
-def test_a_seed_may_be_text_and_a_priority_is_not_sampling() -> None:
-    request = lmi(seed="5", priority=-1)
-    assert (request.sampling.seed, request.priority) == (5, -1)
-    assert request.sampling.extra == {}
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -554,18 +518,6 @@ def test_every_parameter_refuses_what_it_cannot_be(name: str) -> None:
         lmi(**{name: wrong})
     assert refusal.value.field == name
     assert f"; accepted: {field.kind.accepted}" in str(refusal.value)
-
-
-@pytest.mark.parametrize("name", FIELDS)
-def test_every_parameter_sets_what_exists(name: str) -> None:
-    target = FIELDS[name].target
-    known = {*CONTROLS, *Sampling.__struct_fields__} - {"extra"}
-    assert target in known or target.startswith(("extra.", "structure."))
-
-
-def test_names_are_served_or_neutral_or_ignored_but_not_two_of_them() -> None:
-    assert not FIELDS.keys() & NEUTRAL.keys()
-    assert not (FIELDS.keys() | NEUTRAL.keys()) & IGNORED
 
 
 @pytest.mark.parametrize(
@@ -600,26 +552,6 @@ def test_a_value_is_refused_by_name(name: str, value: Any) -> None:
 def test_json_text_is_refused_or_read_to_the_end(text: str) -> None:
     with pytest.raises(RequestError):
         read({"text_input": ["p"], "sampling_parameters": [text]})
-
-
-def test_an_adapter_has_both_clients_names() -> None:
-    inputs: dict[str, list[Any]] = {"inputs": ["p"]}
-    for named, more in (({"adapters": ["a"]}, {}), ({}, {"lora_name": "a"})):
-        assert read(inputs | named, **more)[0].adapter == "a"
-    assert read(inputs | {"adapters": ["a"]}, lora_name="a")[0].adapter == "a"
-
-
-def test_do_sample_false_is_greedy_in_a_vllm_body_too() -> None:
-    assert vllm(do_sample=False).sampling.temperature == 0.0
-
-
-@pytest.mark.parametrize("name", ["n_predict", "num_predict"])
-def test_another_servers_limit_is_a_limit(name: str) -> None:
-    assert lmi(**{name: 3}).sampling.max_tokens == 3
-    # There is no answer without a limit in LMI: its default would be one that nobody requested.
-    with pytest.raises(RequestError, match="accepted: ") as refusal:
-        lmi(**{name: -1})
-    assert refusal.value.field == name
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from lmi_backend.clients.sagemaker import (
     InvokeForm,
     StreamForm,
     check_extras,
-    payload_parts,
     sagemaker_failure,
     stream_error,
     target_of,
@@ -80,20 +79,6 @@ def _read(data: bytes) -> list[tuple[dict[str, str], bytes]]:
     return [(dict(event.headers), event.payload) for event in buffer]
 
 
-def test_a_part_holds_the_bytes() -> None:
-    ((headers, payload),) = _read(payload_parts(b"some \xff bytes"))
-    assert (headers[":message-type"], headers[":event-type"]) == ("event", "PayloadPart")
-    assert payload == b"some \xff bytes"
-
-
-def test_much_is_several_parts_and_nothing_is_none() -> None:
-    data = bytes(range(256)) * 10_000
-    parts = _read(payload_parts(data))
-    assert len(parts) == 3
-    assert b"".join(payload for _, payload in parts) == data
-    assert payload_parts(b"") == b""
-
-
 def test_an_error_ends_a_stream() -> None:
     ((headers, payload),) = _read(stream_error("the engine died: ÿ"))
     assert headers[":exception-type"] == "ModelStreamError"
@@ -105,13 +90,6 @@ def _chunks(status: int, *parts: bytes) -> list[Chunk]:
     chunks = [HttpChunk(part, status=status, headers=head) for part in parts]
     chunks[-1].is_last = True
     return list(chunks)
-
-
-def test_an_answer_passes() -> None:
-    form = InvokeForm(HttpForm())
-    assert form.write(_chunks(200, b"a", b"b")) == b"ab"
-    assert (form.status, form.is_over) == (200, True)
-    assert form.headers["x-amzn-invoked-production-variant"] == "AllTraffic"
 
 
 @pytest.mark.parametrize("kind", [InvokeForm, StreamForm])

@@ -51,19 +51,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@given(st.binary(max_size=5 * PIECE))
-def test_what_was_written_is_read(data: bytes) -> None:
-    assert image(base64.b64encode(data).decode()) == data
-
-
-@pytest.mark.usefixtures("small")
-@given(st.text(st.sampled_from(_LETTERS), max_size=4 * PIECE), st.sampled_from(_WRONG), st.data())
-def test_one_wrong_character_anywhere_is_found(text: str, wrong: str, draw: st.DataObject) -> None:
-    at = draw.draw(st.integers(0, len(text)))
-    check(text[:at] + wrong + text[at:])
-
-
-@pytest.mark.usefixtures("small")
 @given(st.text(st.sampled_from(_LETTERS + _WRONG), max_size=4 * PIECE))
 @example("")
 @example("A" * PIECE)
