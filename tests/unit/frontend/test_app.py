@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,3 +141,29 @@ def test_an_upload_reaches_the_engine_as_it_is(server: Scripted, path: str) -> N
     assert server.ask("POST", path, data.replace(NAME.encode(), b"x")).status == 400
     unknown = data.replace(NAME.encode(), b"unknown")
     assert server.ask("POST", path, unknown, **{"content-type": kind}).status == 404
+
+
+def test_a_request_goes_with_what_its_headers_name_and_what_changes_nothing_is_said_once(
+    server: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    orders: list[Any] = []
+
+    def answer(order: Any) -> list[msg.ToClient | None]:
+        orders.append(order)
+        return [msg.HttpOutput(order.id, HttpChunk(b"{}", is_last=True))]
+
+    server.models[NAME].script = answer
+    headers = {"x-session-id": "one", f"{SERVICE}prefix-aware-id": "two"}
+    body = {"model": NAME, "inputs": "a", "parameters": {"a_name_of_nobody": 1}}
+    for _ in range(2):
+        server.ask(
+            "POST",
+            "/invocations",
+            json.dumps(body).encode(),
+            **headers,
+            **{"x-llm-d-slo-ttft-ms": "500"},
+        )
+    # A header of SageMaker's comes first.
+    assert [(each.session, each.promise) for each in orders] == [("two", (500, 0))] * 2
+    (record,) = [each for each in caplog.records if "a_name_of_nobody" in each.getMessage()]
+    assert "is unknown" in record.getMessage()

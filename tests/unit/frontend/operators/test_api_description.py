@@ -2,17 +2,19 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lmi_backend.clients.registry import PATHS
-from lmi_backend.errors import EngineError
+from lmi_backend.clients.spec import DESCRIPTION
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.generation import HttpChunk
+from lmi_backend.ipc import messages as msg
 from tests.support.asking import ask
+from tests.support.scripted_model import NAME, Scripted
+from tests.support.waiting import wait_for
 
 SCHEMA = {"$ref": "#/components/schemas/Chat"}
 DESCRIBED = {
@@ -28,37 +30,6 @@ DESCRIBED = {
     },
     "components": {"schemas": {"Chat": {"type": "object"}}},
 }
-
-
-class Answer:
-    """A whole answer of an engine, in two parts, or its error."""
-
-    def __init__(self, data: bytes | Exception, status: int) -> None:
-        self._data, self._status, self.is_closed = data, status, False
-
-    async def read(self) -> list[HttpChunk]:
-        if isinstance(self._data, Exception):
-            raise self._data
-        half, self._data = self._data[:20], self._data[20:]
-        return [HttpChunk(half, is_last=not self._data, status=self._status)]
-
-    def end(self) -> None: ...
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-def model(data: bytes | Exception, *, status: int = 200, is_custom: bool = False) -> Any:
-    answer = Answer(data, status)
-
-    def submit(*_: object) -> Answer:
-        assert not is_custom
-        return answer
-
-    context = SimpleNamespace(is_custom=is_custom)
-    return SimpleNamespace(
-        context=context, connection=SimpleNamespace(submit=submit), answer=answer
-    )
 
 
 @pytest.fixture
@@ -86,18 +57,26 @@ async def test_without_a_model_every_path_is_there(front_end: FrontEnd) -> None:
     assert document["paths"]["/ping"]["get"]["security"] == []
 
 
-async def test_bodies_are_as_the_first_engine_that_can_describes_them(
-    front_end: FrontEnd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    models = [
-        model(b"", is_custom=True),
-        model(EngineError("no server")),
-        model(b"{}", status=404),
-        model(b"no JSON"),
-        model(json.dumps(DESCRIBED).encode()),
-    ]
-    monkeypatch.setattr(front_end.models, "all", lambda: models)
-    document = await described(front_end)
+def asked(folder: Path, *chunks: HttpChunk) -> Any:
+    """Return the description where one engine answers so, and another model is its user's code."""
+
+    def answer(order: Any) -> list[msg.ToClient | None]:
+        assert order.request.path == DESCRIPTION
+        failure = msg.Failure(order.id, "engine", "no server")
+        return [msg.HttpOutput(order.id, each) for each in chunks] or [failure]
+
+    with Scripted(folder).run() as server:
+        server.models[NAME].script = answer
+        found = json.loads(server.ask("GET", "/openapi.json").data)
+        wait_for(
+            lambda: not any(each.connection.num_open for each in server.front_end.models.all())
+        )
+    return found
+
+
+def test_bodies_are_as_the_first_engine_that_can_describes_them(tmp_path: Path) -> None:
+    data = json.dumps(DESCRIBED).encode()
+    document = asked(tmp_path, HttpChunk(data[:20]), HttpChunk(data[20:], is_last=True))
     chat = document["paths"]["/v1/chat/completions"]["post"]
     assert chat["requestBody"]["content"]["application/json"]["schema"] == SCHEMA
     assert (chat["summary"], chat["tags"]) == ("Chat", ["OpenAI"])
@@ -106,7 +85,15 @@ async def test_bodies_are_as_the_first_engine_that_can_describes_them(
     # The answer is ours.
     assert "summary" not in document["paths"]["/version"]["get"]
     assert set(document["components"]["schemas"]) == {"Chat"}
-    assert all(each.answer.is_closed for each in models[1:])
+
+
+@pytest.mark.parametrize(
+    "chunks", [(), (HttpChunk(b"{}", True, 404),), (HttpChunk(b"no JSON", True),)]
+)
+def test_an_engine_that_describes_nothing_is_passed_over(
+    chunks: tuple[HttpChunk, ...], tmp_path: Path
+) -> None:
+    assert "/v1/chat/completions" in asked(tmp_path, *chunks)["paths"]
 
 
 async def test_it_needs_a_key_where_keys_are_needed(tmp_path: Path) -> None:
