@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.json_text import UNREADABLE
 from lmi_backend.migrate import kinds
 from lmi_backend.migrate.kinds import Difference
 from lmi_backend.migrate.records import RecordedAnswer, Request

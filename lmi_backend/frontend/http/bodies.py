@@ -89,7 +89,7 @@ def decoded(data: bytes, encoding: str, limit: int) -> Iterator[bytes]:
 
 def _member(encoding: str, rest: io.BytesIO) -> Iterator[bytes]:
     """Yield what the next member decodes to, and leave what follows it."""
-    decoder = _DECODERS[encoding](rest.getbuffer()[rest.tell() :][:2])
+    decoder = _DECODERS[encoding](bytes(rest.getbuffer()[rest.tell() :][:2]))
     given, is_full = b"", False
     while not decoder.eof:
         given = given or (b"" if is_full else rest.read(_STEP))
