@@ -8,12 +8,16 @@ request that fails harms no other. When the engine dies, every open request rais
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from contextvars import ContextVar
+from typing import Final, Protocol
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
+
+tenant: Final[ContextVar[str]] = ContextVar("tenant", default="")
+"""On whose behalf the request of this task is."""
 
 
 class Deferring(Protocol):

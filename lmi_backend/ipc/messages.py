@@ -78,11 +78,11 @@ class Submit(_Message, frozen=True):
     id: int
     requests: tuple[GenerateRequest, ...]
     tenant: str = ""
-    """Whose turn it takes, for a model whose workers are shared; workers do not look at it."""
+    """On whose behalf: whose turn it takes, and whose share of bounds."""
     buffering: Buffering | None = None
     name: str = ""
     session: str = ""
-    """Name that its client gives; workers do not look at it either."""
+    """Name that its client gives; workers do not look at it."""
     promise: tuple[int, int] = (0, 0)
     """Milliseconds to its first token and between tokens that its client wants; 0: any time."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from lmi_backend.engines.protocol import ChunkSink, Engine, Rank
+from lmi_backend.engines.protocol import ChunkSink, Engine, Rank, tenant
 from lmi_backend.engines.registry import create_follower, is_further_node
 from lmi_backend.engines.streams import generate_all
 from lmi_backend.errors import (
@@ -242,6 +242,7 @@ class Conversation:
             self._coalescer.close(request_id)
 
     async def _work(self, message: _Work, engine: Engine) -> None:
+        tenant.set(getattr(message, "tenant", ""))
         match message:
             case msg.Submit():
                 make_sink = partial(self._coalescer.sink, message.id)

@@ -150,21 +150,21 @@ async def others() -> dict[str, str]:
         reader = VideoMediaIO(ImageMediaIO(), num_frames=-1)
         given = "data:video/jpeg;base64," + frames(count).decode()
         ended[f"{count} frames"] = await loaded(reader, given)
-    return ended | {"held": str(Pixels.held_by_all)}
+    return ended | {"held": str(Pixels.of_all.size)}
 
 
 async def loaded(reader: Any, given: str) -> str:
     try:
         with images.charged():
             await names.MEDIA_CONNECTOR_REGISTRY.load("http").load_from_url_async(given, reader)
-            return str(Pixels.held_by_all)
+            return str(Pixels.of_all.size)
     except Exception as error:  # noqa: BLE001
         return f"{type(error).__name__}: {error}"
 
 
 async def beside_others() -> list[str]:
-    """Return how images ended while others hold all that there is, and once they do not."""
-    full = [Pixels() for _ in range(images.TIMES)]
+    """Return how images ended while their tenant has its share of all, and once it has less."""
+    full = [Pixels() for _ in range(6)]
     for each in full:
         each.take(10_000)
     waiting = [asyncio.create_task(ended(way([HALF]))) for way in (by_tensor, by_body)]

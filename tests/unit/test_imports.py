@@ -84,7 +84,7 @@ FOLDERS = {
     "structures": ALL,
     "tokenization": ("command line", "front end", *SERVER),
     "machine": ALL,
-    "shares": ("command line", "front end", "stub"),
+    "shares": ("command line", "front end", "stub", "vLLM's worker"),
 }
 
 PROBE = """

@@ -16,13 +16,15 @@ from contextlib import contextmanager, suppress
 from types import MethodType
 from typing import Any, ClassVar, Final
 
+from lmi_backend.engines.protocol import tenant
 from lmi_backend.engines.vllm import names
 from lmi_backend.errors import RequestError, UnavailableError
+from lmi_backend.shares import Shares
 
 NO_HOSTS = ("nowhere.invalid",)
 """For `allowed_media_domains`, which opens all hosts when it is empty; .invalid has no names."""
 TIMES: Final = 8
-"""How many times the pixels of one request all requests may hold together."""
+"""How many times the pixels of one request all may hold together; a tenant alone six times."""
 WAIT_SECONDS: Final = 10.0
 """For room, before a request is refused."""
 _LOOK_SECONDS: Final = 0.05
@@ -41,12 +43,12 @@ def most_pixels() -> int:
 class Pixels:
     """What one request holds decoded. Used from several threads."""
 
-    held_by_all: ClassVar[int] = 0
-    """By all requests of this process: many bring such a file at once."""
+    of_all: ClassVar[Shares[Pixels]] = Shares()
+    """Of all requests of this process, by tenant: many bring such a file at once."""
     _lock: ClassVar = threading.Lock()
 
-    def __init__(self) -> None:
-        self._held = 0
+    def __init__(self, owner: str = "") -> None:
+        self._owner = owner
         self._is_closed = False
         self.refusal: UnavailableError | None = None
 
@@ -55,33 +57,32 @@ class Pixels:
 
         Raises:
             ValueError: the request has too many, or is finished.
-            UnavailableError: all requests together have too many.
+            UnavailableError: its tenant's requests together have more than their share.
         """
         most = most_pixels()
         with Pixels._lock:
             if self._is_closed:
                 raise ValueError("the request has finished")
-            if 0 < most < (together := self._held + pixels):
+            if 0 < most < (together := Pixels.of_all.of(self) + pixels):
                 problem = f"the images of a request have {together} pixels together"
                 raise ValueError(f"{problem}; {_accepted()}")
-            if 0 < most * TIMES < Pixels.held_by_all + pixels:
+            if most > 0 and not Pixels.of_all.has_room(pixels, most * TIMES, self._owner):
                 problem = "other requests hold the memory for decoded images, clips and sounds"
                 self.refusal = UnavailableError(problem)
                 raise self.refusal
-            self._held += pixels
-            Pixels.held_by_all += pixels
+            Pixels.of_all.add(self, pixels, self._owner)
 
     @property
     def has_room(self) -> bool:
         """Whether it may begin: who holds some already continues."""
         most = most_pixels()
-        return most <= 0 or self._held > 0 or Pixels.held_by_all <= most * (TIMES - 1)
+        holds_some = Pixels.of_all.of(self) > 0
+        return most <= 0 or holds_some or Pixels.of_all.has_room(most, most * TIMES, self._owner)
 
     def release(self) -> None:
         """Give all back to the other requests, once vLLM has what was made of it."""
         with Pixels._lock:
-            Pixels.held_by_all -= self._held
-            self._held = 0
+            Pixels.of_all.forget(self)
 
     def close(self) -> None:
         """Release all, and take nothing more: a thread may decode after its request is finished."""
@@ -100,7 +101,7 @@ def charged() -> Iterator[Pixels]:
     Raises:
         UnavailableError: there was no room, also if vLLM's server hid that.
     """
-    pixels = Pixels()
+    pixels = Pixels(tenant.get())
     token = budget.set(pixels)
     try:
         yield pixels
@@ -112,7 +113,7 @@ def charged() -> Iterator[Pixels]:
 
 
 async def wait_for_room() -> None:
-    """Wait a while if other requests hold nearly all."""
+    """Wait a while if the tenant holds its share."""
     pixels = budget.get()
     for _ in range(int(WAIT_SECONDS / _LOOK_SECONDS)):
         if pixels is None or pixels.has_room:
@@ -240,7 +241,7 @@ async def decode(files: Sequence[bytes], model_config: Any) -> list[Any]:
     if len(files) > most:
         accepted = f"at most {most} (option.limit_mm_per_prompt)"
         raise RequestError(f"has {len(files)} files", field="image", accepted=accepted)
-    loop, pixels = asyncio.get_running_loop(), budget.get() or Pixels()
+    loop, pixels = asyncio.get_running_loop(), budget.get() or Pixels(tenant.get())
     await wait_for_room()
     return await loop.run_in_executor(_pool, _decode, files, pixels)
 

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from lmi_backend.engines.vllm import images, names
-from lmi_backend.engines.vllm.images import TIMES, Pixels
+from lmi_backend.engines.vllm.images import Pixels
+from lmi_backend.errors import UnavailableError
 
 MOST = 100
 
@@ -17,7 +18,7 @@ def envs(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     found = SimpleNamespace(VLLM_MAX_IMAGE_PIXELS=MOST)
     monkeypatch.setitem(vars(names), "envs", found)
     yield found
-    assert Pixels.held_by_all == 0
+    assert Pixels.of_all.size == 0
 
 
 def test_without_a_bound_nobody_is_refused(envs: SimpleNamespace) -> None:
@@ -28,17 +29,31 @@ def test_without_a_bound_nobody_is_refused(envs: SimpleNamespace) -> None:
 
 
 async def test_who_holds_some_goes_on() -> None:
-    requests = [Pixels() for _ in range(TIMES)]
+    requests = [Pixels() for _ in range(6)]
     for each in requests:
         each.take(MOST)
     last = requests[-1]
+    assert not Pixels().has_room
     token = images.budget.set(last)
     assert last.has_room
     await images.wait_for_room()
     images.release()
-    assert Pixels.held_by_all == MOST * (TIMES - 1)
+    assert Pixels.of_all.size == MOST * 5
     images.budget.reset(token)
     for each in requests:
+        each.close()
+
+
+def test_what_a_tenant_holds_refuses_no_newcomer() -> None:
+    greedy = [Pixels("a") for _ in range(7)]
+    for each in greedy[:-1]:
+        each.take(MOST)
+    with pytest.raises(UnavailableError):
+        greedy[-1].take(MOST)
+    newcomer = Pixels("b")
+    assert newcomer.has_room
+    newcomer.take(MOST)
+    for each in (*greedy, newcomer):
         each.close()
 
 
