@@ -82,7 +82,7 @@ def test_each_request_of_a_batch_is_answered_for_itself(
         assert words in caplog.text
 
 
-@pytest.mark.parametrize("parameters", ["[]", "{", f'{{"a":[{"[]," * 200_000}0]}}'])
+@pytest.mark.parametrize("parameters", ["[]", "{", f'{{"a":[{"[]," * 400_000}0]}}'])
 def test_parameters_that_cannot_be_read_are_its_clients_fault(model: Any, parameters: str) -> None:
     sender = Sender()
     model.execute([Asking(sender, parameters)])
