@@ -26,7 +26,7 @@ from lmi_backend.migrate.structure import (
     has_log_probabilities,
     kinds_of,
 )
-from lmi_backend.migrate.texts import are_equal, compare_constants, compare_texts, texts_of
+from lmi_backend.migrate.texts import are_equal, compare_texts, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -99,7 +99,6 @@ class Judge(NamedTuple):
             yield from _order(old.events, new.events, has_same_text=is_same)
         yield from _members(old.events, new.events, rules)
         yield from compare_values(old.events, new.events, rules)
-        yield from compare_constants(old.events, new.events, is_stream=old.is_stream)
         yield from compare_texts(old.events, new.events, is_greedy=is_wanted)
 
 

@@ -66,7 +66,7 @@ _LMI_RELEASE: Final = re.compile(r"-lmi(\d{1,4})\b")
 _PEERS: Final = Path(__file__).with_name("peers.json")
 """What was read of other programs, with its source and its day."""
 _MOST_NAMED: Final = 5
-"""Names of variants and files that are listed."""
+"""Containers and files that are listed."""
 
 
 def read_description(path: Path, source: PresentServer) -> None:
@@ -219,16 +219,7 @@ def _read_endpoint(read: Mapping[str, Any], source: PresentServer) -> None:
         _read_variant(variants[0], source)
     if len(variants) > 1:
         source.decisions.append(f"there are {len(variants)} variants; the first one was read")
-        source.decisions += [_of_variant(each) for each in variants[:_MOST_NAMED]]
     _read_capture(_object(read, "DataCaptureConfig"), source)
-
-
-def _of_variant(variant: Mapping[str, Any]) -> str:
-    names = ("InitialVariantWeight", "DesiredWeight", "CurrentWeight")
-    weight = next((variant[name] for name in names if name in variant), "unknown")
-    text = f"variant `{_text(variant, 'VariantName')}`: weight {printable(str(weight), 20)}"
-    model, instance = (_text(variant, name) for name in ("ModelName", "InstanceType"))
-    return text + (f", model `{model}`" if model else "") + (f", {instance}" if instance else "")
 
 
 def _read_variant(variant: Mapping[str, Any], source: PresentServer) -> None:
@@ -236,10 +227,6 @@ def _read_variant(variant: Mapping[str, Any], source: PresentServer) -> None:
     _read_instance(
         _text(variant, "InstanceType") or _text(pools[0] if pools else {}, "InstanceType"), source
     )
-    scaling = _object(variant, "ManagedInstanceScaling")
-    least, most = (_count(scaling, name) for name in ("MinInstanceCount", "MaxInstanceCount"))
-    if most:
-        source.decisions.append(f"there are {least} to {most} instances")
     count = _count(variant, "InitialInstanceCount", "DesiredInstanceCount", "CurrentInstanceCount")
     if count and not source.copies:
         source.replicas = count
