@@ -23,18 +23,9 @@ from lmi_backend.supervisor.front_end import SILENT_SECONDS
 from tests.support.manifests import OVERLAYS, built, check, container, option, pods
 from tests.support.places import ROOT, TESTS
 
-# Overlay, and the machine its plan is for.
-PLANNED = {
-    "single-gpu": ("--gpus", "1"),
-    "lora": ("--gpus", "1"),
-    "tensor-parallel": ("--gpus", "4"),
-    "multi-node": ("--gpus", "8", "--nodes", "2"),
-}
-OTHERS = ("autoscale", "gateway", "kserve")
-CONFIGS = json.loads((TESTS / "data" / "planner" / "configs.json").read_text("utf-8"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 Fleets = dict[str, list[dict[str, Any]]]
-LLAMA_405B = json.loads((TESTS / "golden" / "ladder_two_nodes" / "config.json").read_text("utf-8"))
+LLAMA_405B = (TESTS / "golden" / "ladder_two_nodes" / "config.json").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +42,16 @@ def fleets(tmp_path_factory: pytest.TempPathFactory, echo_folder: Path) -> Fleet
     written = tmp_path_factory.mktemp("written")
     words = ["deploy", str(echo_folder), "--to", "kubernetes", "--gpus", "0", "--replicas", "3"]
     assert main.main([*words, "--output", str(written / "map")]) == 0
-    words += ["--output", str(written / "claim"), "--model-claim", "models"]
-    assert main.main(words) == 0
-    assert sorted(PLANNED.keys() | {*OTHERS}) == sorted(path.name for path in OVERLAYS.iterdir())
-    folders = [*OVERLAYS.iterdir(), written / "map", written / "claim"]
-    return {folder.name: built(folder) for folder in folders}
+    words += ["--model-claim", "models"]
+    assert main.main([*words, "--output", str(written / "claim")]) == 0
+    words += ["--with", "monitor,keda,gateway,lora"]
+    assert main.main([*words, "--output", str(written / "all")]) == 0
+    found = {folder.name: built(folder) for folder in (*OVERLAYS.iterdir(), *written.iterdir())}
+    assert sorted(found) == sorted(FLEETS)
+    return found
 
 
-FLEETS = [*PLANNED, *OTHERS, "map", "claim"]
+FLEETS = ["multi-node", "kserve", "map", "claim", "all"]
 
 
 @pytest.mark.parametrize("name", FLEETS)
@@ -144,7 +137,7 @@ def test_probes_are_patient_enough(fleets: Fleets, name: str) -> None:
             assert probe["httpGet"]["port"] in ("http", PORT)
             assert probe["timeoutSeconds"] > ASK_SECONDS
         start = Launch(python="").load_timeout
-        if name not in ("map", "claim"):
+        if name in ("multi-node", "kserve"):
             # Each of the repository may be given a model of the Hub.
             start += served.UNKNOWN_DOWNLOAD_SECONDS
         assert startup["periodSeconds"] * startup["failureThreshold"] >= start
@@ -201,70 +194,38 @@ def test_selectors_find_the_pods(fleets: Fleets, name: str) -> None:
             is_of_all = thing["kind"] in ("NetworkPolicy", "PodDisruptionBudget")
             assert len(matched) == (len(labels) if is_of_all else 1), thing["kind"]
             seen += 1
-    assert seen == (5 if name in ("gateway", "autoscale") else 3 if name == "multi-node" else 4)
+    assert seen == {"multi-node": 3, "all": 6}.get(name, 4)
 
 
-@pytest.mark.parametrize("name", PLANNED)
-def test_the_example_fits_the_devices_it_asks_for(
+def test_the_example_fits_the_devices_that_it_requests(
     fleets: Fleets,
-    name: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if name == "multi-node":
-        # As the group's variables have it.
-        monkeypatch.setenv("DJL_CLUSTER_SIZE", "2")
-        monkeypatch.setenv("DJL_LEADER_ADDR", "leader")
-    folder = _local(OVERLAYS / name / "model", tmp_path)
-    machine = [*PLANNED[name], "--gpu-memory", "80GiB"]
+    # As the group's variables have it.
+    monkeypatch.setenv("DJL_CLUSTER_SIZE", "2")
+    monkeypatch.setenv("DJL_LEADER_ADDR", "leader")
+    folder = tmp_path / "example"
+    shutil.copytree(OVERLAYS / "multi-node" / "model", folder)
+    (folder / "config.json").write_text(LLAMA_405B, "utf-8")
+    properties = folder / "serving.properties"
+    text = re.sub(
+        r"(?<=^option.model_id=).+$", str(folder), properties.read_text("utf-8"), flags=re.M
+    )
+    properties.write_text(text, "utf-8")
+    machine = ["--gpus", "8", "--nodes", "2", "--gpu-memory", "80GiB"]
     assert main.main(["plan", str(folder), "--json", *machine]) == 0
     plan = json.loads(capsys.readouterr().out)
-    (spec,) = _servers(fleets, name)
-    asked = container(spec)["resources"]["limits"]["nvidia.com/gpu"]
-    assert [len(group) for group in plan["device_groups"]] == [asked]
-    assert plan["nodes"] == int(
-        machine[machine.index("--nodes") + 1] if "--nodes" in machine else 1
-    )
+    (spec,) = _servers(fleets, "multi-node")
+    devices = container(spec)["resources"]["limits"]["nvidia.com/gpu"]
+    assert [len(group) for group in plan["device_groups"]] == [devices]
+    assert plan["nodes"] == 2
     assert plan["memory"]["kv_cache"] > plan["memory"]["block_bytes"]
     assert plan["request_timeout"] == option(spec, "--drain-timeout")
     startup = container(spec)["startupProbe"]
-    download = plan["memory"]["weights"] * asked * plan["nodes"] / served.DOWNLOAD_RATE
+    download = plan["memory"]["weights"] * devices * 2 / served.DOWNLOAD_RATE
     assert startup["periodSeconds"] * startup["failureThreshold"] > plan["load_timeout"] + download
-    if plan["nodes"] == 1:
-        _assert_is_as_deployed(spec, folder, machine, tmp_path / "out")
-
-
-def _assert_is_as_deployed(
-    spec: dict[str, Any], folder: Path, machine: list[str], output: Path
-) -> None:
-    words = ["deploy", str(folder), "--to", "kubernetes", "--output", str(output), *machine]
-    assert main.main([*words, "--model-claim", "x"]) == 0
-    ((_, deployed),) = pods(built(output))
-    ours, theirs = container(spec), container(deployed)
-    assert (ours["resources"], ours["image"]) == (theirs["resources"], theirs["image"])
-    shared = [
-        [one["emptyDir"] for one in each["volumes"] if one["name"] == "shm"]
-        for each in (spec, deployed)
-    ]
-    assert shared[0] == shared[1]
-
-
-def _local(model: Path, tmp_path: Path) -> Path:
-    """Copy an example, with the config.json of its model, which is on no hub here."""
-    folder = tmp_path / "example"
-    shutil.copytree(model, folder)
-    text = (folder / "serving.properties").read_text("utf-8")
-    (name,) = re.findall(r"^option.model_id=(.+)$", text, re.MULTILINE)
-    config = LLAMA_405B if "405B" in name else CONFIGS[name]
-    (tmp_path / "model").mkdir()
-    (tmp_path / "adapters").mkdir()
-    (tmp_path / "model" / "config.json").write_text(json.dumps(config), "utf-8")
-    text = text.replace(name, str(tmp_path / "model")).replace(
-        "=/adapters", f"={tmp_path}/adapters"
-    )
-    (folder / "serving.properties").write_text(text, "utf-8")
-    return folder
 
 
 def test_ranks_are_found_by_the_groups_variables(fleets: Fleets) -> None:
@@ -285,10 +246,7 @@ def test_ranks_are_found_by_the_groups_variables(fleets: Fleets) -> None:
 
 
 def test_metrics_that_scale_are_those_of_the_front_end(fleets: Fleets) -> None:
-    (scaled,) = (one for one in fleets["autoscale"] if one["kind"] == "ScaledObject")
-    (deployment,) = (one for one in fleets["autoscale"] if one["kind"] == "Deployment")
-    assert scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
-    assert "replicas" not in deployment["spec"]
+    (scaled,) = (one for one in fleets["all"] if one["kind"] == "ScaledObject")
     asked = {
         name
         for trigger in scaled["spec"]["triggers"]
@@ -297,18 +255,6 @@ def test_metrics_that_scale_are_those_of_the_front_end(fleets: Fleets) -> None:
     text = (ROOT / "lmi_backend" / "frontend" / "operators" / "metrics.py").read_text("utf-8")
     assert asked == {"vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"}
     assert all(f'"{name}"' in text for name in asked)
-
-
-def test_the_pool_and_its_route_are_joined(fleets: Fleets) -> None:
-    kinds = {one["kind"]: one for one in fleets["gateway"]}
-    pool = kinds["InferencePool"]
-    assert pool["spec"]["targetPorts"] == [{"number": PORT}]
-    (rule,) = kinds["HTTPRoute"]["spec"]["rules"]
-    (backend,) = rule["backendRefs"]
-    assert (backend["kind"], backend["name"]) == ("InferencePool", pool["metadata"]["name"])
-    assert kinds["HTTPRoute"]["spec"]["parentRefs"] == [
-        {"name": kinds["Gateway"]["metadata"]["name"]}
-    ]
 
 
 def test_what_is_written_with_a_model_joins_it(
@@ -339,7 +285,9 @@ def test_what_is_written_with_a_model_joins_it(
         assert not re.fullmatch(pod, f"{names['Deployment']}-2-5d9c-abcde"), "another model"
     route, pool = (kinds[kind]["spec"] for kind in ("HTTPRoute", "InferencePool"))
     assert route["parentRefs"] == [{"name": names["Gateway"]}]
-    assert route["rules"][0]["backendRefs"][0]["name"] == names["InferencePool"]
+    (backend,) = route["rules"][0]["backendRefs"]
+    assert (backend["kind"], backend["name"]) == ("InferencePool", names["InferencePool"])
+    assert pool["targetPorts"] == [{"number": PORT}]
     assert pool["selector"]["matchLabels"].items() <= metadata["labels"].items()
     ((_, downloading),) = pods([kinds["Job"]])
     for each in (spec, downloading):
