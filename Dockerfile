@@ -13,7 +13,7 @@
 #     docker run --shm-size=2g -v $PWD/my-model:/opt/ml/model:ro \
 #         -p 127.0.0.1:8080:8080 lmi-backend:cpu
 #
-# deploy/compose.yaml says the same, and takes more away from the container.
+# `lmi-backend deploy --to compose` says the same, and takes more away from the container.
 #
 # --shm-size: requests go from tritonserver to its Python backend through /dev/shm, and data between
 # the ranks of an engine too. Docker gives 64 MB. A prompt that no longer fits is an error, whose
