@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,6 @@ from lmi_backend.options.model_store import MODEL_FILES, MODEL_ID
 from lmi_backend.options.sources import ORIGIN
 from lmi_backend.options.spec import Status, WrittenSetting
 from lmi_backend.options.table import common
-from lmi_backend.printable import speaking
 from lmi_backend.repository.files import left_to_the_server
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def _write_all(model: LmiFolder, source: PresentServer, arguments: argparse.Name
         decisions += [
             f"set {name} where the server runs" for name in left_to_the_server(examined.options)
         ]
-        with _variables(_weights(source, examined)), speaking(_once()):
+        with _variables(_weights(source, examined)):
             repository = ["--repository", str(arguments.output / "models")]
             _run(convert, ["convert", *_of_model(source), *repository], arguments)
             status, refusal = _deployed(source, arguments)
@@ -119,19 +118,6 @@ def _write_all(model: LmiFolder, source: PresentServer, arguments: argparse.Name
     path.write_text(page, encoding="utf-8")
     sys.stdout.write(f"{path}\n")
     return REFUSED if examined.problems else status
-
-
-def _once() -> Callable[[str, str], str]:
-    """Return how `say` writes its lines while several commands run: each line once."""
-    seen: set[str] = set()
-
-    def line(_level: str, text: str) -> str:
-        if text in seen:
-            return ""
-        seen.add(text)
-        return f"lmi-backend: {text}\n"
-
-    return line
 
 
 def _other_models(examined: Examined) -> Iterator[str]:

@@ -161,17 +161,6 @@ def test_two_models_are_a_decision(tmp_path: Path) -> None:
     assert "option.model_id=org/a is served, HF_MODEL_ID=org/b is not" in decisions
 
 
-def test_what_two_commands_say_is_said_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = "option.rolling_batch=echo\noption.no_such_option_of_echo=1\n"
-    variables = written(tmp_path / "a.env", f"HF_TOKEN={SECRET}\n")
-    migrate(tmp_path, archive(tmp_path, text), variables, "--to", "systemd")
-    lines = capsys.readouterr().err.splitlines()
-    assert lines
-    assert len(set(lines)) == len(lines)
-
-
 def test_variables_alone(tmp_path: Path) -> None:
     text = f"# a\nexport OPTION_ROLLING_BATCH='echo'\nHF_MODEL_ID=org/llama\nHF_TOKEN={SECRET}\n"
     page = migrate(tmp_path, written(tmp_path / "a.env", text))
