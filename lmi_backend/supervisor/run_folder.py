@@ -6,9 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 import tempfile
-import time
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +17,6 @@ from lmi_backend.printable import printable, say
 
 _PREFIX: Final = "lmi-serve-"
 NOEXEC: Final = "is mounted noexec, and programs run there"
-_NEW_SECONDS: Final = 60.0
 # sun_path of unix(7), with its final 0.
 _LONGEST_SOCKET: Final = 107
 _LONGEST_NAME: Final = len("lmi-serve-12345678")
@@ -40,7 +37,6 @@ class RunFolder:
         self.path = _make()
         self._contents: dict[Path, tuple[int, bytes]] = {}
         self._lock = _locked(self.path)
-        _remove_abandoned(self.path.parent)
 
     def keep(self) -> None:
         """Remember all files that are in it now: some megabytes."""
@@ -115,25 +111,6 @@ def _length_problem(base: Path) -> str:
     size = len(os.fsencode(base))
     most = size - (longest - _LONGEST_SOCKET)
     return f"has {size} bytes; Unix sockets allow at most {most} there"
-
-
-def _remove_abandoned(base: Path) -> None:
-    """Remove the folders of servers of this user that were killed with all their processes."""
-    for path in base.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            status = path.lstat()
-            # One that is new may be locked in a moment.
-            if status.st_uid == os.getuid() and time.time() - status.st_ctime > _NEW_SECONDS:
-                _remove_unlocked(path)
-
-
-def _remove_unlocked(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(path, ignore_errors=True)
-    finally:
-        os.close(descriptor)
 
 
 def _locked(path: Path) -> int:

@@ -190,7 +190,7 @@ def test_killed_it_takes_everything_along(echo: Served) -> None:
 
 
 def test_killed_with_its_guard_it_leaves_no_process_and_no_port(echo: Served) -> None:
-    """The next `serve` removes its files (tests/unit/supervisor/test_run_folder.py) and memory."""
+    """The next `serve` removes its memory, and who cleans temporary folders its files."""
     traces = _Traces(echo)
     (guard,) = (
         each for each in psutil.Process(echo.process.pid).children() if each.name() == GUARD

@@ -122,20 +122,6 @@ def test_plain_paths_are_for_any_shell() -> None:
     assert not shell_problem(Path("/opt/a-b_c.d/1,2:3=4@5%6+7^8"))
 
 
-def test_what_killed_servers_left_is_removed_by_the_next_one(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served, left, other = RunFolder(), base / "lmi-serve-killed", base / "somebodys"
-    for folder in (left, other):
-        (folder / "models").mkdir(parents=True)
-    # One that another `serve` has made a moment ago, and has not locked yet.
-    RunFolder()
-    assert left.exists()
-    monkeypatch.setattr(run_folder, "_NEW_SECONDS", 0.0)
-    RunFolder()
-    assert (left.exists(), served.path.exists(), other.exists()) == (False, True, True)
-
-
 def test_a_folder_in_which_nothing_runs_is_said(
     base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
