@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from lmi_backend.cli.flags import split
 from lmi_backend.printable import printable
@@ -26,7 +26,8 @@ class Parser(argparse.ArgumentParser):
 
     Args:
         examples: command lines.
-        takes_flags: whether options of a model are flags of it too; True, or "any" flag.
+        takes_flags: whether options of a model are flags of it too.
+        takes_words: whether what is no option of it is one of its `words`.
         statuses: meanings of exit statuses, where they differ from the usual ones.
     """
 
@@ -34,12 +35,13 @@ class Parser(argparse.ArgumentParser):
         self,
         *args: Any,
         examples: Sequence[str] = (),
-        takes_flags: bool | Literal["any"] = False,
+        takes_flags: bool = False,
+        takes_words: bool = False,
         statuses: Mapping[int, str] = {},
         **more: Any,
     ) -> None:
         super().__init__(*args, **{"formatter_class": Formatter, **more})
-        self._takes_flags = takes_flags
+        self._takes_flags, self._takes_words = takes_flags, takes_words
         self.examples, self.statuses = examples, dict(sorted({**_USUAL, **statuses}.items()))
         if examples:
             lines = ["examples:", *(f"  {each}" for each in examples), "", "exit status:"]
@@ -48,13 +50,13 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse a command line; `flags` of its result has the options of a model."""
-        if not self._takes_flags:
-            return super().parse_known_args(args, namespace)
-        is_strict = self._takes_flags != "any"
-        own, flags = split(args, self._option_string_actions, is_strict=is_strict)
-        namespace_read, left = super().parse_known_args(own, namespace)
-        namespace_read.flags = flags
-        return namespace_read, left
+        own, flags = split(args, self._option_string_actions) if self._takes_flags else (args, [])
+        read, left = super().parse_known_args(own, namespace)
+        if self._takes_flags:
+            read.flags = flags
+        if self._takes_words:
+            read.words += left
+        return read, [] if self._takes_words else left
 
 
 class Formatter(argparse.HelpFormatter):

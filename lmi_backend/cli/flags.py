@@ -25,9 +25,7 @@ _LISTS: Final = ("list", "adapters", "set", "tuple")
 _KEY_IN_HINT: Final = re.compile(r"\boption\.(\w+)")
 
 
-def split(
-    argv: Sequence[str], own: Mapping[str, object], *, is_strict: bool = True
-) -> tuple[list[str], list[Property]]:
+def split(argv: Sequence[str], own: Mapping[str, object]) -> tuple[list[str], list[Property]]:
     """Separate a command's own arguments from the flags that are options of a model."""
     rest, others, flags = list(argv), list[str](), list[Property]()
     while rest:
@@ -42,11 +40,9 @@ def split(
             takes_value = getattr(own[name], "nargs", None) != 0
             others += [rest.pop(0)] if takes_value and not equals and rest else []
         else:
-            key = key_of(name)
-            if not key and is_strict:
-                _refuse(name, own)
+            key = key_of(name) or _refuse(name, own)
             is_off = _stem(name).startswith(_OFF) and not key.endswith(_stem(name))
-            given = value if equals else _value(key, rest, is_strict=is_strict)
+            given = value if equals else _value(key, rest)
             if given is None:
                 raise ConfigurationError(f"{name}: its value is missing")
             flags.append(Property(key, "false" if is_off and given == "true" else given, 0, name))
@@ -101,7 +97,7 @@ def _kind(key: str) -> str:
     return ""
 
 
-def _value(key: str, rest: list[str], *, is_strict: bool) -> str | None:
+def _value(key: str, rest: list[str]) -> str | None:
     kind, values = _kind(key), list[str]()
     is_truth = kind.startswith("bool") and "str" not in kind
     while rest and (not rest[0].startswith("-") or _NUMBER.match(rest[0])):
@@ -111,7 +107,7 @@ def _value(key: str, rest: list[str], *, is_strict: bool) -> str | None:
         if not kind.startswith(_LISTS):
             break
     if not values:
-        return "true" if is_truth or not is_strict else None
+        return "true" if is_truth else None
     return values[0] if len(values) == 1 else json.dumps(values)
 
 

@@ -41,7 +41,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "lmi-backend options max_model_len",
             "lmi-backend options --tensor-parallel-size 4",
         ),
-        takes_flags="any",
+        takes_words=True,
     )
     parser.add_argument(
         "words",
@@ -78,9 +78,8 @@ class OptionRow:
 
 def _options(arguments: argparse.Namespace) -> int:
     rows: list[OptionRow] = []
-    words = [*arguments.words, *(each.flag for each in arguments.flags)]
-    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
-    for word in flags or [" ".join(words)]:
+    flags = [word.partition("=")[0] for word in arguments.words if word.startswith("-")]
+    for word in flags or [" ".join(arguments.words)]:
         matches = _rows_for(word, arguments.engine, machine_of(arguments).release)
         rows += [row for row in matches if row not in rows]
     if not rows:
