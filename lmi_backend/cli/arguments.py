@@ -71,8 +71,8 @@ def add_timeout(parser: argparse.ArgumentParser, seconds: float, what: str) -> N
     parser.add_argument("--timeout", type=float, default=seconds, metavar="SECONDS", help=text)
 
 
-def add_ports(parser: argparse.ArgumentParser, host_help: str) -> None:
-    text = f"{host_help}, IPv4 or IPv6 (%(default)s)"
+def add_ports(parser: argparse.ArgumentParser) -> None:
+    text = "address on which Triton's own ports listen, IPv4 or IPv6 (%(default)s)"
     parser.add_argument("--triton-host", default="127.0.0.1", metavar="HOST", help=text)
     for name, port in _PORTS.items():
         parser.add_argument(f"--{name}-port", type=int, default=port, help="default %(default)s")

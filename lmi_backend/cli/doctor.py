@@ -15,12 +15,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final, Literal
 
-from lmi_backend.cli.arguments import add_ports, ports_of
 from lmi_backend.cli.check import examine
 from lmi_backend.cli.folders import find_models
 from lmi_backend.cli.planning import Machine, devices_of, held_devices
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.front_end_settings import PORT
 from lmi_backend.ipc.shared_memory import SHARED_MEMORY
 from lmi_backend.machine import check_limits
 from lmi_backend.options.model_store import DEFAULT_STORE
@@ -39,7 +37,6 @@ from lmi_backend.supervisor.installation import (
     is_vulnerable,
     usable_server,
 )
-from lmi_backend.supervisor.ports import Ports, check_free
 from lmi_backend.supervisor.run_folder import check_folder
 
 _MARKS: Final = {"ok": "ok", "warning": "!!", "error": "XX"}
@@ -60,14 +57,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "doctor",
         help="look at this machine, and say what to do",
         description="Look whether this machine can serve: tritonserver and its Python, the "
-        "engines, GPUs and their driver, shared memory, ports, disk; and each PATH's model.",
+        "engines, GPUs and their driver, shared memory, disk; and each PATH's model.",
         examples=("lmi-backend doctor", "lmi-backend doctor llama --json"),
         statuses={0: "nothing would fail", 1: "something would fail"},
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="LMI folders to look at as well")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    add_ports(parser, "address for the ports")
-    parser.add_argument("--port", type=int, default=PORT, help="of the front end (%(default)s)")
     parser.set_defaults(run=_doctor)
 
 
@@ -103,7 +98,7 @@ def _show(result: CheckResult) -> None:
 
 def _checks(arguments: argparse.Namespace) -> Iterator[CheckResult]:
     yield _result("tritonserver", _server)
-    yield _result("limits, ports", lambda: _machine(ports_of(arguments), arguments.port))
+    yield _result("limits", _limits)
     hardware = detect_hardware(os.environ)
     yield _result("GPUs", lambda: gpus(hardware))
     yield _result("shared memory", shared_memory)
@@ -139,12 +134,10 @@ def _server() -> tuple[str, str]:
     return installed, f"fleets need {OLDEST_FOR_FLEETS} or later" if is_vulnerable(version) else ""
 
 
-def _machine(ports: Ports, port: int) -> tuple[str, str]:
+def _limits() -> tuple[str, str]:
     check_limits()
     check_folder()
-    ports.check({"--port": port})
-    check_free("--port", "--triton-host", ports.host, port)
-    return f"{port}, {ports.http}, {ports.grpc} and {ports.metrics} are free", ""
+    return "enough threads and open files, and a folder for temporary ones", ""
 
 
 def gpus(hardware: Hardware) -> tuple[str, str]:

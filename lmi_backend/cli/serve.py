@@ -88,7 +88,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--model-repository", type=Path, help="keep the Triton model folders here")
     add_front_end_arguments(parser)
     add("--no-frontend", action="store_true", help="do not start it: Triton's own ports only")
-    add_ports(parser, "address on which Triton's own ports listen")
+    add_ports(parser)
     _add_protection(parser)
     add_clients(parser)
     add = parser.add_argument_group("log").add_argument

@@ -3,7 +3,6 @@
 import importlib.metadata
 import json
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,22 +22,9 @@ def _nothing_imported() -> None:
     doctor.import_in.cache_clear()
 
 
-def _ports(count: int = 4) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for sock in sockets:
-        sock.bind(("127.0.0.1", 0))
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
-
-
 def _doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
     """Return the exit status, and each result by what was looked at."""
-    names = ("--port", "--http-port", "--grpc-port", "--metrics-port")
-    ports = dict(zip(names, _ports(), strict=True))
-    options = [str(word) for pair in ports.items() for word in pair]
-    status = main(["doctor", "--json", *options, *words])
+    status = main(["doctor", "--json", *words])
     return status, {each["what"]: each for each in json.loads(capsys.readouterr().out)}
 
 
@@ -54,7 +40,7 @@ def test_this_machine_is_well(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert status == 0
     assert found["tritonserver"]["status"] == "warning"
     assert "has published vulnerabilities" in found["tritonserver"]["found"]
-    for what in ("limits, ports", "echo", "echo: engine"):
+    for what in ("limits", "echo", "echo: engine"):
         assert found[what]["status"] == "ok", found[what]
 
 
@@ -80,19 +66,6 @@ def test_serve_refuses_it_before_anything_starts(
 ) -> None:
     assert main(["serve", str(_echo(tmp_path / "echo")), "--no-frontend"]) == 2
     assert "numpy 2.2.6 with Triton 24.10" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("option", ["--port", "--http-port"])
-def test_a_taken_port_is_an_error(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str
-) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        status, found = _doctor(capsys, option, port, str(_echo(tmp_path / "echo")))
-    assert status == 1
-    assert f"{option} {port}" in found["limits, ports"]["found"]
 
 
 def test_an_interpreter_without_the_engine_is_an_error(
