@@ -16,7 +16,6 @@ ATTENTION_FREE: Final = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv"})
 BOTH_MIXERS: Final = frozenset({"falcon_h1"})
 """Model types whose layers have attention and a state each."""
 _LETTERS: Final = {"*": "attention", "M": "mamba", "E": "moe", "-": "mlp"}
-_SLOW_CYCLES, _FAST_CYCLES = 2, 3
 _WITHOUT_MIXER: Final = frozenset({"moe", "mlp"})
 _LISTS: Final = ("layers_block_type", "layer_types", "hybrid_override_pattern")
 
@@ -29,19 +28,6 @@ class LayerKinds:
     states: tuple[int, ...]
     dense: tuple[int, ...]
     experts: tuple[int, ...]
-
-
-def repeated_layers(config: ConfigFields) -> tuple[int, int] | None:
-    """Return the layers of two stacks that are run again and again, and how many are run (HRM).
-
-    Each run has a cache of its own. The slow stack is run once after some runs of the fast one.
-    """
-    if config.text("model_type") != "hrm_text":
-        return None
-    # Files that have the first write all runs as the second.
-    stack = config.number("num_layers_per_stack", default=config.number("num_hidden_layers"))
-    slow = config.number("H_cycles", default=_SLOW_CYCLES)
-    return 2 * stack, stack * slow * (config.number("L_cycles", default=_FAST_CYCLES) + 1)
 
 
 def named_kinds(config: ConfigFields, num_layers: int) -> Sequence[str] | None:
@@ -102,10 +88,6 @@ def _counted(config: ConfigFields, num_layers: int) -> tuple[int, ...] | None:
 
 
 def _periodic(config: ConfigFields, num_layers: int) -> tuple[int, ...] | None:
-    if isinstance(pattern := config.get("block_types"), list) and pattern:
-        # RecurrentGemma writes one period of the pattern.
-        every = range(num_layers)
-        return tuple(at for at in every if is_attention(str(pattern[at % len(pattern)])))
     if period := config.number("attn_layer_period", "full_attention_interval", default=0):
         # Jamba counts from an offset, Qwen3-Next takes the last layer of each period.
         offset = config.number("attn_layer_offset", default=period - 1, least=0)
@@ -201,8 +183,6 @@ def count_layers(config: ConfigFields) -> tuple[int, int]:
 
 
 def _written_layers(config: ConfigFields) -> tuple[int, int]:
-    if repeated := repeated_layers(config):
-        return repeated[1], repeated[1]
     if not is_encoder_decoder(config):
         names = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
         kinds = config.get("layers_block_type")

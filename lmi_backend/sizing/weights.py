@@ -15,7 +15,7 @@ from lmi_backend.sizing.kv_layers import (
     read_delta_shape,
     read_mamba_shape,
 )
-from lmi_backend.sizing.layer_kinds import LayerKinds, layer_kinds, named_kinds, repeated_layers
+from lmi_backend.sizing.layer_kinds import LayerKinds, layer_kinds, named_kinds
 from lmi_backend.sizing.quantization import (
     DTYPE_BYTES,
     MXFP4_BITS,
@@ -24,7 +24,7 @@ from lmi_backend.sizing.quantization import (
     quantised_bits,
     quantization_config,
 )
-from lmi_backend.sizing.widths import PLAIN_MLP, vision_expert_share
+from lmi_backend.sizing.widths import PLAIN_MLP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,8 +70,7 @@ def attention_parameters(config: ConfigFields, shape: Shape, cache: CachedLayers
         # Qwen3-Next and later have a gate as wide as the queries.
         family = config.text("model_type")
         is_gated = family.startswith(_GATED) or (
-            family.startswith(("qwen", "hrm"))
-            and (read_delta_shape(config) is not None or repeated_layers(config) is not None)
+            family.startswith("qwen") and read_delta_shape(config) is not None
         )
         gated = config.flag("attn_output_gate", default=is_gated)
         if low_rank := config.number("o_lora_rank", default=0):
@@ -259,9 +258,6 @@ def _shared_blocks(config: ConfigFields, layers: tuple[int, ...]) -> float:
     """Return the share of its own that a layer has: some families use a few blocks again."""
     if config.text("model_type") == "zamba2" and layers:
         return config.number("num_mem_blocks", default=1) / len(layers)
-    if repeated := repeated_layers(config):
-        stored, run = repeated
-        return stored / run
     return 1.0
 
 
@@ -297,7 +293,7 @@ def _mlp_parts(
     yield Part(
         modules=_BESIDE_MLP if is_beside else _EXPERTS,
         layers=kinds.experts,
-        parameters=count * shape.num_experts * expert * vision_expert_share(config),
+        parameters=count * shape.num_experts * expert,
         is_expert=True,
     )
     joined = _shared_experts(config, shape) + 2 * latent * shape.hidden_size

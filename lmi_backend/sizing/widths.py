@@ -84,17 +84,6 @@ def expert_width(config: ConfigFields) -> int:
     return config.number(*names, "ffn_config.ffn_hidden_size")
 
 
-def vision_expert_share(config: ConfigFields) -> float:
-    """Return how much the experts for images add to those for text: ERNIE's have another width."""
-    widths = config.get("moe_intermediate_size")
-    if not config.text("model_type").startswith("ernie"):
-        # Hunyuan writes the width of each layer's.
-        return 1.0
-    if not isinstance(widths, list) or not all(isinstance(each, int) and each for each in widths):
-        return 1.0
-    return float(sum(widths) / max(widths)) if widths else 1.0
-
-
 def experts_per_token(config: ConfigFields) -> int:
     names = ("num_experts_per_tok", "num_experts_per_token", "ffn_config.moe_top_k", "moe_topk")
     return config.number(*names, "moe_k", "top_k_experts", "experts_per_token", default=1)

@@ -75,16 +75,6 @@ def test_what_speaks_is_not_loaded(
     assert found.weights.total / 1e9 == pytest.approx(loaded, rel=0.01)
 
 
-def test_stacks_that_run_again_are_counted_alike_however_a_file_writes_them() -> None:
-    """Saved files have the layers of a stack apart, and all runs as layers."""
-    plain = facts_of({"model_type": "hrm_text", "H_cycles": 2, "L_cycles": 3})
-    saved = {"num_layers_per_stack": 16, "num_hidden_layers": 128, "L_bp_cycles": [2]}
-    found = facts_of({"model_type": "hrm_text", "H_cycles": 2, "L_cycles": 3} | saved)
-    assert found.cache.layers == plain.cache.layers == 128
-    assert found.weights.total == plain.weights.total
-    assert found.unread == ()
-
-
 def test_an_indexer_has_a_cache_of_its_own() -> None:
     assert facts_of(CONFIGS["zai-org/GLM-5"]).cache.index_bytes == 132
     assert facts_of(CONFIGS["deepseek-ai/DeepSeek-R1"]).cache.index_bytes == 0

@@ -190,7 +190,6 @@ def test_families_name_things_differently(
         ({"attn_layer_indices": [9, 18, 27]}, 3),
         ({"attn_type_list": [0, 0, 0, 1] * 8}, 8),
         ({"hybrid_override_pattern": "M-M*" * 8}, 8),
-        ({"block_types": ["recurrent", "recurrent", "attention"]}, 10),
         ({"block_configs": [{"attention": {"no_op": True}}] * 2 + [{"attention": {}}] * 30}, 30),
         ({"num_kv_shared_layers": 12}, 20),
     ],
