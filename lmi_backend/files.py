@@ -70,12 +70,7 @@ def without_folder(text: object, folder: str) -> str:
 
 
 def problem_of(folder: str, max_rank: int) -> str:
-    """Return why no engine could load an adapter; empty if nothing is known to be wrong.
-
-    Args:
-        folder: the adapter's.
-        max_rank: the largest rank that is served.
-    """
+    """Return why no engine could load an adapter; empty if nothing is known to be wrong."""
     try:
         config = json.loads(Path(folder, CONFIG).read_bytes())
         rank = config["r"]

@@ -24,8 +24,6 @@ def listen(host: str, port: int, *, is_shared: bool) -> socket.socket:
     """Return a socket that listens.
 
     Args:
-        host: address, or a name of this machine.
-        port: of TCP.
         is_shared: whether other processes listen at the same port; else it must be free.
 
     Raises:

@@ -81,7 +81,6 @@ class QueueThreads(Generic[_Item]):
 
     Args:
         take: called with each item, by one of the threads.
-        names: of the threads.
     """
 
     def __init__(self, take: Callable[[_Item], object], *names: str) -> None:

@@ -63,11 +63,8 @@ def hub_file(
     """Return the local path of a file of a hub model.
 
     Args:
-        python: the workers' interpreter.
-        model_id: organisation/model.
         revision: branch, tag or commit; empty for the main branch.
         names: of the file, and of others that are fetched with it where the model has them.
-        environment: the variables of the workers.
         say: is told before the Hub is contacted.
 
     Raises:

@@ -69,11 +69,7 @@ def copy_s3(
     """Download what is below an s3:// prefix into a folder.
 
     Args:
-        url: the prefix.
-        folder: is there.
-        environment: has the region and the endpoint.
         only: names of small files; no others are downloaded then, and none must be there.
-        say: is told of the progress.
 
     Raises:
         ConfigurationError: there is nothing, it cannot be reached, or boto3 is missing.

@@ -118,10 +118,8 @@ def fetch_weights(
     A file whose download was cut is fetched again; files that are there are not.
 
     Args:
-        python: the workers' interpreter.
         model: organisation/model; anything else is nothing to download.
         revision: branch, tag or commit; empty for the main branch.
-        environment: the variables of the workers.
         tell: is called each second with how far it is.
         whole: whether the other files of the model are wanted too.
     """

@@ -137,11 +137,6 @@ def place_of_answer(source: ArgumentSource, python: str) -> Path | None:
 def query_library(query: str, python: str, place: Path) -> None:
     """Have an interpreter import a library and write what that takes.
 
-    Args:
-        query: the module that does it.
-        python: the interpreter.
-        place: the file.
-
     Raises:
         ConfigurationError: it could not.
     """

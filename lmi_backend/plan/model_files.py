@@ -85,7 +85,6 @@ def check_model_files(folder: Path, *, has_tokenizer: bool, must_be_whole: bool)
     """Refuse a folder whose files no engine could load; a few kilobytes of each large one are read.
 
     Args:
-        folder: a model's.
         has_tokenizer: whether the engine takes the tokenizer from it.
         must_be_whole: refuse config.json alone, which is enough for a plan, and an empty folder.
 

@@ -103,9 +103,6 @@ class Reservation:
         """Load while nobody else does on these devices.
 
         An engine that finds out how much memory it has would take another's growth for its own.
-
-        Args:
-            on_wait: called if another loads.
         """
         with ExitStack() as files:
             # All in one order, so that no two wait for each other.
@@ -128,7 +125,6 @@ class Reservations:
 
     Args:
         server: tells this server from others.
-        base: the folder for temporary files.
     """
 
     def __init__(self, server: str, base: Path | None = None) -> None:

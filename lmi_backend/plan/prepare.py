@@ -107,7 +107,6 @@ def plan_model(
 
     Args:
         must_start: whether a plan that cannot be carried out here is refused.
-        say: is told of the progress of a download.
 
     Raises:
         ConfigurationError: the options cannot be run, the plan cannot be carried out here, or (with

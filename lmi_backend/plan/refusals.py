@@ -80,9 +80,6 @@ def refuse_unsupported(
 ) -> list[str]:
     """Refuse what the engine in that interpreter does not do.
 
-    Args:
-        model: the folder or place of the model.
-
     Returns:
         What is doubtful, for people.
 

@@ -169,7 +169,6 @@ def load_in_parallel(
     """Return whether the workers load at once: if the user wants it, or the host's memory suffices.
 
     Args:
-        groups: the devices of each worker.
         weights: bytes of the model's weights; 0 if unknown.
     """
     if options.is_set(opt.PARALLEL_LOADING):

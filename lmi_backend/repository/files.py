@@ -101,7 +101,6 @@ def write_files(
 
     Args:
         record: that of the conversion before.
-        force: write over edits made by hand.
         like: the user's serving.properties; who may not read it may read neither the copy nor
             the record, and where there is none, nobody else may.
 

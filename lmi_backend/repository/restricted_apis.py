@@ -69,7 +69,6 @@ def exposures(arguments: Sequence[str], environment: Mapping[str, str]) -> Itera
     """Yield a sentence for each flag by which a tritonserver leaves something open to clients.
 
     Args:
-        arguments: of the server.
         environment: of the server; NVIDIA's images name their release in it.
     """
     for protocol, flag in (("HTTP", _HTTP), ("gRPC", _GRPC)):

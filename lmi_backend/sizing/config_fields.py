@@ -96,9 +96,7 @@ class ConfigFields:
         A list holds one number a layer; the largest counts, so estimates err on the safe side.
 
         Args:
-            *names: what model families call the field.
             default: what to return if none is there; None makes the field required.
-            least: the smallest acceptable number.
 
         Raises:
             MissingFieldError: none of them is there.
@@ -167,10 +165,6 @@ class ConfigFields:
 
 def read_config(folder: Path, overrides: Mapping[str, object] | None = None) -> ConfigFields | None:
     """Read the folder's config.json and find the language model in it.
-
-    Args:
-        folder: where the file is.
-        overrides: fields that an engine is told to take instead.
 
     Returns:
         Its fields; None if the folder has no config.json.

@@ -129,9 +129,6 @@ def peak_activation(
     states. Workspaces for experts stay from the one to the other.
 
     Args:
-        facts: the model.
-        step: what is tried.
-        tensor: devices each layer is split over.
         is_staged: whether stages send one another their hidden states.
         samples: whether the device has the last stage.
     """

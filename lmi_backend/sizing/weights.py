@@ -193,11 +193,6 @@ def count_parameters(config: ConfigFields, shape: Shape, cache: CachedLayers) ->
     """Count the language model's parameters; biases are left out, they are less than 0.2 %.
 
     Extra layers for speculation are left out too.
-
-    Args:
-        config: the model's config.json.
-        shape: what was read of it.
-        cache: which layers cache what.
     """
     kinds = layer_kinds(config, shape.num_layers, shape.num_experts)
     parts = (*_mixer_parts(config, shape, cache, kinds), *_mlp_parts(config, shape, cache, kinds))
