@@ -37,9 +37,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     convert.add_argument("--repository", type=Path, required=True, help="Triton model repository")
     convert.add_argument("--name", help="name of the Triton model; default: the folder's name")
     convert.add_argument("--force", action="store_true", help="write over edits made by hand")
-    convert.add_argument(
-        "--warmup", action="store_true", help="let Triton send a request before it says ready"
-    )
     add_clients(convert)
     add_machine(convert)
     convert.set_defaults(run=_convert)
@@ -71,7 +68,6 @@ def _convert(arguments: argparse.Namespace) -> int:
             model.name,
             options,
             force=arguments.force,
-            warmup=arguments.warmup,
             from_environment=command_line_properties(model.given or ())
             + environment_properties(options),
         )

@@ -80,7 +80,6 @@ def digest(text: str) -> str:
 
 
 CONFIG: Final = "config.pbtxt"
-WARMUP: Final = "warmup/"
 _STAMP: Final = re.compile(r"# digest: config (\w+)\n")
 
 
@@ -170,8 +169,6 @@ def _refuse_edits(
             is_ours = stamp is not None and stamp[1] == digest(text[stamp.end() :])
         elif path == FILE_NAME:
             is_ours = record is not None and record.properties == digest(text)
-        elif path.startswith(WARMUP):
-            is_ours = False
         elif path.endswith(".json"):
             # The record, and adapters, which come and go and which nothing here reads.
             is_ours = True

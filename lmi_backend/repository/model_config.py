@@ -13,18 +13,13 @@ if TYPE_CHECKING:
     from lmi_backend.repository.tensors import Tensor
 
 
-WARMUP_FILE: str = "prompt"
-"""File in the model's warmup folder."""
-
-
 def model_config(
-    *, name: str, parameters: Mapping[str, str], variant: Variant = MAIN, warmup: bool = False
+    *, name: str, parameters: Mapping[str, str], variant: Variant = MAIN
 ) -> dict[str, object]:
     """Return the ModelConfig of a model, in the order of a written file.
 
     It does not depend on the plan: what the model runs is read when it is loaded. Triton shows all
-    of it to every client, so no option and no path may be in the parameters. With `warmup` Triton
-    sends one request before it calls the model ready.
+    of it to every client, so no option and no path may be in the parameters.
     """
     return {
         "name": name,
@@ -41,14 +36,7 @@ def model_config(
         "parameters": [
             {"key": key, "value": {"string_value": value}} for key, value in parameters.items()
         ],
-    } | ({"model_warmup": [_warmup()]} if warmup else {})
-
-
-def _warmup() -> dict[str, object]:
-    """One request; its prompt is in a file, as Triton fills strings with nothing otherwise."""
-    text = {"data_type": Word("TYPE_STRING"), "dims": [1], "input_data_file": WARMUP_FILE}
-    # Triton skips a sample of batch_size 0, also where max_batch_size is 0.
-    return {"name": "one answer", "batch_size": 1, "inputs": [{"key": "text_input", "value": text}]}
+    }
 
 
 class Word(str):

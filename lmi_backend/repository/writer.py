@@ -14,7 +14,6 @@ from lmi_backend.printable import as_utf_8, printable
 from lmi_backend.repository.files import (
     CONFIG,
     RECORD,
-    WARMUP,
     Record,
     digest,
     holds_secrets,
@@ -25,7 +24,7 @@ from lmi_backend.repository.files import (
     stamped,
     write_files,
 )
-from lmi_backend.repository.model_config import WARMUP_FILE, model_config, render
+from lmi_backend.repository.model_config import model_config, render
 from lmi_backend.repository.variants import CLIENTS, SHARES, Alias
 
 MODEL_PY = '''\
@@ -36,20 +35,18 @@ from lmi_backend.triton.model import TritonPythonModel
 __all__ = ["TritonPythonModel"]
 '''
 
-# Triton's form of a string in a file: its length in four bytes, then its bytes.
-_WARMUP_PROMPT = "\x07\0\0\0Warm up"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SHARED = re.compile(rf'key: "{SHARES}"\s+value:? {{\s*string_value: "([^"]*)"')
 
 
-def render_config(name: str, *, warmup: bool = False) -> str:
+def render_config(name: str) -> str:
     """Return the config.pbtxt of a model.
 
     Raises:
         ConfigurationError: the name cannot be a Triton model.
     """
     check_model_name(name)
-    config = model_config(name=name, parameters={}, warmup=warmup)
+    config = model_config(name=name, parameters={})
     return stamped(f" from {FILE_NAME}. Run convert again to renew", __version__, render(config))
 
 
@@ -66,14 +63,13 @@ def check_model_name(name: str) -> str:
     return name
 
 
-def write_model(  # noqa: PLR0913  settings by name
+def write_model(
     source: Path,
     repository: Path,
     name: str,
     options: LmiOptions,
     *,
     force: bool = False,
-    warmup: bool = False,
     from_environment: str = "",
 ) -> list[str]:
     """Write `<repository>/<name>`; return the paths of files that were others before.
@@ -99,11 +95,9 @@ def write_model(  # noqa: PLR0913  settings by name
         model_dir="" if is_in_place else str(source.resolve()),
         properties=digest(text) if text else "",
     )
-    config = render_config(name, warmup=warmup)
+    config = render_config(name)
     files = {"1/model.py": MODEL_PY, CONFIG: config, RECORD: record.as_text()}
     files |= _adapter_files(options)
-    if warmup:
-        files[f"{WARMUP}{WARMUP_FILE}"] = _WARMUP_PROMPT
     if text and not is_edited:
         files[FILE_NAME] = text
     elif not text:

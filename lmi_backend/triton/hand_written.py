@@ -191,8 +191,7 @@ _RULES: Final = (
     _Rule(
         "model_warmup",
         _is_warm,
-        "a batch_size of 1, and texts in an input_data_file (`convert --warmup` writes one); "
-        "Triton crashes when it makes texts up",
+        "a batch_size of 1, and texts in an input_data_file; Triton crashes when it makes texts up",
     ),
     *(
         _Rule(field, _never, "none; the Python backend does not read it")

@@ -124,13 +124,10 @@ def test_a_file_of_someone_else_is_not_written_over(source: Path, tmp_path: Path
 
 def test_secrets_are_not_recorded(source: Path, tmp_path: Path) -> None:
     options = load_options(source, {"OPTION_HF_TOKEN": "hf_secret", "OPTION_ENV": "X=hf_secret"})
-    write_model(source, tmp_path, "m", options, warmup=True)
+    write_model(source, tmp_path, "m", options)
     folder = tmp_path / "m"
     for path in folder.rglob("*"):
         assert path.is_dir() or b"hf_secret" not in path.read_bytes(), path
-    (warmup,) = parse((folder / "config.pbtxt").read_text()).model_warmup
-    assert warmup.batch_size == 1
-    assert warmup.inputs["text_input"].input_data_file == "prompt"
 
 
 def test_who_may_not_read_the_original_reads_neither_its_copy_nor_the_record(
@@ -196,13 +193,6 @@ def test_the_examples_are_as_convert_writes_them(name: str, tmp_path: Path) -> N
     assert Record.read(example) == replace(record, model_dir="")
     assert parse((example / "config.pbtxt").read_text()) == written
     assert (example / "1" / "model.py").read_text() == MODEL_PY
-
-
-def test_a_warm_up_has_its_prompt_in_a_file(source: Path, tmp_path: Path) -> None:
-    for _ in range(2):
-        folder = write(source, tmp_path, "m", warmup=True)
-    data = (folder / "warmup" / "prompt").read_bytes()
-    assert int.from_bytes(data[:4], "little") == len(data[4:])
 
 
 @pytest.mark.parametrize("entry", VARIANTS.values(), ids=list(VARIANTS))

@@ -63,11 +63,8 @@ def test_the_page_has_each_field_of_triton() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=list(VARIANTS))
 def test_what_convert_writes_is_served(variant: Any) -> None:
-    for warmup in (False, True):
-        config = model_config(
-            name="m", parameters={"clients": variant.clients}, variant=variant, warmup=warmup
-        )
-        assert problem_of(render(config)) == ""
+    config = model_config(name="m", parameters={"clients": variant.clients}, variant=variant)
+    assert problem_of(render(config)) == ""
 
 
 @pytest.mark.parametrize(
