@@ -194,31 +194,10 @@ def _output(command: tuple[str, ...]) -> str:
 _ROOT: Final = Path("/")
 
 
-class _Files(NamedTuple):
-    """How a version of Linux's control groups names the memory of a group."""
-
-    mount: str
-    limit: str
-    used: str
-    cached: str
-    """The entry of `memory.stat` that counts the cache of files that nobody has used lately."""
-    events: str
-    """The file that counts processes which the kernel has killed for want of memory."""
-
-
-# Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of Linux 6.1.
-_VERSION_2: Final = _Files(
-    "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "memory.events"
-)
-_VERSION_1: Final = _Files(
-    "sys/fs/cgroup/memory",
-    "memory.limit_in_bytes",
-    "memory.usage_in_bytes",
-    "total_inactive_file",
-    "memory.oom_control",
-)
+_MOUNT: Final = "sys/fs/cgroup"
+"""Of control groups of the second version; the first gives no limit here."""
 _MACHINE: Final = "proc/vmstat"
-"""Counts them for the whole machine."""
+"""Counts for the whole machine the processes that the kernel has killed for want of memory."""
 
 
 class HostMemory(NamedTuple):
@@ -248,7 +227,7 @@ def memory_kills(root: Path = _ROOT) -> int:
 
     Where no group counts them, the machine does; 0 if that is not known either.
     """
-    files = [folder / names.events for folder, names in _groups(root)]
+    files = [folder / "memory.events" for folder in _groups(root)]
     for file in (*files, root / _MACHINE):
         with contextlib.suppress(OSError, ValueError, KeyError):
             return int(
@@ -259,17 +238,17 @@ def memory_kills(root: Path = _ROOT) -> int:
 
 def _left(root: Path) -> Iterator[int]:
     """Yield what is left of the limit of each group that holds this process."""
-    for folder, files in _groups(root):
+    for folder in _groups(root):
         with contextlib.suppress(OSError, ValueError, KeyError):
-            limit = int((folder / files.limit).read_text("ascii"))  # "max" is no number
-            used = int((folder / files.used).read_text("ascii"))
+            limit = int((folder / "memory.max").read_text("ascii"))  # "max" is no number
+            used = int((folder / "memory.current").read_text("ascii"))
             lines = (folder / "memory.stat").read_text("ascii").splitlines()
-            counts = dict(line.split() for line in lines)
-            yield limit - used + int(counts[files.cached])
+            # Of what files have in memory, that which nobody has used lately is free, too.
+            yield limit - used + int(dict(line.split() for line in lines)["inactive_file"])
 
 
-def _groups(root: Path) -> Iterator[tuple[Path, _Files]]:
-    """Yield the folder of this process's group and of each group above it, of either version.
+def _groups(root: Path) -> Iterator[Path]:
+    """Yield the folder of this process's group and of each group above it.
 
     A container without a namespace for groups has the machine's path of its group, and that
     group's files at the top: a folder that is not there is passed over.
@@ -277,12 +256,9 @@ def _groups(root: Path) -> Iterator[tuple[Path, _Files]]:
     with contextlib.suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
-            if controllers and "memory" not in controllers.split(","):
-                continue
-            files = _VERSION_1 if controllers else _VERSION_2
-            own = PurePosixPath(path.lstrip("/"))
-            for group in (own, *own.parents):
-                yield root / files.mount / group, files
+            if not controllers:
+                own = PurePosixPath(path.lstrip("/"))
+                yield from (root / _MOUNT / group for group in (own, *own.parents))
 
 
 _ROUNDING: Final = 1e-6

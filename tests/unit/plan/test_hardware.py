@@ -172,18 +172,8 @@ def version_2(folder: str, limit: str) -> dict[str, str]:
     }
 
 
-def version_1(folder: str, limit: int) -> dict[str, str]:
-    """Return the same group as the first version writes it."""
-    return {
-        f"{folder}/memory.limit_in_bytes": f"{limit}\n",
-        f"{folder}/memory.usage_in_bytes": f"{300 * MIB}\n",
-        f"{folder}/memory.stat": f"inactive_file 0\ntotal_inactive_file {100 * MIB}\n",
-    }
-
-
 WHOLE_MACHINE = HostMemory(8 * GIB, 6 * GIB)
 LIMITED = HostMemory(8 * GIB, 312 * MIB)
-V1 = "9:name=systemd:/\n4:cpu,memory:/docker/3f\n0::/\n"
 
 
 @pytest.mark.parametrize(
@@ -193,9 +183,7 @@ V1 = "9:name=systemd:/\n4:cpu,memory:/docker/3f\n0::/\n"
         ("0::/\n", version_2("sys/fs/cgroup", "max"), WHOLE_MACHINE),
         ("0::/a/b\n", version_2("sys/fs/cgroup/a", f"{512 * MIB}"), LIMITED),
         ("0::/a\n", version_2("sys/fs/cgroup/a", "1"), HostMemory(8 * GIB, 0)),
-        (V1, version_1("sys/fs/cgroup/memory/docker/3f", 512 * MIB), LIMITED),
-        # What the first version writes where there is no limit.
-        (V1, version_1("sys/fs/cgroup/memory", 9223372036854771712), WHOLE_MACHINE),
+        ("4:cpu,memory:/docker/3f\n0::/\n", {}, WHOLE_MACHINE),
         ("", {}, WHOLE_MACHINE),
     ],
 )
@@ -220,9 +208,6 @@ def test_a_system_without_these_files_is_unknown(tmp_path: Path) -> None:
     [
         ("0::/a/b\n", {"sys/fs/cgroup/a/b/memory.events": "oom 7\noom_kill 3\n"}, 3),
         ("0::/a/b\n", {"sys/fs/cgroup/memory.events": "low 0\noom_kill 3\n"}, 3),
-        (V1, {"sys/fs/cgroup/memory/memory.oom_control": "under_oom 0\noom_kill 3\n"}, 3),
-        # Before Linux 4.13.
-        (V1, {"sys/fs/cgroup/memory/memory.oom_control": "under_oom 0\n"}, 0),
         ("0::/\n", {"proc/vmstat": "nr_free_pages 5\noom_kill 3\n"}, 3),
         ("", {}, 0),
     ],
