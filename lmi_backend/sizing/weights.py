@@ -163,51 +163,6 @@ class Part:
     """Those of them that make keys and values: no more devices than KV heads share them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParameterCount:
-    """Numbers of parameters, split by how quantisation treats them."""
-
-    embeddings: int
-    """Input embeddings and positions."""
-    head: int
-    """Output head, if it is not the same matrix."""
-    parts: tuple[Part, ...]
-    """Matrices of the layers."""
-    plain: int
-    """Parameters of the layers that are never quantised: norms, and what chooses experts."""
-    vision: int = 0
-    """Of encoders of images and sounds."""
-
-    @property
-    def total(self) -> int:
-        return int(
-            self.embeddings
-            + self.head
-            + self.plain
-            + self.vision
-            + sum(p.parameters for p in self.parts)
-        )
-
-
-def count_parameters(config: ConfigFields, shape: Shape, cache: CachedLayers) -> ParameterCount:
-    """Count the language model's parameters; biases are left out, they are less than 0.2 %.
-
-    Extra layers for speculation are left out too.
-    """
-    kinds = layer_kinds(config, shape.num_layers, shape.num_experts)
-    parts = (*_mixer_parts(config, shape, cache, kinds), *_mlp_parts(config, shape, cache, kinds))
-    routers = len(kinds.experts) * shape.hidden_size * shape.num_experts
-    return ParameterCount(
-        embeddings=_embeddings(config, shape),
-        head=0 if shape.ties_embeddings else shape.vocab_size * shape.hidden_size,
-        parts=tuple(part for part in parts if part.layers),
-        plain=routers
-        + (2 * shape.num_layers + 1) * shape.hidden_size
-        + compressing_parameters(config, shape, cache),
-        vision=shape.vision_parameters,
-    )
-
-
 def _mixer_parts(
     config: ConfigFields, shape: Shape, cache: CachedLayers, kinds: LayerKinds
 ) -> Iterator[Part]:
@@ -422,20 +377,29 @@ class Weights:
 def computed_weights(config: ConfigFields, shape: Shape, cache: CachedLayers) -> Weights:
     """Return the bytes of the weights by the shapes in config.json.
 
+    Biases are left out, they are less than 0.2 %, and so are further layers for speculation.
     Embeddings and encoders are never quantised, a head only where the file names it. MXFP4
     quantises the experts only.
     """
-    count = count_parameters(config, shape, cache)
+    kinds = layer_kinds(config, shape.num_layers, shape.num_experts)
     plain = float(DTYPE_BYTES.get(shape.dtype, 2) * 8)
     quantization = quantization_config(config)
     bits = quantised_bits(quantization, shape.quantization) or plain
     modules = module_bits(quantization, bits, plain)
     has_4_bit_experts = config.get("expert_dtype") == "fp4"
-    total = (count.embeddings + count.vision + count.plain) * plain
-    total += count.head * (bits if quantization.get("lm_head") is True else modules.head)
+    # Never quantised: norms, and what chooses experts.
+    whole = plain * (
+        len(kinds.experts) * shape.hidden_size * shape.num_experts
+        + (2 * shape.num_layers + 1) * shape.hidden_size
+        + compressing_parameters(config, shape, cache)
+    )
+    total = whole + plain * (_embeddings(config, shape) + shape.vision_parameters)
+    if not shape.ties_embeddings:
+        head = bits if quantization.get("lm_head") is True else modules.head
+        total += shape.vocab_size * shape.hidden_size * head
     experts = keys = 0.0
-    whole = count.plain * plain
-    for part in count.parts:
+    parts = (*_mixer_parts(config, shape, cache, kinds), *_mlp_parts(config, shape, cache, kinds))
+    for part in (part for part in parts if part.layers):
         each = modules.average(part.modules, part.layers)
         if shape.quantization == "mxfp4" and not part.is_expert:
             each = plain
