@@ -138,8 +138,6 @@ class Implementation:
     """Whether it reads models in Mistral's own format: params.json instead of config.json."""
     image: str = ""
     """Target of the Dockerfile whose image has it, for GPUs; empty where there is none."""
-    quantised_already: frozenset[str] = frozenset()
-    """Values of option.quantize for models that are quantised by it when they are loaded."""
     refused_architectures: frozenset[str] = frozenset()
     """Models of LMI's that the library does not serve."""
     ray_argument: str = ""

@@ -70,7 +70,6 @@ def _is_unknown(options: LmiOptions, signature: Signature, name: str, python: st
 
 
 _CLASSIFIERS: Final = ("ForSequenceClassification", "ForTokenClassification")
-_QUANTIZE: Final = "option.quantize"
 POOLING: Final = frozenset({"classify", *EMBEDDING})
 """Values of option.task for models that make vectors or classes."""
 
@@ -88,11 +87,7 @@ def refuse_unsupported(
     """
     refuse_old_engine(options, python)
     _refuse_options(options)
-    return [
-        *_judge_release(options, python, model),
-        *_refuse_model(options, facts, python),
-        *_unknown_quantisation(options, facts),
-    ]
+    return [*_judge_release(options, python, model), *_refuse_model(options, facts, python)]
 
 
 def _judge_release(options: LmiOptions, python: str, model: str) -> list[str]:
@@ -102,21 +97,6 @@ def _judge_release(options: LmiOptions, python: str, model: str) -> list[str]:
     problems = implementation.judge(options, model, release) if implementation.judge else []
     newer = newer_than_run(implementation, release.version) if release.is_installed else ""
     return [*problems, *([newer] if newer else [])]
-
-
-def _unknown_quantisation(options: LmiOptions, facts: ModelFacts | None) -> list[str]:
-    """Say where a model should be quantised already, and its config.json says of nothing."""
-    setting = options.settings.get(_QUANTIZE)
-    if facts is None or facts.shape.quantization or setting is None:
-        return []
-    implementation = options.choice.spec.implementation
-    if options.values[_QUANTIZE] not in implementation.quantised_already:
-        return []
-    return [
-        f"{setting}: is for a model that is quantised so already, and this one's config.json has "
-        f"no quantization_config: {implementation.title} quantises none by it, and its load fails "
-        "unless a file next to config.json says how the weights are"
-    ]
 
 
 def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) -> list[str]:

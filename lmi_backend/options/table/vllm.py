@@ -143,9 +143,6 @@ SPEC: Final = EngineSpec(
         reads_mistral=True,
         image="vllm",
         # LMI-Dist served these; vLLM itself never has.
-        quantised_already=frozenset(
-            {"awq", "auto_awq", "awq_marlin", "gptq", "auto_gptq", "gptq_marlin"}
-        ),
         refused_architectures=frozenset(
             f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5")
         ),

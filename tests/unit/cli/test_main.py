@@ -114,7 +114,6 @@ def test_check_says_of_an_option_what_the_plan_says(
             "bitsandbytes8",
             "vLLM 0.32.0 has it only from a plugin, else the load fails; it has awq,",
         ),
-        ("awq", "is for a model that is quantised so already, and this one's config.json has"),
         ("fp8", ""),
     ],
 )
