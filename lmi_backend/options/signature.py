@@ -23,7 +23,7 @@ import lmi_backend
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.files import private_folder, secure_cache
 from lmi_backend.options.releases import numbers
-from lmi_backend.options.spec import Planned, implementations
+from lmi_backend.options.spec import implementations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -394,18 +394,6 @@ def supposed_signature(implementation: str, version: str) -> Signature | None:
     return replace(record, version=version) if record else None
 
 
-def planned_release(options: LmiOptions, python: str) -> Planned:
-    """Return the release that options are planned for."""
-    name = options.choice.spec.implementation.name
-    if options.supposed_release:
-        return Planned(options.supposed_release, is_installed=False)
-    version = installed_version(name, python)
-    if version or installed_signature(name, python):
-        return Planned(version, is_installed=True)
-    recorded = recorded_signature(name)
-    return Planned(recorded.version if recorded else "", is_installed=False)
-
-
 def query_if_unknown(options: LmiOptions, python: str, say: Callable[[str], None]) -> bool:
     """Query the engine for what it takes if no record knows its release; tell whether it answered.
 
@@ -436,17 +424,15 @@ def _query_once(name: str, python: str, say: Callable[[str], None]) -> bool:
 
 def release_and_why(options: LmiOptions, python: str) -> str:
     """Return the release that options are planned for, and why it is this one; empty for none."""
-    release = planned_release(options, python)
-    title = implementations()[options.choice.spec.implementation.name].title
-    if not release.version:
-        return ""
-    if options.supposed_release:
-        reason = "as --engine-version says"
-    elif release.is_installed:
-        reason = f"which {python} has"
-        judged_as = signature(options.choice.spec.implementation.name, python)
+    name = options.choice.spec.implementation.name
+    title, version = implementations()[name].title, options.supposed_release
+    reason = "as --engine-version says"
+    judged_as = signature(name, python)
+    if not version and (installed := installed_version(name, python)):
+        version, reason = installed, f"which {python} has"
         if judged_as and judged_as.is_recorded:
             reason = f"unknown here, so judged as {judged_as.version}; {reason}"
-    else:
+    elif not version and judged_as:
+        version = judged_as.version
         reason = f"the recorded release: {python} has none (--engine-version supposes another)"
-    return f"{title} {release.version.partition('+')[0]}, {reason}"
+    return f"{title} {version.partition('+')[0]}, {reason}" if version else ""

@@ -30,9 +30,8 @@ Ignore = Callable[[str, str], None]
 """Takes the name of an option that was set and does nothing, and why."""
 Finish = Callable[["LmiOptions", dict[str, Any], list[str], Ignore], None]
 """Changes an engine's arguments in place, given the options; adds reasons."""
-Judge = Callable[["LmiOptions", str, "Planned"], list[str]]
-"""Refuses what a release of the library has no more, given the options and the model's place; says
-what is assumed."""
+Refuse = Callable[["LmiOptions", str], None]
+"""Refuses what the library has no more, given the options and the model's place."""
 
 CUSTOM: Final = "custom"
 """Stands for the engine where the model's own handler answers every request."""
@@ -42,16 +41,6 @@ FEATURES: Final = "SERVING_FEATURES"
 
 COMMON_SCOPES: Final = frozenset({"common", "server", "sessions", "partition", "other handlers"})
 """Groups of options that every engine reads."""
-
-
-@dataclass(frozen=True)
-class Planned:
-    """The release of an engine's library that a plan is made for."""
-
-    version: str
-    """Empty if the library does not say."""
-    is_installed: bool
-    """Whether the workers' interpreter has it; else it is the one of our record."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +116,7 @@ class Implementation:
     """Modes in which the layers may be split into stages."""
     oldest: tuple[str, str] = ("", "")
     """The first release of the library that runs here, and what those before it lack."""
-    judge: Judge | None = None
-    """Where releases of the library differ in what they serve."""
+    refuse: Refuse | None = None
     pools: bool = False
     """Whether it makes vectors as well as text."""
     takes_encoder_decoders: bool = True

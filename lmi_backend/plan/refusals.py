@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.machine import pip_command
 from lmi_backend.options.releases import names_release, newer_than_run, numbers
-from lmi_backend.options.signature import installed_version, locate, planned_release, signature_of
+from lmi_backend.options.signature import installed_version, locate, signature_of
 from lmi_backend.options.spec import CUSTOM, SPECS, implementations
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table.common import EMBEDDING
@@ -85,18 +85,14 @@ def refuse_unsupported(
     Raises:
         ConfigurationError: it is too old, or the model, a task or a split is none of its.
     """
+    implementation = options.choice.spec.implementation
     refuse_old_engine(options, python)
     _refuse_options(options)
-    return [*_judge_release(options, python, model), *_refuse_model(options, facts, python)]
-
-
-def _judge_release(options: LmiOptions, python: str, model: str) -> list[str]:
-    """Refuse what the planned release has no more, and say which of it is not known."""
-    implementation = options.choice.spec.implementation
-    release = planned_release(options, python)
-    problems = implementation.judge(options, model, release) if implementation.judge else []
-    newer = newer_than_run(implementation, release.version) if release.is_installed else ""
-    return [*problems, *([newer] if newer else [])]
+    if implementation.refuse is not None:
+        implementation.refuse(options, model)
+    version = "" if options.supposed_release else installed_version(implementation.name, python)
+    newer = newer_than_run(implementation, version)
+    return [*([newer] if newer else []), *_refuse_model(options, facts, python)]
 
 
 def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) -> list[str]:

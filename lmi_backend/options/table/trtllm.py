@@ -27,7 +27,7 @@ from lmi_backend.options.spec import (
 )
 
 if TYPE_CHECKING:
-    from lmi_backend.options.spec import Ignore, LmiOptions, Planned
+    from lmi_backend.options.spec import Ignore, LmiOptions
 
 
 _ENDED: Final = "TensorRT-LLM has no TensorRT backend since 1.3.0rc22"
@@ -41,7 +41,7 @@ _WEIGHTS: Final = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 _CHECKPOINT: Final = "the checkpoint that it was built from (option.model_id: a folder or a hub id)"
 
 
-def refuse_engines(options: LmiOptions, model: str, _release: Planned) -> list[str]:
+def refuse_engines(options: LmiOptions, model: str) -> None:
     """Refuse the TensorRT backend, and a folder of built engines.
 
     Args:
@@ -57,7 +57,7 @@ def refuse_engines(options: LmiOptions, model: str, _release: Planned) -> list[s
         files = os.listdir(model) if model else []
     except (OSError, ValueError):
         # A hub's model, or no name of a folder.
-        return []
+        return
     engine = min((name for name in files if fnmatch(name, _ENGINE_FILES)), default="")
     has_weights = any(fnmatch(name, weights) for name in files for weights in _WEIGHTS)
     # Another backend reads the weights next to it.
@@ -66,7 +66,6 @@ def refuse_engines(options: LmiOptions, model: str, _release: Planned) -> list[s
         raise PlanError(
             f"{model}: {engine} is a built engine, and {_ENDED}; serve {_CHECKPOINT}{beside}"
         )
-    return []
 
 
 def _finish(
@@ -109,7 +108,7 @@ SPEC: Final = EngineSpec(
         lone_rank="TensorRT-LLM starts one rank by itself",
         takes_encoder_decoders=False,
         oldest=("1.0", "its LLM takes other arguments"),
-        judge=refuse_engines,
+        refuse=refuse_engines,
     ),
     rolling_batch="trtllm",
     entry_points=("djl_python.lmi_trtllm.trtllm_async_service", "djl_python.tensorrt_llm"),

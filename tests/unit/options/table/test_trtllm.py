@@ -7,23 +7,24 @@ import pytest
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
-from lmi_backend.options.spec import SPECS, Planned
+from lmi_backend.options.spec import SPECS
 from lmi_backend.options.table import OPTIONS
 from lmi_backend.options.table.trtllm import REASON
 
-JUDGE = SPECS["trtllm"].implementation.judge
+REFUSE = SPECS["trtllm"].implementation.refuse
 BUILDING = [each.name for each in OPTIONS if each.scope == "trtllm" and each.reason == REASON]
 
 
 def judge(folder: Path, properties: str = "", *, model: str = "") -> str:
-    """Return what is said, or the error."""
+    """Return the error; empty for none."""
     lines = parse_properties(f"option.rolling_batch=trtllm\n{properties}")
-    assert JUDGE is not None
+    assert REFUSE is not None
     try:
         options = resolve_options(lines, {}, folder=folder)
-        return "; ".join(JUDGE(options, model, Planned("1.2.1", is_installed=True)))
+        REFUSE(options, model)
     except ConfigurationError as error:
         return str(error)
+    return ""
 
 
 def folder_with(folder: Path, *names: str) -> str:
