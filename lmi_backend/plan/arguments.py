@@ -7,7 +7,6 @@ names. What only one worker can have is refused for several.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +24,7 @@ from lmi_backend.plan.model_source import CODE_FILE, Sources, find_adapters, han
 from lmi_backend.structures import StructureBounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from lmi_backend.options.spec import Implementation
     from lmi_backend.plan.engine_plan import Degrees, Explanation
@@ -115,29 +114,17 @@ class _Arguments:
 
 EVENTS: Final = "kv_events_config"
 TRANSFERS: Final = ("kv_transfer_config", "ec_transfer_config")
-# What names one worker among all, or is listened at: a second worker would be taken for the first.
-_OWN: Final = re.compile(
-    r"engine_id|(kv|http|handshake|notify|side_channel|bootstrap|zmq|\w*rpc)_port"
-)
-# Has such ports also where its configuration names none.
-_OWN_BY_DEFAULT: Final = frozenset({"P2pNcclConnector", "MoRIIOConnector"})
 
 
 def explain_ports(passthrough: Mapping[str, str], workers: int, report: Explanation) -> None:
-    """Refuse ports and names that only one worker can have.
+    """Say which ports several workers share out, and refuse one that they cannot.
 
     Raises:
-        PlanError: several workers would have one port of a connector, or one name.
+        PlanError: they would publish their events at it.
     """
     if workers == 1:
         return
     for option in (name for name in TRANSFERS if name in passthrough):
-        own = next(_own_settings(json_of(passthrough[option])), None)
-        if own is not None:
-            raise PlanError(
-                f"option.{option}: {own} is one worker's own, and {workers} workers are planned; "
-                "accepted: one worker (gpu.maxWorkers=1, or option.tensor_parallel_degree=max)"
-            )
         report.reasons.append(f"ports of option.{option}: each worker has its own, by its number")
     events = json_of(passthrough.get(EVENTS, ""))
     if isinstance(events, dict) and events.get("enable_kv_cache_events"):
@@ -149,21 +136,6 @@ def explain_ports(passthrough: Mapping[str, str], workers: int, report: Explanat
 
 def copies(config: EngineConfig) -> int:
     return int(config.arguments.get("data_parallel_size", 1))
-
-
-def _own_settings(value: Any) -> Iterator[str]:
-    """Yield the names of settings, at any depth, that only one worker can have."""
-    if isinstance(value, list):
-        for each in value:
-            yield from _own_settings(each)
-    if not isinstance(value, dict):
-        return
-    for name, setting in value.items():
-        if setting and _OWN.fullmatch(name):
-            yield name
-        if name == "kv_connector" and setting in _OWN_BY_DEFAULT:
-            yield str(setting)
-        yield from _own_settings(setting)
 
 
 _ON = ("true", "1")
