@@ -90,7 +90,7 @@ class Capacity:
     @property
     def longest(self) -> int:
         """Tokens of the longest sequence that must fit; 1 where the engine chooses it."""
-        length = self._number(self.options.choice.spec.length_option)
+        length = given_number(self.options, self.options.choice.spec.length_option)
         if length and not self.chooses_length:
             return max(1, int(length))
         return self.facts.shape.max_position_embeddings or 1
@@ -98,7 +98,7 @@ class Capacity:
     @property
     def chooses_length(self) -> bool:
         """Whether the engine serves as long a sequence as fits."""
-        return (self._number(self.options.choice.spec.length_option) or 0) < 0
+        return (given_number(self.options, self.options.choice.spec.length_option) or 0) < 0
 
     def estimate(self, tensor: int, pipeline: int) -> MemoryEstimate:
         memory = self._estimate(tensor, pipeline, self.budget)
@@ -146,6 +146,7 @@ class Capacity:
     def step(self) -> Step:
         gpu = gpu_of_memory(self.hardware.device_memory)
         capability = self.hardware.capability or (gpu.capability if gpu else 0)
+        has_option = find_option(vllm.ENABLE_PREFIX_CACHING.name, self.options.choice.engine)
         supposed = HOPPER if self.hardware.device_memory >= _LARGE_DEVICE else AMPERE
         return Step(
             tokens=self.options[opt.MAX_PREFILL_TOKENS] or _STEP_TOKENS,
@@ -155,19 +156,13 @@ class Capacity:
             graphs=self.counts_as_vllm and not self.options[vllm.ENFORCE_EAGER],
             captured=captured_sizes(self.options),
             partition=layer_partition(self.environment),
-            prefix_caching=self._caches_prefixes(),
+            # As the engine decides, where it has no such option.
+            prefix_caching=self.options[vllm.ENABLE_PREFIX_CACHING] if has_option else None,
         )
 
     @property
     def counts_as_vllm(self) -> bool:
         return self.options.choice.spec.implementation.counts_memory_as_vllm
-
-    def _caches_prefixes(self) -> bool | None:
-        """Return whether the beginnings of prompts are kept; None is as the engine decides."""
-        name = vllm.ENABLE_PREFIX_CACHING.name
-        if find_option(name, self.options.choice.engine) is None:
-            return None
-        return self.options[vllm.ENABLE_PREFIX_CACHING]
 
     def estimate_on_cpu(self, tensor: int, pipeline: int) -> MemoryEstimate | None:
         """Return what an engine makes of the space for its cache, of one rank on the host.
@@ -269,12 +264,10 @@ class Capacity:
         return estimate.layout.longest(best // estimate.block_bytes) >= self.longest
 
     def _cache(self, block_size: int) -> CacheKind:
+        given = given_number(self.options, self.options.choice.spec.block_option)
         return CacheKind(
             dtype_bytes=cache_bytes(self.options, self.facts, self.release),
-            block_size=int(self._number(self.options.choice.spec.block_option) or block_size),
+            block_size=int(given or block_size),
             length=self.longest,
             ranks=context_ranks(self.options)[1],
         )
-
-    def _number(self, name: str) -> float | None:
-        return given_number(self.options, name)

@@ -179,7 +179,10 @@ class _FactsFinder:
                     return _ReadFacts(None, f"{model} is not here")
                 if self.environment.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
                     return _ReadFacts(None, f"{model} is on ModelScope, which is not supported")
-                folder = self._on_hub(model, revision)
+                offline = {"HF_HUB_OFFLINE": "1"} if self.reach == "local" else {}
+                around = {**self.environment, **offline}
+                files = (_CONFIG, INDEX, _QUANTISATION)
+                folder = hub_file(self.python, model, revision, files, around, self.say).parent
         except ConfigurationError as error:
             if self.reach == "local":
                 return _ReadFacts(None, f"{model} is not downloaded yet")
@@ -191,12 +194,6 @@ class _FactsFinder:
                 raise
             return _ReadFacts(None, str(error), is_unread=True)
         return _read(folder, self.overrides)
-
-    def _on_hub(self, model: str, revision: str) -> Path:
-        offline = {"HF_HUB_OFFLINE": "1"} if self.reach == "local" else {}
-        where = {**self.environment, **offline}
-        files = (_CONFIG, INDEX, _QUANTISATION)
-        return hub_file(self.python, model, revision, files, where, self.say).parent
 
 
 def _read(folder: Path, overrides: Mapping[str, object]) -> _ReadFacts:

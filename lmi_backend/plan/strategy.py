@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmi_backend.errors import OptionError, PlanError
+from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.engine_plan import Degrees, Explanation
 from lmi_backend.plan.memory_report import describe
@@ -115,16 +115,13 @@ class Strategy:
     def _given(self, tensor: int) -> Degrees:
         degrees = Degrees(tensor, self._pipeline)
         if degrees.size > self._total:
+            is_tensor = self.options.is_set(opt.TENSOR_PARALLEL_DEGREE) and tensor > 1
+            option = opt.TENSOR_PARALLEL_DEGREE if is_tensor else opt.PIPELINE_PARALLEL_DEGREE
             problem = f"needs {degrees.size} devices ({tensor} x {self._pipeline})"
-            raise self._degree_error(f"{problem}; {self._total} usable", tensor)
+            raise self.options.error(option, f"{problem}; {self._total} usable")
         self._check_heads(tensor)
         self.report.reasons.append(f"tensor parallel degree {tensor}: as set")
         return degrees
-
-    def _degree_error(self, problem: str, tensor: int) -> OptionError:
-        is_tensor = self.options.is_set(opt.TENSOR_PARALLEL_DEGREE) and tensor > 1
-        option = opt.TENSOR_PARALLEL_DEGREE if is_tensor else opt.PIPELINE_PARALLEL_DEGREE
-        return self.options.error(option, problem)
 
     def _check_heads(self, tensor: int) -> None:
         if self._facts is None or tensor in valid_tensor_degrees(self._facts, tensor):

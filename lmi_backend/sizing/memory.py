@@ -138,15 +138,11 @@ def uncertainty(
     unsure += _UNLOGGED + int(_ACTIVATION_SHARE * activations) + graphs // 2
     encoder = _ENCODER_TOKENS * _ENCODER_WIDTHS * _TOWER * 2 if shape.vision_parameters else 0
     undeducted = 0 if deducts_graphs(facts, step) else graphs - graphs // 2
-    lacking = 0 if graphs else _maybe_deducted(facts, step)
+    lacking = 0
+    if not graphs and step.release >= GRAPHS_DEDUCTED and not deducts_graphs(facts, step):
+        # Of a first compilation, where the second runner deducts no graphs.
+        lacking = graph_bytes(facts, step, layers=shape.num_layers)
     return unsure + encoder + lacking + _estimated(facts, step, taken), unsure + undeducted
-
-
-def _maybe_deducted(facts: ModelFacts, step: Step) -> int:
-    """Return what may be missing where the second runner deducts no graphs: a first compilation."""
-    if step.release < GRAPHS_DEDUCTED or deducts_graphs(facts, step):
-        return 0
-    return graph_bytes(facts, step, layers=facts.shape.num_layers)
 
 
 def _estimated(facts: ModelFacts, step: Step, taken: tuple[int, int]) -> int:
@@ -328,9 +324,12 @@ def _estimate_stage(
     """Return what a device of one stage takes in addition to its weights."""
     tensor, pipeline = degrees
     is_last = index == pipeline - 1
+    draft = facts.draft
     layout = _layout(facts, stages[index], tensor, cache, step)
+    # Whether the cache of what drafts is counted.
+    is_whole = layout.is_uniform or joins_layers(facts)
     if is_last:
-        layout = with_draft(layout, facts.draft, tensor, cache)
+        layout = with_draft(layout, draft, tensor, cache)
     return MemoryEstimate(
         weights=0,
         activations=peak_activation(
@@ -345,7 +344,7 @@ def _estimate_stage(
         layout=layout,
         length=cache.length,
         release=step.release,
-        draft=counted_draft(facts, layout),
+        draft=draft if draft is None or is_whole else draft.without_cache,
     )
 
 
@@ -411,15 +410,9 @@ def with_draft(layout: KvLayout, draft: Draft | None, tensor: int, cache: CacheK
     """Return the layout with the layers of what drafts, where all layers share blocks."""
     if draft is None or not layout.is_uniform or not layout.block_bytes:
         return layout
-    added = draft.token_values(tensor) * cache.dtype_bytes * layout.block_size / cache.ranks
+    values = math.ceil(draft.layer_values / min(tensor, draft.kv_heads)) * draft.layers
+    added = values * cache.dtype_bytes * layout.block_size / cache.ranks
     return replace(layout, block_bytes=layout.block_bytes + math.ceil(added))
-
-
-def counted_draft(facts: ModelFacts, layout: KvLayout) -> Draft | None:
-    """Return what drafts, marked as without a counted cache where its cache is not counted."""
-    draft = facts.draft
-    is_whole = draft is None or layout.is_uniform or joins_layers(facts)
-    return draft if draft is None or is_whole else draft.without_cache
 
 
 def joins_layers(facts: ModelFacts) -> bool:

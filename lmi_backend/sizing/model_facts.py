@@ -139,10 +139,6 @@ class Draft:
         reason = "its cache, as the model's own layers are of several kinds"
         return self if not self.layers else replace(self, layers=0, uncounted=reason)
 
-    def token_values(self, tensor: int) -> int:
-        """Return the numbers all its layers cache for one token on one of `tensor` devices."""
-        return math.ceil(self.layer_values / min(tensor, self.kv_heads)) * self.layers
-
 
 def draft_model(facts: ModelFacts, name: str, *, shares_embeddings: bool) -> Draft:
     """Return a model that drafts for another.

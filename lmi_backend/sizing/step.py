@@ -280,7 +280,8 @@ def non_torch(facts: ModelFacts, step: Step, *, tensor: int, pipeline: int) -> i
     if step.capability // 10 != HOPPER // 10:
         # Buffers of NVLink's multicast: logs of L40S, RTX PRO 6000 and GB200 have none.
         return size
-    return size + (_ALL_REDUCE_WORKSPACE if _fuses_all_reduce(step, pipeline) else _NCCL)
+    is_fused = pipeline == 1 and step.release >= _FUSED_ALL_REDUCE
+    return size + (_ALL_REDUCE_WORKSPACE if is_fused else _NCCL)
 
 
 def cuda_graphs(facts: ModelFacts, step: Step, *, layers: int) -> int:
@@ -316,7 +317,3 @@ def _graph_count(step: Step) -> int:
     largest = step.tokens if step.captured else min(2 * step.sequences, 512)
     sizes = step.captured or (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
     return sum((size <= largest) + (size <= step.sequences) for size in sizes)
-
-
-def _fuses_all_reduce(step: Step, pipeline: int) -> bool:
-    return pipeline == 1 and step.release >= _FUSED_ALL_REDUCE

@@ -199,12 +199,8 @@ def _rotated(config: ConfigFields, parameters: Mapping[str, object], head_dim: i
     if isinstance(dim, int) and not isinstance(dim, bool) and 0 < dim <= head_dim:
         return copies * dim
     shares = (parameters.get("partial_rotary_factor"), config.get("partial_rotary_factor"))
-    share = next((each for each in shares if _is_share(each)), 1.0)
+    share = next((each for each in shares if _is_number(each) and 0 < each <= 1), 1.0)
     return copies * int(head_dim * float(str(share)))
-
-
-def _is_share(value: object) -> bool:
-    return _is_number(value) and 0 < value <= 1
 
 
 def _is_number(value: object) -> TypeGuard[float]:
