@@ -299,9 +299,9 @@ def estimate_memory(
             example 0.5 for float32 weights served as bfloat16.
 
     Raises:
-        ConfigurationError: a degree or size is not positive, or stages outnumber layers.
+        ConfigurationError: stages outnumber layers.
     """
-    stages = _checked_stages(facts, *degrees, step.partition)
+    stages = _checked_stages(facts, degrees[1], step.partition)
     weights = stage_weights(facts, stages, degrees[0], step, weight_scale)
     estimates = []
     for index, taken in enumerate(weights):
@@ -356,22 +356,19 @@ def cache_layout(
     With it the space for the cache, given outright, is exactly so many blocks.
 
     Raises:
-        ConfigurationError: a degree or size is not positive, or stages outnumber layers.
+        ConfigurationError: stages outnumber layers.
     """
-    layers = max(_checked_stages(facts, *degrees, step.partition))
+    layers = max(_checked_stages(facts, degrees[1], step.partition))
     layout = _layout(facts, layers, degrees[0], cache, step)
     return with_draft(layout, facts.draft, degrees[0], cache)
 
 
-def _checked_stages(
-    facts: ModelFacts, tensor: int, pipeline: int, partition: tuple[int, ...]
-) -> list[int]:
+def _checked_stages(facts: ModelFacts, pipeline: int, partition: tuple[int, ...]) -> list[int]:
     """Return the layers of each stage: as they are written, else shared out as vLLM does it.
 
     The last stage gets the fewest, as it also has the head; then the first, for the embeddings.
     """
     shape = facts.shape
-    _check_positive(tensor_parallel_degree=tensor, pipeline_parallel_degree=pipeline)
     if pipeline > shape.num_layers:
         problem = f"more stages than the model has layers ({shape.num_layers})"
         raise ConfigurationError(f"pipeline_parallel_degree={pipeline}: {problem}")
@@ -383,14 +380,7 @@ def _checked_stages(
     return stages
 
 
-def _check_positive(**numbers: float) -> None:
-    for name, number in numbers.items():
-        if number <= 0:
-            raise ConfigurationError(f"{name}={number} is not positive")
-
-
 def _layout(facts: ModelFacts, layers: int, tensor: int, cache: CacheKind, step: Step) -> KvLayout:
-    _check_positive(block_size=cache.block_size, kv_dtype_bytes=cache.dtype_bytes)
     draft = facts.draft
     if draft is not None and joins_layers(facts):
         joined = replace(facts.cache, layers=facts.cache.layers + draft.layers)
