@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections import deque
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lmi_backend.ipc.engine import Histogram, fast_path_state
+from lmi_backend.printable import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +23,32 @@ if TYPE_CHECKING:
 
 LogLine = tuple[int, float, str, str]
 """Number, time in seconds since 1970, level, and text without secrets."""
+_LINES: Final = 200
+_LINE_LETTERS: Final = 4000
+"""Characters of a line; a traceback is one."""
+
+
+class RecentLog:
+    """The last lines, for those who look at the model."""
+
+    def __init__(self) -> None:
+        self._lines: deque[LogLine] = deque(maxlen=_LINES)
+        self._numbers = itertools.count(1)
+
+    def add(self, created: float, level: str, text: str) -> None:
+        self._lines.append((next(self._numbers), created, level, cut(text, _LINE_LETTERS)))
+
+    def after(self, number: int) -> list[LogLine]:
+        return [line for line in self._lines.copy() if line[0] > number]
+
+    def rewrite(self, change: Callable[[str], str]) -> None:
+        """Change the texts of all lines, when more secrets are known."""
+        lines = [(*line[:3], change(line[3])) for line in self._lines.copy()]
+        self._lines = deque(lines, maxlen=_LINES)
+
+
+RECENT: Final = RecentLog()
+"""Of this process, which serves one model."""
 
 
 @dataclass(frozen=True)

@@ -6,52 +6,21 @@ logged, and little of a request.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
 
 import triton_python_backend_utils as pb_utils
 
+from lmi_backend.endpoint.state import RECENT
 from lmi_backend.printable import cut, printable
 from lmi_backend.redaction import Redactor
-
-if TYPE_CHECKING:
-    from lmi_backend.endpoint.state import LogLine
 
 _ROOT = logging.getLogger("lmi_backend")
 
 # A failed load quotes 30 of a worker's lines, of 8 KiB at most.
 _LONGEST = 1 << 18
-_LINES: Final = 200
-_LINE_LETTERS: Final = 4000
-"""Characters of a line; a traceback is one."""
-
-
-class RecentLog:
-    """The last lines, for those who look at the model."""
-
-    def __init__(self) -> None:
-        self._lines: deque[LogLine] = deque(maxlen=_LINES)
-        self._numbers = itertools.count(1)
-
-    def add(self, created: float, level: str, text: str) -> None:
-        self._lines.append((next(self._numbers), created, level, cut(text, _LINE_LETTERS)))
-
-    def after(self, number: int) -> list[LogLine]:
-        return [line for line in self._lines.copy() if line[0] > number]
-
-    def rewrite(self, change: Callable[[str], str]) -> None:
-        """Change the texts of all lines, when more secrets are known."""
-        lines = [(*line[:3], change(line[3])) for line in self._lines.copy()]
-        self._lines = deque(lines, maxlen=_LINES)
-
-
-RECENT: Final = RecentLog()
-"""Of this process, which serves one model."""
 
 
 def attach() -> None:

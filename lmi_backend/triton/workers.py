@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.loading import LoadingFile
 from lmi_backend.endpoint.server import Endpoint
-from lmi_backend.endpoint.state import StateView
+from lmi_backend.endpoint.state import RECENT, StateView
 from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import OptionError
 from lmi_backend.fetch.weights import fetch_weights
@@ -35,7 +35,6 @@ from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service, renew_worker
 from lmi_backend.serving.stats import RequestStats
-from lmi_backend.triton.logs import RECENT
 from lmi_backend.triton.tracing import tracer_of
 
 if TYPE_CHECKING:
