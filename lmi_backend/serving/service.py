@@ -9,6 +9,7 @@ another.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import math
@@ -17,7 +18,7 @@ import time
 from collections import defaultdict
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.openai import RESETS
 from lmi_backend.errors import (
@@ -45,12 +46,11 @@ from lmi_backend.serving.new_requests import (
     new_command,
     new_request,
 )
-from lmi_backend.serving.request_state import DirectClient, DirectSink, RequestState, Sink
-from lmi_backend.serving.senders import Senders
+from lmi_backend.serving.request_state import DirectClient, DirectSink, RequestState, Sink, send
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 from lmi_backend.serving.workers import Workers
 from lmi_backend.shares import FREE_BYTES, Shares
-from lmi_backend.threads import wait_until
+from lmi_backend.threads import QueueThreads, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _LAST_SECONDS = 5.0  # For the errors of those that are cut to be sent.
+# A send waits on the server with the GIL released; while one waits, the other makes a response.
+_SENDERS: Final = 2
 
 
 class Service:
@@ -88,18 +90,20 @@ class Service:
         self._incoming = Incoming(self.states, self._stats, self.dispatch.acknowledged, *ways)
         ends = (self._end_early, self.dispatch.expire)
         self.cancellation = CancellationPoller(self._open_states, *ends)
-        self.senders = Senders(self._lock, self._note_sent, self.dispatch.abort)
+        names = (f"lmi-send-{number}" for number in range(_SENDERS))
+        self.senders: QueueThreads[RequestState] = QueueThreads(self._send, *names)
+        """They send answers whose sinks may wait on a server, of requests marked as scheduled."""
 
     def start(self) -> Capabilities:
         """Start the workers and wait until they are ready. Raises what their `start` raises."""
         capabilities = self.workers.start(self)
-        for threads in (self.senders.ready, self.cancellation, self.dispatch.released):
+        for threads in (self.senders, self.cancellation, self.dispatch.released):
             threads.start()
         return capabilities
 
     def step(self) -> None:
         """Send, in this thread, the answers and requests that wait for threads not started."""
-        self.senders.ready.step()
+        self.senders.step()
         self.dispatch.released.step()
 
     def submit(
@@ -258,7 +262,7 @@ class Service:
         self.cancellation.stop()
         self.workers.close()
         self.dispatch.released.stop()
-        self.senders.ready.stop()
+        self.senders.stop()
         if self._tracer is not None:
             self._tracer.close()
 
@@ -272,7 +276,7 @@ class Service:
             ]
         # Senders want the lock as soon as they have something.
         for state in ready:
-            self.senders.ready.put(state)
+            self.senders.put(state)
         for client in clients:
             try:
                 client.flush()
@@ -335,14 +339,46 @@ class Service:
         if state.error is None and not state.is_complete:
             state.error = error
             self.dispatch.withdraw(state)
-            self.senders.schedule(state)
+            self._schedule(state)
 
     def _break(self, state: RequestState) -> None:
         """End a request in the except block of what came of it and could not be handed on."""
         state.drop()
         state.error = fault_of(state, "what came of the answer cannot be handed on")
         self.dispatch.abort(state)
-        self.senders.schedule(state)
+        self._schedule(state)
+
+    def _schedule(self, state: RequestState) -> None:
+        """Let a request be sent, if it is not about to be; called with the lock held."""
+        if not state.is_scheduled:
+            state.is_scheduled = True
+            self.senders.put(state)
+
+    def _send(self, state: RequestState) -> None:
+        chunks: list[Chunk] = []
+        try:
+            with self._lock:
+                chunks, error = state.take()
+                is_complete = state.is_complete
+            outcome = send(state.sink, chunks, error, is_complete=is_complete)
+        except Exception:  # noqa: BLE001  Triton raises its own; a sender must continue
+            outcome = self._end_unsendable(state)
+        with self._lock:
+            self._note_sent(state, chunks, outcome)
+            if not outcome:
+                state.is_scheduled = False
+                if state.has_pending or state.error is not None:
+                    self._schedule(state)
+
+    def _end_unsendable(self, state: RequestState) -> str:
+        error = fault_of(state, "the answer cannot be sent")
+        with self._lock:
+            # Nothing else may start it again, or send it.
+            state.error = error
+        self.dispatch.abort(state)
+        with contextlib.suppress(Exception):
+            state.sink.fail(error)
+        return "unsendable"
 
     def _note_sent(self, state: RequestState, chunks: list[Chunk], outcome: str) -> None:
         """Count what was sent; forget a finished request."""

@@ -57,7 +57,7 @@ class BufferingModel:
         context = Context(has_lora=True)
         self.endpoint = open_endpoint(NAME, ScriptedWorkers(self), context, **self.info)
         service = self.endpoint.service
-        for each in (service.cancellation, service.senders.ready):
+        for each in (service.cancellation, service.senders):
             each.start()
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class BufferingModel:
     def _stop(self) -> None:
         service = self.endpoint.service
         service.cancellation.stop()
-        service.senders.ready.stop()
+        service.senders.stop()
 
     def say(self, number: int, *chunks: Any) -> None:
         self.endpoint.service.on_messages([msg.HttpOutput(number, chunk) for chunk in chunks])

@@ -83,7 +83,7 @@ class Bench:
         self.service.dispatch.released.step()
 
     def send_answers(self) -> None:
-        self.service.senders.ready.step()
+        self.service.senders.step()
 
     def settle(self) -> None:
         for _ in range(2):

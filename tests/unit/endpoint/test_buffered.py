@@ -73,14 +73,14 @@ class FrontEnd(EndpointClient):
 def endpoint(folder: Path) -> Iterator[Endpoint]:
     endpoint = open_endpoint("m", IdleWorkers())
     endpoint.service.cancellation.start()
-    endpoint.service.senders.ready.start()
+    endpoint.service.senders.start()
     yield endpoint
     for front in FrontEnd.opened:
         front.close()
     FrontEnd.opened.clear()
     endpoint.close()
     endpoint.service.cancellation.stop()
-    endpoint.service.senders.ready.stop()
+    endpoint.service.senders.stop()
 
 
 @pytest.fixture

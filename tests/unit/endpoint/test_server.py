@@ -122,7 +122,7 @@ def test_what_an_abort_names_ends_at_once(client: Client, monkeypatch: pytest.Mo
     service.cancellation.stop()
     aborted: list[int] = []
     monkeypatch.setattr(service.workers, "abort", lambda _, numbers: aborted.extend(numbers))
-    service.senders.ready.start()
+    service.senders.start()
     for number in range(100, 104):
         client.send(msg.Submit(number, (GenerateRequest("b"),)))
     wait_for(lambda: service.snapshot().open == 5)
@@ -134,7 +134,7 @@ def test_what_an_abort_names_ends_at_once(client: Client, monkeypatch: pytest.Mo
     client.close()
     wait_for(lambda: service.snapshot().open == 0)
     assert service.snapshot().ended == {"cancelled": 5}
-    service.senders.ready.stop()
+    service.senders.stop()
 
 
 def test_connections_are_taken_again_when_there_are_descriptors(
@@ -204,7 +204,7 @@ def test_a_failed_request_is_logged_by_the_id_that_its_front_end_logs(
     service = client.endpoint.service
     states = {state.sink.request_id: each for each, state in service.states.items()}
     service.on_messages([msg.Failure(states["client-12"], "engine", "out of luck")])
-    sender = service.senders.ready
+    sender = service.senders
     sender.start()
     try:
         assert client.hear().id == 12

@@ -1,13 +1,15 @@
-"""A client that leaves, at the worst moment."""
+"""A client that leaves, or more that comes, at the worst moment."""
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from lmi_backend.errors import LmiError
+from lmi_backend.errors import EngineDeadError, LmiError
 from lmi_backend.generation import Chunk, Delta, GenerateRequest
 from lmi_backend.ipc import messages as msg
+from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.service import Service
 from tests.support.idle_workers import IdleWorkers
 from tests.support.service_bench import Sink, limits_of
@@ -76,3 +78,35 @@ def test_the_first_reason_for_an_end_stays(service: Service) -> None:
     sink.may_send.set()
     wait_for(lambda: service.snapshot().open == 0)
     assert sink.errors == ["first"]
+
+
+class LateSink(Sink):
+    """A client; while a piece is sent something more comes."""
+
+    state: RequestState
+    later: tuple[Delta | None, LmiError | None] = (None, None)
+
+    def send(self, chunks: list[Any], *, is_last: bool) -> None:
+        chunk, error = self.later
+        if chunk is not None:
+            self.state.add(chunk)
+        self.state.error = error
+
+
+@pytest.mark.parametrize(
+    ("later", "is_sent_again"),
+    [
+        ((None, None), False),
+        ((Delta("b", 1), None), True),
+        ((None, EngineDeadError("gone")), True),
+        ((Delta("b", 1), EngineDeadError("gone")), True),
+    ],
+)
+def test_what_comes_while_a_piece_is_sent_is_sent_next(later: Any, is_sent_again: bool) -> None:
+    service = Service(IdleWorkers(), limits_of(8, 8))  # type: ignore[arg-type]
+    sink = LateSink()
+    service.submit((GenerateRequest(prompt="a"),), sink)
+    sink.state, sink.later = service.states[1], later
+    service.on_messages([msg.Output(1, Delta("a", 1))])
+    service.senders.step()
+    assert sink.state.is_scheduled == is_sent_again
