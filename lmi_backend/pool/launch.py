@@ -33,7 +33,7 @@ from lmi_backend.pool.connection import POLL_SECONDS, Connection
 from lmi_backend.pool.diagnosis import likely_cause, with_root_cause
 from lmi_backend.pool.load_failure import LAST_LINES, LIKELY, saved
 from lmi_backend.pool.process import WorkerProcess, WorkerSession, describe_exit
-from lmi_backend.pool.rank_group import RankGroup, Worker
+from lmi_backend.pool.rank_group import Worker
 from lmi_backend.printable import with_options
 
 if TYPE_CHECKING:
@@ -136,8 +136,7 @@ class StartingWorker:
         in_order = [self.connections[rank] for rank in range(self._plan.parallel.processes)]
         # The user's own code has no other way to learn on every rank what is asked.
         shares_all = self._plan.engine == CUSTOM
-        ranks = RankGroup(in_order, self._process.pid, shares_all=shares_all)
-        return Worker(self._name, self._process, ranks, answers[0])
+        return Worker(self._name, self._process, in_order, answers[0], shares_all=shares_all)
 
     def accept(self, listener: socket.socket, token: str) -> None:
         self.token = token

@@ -43,109 +43,6 @@ class WorkerStats:
     """Whether another stub has started it, which has died."""
 
 
-class Worker:
-    """A worker that is ready. `StartingWorker.ready` makes one."""
-
-    def __init__(
-        self, name: str, process: WorkerSession, ranks: RankGroup, ready: msg.Ready
-    ) -> None:
-        self.name = name
-        self.capabilities = ready.capabilities
-        self._process, self.ranks = process, ranks
-        self.identity = Identity(adapters=ready.adapters)
-        """What its answers depend on."""
-
-    def note_adapter(self, name: str, digest: str) -> None:
-        """Note which files it has of an adapter now; no digest: it has forgotten the adapter."""
-        adapters = {**self.identity.adapters, name: digest}
-        if not digest:
-            del adapters[name]
-        # Requests keep the one that they began with.
-        self.identity = replace(self.identity, adapters=adapters)
-
-    @property
-    def pid(self) -> int:
-        """Process id, mpirun's for a group of ranks; its session has the same."""
-        return self._process.pid
-
-    @property
-    def takes_requests(self) -> bool:
-        """Whether it can be sent requests: it is there, and reads what it was sent."""
-        return not self.ranks.is_broken and self.unsent_bytes < UNSENT_BYTES
-
-    @property
-    def unsent_bytes(self) -> int:
-        return self.ranks.unsent_bytes
-
-    def send(self, *messages: msg.ToWorker) -> None:
-        """Send from any thread; never blocks.
-
-        Raises:
-            ConnectionLostError: the worker is gone.
-        """
-        self.ranks.send(encode(messages))
-
-    def send_frame(self, frame: Frame) -> None:
-        """Send a message that `encode_request` has packed; otherwise like `send`."""
-        self.ranks.send(*frame)
-
-    def read(self) -> list[msg.FromWorker]:
-        """Block for the next messages.
-
-        Raises:
-            WorkerError: the worker is gone, silent, or cannot be understood.
-        """
-        messages = self.ranks.read()
-        return [self._redacted(each) if _may_quote(each) else each for each in messages]
-
-    def request_stop(self) -> None:
-        with contextlib.suppress(ConnectionLostError):
-            self.ranks.send_all(encode([msg.Stop()]))
-
-    def stop(self, seconds: float) -> None:
-        try:
-            self.ranks.send_all(encode([msg.Stop()]))
-            self._process.wait(seconds)
-        except ConnectionLostError:
-            pass
-        finally:
-            self.kill()
-
-    def kill(self) -> None:
-        """End it and all it started, at once."""
-        self._process.kill()
-        self.ranks.close()
-
-    def reap(self, error: WorkerError) -> str:
-        """End what is left of a dead worker; return how it died, which began with `error`."""
-        status = self._process.wait(POLL_SECONDS)
-        self.kill()
-        if isinstance(error, ConnectionLostError):
-            return describe_exit(status)
-        return f"was stopped: {error}" if status is None else f"{describe_exit(status)}: {error}"
-
-    def _redacted(self, message: msg.FromWorker) -> msg.FromWorker:
-        """Return a message as a client may read it: an error may quote an address with its key."""
-        redact = self._process.redact
-        match message:
-            case msg.Failure(message=text):
-                return msgspec.structs.replace(message, message=redact(text))
-            case msg.HttpOutput(chunk=chunk):
-                body = redact(chunk.data.decode("utf-8", "surrogateescape"))
-                data = body.encode("utf-8", "surrogateescape")
-                return msgspec.structs.replace(
-                    message, chunk=msgspec.structs.replace(chunk, data=data)
-                )
-            case _:
-                return message
-
-
-def _may_quote(message: msg.FromWorker) -> bool:
-    if isinstance(message, msg.HttpOutput):
-        return message.chunk.status >= HTTP_ERROR
-    return isinstance(message, msg.Failure)
-
-
 class RankGroup:
     """The connections of a worker that is ready; rank 0 gets requests and gives answers.
 
@@ -183,19 +80,19 @@ class RankGroup:
         """What the rank that is furthest behind has not taken yet."""
         return max(connection.unsent_bytes for connection in self._connections)
 
-    def send(self, *frame: bytes) -> None:
-        """Send a frame of requests, to whom they concern.
+    def send_frame(self, frame: Frame) -> None:
+        """Send a frame of requests, to whom they concern; never blocks.
 
         Raises:
             NotSentError: a rank is gone, and none got anything of it.
             ConnectionLostError: a rank is gone.
         """
         if self._shares_all:
-            self.send_all(*frame)
+            self.send_all(frame)
         else:
             self.leader.send(*frame)
 
-    def send_all(self, *frame: bytes) -> None:
+    def send_all(self, frame: Frame) -> None:
         """Send a frame to every rank; all get all frames in the same order."""
         with self._order:
             self.leader.send(*frame)
@@ -255,6 +152,106 @@ class RankGroup:
         if silent:
             raise WorkerError(f"{_names(silent)} sent nothing for {SILENCE_SECONDS} s")
         return received
+
+
+class Worker(RankGroup):
+    """A worker that is ready. `StartingWorker.ready` makes one."""
+
+    def __init__(
+        self,
+        name: str,
+        process: WorkerSession,
+        connections: Sequence[Connection],
+        ready: msg.Ready,
+        *,
+        shares_all: bool = False,
+    ) -> None:
+        super().__init__(connections, process.pid, shares_all=shares_all)
+        self.name = name
+        self.capabilities = ready.capabilities
+        self._process = process
+        self.identity = Identity(adapters=ready.adapters)
+        """What its answers depend on."""
+
+    def note_adapter(self, name: str, digest: str) -> None:
+        """Note which files it has of an adapter now; no digest: it has forgotten the adapter."""
+        adapters = {**self.identity.adapters, name: digest}
+        if not digest:
+            del adapters[name]
+        # Requests keep the one that they began with.
+        self.identity = replace(self.identity, adapters=adapters)
+
+    @property
+    def pid(self) -> int:
+        """Process id, mpirun's for a group of ranks; its session has the same."""
+        return self._process.pid
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether it can be sent requests: it is there, and reads what it was sent."""
+        return not self.is_broken and self.unsent_bytes < UNSENT_BYTES
+
+    def send(self, *messages: msg.ToWorker) -> None:
+        """Send from any thread; never blocks.
+
+        Raises:
+            ConnectionLostError: the worker is gone.
+        """
+        self.send_frame((encode(messages),))
+
+    def read(self) -> list[msg.FromWorker]:
+        """Block for the next messages.
+
+        Raises:
+            WorkerError: the worker is gone, silent, or cannot be understood.
+        """
+        return [self._redacted(each) if _may_quote(each) else each for each in super().read()]
+
+    def request_stop(self) -> None:
+        with contextlib.suppress(ConnectionLostError):
+            self.send_all((encode([msg.Stop()]),))
+
+    def stop(self, seconds: float) -> None:
+        try:
+            self.request_stop()
+            if not self.is_broken:
+                self._process.wait(seconds)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it and all it started, at once."""
+        self._process.kill()
+        self.close()
+
+    def reap(self, error: WorkerError) -> str:
+        """End what is left of a dead worker; return how it died, which began with `error`."""
+        status = self._process.wait(POLL_SECONDS)
+        self.kill()
+        if isinstance(error, ConnectionLostError):
+            return describe_exit(status)
+        return f"was stopped: {error}" if status is None else f"{describe_exit(status)}: {error}"
+
+    def _redacted(self, message: msg.FromWorker) -> msg.FromWorker:
+        """Return a message as a client may read it: an error may quote an address with its key."""
+        redact = self._process.redact
+        match message:
+            case msg.Failure(message=text):
+                return msgspec.structs.replace(message, message=redact(text))
+            case msg.HttpOutput(chunk=chunk):
+                body = redact(chunk.data.decode("utf-8", "surrogateescape"))
+                data = body.encode("utf-8", "surrogateescape")
+                return msgspec.structs.replace(
+                    message, chunk=msgspec.structs.replace(chunk, data=data)
+                )
+            case _:
+                return message
+
+
+def _may_quote(message: msg.FromWorker) -> bool:
+    if isinstance(message, msg.HttpOutput):
+        return message.chunk.status >= HTTP_ERROR
+    return isinstance(message, msg.Failure)
 
 
 def _names(ranks: Sequence[int]) -> str:

@@ -350,8 +350,8 @@ def test_closing_ends_what_still_runs(start_echo: Any) -> None:
 
 def test_a_broken_socket_sends_the_request_to_another_worker(start_echo: Any) -> None:
     with start_echo({"minWorkers": 2}) as echo:
-        ranks = echo.pool.slots[0].worker.ranks
-        ranks.leader.socket.shutdown(socket.SHUT_WR)
+        worker = echo.pool.slots[0].worker
+        worker.leader.socket.shutdown(socket.SHUT_WR)
         assert [echo.ask("a b", max_tokens=2).text for _ in range(4)] == ["a b"] * 4
         wait_for(lambda: echo.service.snapshot().workers[0].deaths == 1)
 

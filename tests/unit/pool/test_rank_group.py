@@ -81,7 +81,7 @@ def test_a_death_that_is_rank_0s_own_is_handed_on(stack: ExitStack) -> None:
 @pytest.mark.parametrize("shares_all", [True, False])
 def test_requests_go_to_whom_they_concern(stack: ExitStack, shares_all: bool) -> None:
     group = Group(stack, shares_all=shares_all)
-    group.ranks.send(b"frame")
+    group.ranks.send_frame((b"frame",))
     for end in group.ends:
         end.settimeout(0.05)
     assert group.ends[0].recv(9) == b"frame"
