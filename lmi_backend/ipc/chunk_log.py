@@ -41,7 +41,6 @@ class ChunkLog:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing came."""
         return not (self._blocks or self._latest)
 
     def add(self, parts: Sequence[Logged]) -> None:
@@ -53,7 +52,6 @@ class ChunkLog:
             self.compress()
 
     def compress(self) -> None:
-        """Compress the latest parts."""
         if self._latest:
             data = zlib.compress(self._latest, _FAST)
             self._blocks.append(data)
@@ -67,18 +65,15 @@ class ChunkLog:
 
 
 def block_of(chunk: Chunk) -> bytes:
-    """Return a block of one chunk."""
     return zlib.compress(encode([message_of(0, chunk)]), _FAST)
 
 
 def message_of(request_id: int, chunk: Chunk) -> msg.Output | msg.HttpOutput:
-    """Return the message that hands a chunk on."""
     if isinstance(chunk, Delta):
         return msg.Output(request_id, chunk)
     return msg.HttpOutput(request_id, chunk)
 
 
 def parts_in(block: bytes) -> list[Logged]:
-    """Return the parts in a block."""
     decoder: FrameDecoder[Logged] = FrameDecoder(Logged, limit=LARGEST_FRAME)
     return decoder.feed(zlib.decompress(block))

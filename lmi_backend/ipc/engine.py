@@ -49,7 +49,6 @@ class Histogram(msgspec.Struct, array_like=True):
 
     @classmethod
     def of(cls, edges: tuple[int | float, ...]) -> Histogram:
-        """Return an empty one."""
         return cls(edges, [0] * (len(edges) + 1))
 
     def observe(self, value: float, times: int = 1) -> None:
@@ -59,7 +58,6 @@ class Histogram(msgspec.Struct, array_like=True):
 
     @property
     def count(self) -> int:
-        """How many values there were."""
         return sum(self.counts)
 
     def buckets(self) -> Iterator[tuple[str, int]]:

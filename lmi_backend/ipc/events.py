@@ -92,6 +92,5 @@ def output_of(
 
 
 def outputs_of(events: Events) -> Iterator[Output | HttpOutput]:
-    """Yield a message of its own for each event."""
     for row in zip(events.ids, events.data, events.token_ids, strict=True):
         yield output_of(events.__class__, *row)

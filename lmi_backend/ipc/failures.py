@@ -31,7 +31,6 @@ _ERRORS: Final[dict[str, type[LmiError]]] = {kind: error for error, kind in _KIN
 
 
 def failure_of(request_id: int, error: LmiError) -> Failure:
-    """Return the message of an error that failed a request."""
     if isinstance(error, RequestError):
         return Failure(request_id, "request", error.detail, error.field)
     if isinstance(error, HttpError):
@@ -42,7 +41,6 @@ def failure_of(request_id: int, error: LmiError) -> Failure:
 
 
 def error_of(failure: Failure) -> LmiError:
-    """Return the error that a message stands for."""
     if failure.kind == "request":
         return RequestError(failure.message, field=failure.field)
     if failure.kind == "http":

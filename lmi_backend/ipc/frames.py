@@ -75,7 +75,6 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(messages: Sequence[object]) -> bytes:
-    """Return the frame of some messages."""
     frame = bytearray(_HEADER.size)
     _encoder.encode_into(messages, frame, _HEADER.size)
     _HEADER.pack_into(frame, 0, len(frame) - _HEADER.size)
@@ -276,7 +275,6 @@ class Outbox:
                 sent = max(0, sent - len(piece))
 
     def close(self) -> None:
-        """Send nothing more, and end the thread."""
         with self._lock:
             self._break()
 

@@ -42,7 +42,6 @@ class Refusals:
         self._processes: set[int] = set()
 
     def reason(self, hello: Hello) -> str:
-        """Return why a client is refused."""
         reason = difference(f"process {hello.pid}", hello)
         if hello.pid not in self._processes:
             self._processes.add(hello.pid)

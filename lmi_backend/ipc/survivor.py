@@ -42,13 +42,11 @@ class OneProcess(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, pid: int) -> OneProcess:
-        """Return the process with this PID."""
         fields = stat_of(pid)
         return cls(pid, int(fields[_START]) if fields else 0)
 
     @property
     def lives(self) -> bool:
-        """Whether it has not exited."""
         fields = stat_of(self.pid)
         return bool(fields) and fields[_STATE] not in "ZX" and int(fields[_START]) == self.started
 
@@ -94,21 +92,17 @@ class Place:
 
     @classmethod
     def of(cls, run: Path, model: str, index: int) -> Place:
-        """Return the place of a worker of a model, in the folder of a `serve`."""
         return cls(f"{_stem(run, model)}{index}")
 
     @property
     def folder(self) -> Path:
-        """The folder of the `serve`."""
         return self._record.parent
 
     @property
     def index(self) -> int:
-        """The worker's number among those of its model."""
         return int(self.text.rpartition("-")[2])
 
     def read(self) -> SurvivorRecord | None:
-        """Return what is written here, if there is anything."""
         with contextlib.suppress(OSError, msgspec.MsgspecError), self._record.open("rb") as file:
             return msgspec.msgpack.decode(file.read(_LARGEST), type=SurvivorRecord)
         return None
@@ -126,7 +120,6 @@ class Place:
         Path(draft).replace(self._record)
 
     def clear(self) -> None:
-        """Remove what is written here."""
         self._record.unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
 
