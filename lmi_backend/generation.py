@@ -126,7 +126,7 @@ CHUNK_BYTES: Final = 400
 """About what a chunk takes in addition to its text, or a token of it with its logprobs."""
 
 
-class Delta(msgspec.Struct, array_like=True):
+class Delta(msgspec.Struct, array_like=True, tag=1):
     """What one engine step, or several merged ones, added to an answer.
 
     The last delta of an answer, and only that, has a finish reason.
@@ -183,7 +183,7 @@ class Delta(msgspec.Struct, array_like=True):
             self.num_cached_tokens = later.num_cached_tokens
 
 
-class HttpChunk(msgspec.Struct, array_like=True):
+class HttpChunk(msgspec.Struct, array_like=True, tag=2):
     """A chunk of the answer to an `HttpRequest`."""
 
     index: ClassVar[int] = 0

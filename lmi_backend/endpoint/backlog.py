@@ -123,10 +123,7 @@ def _without(messages: Sequence[msg.ToClient], requests: AbstractSet[int]) -> li
         if isinstance(message, msg.Events):
             for each in (row for row in outputs_of(message) if row.id not in requests):
                 append_event(others, each.id, each.chunk)
-        elif (
-            not isinstance(message, msg.Output | msg.HttpOutput | Rejoined)
-            or message.id not in requests
-        ):
+        elif not isinstance(message, msg.Output | Rejoined) or message.id not in requests:
             others.append(message)
     return others
 
@@ -135,7 +132,7 @@ def _sizes(message: msg.ToClient) -> Iterator[tuple[int, int]]:
     """Yield request and bytes of each chunk in a message."""
     if isinstance(message, msg.Events):
         yield from zip(message.ids, map(len, message.data), strict=True)
-    elif isinstance(message, msg.Output | msg.HttpOutput):
+    elif isinstance(message, msg.Output):
         yield message.id, message.chunk.memory
     elif isinstance(message, Rejoined):
         yield message.id, sum(map(len, message.blocks))

@@ -31,7 +31,7 @@ from lmi_backend.ipc.buffered import (
     Rejoin,
     Rejoined,
 )
-from lmi_backend.ipc.chunk_log import ChunkLog, message_of
+from lmi_backend.ipc.chunk_log import ChunkLog
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.json_text import UNREADABLE
 from lmi_backend.shares import Shares
@@ -103,7 +103,7 @@ class BufferedSink(ClientSink):
                 self.answers.name(self, _response_id(chunks))
             if self.is_alone:
                 self._num_tokens += sum(chunk.num_tokens for chunk in chunks)
-            self._take([message_of(self.number, chunk) for chunk in chunks], is_last=is_last)
+            self._take([msg.Output(self.number, chunk) for chunk in chunks], is_last=is_last)
             if is_last:
                 # It has the request, which may be larger than the answer that stays.
                 self.state = None
@@ -122,7 +122,7 @@ class BufferedSink(ClientSink):
     def cancel(self) -> None:
         """End the answer with what there is: its client has cancelled it."""
         self.is_cancelled_by_client = True
-        self._take([msg.HttpOutput(self.number, HttpChunk(is_last=True))], is_last=True)
+        self._take([msg.Output(self.number, HttpChunk(is_last=True))], is_last=True)
 
     def _take(self, parts: Sequence[Logged], *, is_last: bool) -> None:
         self.is_over = is_last

@@ -169,7 +169,7 @@ class SharedWorkers:
                     self._on_welcome(message)
                 elif isinstance(message, msg.Refused):
                     self._on_refusal(message.reason)
-                elif isinstance(message, msg.Output | msg.HttpOutput | msg.Events | msg.Failure):
+                elif isinstance(message, msg.Output | msg.Events | msg.Failure):
                     answers.append(message)
             listener.on_messages(answers)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.endpoint.backlog import STILL_SECONDS, UNREAD, UNREAD_BYTES_IN_ALL, Backlog
 from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.chunk_log import message_of
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
 from lmi_backend.serving.request_state import DirectSink
@@ -152,7 +151,7 @@ class ClientConnection:
             encode([message])
         except Exception:  # noqa: BLE001  it is one request's failure
             _log.exception("a %s for a client cannot be packed", type(message).__name__)
-            if not isinstance(message, msg.Output | msg.HttpOutput | msg.Failure):
+            if not isinstance(message, msg.Output | msg.Failure):
                 return []
             self._mark([message.id])
             return [failure_of(message.id, EngineError("what it said cannot be packed"))]
@@ -260,7 +259,7 @@ class ClientSink(DirectSink):
 
     def store(self, chunks: list[Chunk], *, is_last: bool) -> None:
         if not self.is_gone:
-            self.client.store([message_of(self.number, chunk) for chunk in chunks])
+            self.client.store([msg.Output(self.number, chunk) for chunk in chunks])
         if is_last:
             self.client.leave(self.number)
 

@@ -392,7 +392,7 @@ class ModelConnection(asyncio.Protocol):
 
     def _take(self, message: msg.ToClient) -> None:
         match message:
-            case msg.HttpOutput() | msg.Output():
+            case msg.Output():
                 if (answer := self.answers.get(message.id)) is not None:
                     try:
                         answer.put(message.chunk)

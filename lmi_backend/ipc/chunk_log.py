@@ -8,14 +8,15 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.generation import Chunk, Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Logged = msg.Output | msg.HttpOutput | msg.Failure
+    from lmi_backend.generation import Chunk
+
+Logged = msg.Output | msg.Failure
 """A part of an answer; its number of the request means nothing here."""
 _BLOCK_BYTES: Final = 8 << 10
 """Size of the parts that are compressed together, about."""
@@ -65,13 +66,7 @@ class ChunkLog:
 
 
 def block_of(chunk: Chunk) -> bytes:
-    return zlib.compress(encode([message_of(0, chunk)]), _FAST)
-
-
-def message_of(request_id: int, chunk: Chunk) -> msg.Output | msg.HttpOutput:
-    if isinstance(chunk, Delta):
-        return msg.Output(request_id, chunk)
-    return msg.HttpOutput(request_id, chunk)
+    return zlib.compress(encode([msg.Output(0, chunk)]), _FAST)
 
 
 def parts_in(block: bytes) -> list[Logged]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lmi_backend.generation import Delta, HttpChunk
-from lmi_backend.ipc.messages import Deltas, Events, HttpOutput, Output
+from lmi_backend.ipc.messages import Deltas, Events, Output
 from lmi_backend.tokenization import ID_BYTES
 
 if TYPE_CHECKING:
@@ -83,14 +83,6 @@ def delta_of(data: bytes, token_ids: bytes) -> Delta:
     return delta
 
 
-def output_of(
-    kind: type[Events], number: int, data: bytes, token_ids: bytes
-) -> Output | HttpOutput:
-    """Return a message of its own for an event; raises like `chunk_of`."""
-    chunk = chunk_of(kind, data, token_ids)
-    return Output(number, chunk) if isinstance(chunk, Delta) else HttpOutput(number, chunk)
-
-
-def outputs_of(events: Events) -> Iterator[Output | HttpOutput]:
-    for row in zip(events.ids, events.data, events.token_ids, strict=True):
-        yield output_of(events.__class__, *row)
+def outputs_of(events: Events) -> Iterator[Output]:
+    for number, *event in zip(events.ids, events.data, events.token_ids, strict=True):
+        yield Output(number, chunk_of(events.__class__, *event))

@@ -3,8 +3,8 @@
 A conversation: the worker connects, and both prove that they know the token of this start:
 `Challenge`, `Hello`, `Accepted` (`handshake.py`). The stub sends `Start`, the worker `Ready` or
 `StartFailed`. A spare says `Prepared` and waits for `Proceed` in between. Then `Submit`,
-`SubmitHttp`, `SetAdapter` and `Abort` go in. `Output`, `HttpOutput`, `Events`, `Deltas` and
-`Failure` come out, any number of them in one frame, and a `Heartbeat` every second.
+`SubmitHttp`, `SetAdapter` and `Abort` go in. `Output`, `Events`, `Deltas` and `Failure` come out,
+any number of them in one frame, and a `Heartbeat` every second.
 `Stop` stops the worker, and so does the end of the socket, unless it may return to the next stub
 (`Start.return_to`). Of MPI ranks each holds such a conversation; all but rank 0 only beat.
 """
@@ -16,14 +16,14 @@ from typing import Any, Final, Literal
 import msgspec
 
 from lmi_backend.engine_config import Context, EngineConfig, ModelInfo
-from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.generation import Chunk, GenerateRequest, HttpRequest
 from lmi_backend.ipc.buffered import Buffering, ForBuffered, OfBuffered
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
 from lmi_backend.tokenization import ID_BYTES
 
-PROTOCOL: Final = 23
+PROTOCOL: Final = 24
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -100,7 +100,7 @@ class SubmitHttp(_Message, frozen=True):
 
 
 class SetAdapter(_Message, frozen=True):
-    """Load a LoRA adapter, or forget it where `folder` is empty. Answered by one `HttpOutput`."""
+    """Load a LoRA adapter, or forget it where `folder` is empty. Answered by one `Output`."""
 
     id: int
     name: str
@@ -165,18 +165,11 @@ class Output(_Message, frozen=True):
     """A chunk of an answer."""
 
     id: int
-    chunk: Delta
-
-
-class HttpOutput(_Message, frozen=True):
-    """A chunk of the answer to a `SubmitHttp`."""
-
-    id: int
-    chunk: HttpChunk
+    chunk: Chunk
 
 
 class Events(_Message, frozen=True):
-    """Chunks of the middle of streams: what an `HttpOutput` for each would say, in columns.
+    """Chunks of the middle of streams: what an `Output` for each would say, in columns.
 
     A struct for each costs several times as much. `ipc/events.py` says which chunks travel so.
     """
@@ -196,7 +189,7 @@ class Events(_Message, frozen=True):
 
 
 class Deltas(Events, frozen=True):
-    """What an `Output` for each would say: `data` is the delta without its ids, packed."""
+    """Events of deltas: `data` is the delta without its ids, packed."""
 
 
 class Failure(_Message, frozen=True):
@@ -231,7 +224,7 @@ class Refused(_Message, frozen=True):
 
 
 class Manage(_Message, frozen=True):
-    """A management request of an endpoint's client. Answered by one `HttpOutput`."""
+    """A management request of an endpoint's client. Answered by one `Output`."""
 
     id: int
     body: dict[str, Any]
@@ -301,7 +294,7 @@ class State(_Message, frozen=True):
 ToWorker = Challenge | Accepted | Start | Proceed | Submit | SubmitHttp | SetAdapter | Abort | Stop
 _ForRequests = Submit | SubmitHttp | ForBuffered | Manage | Abort
 FromClient = Hello | _ForRequests | Drain | RenewWorker | AskHealth | AskState
-_OfAnswers = Output | HttpOutput | Events | Deltas | Failure
+_OfAnswers = Output | Events | Deltas | Failure
 FromWorker = Hello | Prepared | Ready | StartFailed | _OfAnswers | Heartbeat
 ToClient = Welcome | Refused | OfBuffered | _OfAnswers | Drained | Renewed | Health | State
 Work = tuple[GenerateRequest, ...] | HttpRequest

@@ -143,7 +143,7 @@ def _tell(
     if numbered:
         worker.send(*numbered.values())
     while numbered:
-        ends = [each for each in worker.read() if isinstance(each, msg.Failure | msg.HttpOutput)]
+        ends = [each for each in worker.read() if isinstance(each, msg.Failure | msg.Output)]
         for message in ends:
             order = numbered.pop(message.id, None)
             if order is not None and isinstance(message, msg.Failure):

@@ -15,6 +15,7 @@ import msgspec
 
 from lmi_backend.engine_config import Identity
 from lmi_backend.errors import HTTP_ERROR, ConnectionLostError, NotSentError, WorkerError
+from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.frames import Frame, encode
@@ -238,7 +239,7 @@ class Worker(RankGroup):
         match message:
             case msg.Failure(message=text):
                 return msgspec.structs.replace(message, message=redact(text))
-            case msg.HttpOutput(chunk=chunk):
+            case msg.Output(chunk=HttpChunk() as chunk):
                 body = redact(chunk.data.decode("utf-8", "surrogateescape"))
                 data = body.encode("utf-8", "surrogateescape")
                 return msgspec.structs.replace(
@@ -249,8 +250,8 @@ class Worker(RankGroup):
 
 
 def _may_quote(message: msg.FromWorker) -> bool:
-    if isinstance(message, msg.HttpOutput):
-        return message.chunk.status >= HTTP_ERROR
+    if isinstance(message, msg.Output):
+        return isinstance(message.chunk, HttpChunk) and message.chunk.status >= HTTP_ERROR
     return isinstance(message, msg.Failure)
 
 

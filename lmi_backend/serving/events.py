@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, get_args
 
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import output_of
+from lmi_backend.ipc.events import chunk_of
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.serving.request_state import outcome_of
 from lmi_backend.tokenization import ID_BYTES
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lmi_backend.serving.request_state import DirectClient, RequestState
     from lmi_backend.serving.stats import RequestStats
 
-FromEngine = msg.Output | msg.HttpOutput | msg.Failure
+FromEngine = msg.Output | msg.Failure
 """Messages about one request."""
 _FROM_ENGINE: Final = frozenset(get_args(FromEngine))
 
@@ -108,9 +108,7 @@ class Incoming:
         state.is_scheduled = True
         return state
 
-    def _pass(
-        self, events: msg.Events, clients: set[DirectClient]
-    ) -> Iterator[msg.Output | msg.HttpOutput]:
+    def _pass(self, events: msg.Events, clients: set[DirectClient]) -> Iterator[msg.Output]:
         now, kind = time.monotonic(), events.__class__
         passed: defaultdict[DirectClient, msg.Events] = defaultdict(lambda: kind([], [], []))
         gaps: defaultdict[tuple[float, int], int] = defaultdict(int)
@@ -144,10 +142,10 @@ class Incoming:
 
     def _apart(
         self, state: RequestState, kind: type[msg.Events], data: bytes, ids: bytes
-    ) -> list[msg.Output | msg.HttpOutput]:
+    ) -> list[msg.Output]:
         """Return the message of an event that needs one; none if it cannot be read."""
         try:
-            return [output_of(kind, state.id, data, ids)]
+            return [msg.Output(state.id, chunk_of(kind, data, ids))]
         except Exception:  # noqa: BLE001  the others' events are passed on
             self._fail(state)
             return []

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from lmi_backend.errors import EngineError, LmiError, RequestError, UnavailableError
-from lmi_backend.generation import Chunk, Delta
+from lmi_backend.generation import Chunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.events import append_event, is_event, outputs_of
@@ -18,7 +18,7 @@ from lmi_backend.printable import printable
 
 _log = logging.getLogger(__name__)
 
-_OUTPUTS: Final = (msg.Output, msg.HttpOutput, msg.Events)
+_OUTPUTS: Final = (msg.Output, msg.Events)
 _MOST_LETTERS: Final = 2000
 MOST_UNSENT: Final = 256 << 20
 """Bytes that wait for the stub to read them, above which no more output is added.
@@ -67,10 +67,7 @@ class Outgoing:
                 _log.debug("a delta of request %s cannot be packed: %s", request_id, error)
             else:
                 return
-        if isinstance(chunk, Delta):
-            self._messages.append(msg.Output(request_id, chunk))
-        else:
-            self._messages.append(msg.HttpOutput(request_id, chunk))
+        messages.append(msg.Output(request_id, chunk))
 
     def refuse(self, request_id: int, error: LmiError) -> None:
         """Send that a request has failed, and let it be aborted."""
@@ -119,7 +116,7 @@ class Outgoing:
     def _replace(self, message: msg.FromWorker, error: LmiError) -> None:
         """Send something else instead of a message that the stub would not take."""
         match message:
-            case msg.Output() | msg.HttpOutput():
+            case msg.Output():
                 _log.error("request %s failed: %s", message.id, error)
                 self._write_all([failure_of(message.id, error)])
                 self._on_refused(message.id)

@@ -87,7 +87,7 @@ def _begin_and_fail(order: Order) -> Sequence[msg.ToClient]:
     parts = [_event(path, value) for value in BEGINNINGS[path]]
     head = HttpChunk(parts[0], headers={"content-type": EVENTS})
     chunks = [head, *map(HttpChunk, parts[1:])]
-    return [*(msg.HttpOutput(order.id, chunk) for chunk in chunks), failure]
+    return [*(msg.Output(order.id, chunk) for chunk in chunks), failure]
 
 
 @pytest.fixture(scope="module")

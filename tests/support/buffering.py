@@ -76,7 +76,7 @@ class BufferingModel:
         service.senders.stop()
 
     def say(self, number: int, *chunks: Any) -> None:
-        self.endpoint.service.on_messages([msg.HttpOutput(number, chunk) for chunk in chunks])
+        self.endpoint.service.on_messages([msg.Output(number, chunk) for chunk in chunks])
 
     def counts(self) -> dict[str, int]:
         return self.endpoint.buffered.counts()

@@ -100,7 +100,7 @@ def http_parts(kind: str, *parts: bytes) -> Script:
     def script(order: Order) -> Sequence[msg.ToClient]:
         first, *others = parts
         head = HttpChunk(first, headers={"content-type": kind})
-        return [msg.HttpOutput(order.id, each) for each in (head, *map(HttpChunk, others))]
+        return [msg.Output(order.id, each) for each in (head, *map(HttpChunk, others))]
 
     return script
 
@@ -253,7 +253,7 @@ def fails(order: Order) -> list[msg.ToClient | None]:
 def answers_an_error(order: Order) -> list[msg.ToClient | None]:
     """End with what the code of a user, or an engine's server, answers an error with."""
     body = json.dumps({"error": WHY, "code": 424}).encode()
-    return [msg.HttpOutput(order.id, HttpChunk(body, is_last=True, status=424))]
+    return [msg.Output(order.id, HttpChunk(body, is_last=True, status=424))]
 
 
 def paths_of(server: Scripted) -> Iterator[tuple[str, str, set[str]]]:

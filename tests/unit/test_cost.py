@@ -30,7 +30,6 @@ from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.protocol import CLIENT, Client
 from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest, Token
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.chunk_log import message_of
 from lmi_backend.ipc.events import append_event, is_event
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder, encode
@@ -247,7 +246,7 @@ def _frame(step: int, make: Callable[[int], Chunk] = _chunk) -> bytes:
         if is_event(chunk):
             append_event(messages, number + 1, chunk)
         else:
-            messages.append(message_of(number + 1, chunk))
+            messages.append(msg.Output(number + 1, chunk))
     return encode(messages)
 
 

@@ -213,8 +213,8 @@ def test_the_log_knows_the_errors_that_an_engine_reports_in_its_own_events(
 
     def script(order: Order) -> Sequence[msg.ToClient]:
         *before, end = http_parts(EVENTS, EVENT, EVENT, last)(order)
-        assert isinstance(end, msg.HttpOutput)
-        return [*before, msg.HttpOutput(order.id, HttpChunk(end.chunk.data, is_last=True))]
+        assert isinstance(end, msg.Output)
+        return [*before, msg.Output(order.id, HttpChunk(end.chunk.data, is_last=True))]
 
     scripted.models[NAME].script = script
     with caplog.at_level(logging.INFO):

@@ -129,7 +129,7 @@ def test_an_engines_own_error_has_anthropics_format_for_anthropics_clients(
     """Of vLLM's server some have OpenAI's, and so have those of other engines."""
     scripted.wait()
     scripted.models[NAME].script = lambda order: [
-        msg.HttpOutput(order.id, refusal(HttpError(404, "served by vLLM only")))
+        msg.Output(order.id, refusal(HttpError(404, "served by vLLM only")))
     ]
     status, _, data, _ = scripted.ask("POST", "/v1/messages", json.dumps(CHAT).encode())
     assert (status, json.loads(data)) == (

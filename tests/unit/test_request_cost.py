@@ -71,7 +71,7 @@ async def _counts(application: FrontEnd) -> list[int]:
     for number in range(1, 4):
         first = HttpChunk(b'data: {"role": "a"}\n\n', False, 200, EVENTS, 1, 5, pack([7]))
         last = HttpChunk(b"data: [DONE]\n\n", True, 200, {}, 1, 5, pack([8]))
-        frames = [encode([msg.HttpOutput(number, each)]) for each in (first, last)]
+        frames = [encode([msg.Output(number, each)]) for each in (first, last)]
         calls = Calls()
         with calls.counted():
             client.data_received(REQUEST)

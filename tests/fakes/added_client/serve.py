@@ -19,7 +19,7 @@ def say(method, path, body, server, end):
         SEEN.append(order)
         first, *others = map(str.encode, CASE["answered"])
         chunks = [HttpChunk(first, headers={"content-type": EVENTS}), *map(HttpChunk, others)]
-        messages = [msg.HttpOutput(order.id, chunk) for chunk in chunks]
+        messages = [msg.Output(order.id, chunk) for chunk in chunks]
         if end is not None:
             return [messages[0], *end(order)]
         chunks[-1].is_last = True

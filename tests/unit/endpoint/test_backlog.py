@@ -20,24 +20,24 @@ def _unread(*messages: msg.ToClient, most: int = UNREAD_BYTES_IN_ALL) -> set[int
 
 
 def test_an_answer_is_unread_when_more_comes_after_too_much() -> None:
-    first = msg.HttpOutput(1, HttpChunk(LARGE))
+    first = msg.Output(1, HttpChunk(LARGE))
     assert _unread(first) == set()
-    assert _unread(first, msg.HttpOutput(2, HttpChunk(b"a"))) == set()
-    assert _unread(first, msg.HttpOutput(1, HttpChunk(b"a"))) == {1}
+    assert _unread(first, msg.Output(2, HttpChunk(b"a"))) == set()
+    assert _unread(first, msg.Output(1, HttpChunk(b"a"))) == {1}
     assert _unread(msg.Output(3, Delta("y" * len(LARGE))), msg.Output(3, Delta("y"))) == {3}
     assert _unread(EVENTS) == {1}
 
 
 def test_an_answer_whose_reader_reads_may_be_large() -> None:
-    messages = [msg.HttpOutput(1, HttpChunk(LARGE)) for _ in range(8)]
+    messages = [msg.Output(1, HttpChunk(LARGE)) for _ in range(8)]
     backlog = Backlog()
     assert backlog.count(messages, UNREAD_BYTES_IN_ALL, is_still=False) == set()
     assert backlog.count(messages[:1], UNREAD_BYTES_IN_ALL) == {1}
 
 
 def test_the_owner_of_most_pays_first() -> None:
-    messages = [msg.HttpOutput(number, HttpChunk(b"x" * 10_000)) for number in range(9)]
-    messages.append(msg.HttpOutput(9, HttpChunk(b"y" * 30_000)))
+    messages = [msg.Output(number, HttpChunk(b"x" * 10_000)) for number in range(9)]
+    messages.append(msg.Output(9, HttpChunk(b"y" * 30_000)))
     ended = Backlog().count(messages, 100_000, lambda number: "few" if number == 9 else "many")
     assert 9 not in ended
     assert len(ended) >= 2
@@ -45,7 +45,7 @@ def test_the_owner_of_most_pays_first() -> None:
 
 def test_of_too_much_in_all_the_largest_are_ended() -> None:
     sizes = {1: 10_000, 2: 60_000, 3: 20_000, 4: 50_000}
-    messages = [msg.HttpOutput(number, HttpChunk(b"x" * size)) for number, size in sizes.items()]
+    messages = [msg.Output(number, HttpChunk(b"x" * size)) for number, size in sizes.items()]
     assert _unread(*messages, most=200_000) == set()
     # So much that the next few bytes do not end another.
     assert _unread(*messages, most=100_000) == {2, 4}
@@ -55,7 +55,7 @@ def test_of_too_much_in_all_the_largest_are_ended() -> None:
 def test_only_the_dropped_answers_chunks_are_left_out(rest: int) -> None:
     welcome = msg.Drained(0)
     failure = msg.Failure(1, "engine", "what ends it is kept")
-    others = [msg.HttpOutput(3, HttpChunk(LARGE)) for _ in range(rest)]
+    others = [msg.Output(3, HttpChunk(LARGE)) for _ in range(rest)]
     backlog = Backlog()
     backlog.messages += [EVENTS, welcome, msg.Output(1, Delta("a")), failure, *others]
     backlog.count(backlog.messages, UNREAD_BYTES_IN_ALL)
@@ -83,7 +83,7 @@ def test_of_deltas_in_columns_those_of_dropped_answers_are_left_out() -> None:
 
 
 def test_a_frame_takes_about_a_mebibyte() -> None:
-    messages = [msg.HttpOutput(each, HttpChunk(b"x" * 400_000)) for each in range(5)]
+    messages = [msg.Output(each, HttpChunk(b"x" * 400_000)) for each in range(5)]
     backlog = Backlog()
     backlog.messages += [EVENTS, *messages]
     backlog.count(backlog.messages, UNREAD_BYTES_IN_ALL)
@@ -93,7 +93,7 @@ def test_a_frame_takes_about_a_mebibyte() -> None:
 def test_what_is_counted_is_what_waits() -> None:
     backlog = Backlog()
     for number in range(200):
-        message = msg.HttpOutput(number % 3, HttpChunk(b"x" * 100_000))
+        message = msg.Output(number % 3, HttpChunk(b"x" * 100_000))
         backlog.messages.append(message)
         backlog.count([message], UNREAD_BYTES_IN_ALL)
     backlog.drop({2})

@@ -105,7 +105,7 @@ def _chunk(number: int, *, is_last: bool = False) -> HttpChunk:
 
 
 def _say(endpoint: Endpoint, request: int, *chunks: HttpChunk) -> None:
-    endpoint.service.on_messages([msg.HttpOutput(request, chunk) for chunk in chunks])
+    endpoint.service.on_messages([msg.Output(request, chunk) for chunk in chunks])
 
 
 def _chunks(rejoined: Rejoined) -> list[Any]:
@@ -135,8 +135,8 @@ def test_an_answer_goes_on_without_its_front_end(endpoint: Endpoint, front: Fron
     # What follows comes as it does in a new request, and its end too.
     _say(endpoint, request, _chunk(5), _chunk(6, is_last=True))
     assert [back.hear() for _ in range(2)] == [
-        msg.HttpOutput(5, _chunk(5)),
-        msg.HttpOutput(5, _chunk(6, is_last=True)),
+        msg.Output(5, _chunk(5)),
+        msg.Output(5, _chunk(6, is_last=True)),
     ]
     assert _open(endpoint) == 0
     # A whole answer is there until its client says that it does not return.
@@ -283,7 +283,7 @@ def test_a_front_end_that_is_there_loses_the_answer_to_another(
     front.send(msg.Abort([7]))
     front.leave(returns=False)
     _say(endpoint, request, _chunk(1))
-    assert other.hear() == msg.HttpOutput(5, _chunk(1))
+    assert other.hear() == msg.Output(5, _chunk(1))
     assert endpoint.buffered.counts()["answers"] == 1
 
 
@@ -355,7 +355,7 @@ def test_a_response_is_found_by_its_id_and_key(endpoint: Endpoint, front: FrontE
     request = _begin(endpoint, front, RESPONSE)
     _say(endpoint, request, _response(0))
     # Nobody can know it before its first event.
-    assert isinstance(front.hear(), msg.HttpOutput)
+    assert isinstance(front.hear(), msg.Output)
     assert front.find() == Found()
     _say(endpoint, request, _response(1))
     front.hear()

@@ -43,7 +43,7 @@ def _nothing(*_: object) -> None:
 
 def _say(client: ClientConnection, thread: int) -> None:
     for number in range(MESSAGES):
-        client.store([msg.HttpOutput(thread, HttpChunk(b"%d " % number + b"x" * SIZE))])
+        client.store([msg.Output(thread, HttpChunk(b"%d " % number + b"x" * SIZE))])
         client.flush()
 
 
@@ -57,7 +57,7 @@ def test_nobody_waits_for_a_client_that_does_not_read(
     for each in threads:
         each.join(HANG_SECONDS)
     assert not any(each.is_alive() for each in threads)
-    decoder: FrameDecoder[Any] = FrameDecoder(msg.HttpOutput, limit=1 << 30)
+    decoder: FrameDecoder[Any] = FrameDecoder(msg.Output, limit=1 << 30)
     seen: dict[int, list[int]] = {each: [] for each in range(THREADS)}
     while sum(map(len, seen.values())) < THREADS * MESSAGES:
         for message in receive(theirs, decoder):
@@ -65,7 +65,7 @@ def test_nobody_waits_for_a_client_that_does_not_read(
     assert seen == {each: list(range(MESSAGES)) for each in range(THREADS)}
     client.finish(10)
     # Now that it reads again, who has something to say writes it.
-    client.put(msg.HttpOutput(0, HttpChunk(b"last")))
+    client.put(msg.Output(0, HttpChunk(b"last")))
     assert [message.chunk.data for message in receive(theirs, decoder)] == [b"last"]
 
 
@@ -73,10 +73,10 @@ def test_a_client_that_reads_costs_no_other_thread(
     pair: Pair,
 ) -> None:
     client, theirs = pair
-    decoder: FrameDecoder[Any] = FrameDecoder(msg.HttpOutput, limit=1 << 30)
+    decoder: FrameDecoder[Any] = FrameDecoder(msg.Output, limit=1 << 30)
     with client.has_work:
         # The writing thread could not do it.
-        client.put(msg.HttpOutput(0, HttpChunk(b"at once")))
+        client.put(msg.Output(0, HttpChunk(b"at once")))
         (message,) = receive(theirs, decoder)
     assert message.chunk.data == b"at once"
 
@@ -89,13 +89,13 @@ def test_a_client_for_which_no_thread_can_be_had_is_let_go(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     while not pair[0].is_gone:
-        pair[0].put(msg.HttpOutput(0, HttpChunk(b"x" * SIZE)))
+        pair[0].put(msg.Output(0, HttpChunk(b"x" * SIZE)))
 
 
 def test_one_that_has_left_is_let_go(pair: Pair) -> None:
     client, theirs = pair
     theirs.close()
-    client.put(msg.HttpOutput(0, HttpChunk(b"to nobody")))
+    client.put(msg.Output(0, HttpChunk(b"to nobody")))
     assert client.is_gone
 
 
@@ -107,7 +107,7 @@ def test_a_reader_that_reads_may_be_behind(pair: Pair, monkeypatch: pytest.Monke
     for _ in range(32):
         sink.send([HttpChunk(b"x" * (1 << 20))], is_last=False)
     assert not sink.is_cancelled()
-    decoder: FrameDecoder[Any] = FrameDecoder(msg.HttpOutput, limit=1 << 23)
+    decoder: FrameDecoder[Any] = FrameDecoder(msg.Output, limit=1 << 23)
     seen = 0
     while seen < 32 << 20:
         seen += sum(len(each.chunk.data) for each in receive(theirs, decoder))
@@ -124,7 +124,7 @@ def test_what_is_not_read_is_bounded(pair: Pair, monkeypatch: pytest.MonkeyPatch
         assert client.backlog.memory < 3 * UNREAD_BYTES
     assert sinks[0].is_cancelled()
     assert not sinks[1].is_cancelled()
-    client.put(msg.HttpOutput(2, HttpChunk(b"last")))
+    client.put(msg.Output(2, HttpChunk(b"last")))
     decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 21)
     seen: list[Any] = []
     while not seen or seen[-1].id != 2:

@@ -130,7 +130,7 @@ def test_an_upload_reaches_the_engine_as_it_is(server: Scripted, path: str) -> N
     def answer(order: msg.Submit | msg.SubmitHttp | msg.Manage) -> list[msg.ToClient | None]:
         assert isinstance(order, msg.SubmitHttp)
         asked.append(order.request)
-        return [msg.HttpOutput(order.id, HttpChunk(b"{}", is_last=True))]
+        return [msg.Output(order.id, HttpChunk(b"{}", is_last=True))]
 
     server.models[NAME].script = answer
     kind = "multipart/form-data; boundary=X"

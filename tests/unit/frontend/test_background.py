@@ -51,9 +51,9 @@ REST = (
 UNKNOWN = HttpChunk(b"{}", True, 404, {"content-type": "application/json"})
 
 
-def _script(order: Any) -> list[msg.HttpOutput]:
+def _script(order: Any) -> list[msg.Output]:
     """Begin a response; the engine itself, which is asked until that is buffered, has none."""
-    return [msg.HttpOutput(order.id, BEGINNING if order.request.path == PATH else UNKNOWN)]
+    return [msg.Output(order.id, BEGINNING if order.request.path == PATH else UNKNOWN)]
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_a_stream_in_the_background_goes_on_without_its_client(
     model: BufferingModel, fronts: tuple[Front, Front]
 ) -> None:
     script = model.script
-    model.script = lambda order: [*script(order), *(msg.HttpOutput(order.id, e) for e in REST)]
+    model.script = lambda order: [*script(order), *(msg.Output(order.id, e) for e in REST)]
     stream, _ = _begin(fronts[0], model, stream=True)
     assert stream.headers["content-type"].startswith("text/event-stream")
     assert stream.data.count(b'"background":true') == 2
@@ -262,7 +262,7 @@ def test_one_without_an_end_has_failed(model: BufferingModel, fronts: tuple[Fron
 def test_a_refusal_is_the_answer(model: BufferingModel, fronts: tuple[Front, Front]) -> None:
     refusal = b'{"error":{"message":"no"}}'
     chunk = HttpChunk(refusal, True, 400, {"content-type": "application/json"})
-    model.script = lambda order: [msg.HttpOutput(order.id, chunk)]
+    model.script = lambda order: [msg.Output(order.id, chunk)]
     answer, _ = _begin(fronts[0], model)
     assert (answer.status, b"no" in answer.data) == (400, True)
     unstored, _ = _begin(fronts[0], model, store=False)
@@ -270,7 +270,7 @@ def test_a_refusal_is_the_answer(model: BufferingModel, fronts: tuple[Front, Fro
     assert json.loads(unstored.data)["error"]["param"] == "background"
     assert model.counts()["answers"] == 0
     empty = HttpChunk(b"", True, 200, {"content-type": EVENTS})
-    model.script = lambda order: [msg.HttpOutput(order.id, empty)]
+    model.script = lambda order: [msg.Output(order.id, empty)]
     assert _begin(fronts[0], model)[0].status == 500
 
 
@@ -279,7 +279,7 @@ def test_what_is_not_in_the_background_is_left_to_the_engine(
     model: BufferingModel, fronts: tuple[Front, Front], value: Any
 ) -> None:
     whole = HttpChunk(b"{}", True, 200, {"content-type": "application/json"})
-    model.script = lambda order: [msg.HttpOutput(order.id, whole)]
+    model.script = lambda order: [msg.Output(order.id, whole)]
     _begin(fronts[0], model, background=value)
     assert json.loads(model.orders[0].request.body) == BODY | {"background": value}
     assert model.counts()["answers"] == 0
@@ -287,7 +287,7 @@ def test_what_is_not_in_the_background_is_left_to_the_engine(
 
 def test_it_is_buffered_for_its_window_after_its_end_and_the_last_request(folder: Path) -> None:
     with buffering_model(resume_window=1) as model, Front(folder).run() as front:
-        model.script = lambda order: [msg.HttpOutput(order.id, BEGINNING)]
+        model.script = lambda order: [msg.Output(order.id, BEGINNING)]
         front.ask("POST", PATH, json.dumps(BODY).encode())
         (sink,) = model.endpoint.buffered.answers.values()
         wait_for(lambda: sink.is_alone)
@@ -303,7 +303,7 @@ def test_it_is_buffered_for_its_window_after_its_end_and_the_last_request(folder
 def test_a_model_that_buffers_nothing_has_it_itself(folder: Path) -> None:
     with buffering_model(resume_window=0) as model, Front(folder).run() as front:
         whole = HttpChunk(b"{}", True, 200, {"content-type": "application/json"})
-        model.script = lambda order: [msg.HttpOutput(order.id, whole)]
+        model.script = lambda order: [msg.Output(order.id, whole)]
         front.ask("POST", PATH, json.dumps(BODY).encode())
         assert json.loads(model.orders[0].request.body) == BODY
 
@@ -376,7 +376,7 @@ def test_a_client_that_leaves_meanwhile_costs_nothing(
         wait_for(model.open_requests)
     # Without an event nobody knows its id.
     wait_for(lambda: not model.open_requests())
-    model.script = lambda order: [msg.HttpOutput(order.id, HttpChunk(b"{}", is_last=True))]
+    model.script = lambda order: [msg.Output(order.id, HttpChunk(b"{}", is_last=True))]
     asked = partial(fronts[0].ask, "POST", "/tokenize", b"{}", **KEY)
     wait_for(lambda: asked().status == 200)
     assert model.counts()["answers"] == 0

@@ -125,7 +125,7 @@ async def test_a_client_that_cannot_be_written_to_fails_alone(
             elif kind == "deltas":
                 append_event(messages, answer.request_id, DELTA)
             elif kind == "bodies":
-                messages.append(msg.HttpOutput(answer.request_id, HttpChunk(b"a")))
+                messages.append(msg.Output(answer.request_id, HttpChunk(b"a")))
             else:
                 messages.append(msg.Output(answer.request_id, Delta("a", 1)))
     model.say(*messages)

@@ -85,7 +85,7 @@ async def test_the_stub_that_goes_on_keeps_what_came_before() -> None:
     first = Endpoint(outages)
     body = HttpRequest("/v1/chat/completions", b'{"stream": true}')
     first.connection.submit(body, "")
-    first.say(msg.HttpOutput(1, HttpChunk(b'data: {"id": "x"}\n\n', num_tokens=1, ids=pack([5]))))
+    first.say(msg.Output(1, HttpChunk(b'data: {"id": "x"}\n\n', num_tokens=1, ids=pack([5]))))
     first.die()
     second = Endpoint(outages)
     where = second.sent[-1].request.continuation
@@ -110,7 +110,7 @@ async def test_what_cannot_go_on_ends_at_once(work: HttpRequest, first: HttpChun
     model = Endpoint(outages)
     answer = model.connection.submit(work, "")
     if first is not None:
-        model.say(msg.HttpOutput(1, first))
+        model.say(msg.Output(1, first))
         await answer.read()
     model.die()
     with pytest.raises(EngineDeadError):
@@ -223,7 +223,7 @@ async def test_a_stream_does_not_go_on_with_another_model_of_its_name(
     if isinstance(work, HttpRequest):
         data = b"data: {}\n\n"
         headers = {"content-type": "text/event-stream"}
-        first.say(msg.HttpOutput(1, HttpChunk(data, False, 200, headers, 1, 3, pack([5]))))
+        first.say(msg.Output(1, HttpChunk(data, False, 200, headers, 1, 3, pack([5]))))
     else:
         first.say(msg.Output(1, chunk("b", 5)))
     await begun.read()

@@ -19,7 +19,6 @@ from lmi_backend.frontend.resumable import WANTED
 from lmi_backend.generation import Chunk, Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import NOT_BUFFERED
-from lmi_backend.ipc.chunk_log import message_of
 from lmi_backend.tokenization import pack
 from tests.support.buffering import NAME, BufferingModel, Front, Order, Script, buffering_model
 from tests.support.cutting_proxy import LAST_ID, CuttingProxy, Stream, follow
@@ -58,7 +57,7 @@ def _chunks(path: str, words: int, *, ends: bool = True, first: int = 0) -> Iter
 
 def _script(path: str = CHATS, words: int = WORDS, **more: Any) -> Script:
     def script(order: Order) -> Sequence[msg.FromWorker]:
-        return [message_of(order.id, chunk) for chunk in _chunks(path, words, **more)]
+        return [msg.Output(order.id, chunk) for chunk in _chunks(path, words, **more)]
 
     return script
 
@@ -345,7 +344,7 @@ def test_what_is_no_stream_of_events_is_answered_as_ever(
         b'{"error":{"message":"a","type":"b"}}', True, 400, {"content-type": "application/json"}
     )
     for chunk in (whole, wrong):
-        model.script = lambda order, chunk=chunk: [msg.HttpOutput(order.id, chunk)]
+        model.script = lambda order, chunk=chunk: [msg.Output(order.id, chunk)]
         plain, asked = (front.ask("POST", CHATS, _body(), **more) for more in ({}, {WANTED: "1"}))
         assert (
             (plain.status, plain.data) == (asked.status, asked.data) == (chunk.status, chunk.data)
@@ -378,7 +377,7 @@ def test_a_ping_is_no_event_to_libraries_that_have_seen_an_id(
 def test_users_code_may_have_ids_of_its_own(tmp_path: Path) -> None:
     chunk = HttpChunk(b"id: 7\ndata: a\n\n", True, 200, {"content-type": EVENTS})
     with Scripted(tmp_path).run() as server:
-        server.models[OWN].script = lambda order: [msg.HttpOutput(order.id, chunk)]
+        server.models[OWN].script = lambda order: [msg.Output(order.id, chunk)]
         headers = {WANTED: "1", "x-amzn-sagemaker-target-model": OWN}
         answer = server.ask("POST", "/invocations", b'{"question": "a"}', **headers)
         assert answer.data == chunk.data

@@ -5,7 +5,7 @@ import tracemalloc
 
 from lmi_backend.generation import Chunk, Delta, HttpChunk, Token
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.chunk_log import ChunkLog, block_of, message_of, parts_in
+from lmi_backend.ipc.chunk_log import ChunkLog, block_of, parts_in
 from lmi_backend.tokenization import pack
 
 EVENT = (
@@ -40,7 +40,7 @@ def test_parts_come_back_each_by_itself() -> None:
     ]
     first = HttpChunk(b"", headers={"content-type": "text/event-stream"})
     for chunks in (deltas, [first, *_events(300)]):
-        log, parts = ChunkLog(), [message_of(7, chunk) for chunk in chunks]
+        log, parts = ChunkLog(), [msg.Output(7, chunk) for chunk in chunks]
         assert log.is_empty
         for part in parts:
             log.add([part])
@@ -58,7 +58,7 @@ def test_a_log_may_begin_with_what_stands_for_another() -> None:
     log = ChunkLog(block)
     assert (log.is_empty, log.blocks()) == (False, [block])
     assert log.size > len(block)
-    log.add([message_of(1, Delta("b", 1))])
+    log.add([msg.Output(1, Delta("b", 1))])
     assert [part.chunk.text for part in _in(log)] == ["a", "b"]  # type: ignore[attr-defined]
 
 
@@ -70,7 +70,7 @@ def test_a_token_takes_less_than_a_hundred_bytes() -> None:
         logs = [ChunkLog() for _ in streams]
         for each, chunks in zip(logs, streams, strict=True):
             for chunk in chunks:
-                each.add([message_of(1, chunk)])
+                each.add([msg.Output(1, chunk)])
         taken = tracemalloc.get_traced_memory()[0]
         size = sum(each.size for each in logs)
         assert taken < 100 * answers * tokens

@@ -51,7 +51,7 @@ def test_nothing_passes_what_was_said_before_it() -> None:
     messages: list[Any] = []
     append_event(messages, 1, _event(b"a", 5))
     append_event(messages, 2, _event(b"b", 6))
-    messages.append(msg.HttpOutput(3, HttpChunk(b"c", headers={"x": "y"})))
+    messages.append(msg.Output(3, HttpChunk(b"c", headers={"x": "y"})))
     append_event(messages, 3, _event(b"d", 7))
     append_event(messages, 3, _event(b"e", 8))
     sent = [
@@ -60,7 +60,7 @@ def test_nothing_passes_what_was_said_before_it() -> None:
         for each in (outputs_of(message) if isinstance(message, msg.Events) else (message,))
     ]
     assert sent == [(1, b"a"), (2, b"b"), (3, b"c"), (3, b"d"), (3, b"e")]
-    assert [type(message) for message in messages] == [msg.Events, msg.HttpOutput, msg.Events]
+    assert [type(message) for message in messages] == [msg.Events, msg.Output, msg.Events]
 
 
 def test_each_kind_has_columns_of_its_own() -> None:

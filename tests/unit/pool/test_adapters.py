@@ -65,7 +65,7 @@ class Worker:
         self.adapters.pop(order.name, None)
         if order.folder:
             self.adapters[order.name] = order.digest
-        self._answers.put(msg.HttpOutput(order.id, HttpChunk(is_last=True)))
+        self._answers.put(msg.Output(order.id, HttpChunk(is_last=True)))
 
     def note_adapter(self, name: str, digest: str) -> None:
         adapters = {key: value for key, value in self.identity.adapters.items() if key != name}

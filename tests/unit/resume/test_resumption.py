@@ -126,7 +126,7 @@ def test_a_request_that_has_sent_nothing_is_asked_again_whatever_it_wants() -> N
     assert plain.requests == (GenerateRequest("a", n=3),)
     assert chat.request == body
     bench.answer(plain.id)
-    bench.service.on_messages([msg.HttpOutput(chat.id, HttpChunk(b"{}", is_last=True))])
+    bench.service.on_messages([msg.Output(chat.id, HttpChunk(b"{}", is_last=True))])
     bench.settle()
     assert [sink.ends for sink in sinks] == [["answered"]] * 2
 

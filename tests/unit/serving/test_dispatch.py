@@ -50,7 +50,7 @@ def test_users_take_turns_where_an_option_says_so(is_set: bool) -> None:
     for user in "aaaaaaab":
         body = b'{"messages": [], "user": "%s"}' % user.encode()
         bench.service.submit(HttpRequest("/v1/chat/completions", body), Sink())
-    bench.service.on_messages([msg.HttpOutput(1, HttpChunk(b"{}", is_last=True))])
+    bench.service.on_messages([msg.Output(1, HttpChunk(b"{}", is_last=True))])
     bench.settle()
     assert bench.workers.order[-1] == (8 if is_set else 4)
 
@@ -74,7 +74,7 @@ def test_a_body_takes_as_many_places_as_it_asks_answers() -> None:
         bench.service.submit(HttpRequest("/v1/completions", body % 3), Sink())
     assert bench.workers.outstanding == [4]
     # Its one answer ends it.
-    bench.service.on_messages([msg.HttpOutput(1, HttpChunk(b"{}", is_last=True))])
+    bench.service.on_messages([msg.Output(1, HttpChunk(b"{}", is_last=True))])
     bench.settle()
     assert sink.ends == ["answered"]
     assert bench.workers.outstanding == [0]

@@ -90,11 +90,11 @@ def _event(*numbers: int) -> msg.Events:
 
 
 def _first(number: int) -> Any:
-    return msg.HttpOutput(number, HttpChunk(b"data: 0\n\n", False, 200, HEADERS, 1, 3, pack([4])))
+    return msg.Output(number, HttpChunk(b"data: 0\n\n", False, 200, HEADERS, 1, 3, pack([4])))
 
 
 def _last(number: int) -> Any:
-    return msg.HttpOutput(number, HttpChunk(b"data: [DONE]\n\n", True, num_prompt_tokens=3))
+    return msg.Output(number, HttpChunk(b"data: [DONE]\n\n", True, num_prompt_tokens=3))
 
 
 def _delta(*ids: int, reason: Any = None) -> Delta:
@@ -219,7 +219,7 @@ def test_who_has_left_gets_nothing() -> None:
         client.bench.service.cancellation._check(state)
     client.hear([_event(1, 2)], in_columns=True)
     sent = [(each.id, type(each)) for each in client.messages]
-    assert sent == [(11, msg.HttpOutput)] + [(12, msg.HttpOutput)] * 2
+    assert sent == [(11, msg.Output)] + [(12, msg.Output)] * 2
 
 
 @pytest.mark.parametrize(

@@ -289,8 +289,8 @@ async def test_events_of_a_step_travel_in_columns(ear: Ear) -> None:
     coalescer.add(3, _event())
     await turns()
     firsts, step = ear.frames
-    assert {type(message) for message in firsts} == {msg.HttpOutput}
-    assert [type(message) for message in step] == [msg.Events, msg.HttpOutput, msg.Events]
+    assert {type(message) for message in firsts} == {msg.Output}
+    assert [type(message) for message in step] == [msg.Events, msg.Output, msg.Events]
     assert (step[0].ids, step[2].ids) == ([1, 2, 1], [3])
     assert step[0].token_ids == [pack([7])] * 3
 

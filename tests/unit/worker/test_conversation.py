@@ -107,7 +107,7 @@ async def test_a_started_engine_answers(stub: Stub) -> None:
     stub.say(submit(1, "a b"))
     assert await stub.text(1) == ["a b"]
     stub.say(msg.SubmitHttp(2, HttpRequest("/x", b"body")))
-    assert (await stub.hear(msg.HttpOutput)).chunk.data == b"body"
+    assert (await stub.hear(msg.Output)).chunk.data == b"body"
     assert (await stub.hear(msg.Heartbeat)).stats.running == 0
     stub.say(msg.Stop())
     assert await stub.ended() == 0
@@ -162,6 +162,7 @@ async def test_what_is_wrong_with_one_request_ends_this_one(stub: Stub) -> None:
     assert (failure.id, failure.kind, failure.field) == (1, "request", "adapter")
     assert await stub.text(2) == ["bb"]
     stub.say(msg.SetAdapter(3, "none", ""), submit(4, "c"))
+    assert (await stub.hear(msg.Output)).id == 3
     assert await stub.text(4) == ["cc"]
 
 
@@ -263,10 +264,10 @@ def handle(inputs):
     await stub.hear(msg.Ready)
     for number, line in enumerate((b"output.code = '404'", b"output.code = 'x'"), 1):
         stub.say(msg.SubmitHttp(number, HttpRequest("/invocations", line)))
-        answer = await stub.hear(msg.HttpOutput)
+        answer = await stub.hear(msg.Output)
         assert (answer.id, answer.chunk.status) == (number, (404, 424)[number - 1])
         while not answer.chunk.is_last:
-            answer = await stub.hear(msg.HttpOutput)
+            answer = await stub.hear(msg.Output)
     stub.say(submit(3, "a"))
     assert await stub.text(3) == ["aa"]
 

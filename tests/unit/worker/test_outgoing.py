@@ -84,7 +84,7 @@ CHUNKS: dict[str, Callable[[], Any]] = {
 async def test_what_cannot_be_sent_fails_its_own_request(kind: str) -> None:
     reader = Reader()
     chunk = CHUNKS[kind]()
-    message = msg.Output(2, chunk) if isinstance(chunk, Delta) else msg.HttpOutput(2, chunk)
+    message = msg.Output(2, chunk)
     heartbeat = msg.Heartbeat(EngineStats(running=3))
     await reader.send(msg.Output(1, Delta("a")), message, msg.Output(3, Delta("c")), heartbeat)
     assert [each.chunk.text for number in (1, 3) for each in reader.of(number)] == ["a", "c"]

@@ -164,7 +164,7 @@ async def test_values_of_other_types_are_converted(
     assert (chunks[0].status, chunks[0].headers.get("x")) == (status, header)
     assert b"".join(chunk.data for chunk in chunks) == data
     # As the worker sends them, and its stub reads them.
-    messages = [msg.HttpOutput(1, chunk) for chunk in chunks]
+    messages = [msg.Output(1, chunk) for chunk in chunks]
     assert FrameDecoder(msg.FromWorker, limit=1 << 20).feed(encode(messages)) == messages
 
 
