@@ -1,12 +1,10 @@
-"""Workers with a spare, several workers, and an engine's processes, each under 32 streams."""
+"""Workers with a spare, and an engine's processes, each under 32 streams."""
 
 import os
 import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +12,16 @@ import psutil
 import pytest
 
 from tests.chaos.test_processes import (
-    FEWER,
-    STREAMS,
     Find,
     below_worker,
     break_an_engine,
-    is_well,
     manage,
     worker_of,
 )
-from tests.support.measured import Report, Row
+from tests.support.measured import Report
 from tests.support.places import LORA, TINY
 from tests.support.processes import memory_of_server
-from tests.support.serving import Served, lmi, serve, write_properties
-from tests.support.streams import FrontStreams, TritonStreams
+from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import HANG_SECONDS, wait_for
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
@@ -55,30 +49,6 @@ def test_a_worker_with_a_spare(
         spare = own.logged(r"worker tiny/0 has a spare after .* pid (\d+)")[1]
         (worker,) = own.workers("tiny")
         assert str(worker.pid) == spare
-
-
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("how", ["killed", "restarted (`drain --worker`)"])
-def test_one_of_the_workers(
-    serve_echo: Callable[..., AbstractContextManager[Served]], report: Report, how: str, count: int
-) -> None:
-    workers = {"minWorkers": count, "maxWorkers": count, "option.parallel_loading": "true"}
-    with serve_echo("own", **workers) as echo:
-        streams = TritonStreams(echo, "echo", STREAMS, FEWER)
-        through = FrontStreams(echo, "echo", STREAMS, FEWER)
-        began = time.monotonic()
-        if how == "killed":
-            echo.workers("echo")[0].kill()
-        else:
-            assert lmi("drain", f"http://{echo.http}", "--worker", 0).returncode == 0
-        streams.wait()
-        through.assert_whole()
-        assert streams.outcomes == {"whole": STREAMS}, streams.errors
-        wait_for(lambda: is_well(echo))
-        message = f"nothing; the longest pause was {streams.pause:.1f} s"
-        fault = f"a worker of {count} is {how} (echo)"
-        back = time.monotonic() - began
-        report.rows.append(Row(fault, streams.outcomes, streams.last - began, back, message))
 
 
 @pytest.mark.parametrize(

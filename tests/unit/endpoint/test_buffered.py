@@ -206,19 +206,6 @@ def test_who_does_not_own_it_gets_404(endpoint: Endpoint, front: FrontEnd) -> No
     assert isinstance(back.rejoin(), Rejoined)
 
 
-def test_nothing_is_buffered_after_the_window(endpoint: Endpoint, front: FrontEnd) -> None:
-    running = _begin(endpoint, front, Buffering("running", "owner", 0.2))
-    whole = _begin(endpoint, front, Buffering("whole", "owner", 0.2), 8)
-    _say(endpoint, running, _chunk(0))
-    _say(endpoint, whole, _chunk(0), _chunk(1, is_last=True))
-    front.die()
-    wait_for(lambda: _open(endpoint) == 0)
-    wait_for(lambda: endpoint.buffered.counts()["answers"] == 0)
-    assert endpoint.buffered.counts()["bytes"] == 0
-    back = FrontEnd(endpoint)
-    assert {back.rejoin(name=name).status for name in ("running", "whole")} == {404}
-
-
 @pytest.mark.parametrize(
     ("order", "chunks"),
     [
@@ -427,9 +414,13 @@ def test_the_time_of_a_lasting_one_begins_at_its_end(endpoint: Endpoint, front: 
     other = _begin(endpoint, front, Buffering("other", "owner", 0.5), 8)
     _say(endpoint, lasting, _chunk(0))
     _say(endpoint, other, _chunk(0))
+    whole = _begin(endpoint, front, Buffering("whole", "owner", 0.5), 9)
+    _say(endpoint, whole, _chunk(0), _chunk(1, is_last=True))
     front.die()
     wait_for(lambda: endpoint.buffered.counts()["answers"] == 1)
     assert list(endpoint.buffered.answers) == ["lasting"]
+    back = FrontEnd(endpoint)
+    assert {back.rejoin(name=name).status for name in ("other", "whole")} == {404}
     wait_for(lambda: _open(endpoint) == 1)
     _say(endpoint, lasting, _chunk(1, is_last=True))
     wait_for(lambda: endpoint.buffered.counts()["answers"] == 0)

@@ -172,13 +172,6 @@ def test_no_request_waits_longer_than_it_may() -> None:
     assert bench.service.snapshot().given_up == 2
 
 
-def test_nothing_waits_for_a_start_that_takes_longer_than_it_may() -> None:
-    bench = bench_of(migration_timeout=0.5)
-    sink = bench.submit()
-    die(bench)
-    assert sink.errors == ["it died"]
-
-
 def test_a_request_goes_on_only_so_often() -> None:
     bench = bench_of(migration_limit=2)
     sink = bench.submit()

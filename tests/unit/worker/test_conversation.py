@@ -248,30 +248,6 @@ async def test_the_worker_beats_on_whatever_its_engine_raises(
     assert [line.getMessage() for line in caplog.records if line.levelname == "ERROR"] == [message]
 
 
-async def test_a_handlers_values_harm_no_other_request(stub: Stub, tmp_path: Path) -> None:
-    code = """
-from djl_python import Output
-
-def handle(inputs):
-    if inputs.is_empty():
-        return None
-    output = Output()
-    exec(inputs.get_as_string())
-    return output
-"""
-    (tmp_path / "model.py").write_text(code)
-    stub.say(msg.Start("echo", _with_code(tmp_path)))
-    await stub.hear(msg.Ready)
-    for number, line in enumerate((b"output.code = '404'", b"output.code = 'x'"), 1):
-        stub.say(msg.SubmitHttp(number, HttpRequest("/invocations", line)))
-        answer = await stub.hear(msg.Output)
-        assert (answer.id, answer.chunk.status) == (number, (404, 424)[number - 1])
-        while not answer.chunk.is_last:
-            answer = await stub.hear(msg.Output)
-    stub.say(submit(3, "a"))
-    assert await stub.text(3) == ["aa"]
-
-
 async def test_an_answer_pauses_while_the_stub_reads_nothing(stub: Stub, tmp_path: Path) -> None:
     """A handler that answers without an end fills no more memory than is stated."""
     code = """
