@@ -57,23 +57,6 @@ def test_the_call_takes_what_was_recorded(path: str) -> None:
     assert _taken(_find(path)) == other.get(path, RECORD["calls"][path])
 
 
-@pytest.mark.skipif(
-    bool(os.environ.get("LMI_BACKEND_REAL_TRTLLM")), reason="the real one is of one release"
-)
-@pytest.mark.parametrize("version", RECORD["other calls"])
-def test_the_double_of_another_release_takes_what_that_takes(version: str) -> None:
-    code = (
-        "import inspect, json, sys; from tensorrt_llm import LLM, __version__ as version;"
-        "print(json.dumps([version, [*inspect.signature(LLM.generate_async).parameters]]))"
-    )
-    environment = os.environ | {"DOUBLE_OF_TRTLLM": version, "PYTHONPATH": str(DOUBLE)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, env=environment, capture_output=True
-    )
-    recorded = RECORD["other calls"][version]["tensorrt_llm:LLM.generate_async"]
-    assert json.loads(done.stdout.splitlines()[-1]) == [version, ["self", *recorded]]
-
-
 def _taken(call: Any) -> dict[str, Any]:
     parameters = dict(inspect.signature(call).parameters)
     parameters.pop("self", None)

@@ -9,7 +9,7 @@ record of the real signatures in tests/data/signatures/trtllm.json. DOUBLE_OF_TR
 import sys
 
 from .llmapi import LLM
-from .llmapi.llm import VERSION as __version__
+from .recorded import VERSION as __version__
 from .sampling_params import SamplingParams
 
 __all__ = ["LLM", "SamplingParams", "__version__"]

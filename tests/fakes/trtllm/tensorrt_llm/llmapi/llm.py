@@ -1,32 +1,27 @@
 """LLM: argument names are checked as the library does; one thread steps all requests."""
 
 import itertools
-import json
 import os
 import queue
 import threading
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from ..executor.iteration import Iterations
 from ..executor.result import Logprob, RequestOutput
 from ..executor.utils import RequestError
+from ..recorded import RECORD, VERSION, recorded
 from .tokenizer import WordTokenizer
 from .worker import end, through, work
 
-_RECORD = Path(__file__).parents[4] / "data" / "signatures" / "trtllm.json"
-_FIELDS = frozenset(json.loads(_RECORD.read_text("utf-8"))["LLM arguments"]) - {
-    # One that a later release may not have.
-    os.environ.get("DOUBLE_LACKS")
-}
+# One that a later release may not have.
+_FIELDS = frozenset(RECORD["LLM arguments"]) - {os.environ.get("DOUBLE_LACKS")}
 _STEP_SECONDS = 0.002
 _TOKENS_PER_BLOCK = 32
-VERSION = os.environ.get("DOUBLE_OF_TRTLLM", "1.2.1")
 
 
-class _Of12:
+class LLM:
     def __init__(
         self,
         model: Any,
@@ -57,24 +52,9 @@ class _Of12:
         self._is_down = False
         threading.Thread(target=self._step_all, daemon=True).start()
 
+    @recorded("tensorrt_llm:LLM.generate_async")
     def generate_async(
-        self,
-        inputs: Any,
-        sampling_params: Any = None,
-        lora_request: Any = None,
-        prompt_adapter_request: Any = None,
-        streaming: bool = False,
-        kv_cache_retention_config: Any = None,
-        disaggregated_params: Any = None,
-        trace_headers: Any = None,
-        _postproc_params: Any = None,
-        scheduling_params: Any = None,
-        cache_salt: str | None = None,
-    ) -> RequestOutput:
-        return self._generate(inputs, sampling_params, streaming, lora_request)
-
-    def _generate(
-        self, inputs: Any, sampling_params: Any, streaming: bool, lora_request: Any
+        self, inputs: Any, sampling_params: Any, streaming: bool, lora_request: Any, **_: Any
     ) -> RequestOutput:
         if self._is_down:
             raise RuntimeError("LLM is shutting down")
@@ -118,64 +98,8 @@ class _Of12:
             time.sleep(_STEP_SECONDS)
 
 
-class _Of13(_Of12):
-    def generate_async(  # type: ignore[override]
-        self,
-        inputs: Any,
-        sampling_params: Any = None,
-        lora_request: Any = None,
-        prompt_adapter_request: Any = None,
-        streaming: bool = False,
-        kv_cache_retention_config: Any = None,
-        disaggregated_params: Any = None,
-        trace_headers: Any = None,
-        _postproc_params: Any = None,
-        scheduling_params: Any = None,
-        conversation_params: Any = None,
-        cache_salt: str | None = None,
-        priority: float = 0.5,
-    ) -> RequestOutput:
-        return self._generate(inputs, sampling_params, streaming, lora_request)
-
-
-class _Of11(_Of12):
-    def generate_async(  # type: ignore[override]
-        self,
-        inputs: Any,
-        sampling_params: Any = None,
-        lora_request: Any = None,
-        prompt_adapter_request: Any = None,
-        streaming: bool = False,
-        kv_cache_retention_config: Any = None,
-        disaggregated_params: Any = None,
-        _postproc_params: Any = None,
-        scheduling_params: Any = None,
-        cache_salt: str | None = None,
-    ) -> RequestOutput:
-        return self._generate(inputs, sampling_params, streaming, lora_request)
-
-
-class _Of10(_Of12):
-    def generate_async(  # type: ignore[override]
-        self,
-        inputs: Any,
-        sampling_params: Any = None,
-        lora_request: Any = None,
-        prompt_adapter_request: Any = None,
-        streaming: bool = False,
-        kv_cache_retention_config: Any = None,
-        disaggregated_params: Any = None,
-        _postproc_params: Any = None,
-        scheduling_params: Any = None,
-    ) -> RequestOutput:
-        return self._generate(inputs, sampling_params, streaming, lora_request)
-
-
-LLM = {"1.3.0rc29": _Of13, "1.2.1": _Of12, "1.1.0": _Of11, "1.0.0": _Of10}[VERSION]
-
-
 class _Request:
-    def __init__(self, llm: _Of12, ids: Any, params: Any, result: Any, streaming: bool, lora: Any):
+    def __init__(self, llm: LLM, ids: Any, params: Any, result: Any, streaming: bool, lora: Any):
         self._llm, self._ids, self._params = llm, ids, params
         self._result, self._streaming = result, streaming
         words = [llm.tokenizer.decode([number]) for number in ids]
