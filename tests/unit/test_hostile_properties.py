@@ -12,7 +12,7 @@ from lmi_backend.options import OPTIONS
 from lmi_backend.options.spec import SPECS
 from lmi_backend.options.table import KEYS, VARIABLES
 
-COUNT = 250
+COUNT = 120
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
     "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 256,

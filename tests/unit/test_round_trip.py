@@ -126,6 +126,8 @@ def test_what_is_deployed_is_planned_as_before(
     given = json.loads((GOLDEN / case / "env.json").read_text("utf-8"))
     read = json.loads((GOLDEN / case / "hardware.json").read_text("utf-8"))
     _fill(hub, folder, given)
+    # Helm renders the chart in a process; tests/integration/test_chart.py holds it to Kubernetes.
+    targets = [each for each in SEEN if each != "helm" or case in CASES[::4]]
     machine = [f"--gpus={read['gpus']}"]
     machine += [f"--gpu-memory={read['gpu_memory']}"] if "gpu_memory" in read else []
     with monkeypatch.context() as here:
@@ -134,11 +136,12 @@ def test_what_is_deployed_is_planned_as_before(
         before, status = _plan([str(folder)], machine, capsys)
         has_folders = any(path.is_dir() for path in folder.iterdir())
         claim = ["--model-claim=c"] if has_folders else []
-        for target in SEEN:
+        for target in targets:
             words = ["deploy", str(folder), "--to", target, "--output", str(output / target)]
             claimed = claim if target in OF_PODS else []
             assert main.main([*words, "--image=i", *machine, *claimed]) == status
-    for target, read_back in SEEN.items():
+    for target in targets:
+        read_back = SEEN[target]
         (serve, place, *_), variables, mounts = read_back(output / target, folder)
         assert serve == "serve"
         assert Path(place).name == folder.name, "the model keeps its name"
