@@ -24,6 +24,7 @@ from tests.support.attackers import ENV, SECRETS
 from tests.support.serving import Served
 from tests.support.waiting import HANG_SECONDS
 
+TOKEN = "hf_" + "aBcDeFgHiJkLmNoPqRsTuV"
 FORMS = {
     "plain": f"option.env={ENV}\n",
     "continued": "option.env=" + ENV.replace(",", ",\\\n    ") + "\n",
@@ -144,6 +145,7 @@ def test_a_typed_argument_is_masked_in_a_plan_too(
         ("url=https://h/m?token=abc", "url=https://h/m?token=***"),
         ("--api-key abc --port 1", "--api-key *** --port 1"),
         ("a=1,password=correct horse,b=2", "a=1,password=***,b=2"),
+        (f"A=1,HF_TOKEN={TOKEN},B=2", "A=1,HF_TOKEN=***,B=2"),
     ],
 )
 def test_what_looks_like_a_secret_is_masked_in_any_option(value: str, shown: str) -> None:
@@ -206,6 +208,15 @@ def test_ordinary_words_of_option_env_stay_readable(tmp_path: Path) -> None:
     redact = Redactor({}, words.items())
     text = f"Using FLASH_ATTN on 0-3|4-7 with {tmp_path}/hub"
     assert redact(text) == text
+
+
+def test_a_text_loses_what_the_environment_says_is_secret() -> None:
+    redact = Redactor({"DB_PASSWORD": "correct horse", "PIN_TOKEN": "short", "NAME": "visible one"})
+    text = (
+        f"tried correct horse with {TOKEN}, Bearer abcdefgh.ijk, AKIAABCDEFGHIJKLMNOP, visible one"
+    )
+    assert redact(text) == "tried *** with ***, Bearer ***, ***, visible one"
+    assert redact("a short text") == "a short text"
 
 
 def test_no_command_line_has_a_value(tmp_path: Path) -> None:

@@ -21,30 +21,6 @@ def test_no_call_chooses_a_shell() -> None:
     assert not [path for path, text in files.items() if hides.search(text)]
 
 
-def test_no_command_shows_a_secret(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "never/shown/anywhere")
-    folder = tmp_path / "model"
-    folder.mkdir()
-    lines = ["option.rolling_batch=echo", f"option.env=HF_TOKEN={TOKEN},X=never/shown/anywhere"]
-    (folder / "serving.properties").write_text("\n".join(lines), encoding="utf-8")
-    (folder / "model.py").write_text("async def handle(inputs): ...\n", encoding="utf-8")
-    repository = tmp_path / "models"
-    for words in (
-        ["check", str(folder)],
-        ["plan", str(folder)],
-        ["plan", str(folder), "--json"],
-        ["convert", str(folder), "--repository", str(repository)],
-    ):
-        assert main(words) == 0
-        output = capsys.readouterr()
-        assert TOKEN not in output.out + output.err, words
-    (config,) = repository.rglob("config.pbtxt")
-    assert TOKEN not in config.read_text(encoding="utf-8")
-
-
 def test_an_error_of_a_command_shows_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
