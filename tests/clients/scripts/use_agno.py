@@ -1,6 +1,6 @@
 """Agno's agents, over chats, Responses and Anthropic's messages."""
 
-from typing import Any, Literal
+from typing import Any
 
 from agno.agent import Agent
 from agno.models.anthropic import Claude
@@ -8,15 +8,9 @@ from agno.models.openai import OpenAIResponses
 from agno.models.openai.like import OpenAILike
 from agno.models.vllm import VLLM
 from agno.tools import tool
+from cities import City
 from orders import CHOSEN, LOOP, TEXT, weather_of
-from pydantic import BaseModel
 from results import KEY, MODEL, URL, run
-
-
-class City(BaseModel):
-    """A city."""
-
-    city: Literal["Rome"]
 
 
 @tool(name="weather")

@@ -1,8 +1,9 @@
 """Haystack's generators and its agent, over chats, Responses and Anthropic's messages."""
 
 import os
-from typing import Any, Literal
+from typing import Any
 
+from cities import City
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import OpenAIChatGenerator, OpenAIResponsesChatGenerator
 from haystack.dataclasses import ChatMessage
@@ -10,16 +11,9 @@ from haystack.tools import tool
 from haystack.utils import Secret
 from haystack_integrations.components.generators.anthropic import AnthropicChatGenerator
 from orders import CHOSEN, LOOP, TEXT, weather_of
-from pydantic import BaseModel
 from results import KEY, MODEL, URL, run
 
 os.environ["ANTHROPIC_BASE_URL"] = URL
-
-
-class City(BaseModel):
-    """A city."""
-
-    city: Literal["Rome"]
 
 
 def _weather(city: str) -> str:

@@ -1,19 +1,15 @@
 """`instructor`."""
 
 import contextlib
-from typing import Any, Literal
+from typing import Any
 
 import instructor
 import openai
-from pydantic import BaseModel
+from cities import City
 from results import KEY, MODEL, URL, run
 
 CHAT: Any = [{"role": "user", "content": "What is the capital of Italy?"}]
 client = openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY)
-
-
-class City(BaseModel):
-    city: Literal["Rome"]
 
 
 def _asked(mode: instructor.Mode, **more: Any) -> Any:

@@ -1,18 +1,14 @@
 """`langchain-openai`."""
 
-from typing import Any, Literal
+from typing import Any
 
+from cities import City
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI
-from pydantic import BaseModel
 from results import KEY, MODEL, URL, run
 
 QUESTION = "What is the capital of Italy?"
 chat = ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, model=MODEL, temperature=0)  # type: ignore[arg-type]
-
-
-class City(BaseModel):
-    city: Literal["Rome"]
 
 
 @tool

@@ -1,21 +1,15 @@
 """LlamaIndex's `OpenAILike`."""
 
 import asyncio
-from typing import Any, Literal
+from typing import Any
 
+from cities import City
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.llms import ChatMessage
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike
 from orders import CHOSEN, LOOP, TEXT, weather_of
-from pydantic import BaseModel
 from results import KEY, MODEL, URL, run
-
-
-class City(BaseModel):
-    """A city."""
-
-    city: Literal["Rome"]
 
 
 def _weather(city: str) -> str:

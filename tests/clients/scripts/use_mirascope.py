@@ -1,10 +1,10 @@
 """Mirascope's calls and their tools, over chats, Responses and Anthropic's messages."""
 
 import os
-from typing import Any, Literal
+from typing import Any
 
+from cities import City
 from orders import CHOSEN, LOOP, TEXT, weather_of
-from pydantic import BaseModel
 from results import KEY, MODEL, URL, run
 
 # It reads them when it is imported.
@@ -18,12 +18,6 @@ from mirascope import llm
 
 CHATS, RESPONSES = f"openai/{MODEL}:completions", f"openai/{MODEL}:responses"
 MESSAGES = f"anthropic/{MODEL}"
-
-
-class City(BaseModel):
-    """A city."""
-
-    city: Literal["Rome"]
 
 
 class _Tools:

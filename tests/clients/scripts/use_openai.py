@@ -3,10 +3,10 @@
 import asyncio
 import json
 import time
-from typing import Any, Literal
+from typing import Any
 
 import openai
-from pydantic import BaseModel
+from cities import City
 from results import KEY, MODEL, URL, run
 
 client = openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY)
@@ -31,10 +31,6 @@ TOOL: Any = {
 }
 
 NAMED: Any = {"type": "function", "function": {"name": "travel"}}
-
-
-class City(BaseModel):
-    city: Literal["Rome"]
 
 
 def _raised(**more: Any) -> Any:

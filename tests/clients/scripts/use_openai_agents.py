@@ -13,15 +13,11 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
-from pydantic import BaseModel
+from cities import City
 from results import KEY, MODEL, URL, run
 
 QUESTION = "What is the capital of Italy?"
 set_tracing_disabled(disabled=True)
-
-
-class City(BaseModel):
-    city: Literal["Rome"]
 
 
 # This model fills the arguments of a strict tool with white space. Those of another are any JSON;

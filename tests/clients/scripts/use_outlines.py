@@ -6,15 +6,11 @@ from typing import Any, Literal
 import huggingface_hub
 import openai
 import outlines
-from pydantic import BaseModel
+from cities import City
 from results import KEY, MODEL, URL, run
 
 QUESTION = "What is the capital of Italy?"
 client = openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY)
-
-
-class City(BaseModel):
-    city: Literal["Rome"]
 
 
 def _vllm() -> Any:

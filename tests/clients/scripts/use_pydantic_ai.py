@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel
+from cities import City
 from pydantic_ai import Agent, NativeOutput, ToolOutput, capture_run_messages
 from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelResponse, ToolCallPart
@@ -14,10 +14,6 @@ from results import KEY, MODEL, URL, run
 
 QUESTION = "What is the capital of Italy?"
 GREEDY: Any = {"temperature": 0}
-
-
-class City(BaseModel):
-    city: Literal["Rome"]
 
 
 def _provider(key: str = KEY) -> OpenAIProvider:

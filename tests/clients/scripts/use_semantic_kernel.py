@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-from typing import Any, Literal
+from typing import Any
 
+from cities import City
 from openai import AsyncOpenAI
 from orders import CHOSEN, TEXT, TURNS, weather_of
-from pydantic import BaseModel
 from results import KEY, MODEL, URL, run
 from semantic_kernel.agents import ChatCompletionAgent
 from semantic_kernel.connectors.ai.open_ai import (
@@ -17,12 +17,6 @@ from semantic_kernel.functions import KernelArguments, kernel_function
 
 # It names a function after its plugin.
 LOOP = f"SAY {json.dumps([TURNS[0].replace('weather', 'W-weather'), *TURNS[1:]])}"
-
-
-class City(BaseModel):
-    """A city."""
-
-    city: Literal["Rome"]
 
 
 class W:
