@@ -30,9 +30,8 @@ SCRAPE_SECONDS = 0.05
 DESTINATION = "x-gateway-destination-endpoint"
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _SAMPLE = re.compile(rf"({_NAME})(?:{{(.*)}})?[ \t]+(\S+)(?:[ \t]+(-?\d+))?[ \t]*")
-_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\\n]|\\["\\n])*)"\s*(?:,|$)')
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"')
 _COMMENT = re.compile(rf"#[ \t]+(HELP|TYPE)[ \t]+({_NAME})(?:[ \t]+(.*))?")
-_KINDS = ("counter", "gauge", "histogram", "summary", "untyped")
 _READ = ("counter", "gauge")
 """Kinds whose values count; others are 0."""
 
@@ -41,19 +40,11 @@ class RefusedError(Exception):
     """The text is none of Prometheus, and the whole scrape is lost."""
 
 
-@dataclass(frozen=True)
-class Series:
-    labels: dict[str, str]
-    value: float
-    timestamp: int
-
-
 @dataclass
 class Family:
     kind: str = "untyped"
-    has_help: bool = False
-    has_type: bool = False
-    series: list[Series] = field(default_factory=list)
+    series: list[tuple[dict[str, str], float, int]] = field(default_factory=list)
+    """Labels, value and timestamp of each."""
 
 
 def parse(text: str) -> dict[str, Family]:
@@ -62,50 +53,23 @@ def parse(text: str) -> dict[str, Family]:
     Raises:
         RefusedError: a line is none, or a name is declared twice or too late.
     """
-    if text and not text.endswith("\n"):
-        raise RefusedError("unexpected end of input stream")
     families: dict[str, Family] = {}
+    declared: set[tuple[str, str]] = set()
     for line in text.splitlines():
-        if line.startswith("#"):
-            _declare(line, families)
-        elif line.strip():
-            name, one = _series(line)
+        if comment := _COMMENT.fullmatch(line):
+            word, name, rest = comment.groups()
+            family = families.setdefault(name, Family())
+            if (word, name) in declared or (word == "TYPE" and family.series):
+                raise RefusedError(f"second {word} line for metric name {name!r}, or a late one")
+            declared.add((word, name))
+            family.kind = rest if word == "TYPE" else family.kind
+        elif line.strip() and not line.startswith("#"):
+            if (match := _SAMPLE.fullmatch(line)) is None:
+                raise RefusedError(f"no series: {line!r}")
+            name, inside, value, timestamp = match.groups()
+            one = dict(_LABEL.findall(inside or "")), float(value), int(timestamp or 0)
             families.setdefault(name, Family()).series.append(one)
     return families
-
-
-def _declare(line: str, families: dict[str, Family]) -> None:
-    match = _COMMENT.fullmatch(line)
-    if match is None:
-        return
-    word, name, rest = match.groups()
-    family = families.setdefault(name, Family())
-    if word == "HELP":
-        if family.has_help:
-            raise RefusedError(f"second HELP line for metric name {name!r}")
-        family.has_help = True
-        return
-    if family.has_type or family.series:
-        raise RefusedError(f"second TYPE line for metric name {name!r}, or TYPE after samples")
-    if rest not in _KINDS:
-        raise RefusedError(f"unknown metric type {rest!r}")
-    family.has_type, family.kind = True, rest
-
-
-def _series(line: str) -> tuple[str, Series]:
-    match = _SAMPLE.fullmatch(line)
-    if match is None:
-        raise RefusedError(f"no series: {line!r}")
-    name, inside, value, timestamp = match.groups()
-    labels: dict[str, str] = {}
-    place = 0
-    while inside and place < len(inside):
-        pair = _LABEL.match(inside, place)
-        if pair is None or pair[1] in labels:
-            raise RefusedError(f"labels of {line!r}")
-        labels[pair[1]] = re.sub(r"\\(.)", lambda at: {"n": "\n"}.get(at[1], at[1]), pair[2])
-        place = pair.end()
-    return name, Series(labels, float(value), int(timestamp or 0))
 
 
 @dataclass(frozen=True)
@@ -149,16 +113,15 @@ def _value(families: dict[str, Family], name: str) -> float:
     family = families[name]
     if not family.series:
         raise KeyError(name)
-    newest = max(family.series, key=lambda each: each.timestamp)
-    return newest.value if family.kind in _READ else 0.0
+    _, value, _ = max(family.series, key=lambda each: each[2])
+    return value if family.kind in _READ else 0.0
 
 
 def _newest(family: Family | None, *, by_value: bool = False) -> dict[str, str]:
     """Return the labels that count; of adapters those whose value, a time, is the newest."""
     if family is None or not family.series:
         return {}
-    key = (lambda each: each.value) if by_value else (lambda each: each.timestamp)
-    return max(family.series, key=key).labels
+    return max(family.series, key=lambda each: each[1 if by_value else 2])[0]
 
 
 def _names(text: str) -> frozenset[str]:

@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,12 +109,18 @@ class Stream:
         self.error = self.error or error
         self.ended_at = time.monotonic()
 
-    def ask(self, address: str, path: str, data: bytes) -> None:
+    def ask(
+        self,
+        address: str,
+        path: str,
+        data: bytes,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         """Ask over HTTP, and read until the connection ends."""
         connection = http.client.HTTPConnection(address, timeout=HANG_SECONDS)
         why = "the connection closed"
         try:
-            connection.request("POST", path, data)
+            connection.request("POST", path, data, dict(headers or {}))
             for line in connection.getresponse():
                 self.take(line)
         except (OSError, http.client.HTTPException) as error:
