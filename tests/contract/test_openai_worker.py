@@ -135,25 +135,6 @@ def test_a_client_that_leaves_frees_the_engine(engine: Any, how: dict[str, Any])
         assert now.stats.steps - worker.stats.steps < LONG["max_tokens"] / 2
 
 
-def test_a_chat_is_streamed_with_its_usage(engine: Any) -> None:
-    body = {
-        "messages": CHAT,
-        "temperature": 0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    sink = engine.post("/v1/chat/completions", body)
-    *_, last, done = [line.removeprefix("data: ") for line in sink.data.split("\n\n") if line]
-    assert done == "[DONE]"
-    parts = choices(sink)
-    assert parts[0]["delta"]["role"] == "assistant"
-    assert "".join(part["delta"].get("content") or "" for part in parts) == ROME
-    assert parts[-1]["finish_reason"] == "stop"
-    usage = json.loads(last)
-    assert usage["choices"] == []
-    assert usage["usage"]["completion_tokens"] > 4
-
-
 def test_several_prompts_and_answers_are_numbered(engine: Any) -> None:
     prompts = ["The capital of Italy is", "The capital of France is"]
     body = {"prompt": prompts, "n": 2, "temperature": 0, "max_tokens": 8, "echo": True}
@@ -235,35 +216,6 @@ def test_a_seed_gives_one_answer_in_however_many_steps_its_prompt_is_computed(en
     alone = [text(start(prompt)) for prompt in prompts]
     assert texts == alone
     assert len({*texts}) == len(texts)
-
-
-WRONG: dict[str, list[dict[str, Any]]] = {
-    "/v1/chat/completions": [
-        {"messages": []},
-        {"messages": "hello"},
-        {"messages": CHAT, "temperature": "hot"},
-        {"messages": CHAT, "temperature": -1},
-        {"messages": CHAT, "model": "none"},
-    ],
-    "/v1/completions": [
-        COMPLETION | {"logit_bias": {"99999": 1}},
-        COMPLETION | {"logit_bias": {"-1": 1}},
-        COMPLETION | {"seed": 1 << 64},
-        COMPLETION | {"stream_options": {"include_usage": True}},
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("path", "wrong"), [(path, wrong) for path, bodies in WRONG.items() for wrong in bodies]
-)
-def test_a_body_that_is_wrong_is_explained(engine: Any, path: str, wrong: dict[str, Any]) -> None:
-    expected = 404 if "model" in wrong else 400
-    streams: list[dict[str, Any]] = [{}] if "stream_options" in wrong else [{}, {"stream": True}]
-    for stream in streams:
-        status, answer = ask(engine, path, wrong | stream)
-        assert (status, answer["error"]["code"]) == (expected, expected)
-        assert answer["error"]["message"]
 
 
 def test_a_prompt_may_be_rendered_and_answered_as_tokens(engine: Any) -> None:
