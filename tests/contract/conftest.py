@@ -14,7 +14,7 @@ import pytest
 from lmi_backend.plan.hardware import HostMemory
 from lmi_backend.pool import spares
 from tests.support.harness import Harness, started
-from tests.support.places import ENGINE_PYTHON, ROOT, TESTS
+from tests.support.places import ENGINE_PYTHON, ROOT, SCRIPTS, TESTS
 from tests.support.releases import vllm_release
 
 
@@ -48,7 +48,7 @@ def vllm_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmI
     """What asks vLLM itself, without an engine."""
     more = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "0", "VLLM_LOGGING_LEVEL": "ERROR"}
     with subprocess.Popen(
-        [str(ENGINE_PYTHON), str(TESTS / "support" / "vllm_interpreter.py")],
+        [str(ENGINE_PYTHON), str(SCRIPTS / "vllm_interpreter.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | more,

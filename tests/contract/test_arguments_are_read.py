@@ -16,7 +16,7 @@ from lmi_backend.options.table import OPTIONS, find_option
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from tests.support.places import ROOT, TINY, TINY_DATA
+from tests.support.places import ROOT, SCRIPTS, TINY, TINY_DATA
 
 CHOOSES = {"transformers": "disable", "deepspeed": "deepspeed"}
 GPUS = Hardware(devices=("0", "1"), device_memory=80 << 30, host_memory=1 << 30)
@@ -74,7 +74,7 @@ def test_what_is_mapped_is_read(vllm_interpreter: Any) -> None:
     plans = [plan_of(engine, settings) for engine, settings in CASES]
     cases = [(plan.engine, plan.config, 1) for plan in plans]
     cases.append(("transformers", plan_of("transformers", T5).config, 2))
-    script = "tests/support/unread_arguments.py"
+    script = str(SCRIPTS / "unread_arguments.py")
     *outcomes, (_, of_t5) = json.loads(
         vllm_interpreter.run(script, data=msgspec.json.encode(cases))
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.added import Run, added
-from tests.support.places import TINY
+from tests.support.places import SCRIPTS, TINY
 
 Steps = dict[str, tuple[str, str]]
 """A file to what is inserted there, and before what."""
@@ -99,7 +99,7 @@ def test_an_option_that_an_engine_reads(
     assert '"use_kernels":true' in plans
     # All else would say, too, that what the engine does not look at is read.
     plans = plans.replace('"use_kernels":true', '"use_kernels":true,"used_by_nobody":true')
-    script = "tests/support/unread_arguments.py"
+    script = str(SCRIPTS / "unread_arguments.py")
     read = vllm_interpreter.run(script, str(root), data=plans.encode())
     ((names, _),) = json.loads(read)
     assert ("use_kernels" in names, "used_by_nobody" in names) == (False, True)

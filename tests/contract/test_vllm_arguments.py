@@ -19,7 +19,7 @@ from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import CHOICE, OPTIONS, find_option
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from tests.support.places import ENGINE_PYTHON, ROOT
+from tests.support.places import ENGINE_PYTHON, ROOT, SCRIPTS
 
 GPUS = Hardware(devices=("0", "1"), device_memory=80 << 30, host_memory=1 << 30)
 CPU = Hardware(host_memory=1 << 30)
@@ -104,7 +104,7 @@ def outcomes(
     if config := plan_of(REFUSED, CPU, folder):
         cases.append(Case(str(REFUSED), config))
     cases = list({msgspec.json.encode(case.config): case for case in cases}.values())
-    script = str(ROOT / "tests" / "support" / "vllm_arguments.py")
+    script = str(SCRIPTS / "vllm_arguments.py")
     output = vllm_interpreter.run(script, data=msgspec.json.encode([case.config for case in cases]))
     return dict(zip((case.what for case in cases), json.loads(output), strict=True))
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import RequestError
+from tests.support.places import SCRIPTS
 
 
 def _all_of(count: int) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def ended(vllm_interpreter: Any) -> dict[str, list[str]]:
     cases = {f"harmful {name}": case for name, case in HARMFUL.items()}
     cases |= {f"taken {name}": case for name, case in TAKEN.items()}
     data = json.dumps(list(cases.values())).encode()
-    answers = json.loads(vllm_interpreter.run("tests/support/vllm_grammars.py", data=data))
+    answers = json.loads(vllm_interpreter.run(str(SCRIPTS / "vllm_grammars.py"), data=data))
     return dict(zip(cases, answers, strict=True))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import TESTS, TINY
+from tests.support.places import SCRIPTS, TINY
 
 ACCEPTED = "accepted: at most 10000 (VLLM_MAX_IMAGE_PIXELS)"
 COUNT = "image has 3 files; accepted: at most 2 (option.limit_mm_per_prompt)"
@@ -15,7 +15,7 @@ LARGE = f"an image has too many pixels; {ACCEPTED}"
 
 @pytest.fixture(scope="module")
 def seen(vllm_interpreter: Any) -> tuple[dict[str, list[str]], int]:
-    script = str(TESTS / "support" / "vllm_images.py")
+    script = str(SCRIPTS / "vllm_images.py")
     answered = json.loads(vllm_interpreter.run(script, str(TINY / "llama")))
     return answered[0], answered[1]
 

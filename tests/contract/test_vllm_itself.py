@@ -7,7 +7,7 @@ from typing import Any
 from lmi_backend.engines.bodies import CHAT, LISTS, NAMES, STRUCTURES, TEXTS
 from lmi_backend.options.signature import records
 from lmi_backend.plan.memory_options import UNCOUNTED
-from tests.support.places import ROOT, TESTS
+from tests.support.places import ROOT, SCRIPTS
 
 
 def test_the_record_is_what_vllm_says(vllm_interpreter: Any, tmp_path: Path) -> None:
@@ -41,13 +41,13 @@ OTHERS = {
 
 
 def test_each_field_that_can_be_large_is_known(vllm_interpreter: Any) -> None:
-    fields = json.loads(vllm_interpreter.run(str(TESTS / "support" / "vllm_fields.py")))
+    fields = json.loads(vllm_interpreter.run(str(SCRIPTS / "vllm_fields.py")))
     assert len(fields) > 40
     assert {*fields} - OTHERS <= {*NAMES, *STRUCTURES, *LISTS, *CHAT, *TEXTS}
 
 
 def test_copies_are_added_up_and_told_apart(vllm_interpreter: Any) -> None:
-    seen, copies, one = json.loads(vllm_interpreter.run(str(TESTS / "support" / "vllm_copies.py")))
+    seen, copies, one = json.loads(vllm_interpreter.run(str(SCRIPTS / "vllm_copies.py")))
     assert seen == [[200, 40, 0.97, 1], [207, 40, 0.97, 2], [203, 40, 0.97, 3]]
     # Steps and requests of each, by which one that hangs is found.
     assert copies == [[1, 240], [2, 3]]

@@ -11,7 +11,7 @@ from lmi_backend.sizing.memory import CacheKind, with_draft
 from lmi_backend.sizing.model_facts import Draft
 from lmi_backend.sizing.step import Step
 from tests.support.facts import LLAMA_3_8B, with_fields
-from tests.support.places import TESTS, TINY
+from tests.support.places import SCRIPTS, TINY
 
 SPACE = 40 * GIB
 TOKEN = 2 * 8 * 64 * 2
@@ -56,7 +56,7 @@ def layout(case: dict[str, int], tokens: int) -> KvLayout:
 
 def test_blocks_and_tokens_are_vllms(vllm_interpreter: Any) -> None:
     cases = [case | {"block": layout(case, 1).block_size} for case in WINDOWS + STATES + DRAFTS]
-    script, model = str(TESTS / "support" / "vllm_layout.py"), str(TINY / "llama")
+    script, model = str(SCRIPTS / "vllm_layout.py"), str(TINY / "llama")
     asked = json.dumps({"space": SPACE, "cases": cases})
     answered = json.loads(vllm_interpreter.run(script, model, data=asked.encode()).splitlines()[-1])
     assert len(answered["found"]) == len(cases) == 134

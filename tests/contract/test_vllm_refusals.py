@@ -15,7 +15,7 @@ from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.messages import Failure
 from tests.contract.test_vllm_arguments import CPU, plan_of
-from tests.support.places import TINY
+from tests.support.places import SCRIPTS, TINY
 
 RETRIED: Final = (429, 503)
 OTHERS: Final = {
@@ -30,7 +30,7 @@ OTHERS: Final = {
 def refusals(vllm_interpreter: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     settings = {"option.model_id": str(TINY / "llama"), "option.dtype": "fp32"}
     config = plan_of(settings, CPU, tmp_path_factory.mktemp("model"))
-    script = "tests/support/vllm_refusals.py"
+    script = str(SCRIPTS / "vllm_refusals.py")
     found: dict[str, Any] = json.loads(
         vllm_interpreter.run(script, data=msgspec.json.encode(config))
     )

@@ -23,7 +23,7 @@ from lmi_backend.engines.vllm.media import MediaRules
 from lmi_backend.errors import OptionError, RequestError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
-from tests.support.places import ENGINE_PYTHON, ROOT, TESTS, TINY
+from tests.support.places import ENGINE_PYTHON, ROOT, SCRIPTS, TINY
 
 REFUSED = "VLLMValidationError"  # vLLM's server makes it a 400
 
@@ -115,7 +115,7 @@ def process(listening: _Server) -> Iterator["subprocess.Popen[str]"]:
         "https_proxy": proxy,
         "NO_PROXY": "",
     }
-    command = [*map(str, (ENGINE_PYTHON, TESTS / "support" / "media_process.py", TINY / "llama"))]
+    command = [*map(str, (ENGINE_PYTHON, SCRIPTS / "media_process.py", TINY / "llama"))]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True) as started:
         assert started.stdout is not None

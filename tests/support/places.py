@@ -5,6 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
+SCRIPTS = TESTS / "support"
+"""Where the scripts are that the engine\'s interpreter runs."""
 TINY = ROOT / "examples" / "tiny"
 LORA = TINY / "adapters" / "lora"
 TINY_DATA = TESTS / "data" / "tiny"

@@ -114,7 +114,7 @@ def test_users_code_gets_bytes_that_are_no_text(server: Scripted) -> None:
     def answer(order: msg.Submit | msg.SubmitHttp | msg.Manage) -> list[msg.ToClient | None]:
         assert isinstance(order, msg.SubmitHttp)
         asked.append(order.request)
-        return [msg.HttpOutput(order.id, HttpChunk(b"{}", is_last=True))]
+        return [msg.Output(order.id, HttpChunk(b"{}", is_last=True))]
 
     server.models[OWN].script = answer
     data = bytes(range(256))
@@ -150,7 +150,7 @@ def test_a_request_goes_with_what_its_headers_name_and_what_changes_nothing_is_s
 
     def answer(order: Any) -> list[msg.ToClient | None]:
         orders.append(order)
-        return [msg.HttpOutput(order.id, HttpChunk(b"{}", is_last=True))]
+        return [msg.Output(order.id, HttpChunk(b"{}", is_last=True))]
 
     server.models[NAME].script = answer
     headers = {"x-session-id": "one", f"{SERVICE}prefix-aware-id": "two"}

@@ -63,7 +63,7 @@ def asked(folder: Path, *chunks: HttpChunk) -> Any:
     def answer(order: Any) -> list[msg.ToClient | None]:
         assert order.request.path == DESCRIPTION
         failure = msg.Failure(order.id, "engine", "no server")
-        return [msg.HttpOutput(order.id, each) for each in chunks] or [failure]
+        return [msg.Output(order.id, each) for each in chunks] or [failure]
 
     with Scripted(folder).run() as server:
         server.models[NAME].script = answer
