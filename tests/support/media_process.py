@@ -4,6 +4,7 @@ Runs in the engine's environment.
 """
 
 import asyncio
+import functools
 import json
 import os
 import socket
@@ -11,8 +12,11 @@ import sys
 from typing import Any
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.vllm import names
+from lmi_backend.engines.vllm import compat, names
 from lmi_backend.engines.vllm.starting import engine_args
+
+# To build the parser of all arguments takes longer than to read one with it.
+compat.argument_parser = functools.cache(compat.argument_parser)
 
 REGISTRY = names.MEDIA_CONNECTOR_REGISTRY
 OWN = REGISTRY.register("http")
