@@ -217,3 +217,19 @@ def test_each_has_its_own_form_of_tokens() -> None:
     (token,) = chat["content"]
     assert (token["token"], token["logprob"], token["bytes"]) == ("é", -0.5, [195, 169])
     assert [each["token"] for each in token["top_logprobs"]] == ["e"]
+
+
+def test_a_chat_names_its_role_once_an_answer() -> None:
+    writer = ChatWriter("m", wants_logprobs=False)
+    deltas = [Delta("a", 1), Delta("x", 1, index=1), Delta("b", 1, "stop", "###")]
+    events = [read(writer.event(delta)) for delta in deltas]
+    assert [event["choices"][0]["delta"] for event in events] == [
+        {"role": "assistant", "content": "a"},
+        {"role": "assistant", "content": "x"},
+        {"content": "b"},
+    ]
+    assert len({event["id"] for event in events}) == 1
+    assert events[0]["id"].startswith("chatcmpl-")
+    assert {event["object"] for event in events} == {"chat.completion.chunk"}
+    (last,) = events[-1]["choices"]
+    assert (last["finish_reason"], last["stop_reason"]) == ("stop", "###")

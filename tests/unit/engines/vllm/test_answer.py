@@ -102,11 +102,3 @@ def test_an_answer_that_the_client_may_ask_for_again_is_an_error_of_ours() -> No
     assert (str(answer.refusal), answer.refusal.status, answer.refusal.retryable) == (
         "full", 503, True
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("n", "sends", "may"), [(1, True, True), (2, True, False), (1, False, False)]
-)
-def test_ids_are_sent_where_an_answer_could_resume(n: int, *, sends: bool, may: bool) -> None:
-    answer = BodyAnswer(Sink(), AsyncLLM(), sends_ids=sends)
-    assert answer.may_send_ids(Params(n=n)) is may

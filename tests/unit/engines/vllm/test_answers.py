@@ -40,6 +40,19 @@ async def test_one_of_several_answers_that_fails_ends_the_others() -> None:
     assert engine.output_processor.answers == {}
 
 
+async def test_a_whole_answer_is_one_chunk_with_the_time_that_it_took() -> None:
+    sink = Sink()
+    outputs = steps([65], [2], [3], [66])
+    assert await answered(AsyncLLM(), reader(stream=False), outputs, sink) is None
+    (chunk,) = sink.taken
+    assert (chunk.text, chunk.num_tokens, chunk.finish_reason) == ("AéB", 4, "length")
+    assert chunk.decode_seconds >= 0
+    assert sink.asked == []
+    streamed = Sink()
+    await answered(AsyncLLM(), reader(), outputs, streamed)
+    assert {each.decode_seconds for each in streamed.taken} == {None}
+
+
 @pytest.mark.parametrize("stop", [[], ["never"]])
 @pytest.mark.parametrize(("engines", "own"), [(3, None), (1, 3), (2, 3), (3, 1)])
 async def test_a_chunk_of_the_middle_has_as_many_tokens_as_are_asked_for(
@@ -101,19 +114,6 @@ async def test_nothing_is_sent_to_a_core_that_is_dead() -> None:
     with pytest.raises(RuntimeError, match="dead"):
         await task
     assert engine.engine_core.aborted == []
-
-
-async def test_what_vllm_refuses_is_raised_as_it_is() -> None:
-    engine, seen = AsyncLLM(), list[str]()
-
-    async def note() -> None:
-        seen.append("added")
-
-    arguments = {"request_id": "a", "prompt": {"prompt_token_ids": []}, "params": Params()}
-    with pytest.raises(ValueError, match="cannot be empty"):
-        await generate(engine, arguments, reader(), Sink(), on_added=note)
-    assert seen == []
-    assert engine.engine_core.added == []
 
 
 async def test_a_vllm_that_takes_requests_otherwise_is_seen() -> None:

@@ -165,23 +165,6 @@ async def test_closing_waits_for_the_application() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_a_reader_that_is_cancelled_is_a_client_that_has_gone() -> None:
-    ended = []
-    has_begun = asyncio.Event()
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        has_begun.set()
-        ended.append((await receive())["type"])
-
-    reader = asyncio.create_task(answer(application))
-    await has_begun.wait()
-    reader.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reader
-    assert ended == ["http.disconnect"]
-
-
 async def test_an_application_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lmi_backend.engines.vllm.http_app._LEAVE_SECONDS", 0.01)
     ended = []

@@ -141,20 +141,6 @@ def test_a_header_that_the_server_may_read_is_the_servers(
     assert read(server, BODY, headers) is None
 
 
-@pytest.mark.parametrize(
-    ("limits", "limit"),
-    [
-        ({"max_tokens": None}, None),
-        ({"max_completion_tokens": 3}, 3),
-        ({"max_tokens": 4, "max_completion_tokens": None}, 4),
-    ],
-)
-def test_the_limit_is_the_one_that_vllm_reads(
-    server: Server, limits: dict[str, Any], limit: int | None
-) -> None:
-    assert read(server, BODY | limits).limit == limit
-
-
 async def respond(server: Server, body: Any, headers: Any = None) -> tuple[bool, Sink]:
     chat, sink = read(server, body, headers), Sink()
     responding = server.chats.respond(chat, server.answer(chat, sink))

@@ -12,9 +12,7 @@ from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, client_of
 from tests.unit.engines.vllm.vllm_parts import (
     PROMPT,
     ClientError,
-    CompletionOutput,
     Params,
-    RequestOutput,
 )
 
 pytestmark = pytest.mark.usefixtures("vllm")
@@ -84,33 +82,6 @@ async def test_an_adapter_that_nobody_has_looked_at_is_refused() -> None:
     with pytest.raises(ClientError, match="cannot be read before"):
         client.encode(PROMPT_OF, **named)
     assert engine.engine_core.added == []
-
-
-@pytest.mark.parametrize(
-    ("before", "last", "text"),
-    [
-        ([[97], [98, 99]], [100], "after 3"),
-        # However many tokens vLLM merges, and in whole answers it merges all.
-        ([[97]], [98, 99, 100], "after 3"),
-        ([], [97, 98, 99, 100], "after 3"),
-        ([], [100], "fit no text"),
-        ([], [], "fit no text"),
-    ],
-)
-async def test_a_grammar_that_fails_is_the_clients_fault(
-    before: list[list[int]], last: list[int], text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def generate(**_: Any) -> Any:
-        for each, reason in [*((each, None) for each in before), (last, "error")]:
-            made = CompletionOutput(0, "", each, finish_reason=reason)
-            yield RequestOutput("a", None, PROMPT, None, [made], reason is not None)
-
-    engine = AsyncLLM()
-    monkeypatch.setattr(engine, "generate", generate)
-    params = Params(structured_outputs=SimpleNamespace(json=None))
-    with pytest.raises(ClientError, match=text):
-        await ids(client_of(engine).generate(PROMPT_OF, params, "a"))
-    assert await ids(client_of(engine).generate(PROMPT_OF, Params(), "a")) is not None
 
 
 def test_the_rest_of_the_engine_is_the_engines() -> None:

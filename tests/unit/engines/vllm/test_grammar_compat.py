@@ -13,12 +13,6 @@ def _engine(backend: str) -> SimpleNamespace:
     return SimpleNamespace(vllm_config=config)
 
 
-def test_a_choice_left_open_is_made_when_the_engine_starts() -> None:
-    engine = _engine("auto")
-    assert grammars.choose_backend(engine, None) == "xgrammar"
-    assert engine.vllm_config.structured_outputs_config.backend == "xgrammar"
-
-
 @pytest.mark.parametrize("given", ["xgrammar", "guidance", "outlines", "lm-format-enforcer"])
 def test_a_users_choice_stays(given: str) -> None:
     engine = _engine(f"{given}:no-fallback")

@@ -88,16 +88,3 @@ def with_choice(place: int, **more: Any) -> list[bytes]:
 def test_what_tells_more_or_less_has_no_layout(events: list[bytes]) -> None:
     assert of(GOOD) is not None
     assert of(events) is None
-
-
-def test_what_is_empty_or_the_same_in_all_answers_is_no_more() -> None:
-    more: dict[str, Any] = {
-        "system_fingerprint": "vllm-1",
-        "prompt_token_ids": None,
-        "tool_calls": [],
-    }
-    stamped = STREAM | more
-    found = of(chat(stamped))
-    assert found is not None
-    expected = chat_event(OTHER | more, {"content": "x"})
-    assert found.middle.event(OTHER | {"new": "x"}) == expected.encode()

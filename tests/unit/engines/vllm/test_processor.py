@@ -98,17 +98,6 @@ async def test_the_core_is_told_of_the_ends_that_it_does_not_know() -> None:
             await generation.ended
 
 
-async def test_an_answer_that_fails_fails_alone() -> None:
-    engine = AsyncLLM()
-    (first, _), (bad, _), (last, sink) = (ours(engine, name) for name in "abc")
-    for token in (65, 88):
-        engine.step(Output("a", [65]), Output("b", [token]), Output("c", [token - 1]))
-    assert isinstance(bad.ended.exception(), ValueError)
-    assert not first.ended.done()
-    assert not last.ended.done()
-    assert texts(sink) == ["@", "W"]
-
-
 async def test_what_cannot_be_decoded_fails_alone_and_is_aborted() -> None:
     engine = AsyncLLM()
     (bad, _), (_, sink) = ours(engine, "a", stop=["x"]), ours(engine, "b", stop=["x"])
@@ -125,13 +114,6 @@ async def test_what_is_recorded_stays_where_vllm_merges_outputs() -> None:
     engine.step(Output("a", [65]))
     queue.output.outputs[0].token_ids.extend([66])  # as RequestOutput.add does
     assert outputs[0].new_token_ids == [65]
-
-
-async def test_answers_of_one_request_share_a_queue() -> None:
-    engine = AsyncLLM()
-    queue = await engine.add_request("a", {"prompt_token_ids": [1, 2]}, Params(n=2))
-    engine.step(Output("0_a", [65]), Output("1_a", [66]))
-    assert [(each.index, each.text) for each in queue.get_nowait().outputs] == [(0, "A"), (1, "B")]
 
 
 async def test_outputs_of_pooling_come_as_they_are() -> None:
@@ -295,12 +277,6 @@ def _engine(state: dict[str, Any], unfinished: Any = 1) -> Any:
 
 def _read(engine: Any, num_answered: int = 0) -> Any:
     return read_stats(engine, LastStats(), num_requests=3, num_answered=num_answered)
-
-
-def test_the_adapter_of_a_request_is_told() -> None:
-    stats = _read(_engine({"lora_name": "red", "is_prefilling": False}))
-    assert (stats.running, stats.running_adapters) == (1, ("red",))
-    assert fast_paths.is_on("load")
 
 
 def test_answers_of_our_own_are_counted_as_vllms_requests_are() -> None:

@@ -65,6 +65,19 @@ async def deltas(
     return sink.taken
 
 
+@pytest.mark.parametrize("params", WAYS)
+async def test_the_core_goes_on_behind_what_is_known_or_repeats_it(params: dict[str, Any]) -> None:
+    engine, count = AsyncLLM(TEXT), sum(map(len, KNOWN))
+    await deltas(engine, params, continuation())
+    (sent,) = engine.engine_core.added
+    limits = sent.sampling_params.max_tokens, sent.sampling_params.min_tokens
+    if "frequency_penalty" in params:
+        assert (sent.prompt_token_ids, limits) == (PROMPT, (len(TEXT), 5))
+    else:
+        assert sent.prompt_token_ids == [*PROMPT, *TEXT[:count]]
+        assert limits == (len(TEXT) - count, 1)
+
+
 async def test_a_resumed_answer_says_what_the_first_worker_had_cached() -> None:
     known = replace(continuation(), num_cached_tokens=2)
     found = await deltas(AsyncLLM(TEXT), PARAMS, known, by_own=False)

@@ -53,21 +53,17 @@ def test_what_vllm_does_not_take_is_the_clients_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "extra",
+    "given",
     [
-        None,
         {},
-        {"mine": "x", "other": [1]},
-        {"kv_transfer_params": {"do_remote_decode": True}, "ec_transfer_params": None},
-        {"diffusion_canvas_length": 64, "diffusion_max_steps": 0},
+        {"extra_args": None},
+        {"extra_args": {"mine": "x", "other": [1]}},
+        {"extra_args": {"kv_transfer_params": {"do_remote": True}, "ec_transfer_params": None}},
+        {"extra_args": {"diffusion_canvas_length": 64, "diffusion_max_steps": 0}},
     ],
 )
-def test_what_the_core_can_read_is_taken(extra: Any) -> None:
-    requests.check_extra_arguments(SimpleNamespace(extra_args=extra))
-
-
-def test_what_has_none_is_taken() -> None:
-    requests.check_extra_arguments(SimpleNamespace())
+def test_what_the_core_can_read_is_taken(given: Any) -> None:
+    requests.check_extra_arguments(SimpleNamespace(**given))
 
 
 @pytest.mark.parametrize(

@@ -118,16 +118,6 @@ async def test_another_answer_turns_our_own_off(
     assert why in fast_paths.reason_of("own_streams")
 
 
-async def test_a_text_that_comes_out_otherwise_turns_it_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def decode(self: Any, ids: list[int], *, is_stop: bool = False) -> None:
-        self._update(ids[:-1], is_stop)
-
-    monkeypatch.setattr(OwnAnswer, "_decode", decode)
-    assert "and not" in await run(AsyncLLM(TEXT))
-
-
 async def test_other_events_turn_it_off() -> None:
     reason = await run(AsyncLLM(TEXT), Server(seconds=1))
     assert CHATS in reason

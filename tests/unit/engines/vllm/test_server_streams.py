@@ -114,6 +114,7 @@ async def test_a_server_that_cannot_write_made_up_outputs_writes_all(
     assert joined(chunks)[1] == [*b"abc"]
     assert served.chat.num_written == len("abc")
     assert "no such output" in fast_paths.reason_of("own_streams")
+    assert served.kinds[CHATS].is_laid_out
 
 
 @pytest.mark.parametrize("structured", [None, object()])
@@ -161,13 +162,3 @@ async def test_a_dead_engine_is_raised() -> None:
     served.engine.output_processor.propagate_error(RuntimeError("the core is dead"))
     with pytest.raises(RuntimeError, match="the core is dead"):
         await asyncio.wait_for(task, HANG_SECONDS)
-
-
-def test_only_the_servers_that_are_there_are_changed() -> None:
-    served = Served()
-    del served.app.state.openai_serving_completion
-    before = type(served.chat)
-    streams.attach(served.app)
-    assert isinstance(served.chat, before)
-    assert type(served.chat).__name__ == "OpenAIServingChat"
-    assert type(served.completion) is OpenAIServingCompletion

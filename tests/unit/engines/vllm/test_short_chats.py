@@ -101,13 +101,6 @@ def test_a_prompt_is_the_same_but_for_its_time(short: ShortChats) -> None:
     assert not short.makes_same(chat("b"), rendering(theirs))
 
 
-@pytest.mark.parametrize(("text", "prompts"), [("a", []), ("refused", [{}])])
-def test_what_fails_here_is_left_to_vllms_thread(
-    short: ShortChats, text: str, prompts: Any
-) -> None:
-    assert not short.makes_same(chat(text), rendering(*prompts))
-
-
 def test_a_template_that_takes_long_is_left_to_vllms_thread(
     short: ShortChats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,10 +114,17 @@ async def _coroutine(*_: Any, **__: Any) -> Any:
     """Return what is awaited."""
 
 
-@pytest.mark.parametrize("made", [{}, {"render_chat": _coroutine}])
-def test_a_vllm_without_such_a_function_has_its_thread(made: dict[str, Any]) -> None:
-    short = ShortChats(SimpleNamespace(**made))
-    assert not short.makes_same(chat("a"), rendering(_prompt(chat("a"), GIVEN, NAMED)))
+@pytest.mark.parametrize(
+    ("renderer", "text", "prompts"),
+    [
+        (Renderer(), "a", []),
+        (Renderer(), "refused", [{}]),
+        (SimpleNamespace(), "a", [_prompt(chat("a"), GIVEN, NAMED)]),
+        (SimpleNamespace(render_chat=_coroutine), "a", [_prompt(chat("a"), GIVEN, NAMED)]),
+    ],
+)
+def test_what_fails_here_is_left_to_vllms_thread(renderer: Any, text: str, prompts: Any) -> None:
+    assert not ShortChats(renderer).makes_same(chat(text), rendering(*prompts))
 
 
 @pytest.mark.parametrize("made", [None, (), ([], []), 5])
