@@ -28,6 +28,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
 from tests.support.endpoints import die, open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
+from tests.support.looking import KeptAnswer, looking
 from tests.support.waiting import HANG_SECONDS, until
 
 
@@ -40,16 +41,6 @@ class Client:
     def leave(self) -> None:
         self.is_gone = True
         self.on_gone()
-
-
-class Answered:
-    """An exchange that keeps its answer."""
-
-    query = ""
-    answer: Any = None
-
-    async def respond_json(self, body: object, *_: object, **__: object) -> None:
-        self.answer = body
 
 
 class Endpoint:
@@ -89,22 +80,11 @@ async def found(folder: Path, *endpoints: Endpoint) -> AsyncIterator[Models]:
     models = Models(folder)
     for endpoint in endpoints:
         await endpoint.open()
-    async with running(models):
+    async with looking(models):
         await until(lambda: len(models.all()) == len(endpoints))
         yield models
     for endpoint in endpoints:
         endpoint.die()
-
-
-@contextlib.asynccontextmanager
-async def running(models: Models) -> AsyncIterator[None]:
-    """Models that look for endpoints."""
-    looking = asyncio.create_task(models.run())
-    try:
-        yield
-    finally:
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
 
 
 def exchange(client: Client, path: str = "/v1/completions") -> Exchange:
@@ -203,7 +183,7 @@ async def test_a_name_does_not_depend_on_what_else_is_loaded(folder: Path) -> No
     configured = {"a": ("lmi", "x"), "b": ("lmi",), "c": ("a",)}
     models = Models(folder, Starting(configured), configured)
     a, b, c = (Endpoint(folder, name, served_names=configured[name]) for name in "abc")
-    async with running(models):
+    async with looking(models):
         await a.open()
         await until(lambda: models.find("a"))
         assert models.find("x") is models.find("a")
@@ -242,31 +222,29 @@ async def test_probes_are_told_of_a_model_that_is_awaited(folder: Path) -> None:
 async def test_while_models_are_loaded_no_answer_is_final(folder: Path) -> None:
     starting = Starting(["late", "m"])
     models = Models(folder, starting)
-    looking = asyncio.create_task(models.run())
-    health, client = HealthChecks(models), Client()
-    assert await health.problems() == ["loading late", "loading m"]
-    with pytest.raises(UnavailableError, match="late, m"):
-        await ask(models)
-    endpoint = await Endpoint(folder, "m").open()
-    await until(lambda: models.find("m"))
-    assert "loading late" in await health.problems()
-    assert await ask(models) is models.find("m")
-    # It may be of the one that is not there yet.
-    for name in ("", "late", "served by late"):
-        with pytest.raises(UnavailableError, match="late"):
-            await ask(models, name, client)
-    late = await Endpoint(folder, "late").open()
-    await until(lambda: models.find("late"))
-    assert not models.starting.loading
-    with pytest.raises(UnknownModelError, match=r"Served: (late, m|m, late)\.$"):
-        await ask(models, "none")
-    await dead(models, late)
-    assert models.starting.loading == ["late"]
-    endpoint.unload()
-    await until(lambda: not models.all())
-    assert models.starting.loading == ["late"]
-    looking.cancel()
-    await asyncio.gather(looking, return_exceptions=True)
+    async with looking(models):
+        health, client = HealthChecks(models), Client()
+        assert await health.problems() == ["loading late", "loading m"]
+        with pytest.raises(UnavailableError, match="late, m"):
+            await ask(models)
+        endpoint = await Endpoint(folder, "m").open()
+        await until(lambda: models.find("m"))
+        assert "loading late" in await health.problems()
+        assert await ask(models) is models.find("m")
+        # It may be of the one that is not there yet.
+        for name in ("", "late", "served by late"):
+            with pytest.raises(UnavailableError, match="late"):
+                await ask(models, name, client)
+        late = await Endpoint(folder, "late").open()
+        await until(lambda: models.find("late"))
+        assert not models.starting.loading
+        with pytest.raises(UnknownModelError, match=r"Served: (late, m|m, late)\.$"):
+            await ask(models, "none")
+        await dead(models, late)
+        assert models.starting.loading == ["late"]
+        endpoint.unload()
+        await until(lambda: not models.all())
+        assert models.starting.loading == ["late"]
 
 
 async def test_a_model_that_is_downloaded_is_told_with_its_share(folder: Path) -> None:
@@ -279,7 +257,7 @@ async def test_a_model_that_is_downloaded_is_told_with_its_share(folder: Path) -
     with pytest.raises(LoadingError, match="late is loading: 62 %, about 3 min") as error:
         await ask(models)
     assert error.value.seconds == 190
-    exchange = Answered()
+    exchange = KeptAnswer()
     await StateCollector(models).show(exchange)  # type: ignore[arg-type]
     (shown,) = exchange.answer["models"]
     assert (shown["model"], shown["loading"]["total"]) == ("late", 100)
@@ -297,7 +275,7 @@ async def test_what_waited_is_counted(folder: Path) -> None:
         waiting = ask(models), ask(models, "late")
         await until(lambda: models.outage_counts()["late"]["held"])
         assert models.outage_counts()["m"] == none | {"waiting": 2, "held": 1}
-        exchange = Answered()
+        exchange = KeptAnswer()
         await StateCollector(models).show(exchange)  # type: ignore[arg-type]
         assert exchange.answer["models"][-1] == {
             "model": "m",
@@ -347,14 +325,11 @@ async def test_a_front_end_begins_when_it_knows_all_models_or_a_moment_is_over(
 
 
 async def test_a_front_end_does_not_take_over_while_a_model_loads(folder: Path) -> None:
-    models = Models(folder, Starting(["a", "b"]))
-    endpoint = await Endpoint(folder, "a").open()
-    looking = asyncio.create_task(models.run())
-    await until(lambda: models.starting.loading == ["b"])
-    assert not models.are_complete
-    other = await Endpoint(folder, "b").open()
-    await until(lambda: models.are_complete)
-    looking.cancel()
-    await asyncio.gather(looking, return_exceptions=True)
+    endpoint, other = await Endpoint(folder, "a").open(), Endpoint(folder, "b")
+    async with looking(Models(folder, Starting(["a", "b"]))) as models:
+        await until(lambda: models.starting.loading == ["b"])
+        assert not models.are_complete
+        await other.open()
+        await until(lambda: models.are_complete)
     for each in (endpoint, other):
         each.die()

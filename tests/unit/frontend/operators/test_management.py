@@ -8,6 +8,7 @@ import pytest
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.model_control import RepositoryModel
 from lmi_backend.frontend.operators.management import Management
+from tests.support.looking import KeptAnswer
 
 LOADED = {f"m{number}": RepositoryModel("READY", "") for number in (3, 1, 4, 2, 0)}
 OTHERS = {
@@ -18,26 +19,15 @@ OTHERS = {
 }
 
 
-class Exchange:
-    """A request by its query, and its response."""
-
-    def __init__(self, query: str) -> None:
-        self.query = query
-        self.body: Any = None
-
-    async def respond_json(self, body: object) -> None:
-        self.body = body
-
-
 async def listed(query: str, index: dict[str, RepositoryModel]) -> Any:
     async def index_of() -> dict[str, RepositoryModel]:
         return index
 
     control: Any = SimpleNamespace(index=index_of)
     models: Any = SimpleNamespace()
-    exchange: Any = Exchange(query)
+    exchange: Any = KeptAnswer(query)
     await Management(models, control, 1 << 20, 10).list(exchange)
-    return exchange.body
+    return exchange.answer
 
 
 @pytest.mark.parametrize(

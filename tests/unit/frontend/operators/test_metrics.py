@@ -1,6 +1,5 @@
 """The metrics that fleets route by, of endpoints that are real and workers that are not."""
 
-import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
@@ -18,6 +17,7 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
+from tests.support.looking import KeptAnswer, looking
 from tests.support.waiting import until
 
 folder = pytest.fixture(short_folder)
@@ -33,27 +33,18 @@ class Workers(IdleWorkers):
         return [WorkerStats(each, assigned=0, deaths=0, is_ready=True) for each in self.engines]
 
 
-class Exchange:
-    """Keeps the answer."""
-
-    async def respond_json(self, body: object) -> None:
-        self.body = body
-
-    async def respond(self, status: int, data: bytes, headers: dict[str, str]) -> None:
-        assert status == 200
-        self.content_type = headers["content-type"]
-        self.text = data.decode()
-        self.lines = [line for line in data.decode().split("\n") if line and line[0] != "#"]
+def series(exchange: KeptAnswer) -> list[str]:
+    assert exchange.headers["content-type"].startswith("text/plain")
+    return [line for line in exchange.answer.split("\n") if line and line[0] != "#"]
 
 
 async def lines(folder: Path, *models: tuple[EngineStats, ...]) -> list[str]:
     """Return the series that some models' workers make."""
-    shown_lines = (await shown(folder, *models)).lines
-    return [line for line in shown_lines if not line.startswith("lmi_front_end_")]
+    return [line for line in await shown(folder, *models) if not line.startswith("lmi_front_end_")]
 
 
 async def test_what_this_process_counts_is_there_from_the_start(folder: Path) -> None:
-    shown_lines = (await shown(folder, (EngineStats(),), (EngineStats(),))).lines
+    shown_lines = await shown(folder, (EngineStats(),), (EngineStats(),))
     process = f',process="{os.getpid()}"'
     assert shown_lines[-2 * len(FAMILIES) :] == [
         f'{name}{{model="model {number}"{"" if buffered else process}}} 0'
@@ -63,20 +54,19 @@ async def test_what_this_process_counts_is_there_from_the_start(folder: Path) ->
 
 
 async def test_the_load_is_that_of_all_models(folder: Path) -> None:
-    exchange = Exchange()
+    exchange = KeptAnswer()
     models = (EngineStats(running=2, waiting=1), EngineStats(running=3)), (EngineStats(running=4),)
     async with showing(folder, *models) as shows:
         await shows.load(exchange)  # type: ignore[arg-type]
-    assert exchange.body == {"server_load": 10}
+    assert exchange.answer == {"server_load": 10}
 
 
-async def shown(folder: Path, *models: tuple[EngineStats, ...]) -> Exchange:
-    """Return what is answered where some models' workers run."""
-    exchange = Exchange()
+async def shown(folder: Path, *models: tuple[EngineStats, ...]) -> list[str]:
+    """Return the series that are answered where some models' workers run."""
+    exchange = KeptAnswer()
     async with showing(folder, *models) as shows:
         await shows.show(exchange)  # type: ignore[arg-type]
-    assert exchange.content_type.startswith("text/plain")
-    return exchange
+    return series(exchange)
 
 
 @contextlib.asynccontextmanager
@@ -85,18 +75,13 @@ async def showing(folder: Path, *models: tuple[EngineStats, ...]) -> AsyncIterat
     endpoints = [
         open_endpoint(f"model {number}", Workers(*engines)) for number, engines in enumerate(models)
     ]
-    found = Models(folder)
-    looking = asyncio.create_task(found.run())
-    shows = Metrics(found, NOWHERE)
-    try:
+    async with looking(Models(folder)) as found:
+        shows = Metrics(found, NOWHERE)
         await until(lambda: len(found.all()) == len(models))
         yield shows
-    finally:
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
         await shows.close()
-        for each in endpoints:
-            each.close()
+    for each in endpoints:
+        each.close()
 
 
 async def test_one_series_is_of_all_models_and_workers(folder: Path) -> None:
@@ -160,7 +145,7 @@ async def test_an_idle_model_is_asked_less_often_than_one_that_has_requests(
         async with showing(folder, (stats,)) as shows:
             for age in (0.0, 0.08, 0.1, 0.4, 0.6):
                 clock[0] = 100.0 + age
-                await shows.show(Exchange())  # type: ignore[arg-type]
+                await shows.show(KeptAnswer())  # type: ignore[arg-type]
         return [round(at - 100.0, 2) for at in asked]
 
     assert await ages(EngineStats(running=1)) == [0.0, 0.1, 0.4, 0.6]

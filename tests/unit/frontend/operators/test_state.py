@@ -1,12 +1,10 @@
 """What the page asks of the models, with an endpoint that is real and a model that is not."""
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
 import pytest
 
 from lmi_backend.endpoint.server import Endpoint
@@ -17,6 +15,7 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from tests.support.endpoints import die, open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
+from tests.support.looking import KeptAnswer, looking
 from tests.support.waiting import until
 
 
@@ -52,29 +51,15 @@ def endpoint(folder: Path) -> Iterator[Endpoint]:
     one.close()
 
 
-class Exchange:
-    """Keeps the answer."""
-
-    def __init__(self, query: str = "") -> None:
-        self.query = query
-        self.answer: Any = None
-
-    async def respond_json(self, body: object, *, headers: dict[str, str]) -> None:
-        assert headers["cache-control"] == "no-store"
-        self.answer = msgspec.json.decode(msgspec.json.encode(body))
-
-
 async def ask(
     folder: Path, query: str, configured: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Return the state of the one model, as a client gets it."""
-    models = Models(folder, configured=configured)
-    looking = asyncio.create_task(models.run())
-    await until(models.all)
-    exchange = Exchange(query)
-    await StateCollector(models).show(exchange)  # type: ignore[arg-type]
-    looking.cancel()
-    await asyncio.gather(looking, return_exceptions=True)
+    exchange = KeptAnswer(query)
+    async with looking(Models(folder, configured=configured)) as models:
+        await until(models.all)
+        await StateCollector(models).show(exchange)  # type: ignore[arg-type]
+    assert exchange.headers["cache-control"] == "no-store"
     (model,) = exchange.answer["models"]
     found: dict[str, Any] = model
     return found
