@@ -23,6 +23,7 @@ from tests.support.waiting import HANG_SECONDS, turns
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, client_of
 from tests.unit.engines.vllm.vllm_parts import FinishReason, Output, Params
 from tests.unit.engines.vllm.vllm_server import OpenAIServingChat, Parser, read_events
+from tests.unit.engines.vllm.vllm_server import body as read_body
 
 pytestmark = pytest.mark.usefixtures("vllm")
 
@@ -42,13 +43,6 @@ class Renderer:
         if "refused" in str(chats):
             raise ValueError("no template for it")
         return chats, [{"prompt_token_ids": [101, 102, 103] * len(each)} for each in chats]
-
-
-class Asked(SimpleNamespace):
-    """A body as vLLM has read it."""
-
-    def model_copy(self, update: dict[str, Any]) -> "Asked":
-        return Asked(**vars(self) | update)
 
 
 class Server:
@@ -87,10 +81,7 @@ class Server:
         wanted: dict[str, Any] = {"max_tokens": limit} | changed
         params = Params(**wanted)
         outputs = self.client.generate(prompt, params, answer_id, lora_request=lora)
-        asked = Asked(
-            tools=None, include_usage=False, tool_choice=None, parallel_tool_calls=True,
-            tells_reasoning=True, messages=chat.messages,
-        )  # fmt: skip
+        asked = read_body(messages=chat.messages)
         stream = self.serving.chat_completion_stream_generator(
             asked, outputs, answer_id, "lmi", [], None, None, chat_template_kwargs={}
         )

@@ -79,16 +79,26 @@ class Parser:
         return sum(each == ord("~") for each in token_ids)
 
 
-class Serving:
-    """The base of both servers."""
+def body(**members: Any) -> Any:
+    """Return a chat as vLLM has read it."""
+    usual = {"tools": None, "parallel_tool_calls": True, "tool_choice": None, "messages": []}
+    return Body(**usual | members)
+
+
+class Body(SimpleNamespace):
+    """What `body` returns."""
+
+    def model_copy(self, update: dict[str, Any]) -> "Body":
+        return Body(**vars(self) | update)
+
+
+class OpenAIServingChat:
+    """As vLLM's."""
 
     parser_cls: Any = None
     request_logger = None
-    tells: dict[str, Any]
-    """What its events have more."""
 
-    def __init__(self, client: Any = None) -> None:
-        self.client, self.tells = client, {}
+    def __init__(self) -> None:
         self.renderer: Any = SimpleNamespace(tokenizer=Tokenizer())
         self.default_sampling_params: dict[str, Any] = {}
         self.num_written = 0
@@ -97,23 +107,6 @@ class Serving:
     def create_streaming_error_response(self, error: Exception) -> str:
         return json.dumps({"error": {"message": f"{type(error).__name__}: {error}", "code": 400}})
 
-    def raise_if_error(self, reason: str | None) -> None:
-        if reason == "error":
-            raise RuntimeError("Internal server error")
-
-    def counts(self, request: Any, prompt: int, ids: list[int], parser: Any) -> list[str]:
-        """Return the last events."""
-        if not request.include_usage:
-            return []
-        reasoning = parser.count_reasoning_tokens(tuple(ids)) if parser else None
-        if reasoning is None and request.tells_reasoning:
-            reasoning = 0
-        return [usage_event(STREAM, prompt, len(ids), reasoning)]
-
-
-class OpenAIServingChat(Serving):
-    """As vLLM's."""
-
     def _make_parser(self, request: Any, tokenizer: Any, chat_template_kwargs: Any) -> Any:
         return self.parser_cls()
 
@@ -121,23 +114,22 @@ class OpenAIServingChat(Serving):
         self, request: Any, result_generator: AsyncIterator[Any], request_id: str, model_name: str,
         conversation: Any, tokenizer: Any, request_metadata: Any, chat_template_kwargs: Any = None,
     ) -> AsyncIterator[str]:  # fmt: skip
-        stream = STREAM | {"id": request_id} | self.tells
+        stream = STREAM | {"id": request_id}
         parser = self.parser_cls and self._make_parser(request, tokenizer, chat_template_kwargs)
-        is_begun, ids, has_calls, prompt = False, list[int](), False, 0
+        is_begun = has_calls = False
         try:
             async for result in result_generator:
                 self.num_written += result.request_id != "sample"
-                prompt = len(result.prompt_token_ids)
                 if not is_begun:
                     is_begun = True
                     yield chat_event(stream, {"role": "assistant", "content": ""})
                 (output,) = result.outputs
-                self.raise_if_error(output.finish_reason)
-                ids += output.token_ids
+                if output.finish_reason == "error":
+                    raise RuntimeError("Internal server error")  # noqa: TRY301  as vLLM's
                 reason, delta = output.finish_reason, DeltaMessage(content=output.text)
                 if parser:
                     delta = parser.parse_delta(
-                        output.text, output.token_ids, request, prompt, finished=reason is not None
+                        output.text, output.token_ids, request, None, finished=reason is not None
                     )
                     if delta is None and reason is None:
                         continue
@@ -146,35 +138,6 @@ class OpenAIServingChat(Serving):
                 reason = "tool_calls" if reason == "stop" and has_calls else reason
                 value = json.loads(delta.model_dump_json(exclude_unset=True))
                 yield chat_event(stream, value, reason, output.stop_reason)
-            for each in self.counts(request, prompt, ids, parser):
-                yield each
-        except Exception as error:  # noqa: BLE001  as vLLM's
-            yield f"data: {self.create_streaming_error_response(error)}\n\n"
-        yield DONE.decode()
-
-
-class OpenAIServingCompletion(Serving):
-    """As vLLM's."""
-
-    async def completion_stream_generator(  # noqa: PLR0917  as vLLM's
-        self, request: Any, engine_inputs: Any, result_generator: AsyncIterator[Any],
-        request_id: str, created_time: int, model_name: str, num_prompts: int, tokenizer: Any,
-        request_metadata: Any,
-    ) -> AsyncIterator[str]:  # fmt: skip
-        stream = STREAM | {"id": request_id} | self.tells
-        ids, prompt = list[int](), 0
-        try:
-            async for _, result in result_generator:
-                self.num_written += result.request_id != "sample"
-                prompt = len(result.prompt_token_ids)
-                (output,) = result.outputs
-                self.raise_if_error(output.finish_reason)
-                ids += output.token_ids
-                choice = {"index": 0, "text": output.text, "finish_reason": output.finish_reason}
-                choice |= {"stop_reason": output.stop_reason}
-                yield event(stream | {"choices": [choice]})
-            for each in self.counts(request, prompt, ids, None):
-                yield each
         except Exception as error:  # noqa: BLE001  as vLLM's
             yield f"data: {self.create_streaming_error_response(error)}\n\n"
         yield DONE.decode()
