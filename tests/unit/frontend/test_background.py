@@ -119,21 +119,6 @@ def test_each_front_end_has_it(model: BufferingModel, fronts: tuple[Front, Front
     assert _state(second)["status"] == "completed"
 
 
-def test_it_outlives_its_front_end(folder: Path, model: BufferingModel) -> None:
-    body = json.dumps(BODY).encode()
-    with Front(folder).run() as first:
-        first.ask("POST", PATH, body)
-    model.say(model.orders[0].id, REST[0])
-    with Front(folder).run() as second:
-        assert second.ask("GET", OWN).status == 200
-    model.say(model.orders[0].id, REST[1])
-    with Front(folder).run() as third, ThreadPoolExecutor(8) as threads:
-        states = threads.map(lambda _: json.loads(third.ask("GET", OWN).data), range(8))
-        assert [each["status"] for each in states] == ["completed"] * 8
-        assert third.ask("DELETE", OWN).status == 200
-        assert model.counts()["answers"] == 0
-
-
 @pytest.mark.parametrize("place", [0, 1])
 def test_one_that_is_cancelled_says_so(
     model: BufferingModel, fronts: tuple[Front, Front], place: int
@@ -242,21 +227,19 @@ def test_a_stream_that_is_resumable_is_found_too(
     assert second.ask("POST", PATH, body, **asked, **{LAST_ID: name}).status == 404
 
 
-def test_one_that_fails_says_so(model: BufferingModel, fronts: tuple[Front, Front]) -> None:
-    script = model.script
-    failure = ("engine", "out of luck")
-    model.script = lambda order: [*script(order), msg.Failure(order.id, *failure)]  # type: ignore[arg-type]
-    _begin(fronts[0], model)
+@pytest.mark.parametrize("fails", [True, False])
+def test_one_that_fails_or_has_no_end_says_so(
+    model: BufferingModel, fronts: tuple[Front, Front], *, fails: bool
+) -> None:
+    _, number = _begin(fronts[0], model)
+    if fails:
+        model.endpoint.service.on_messages([msg.Failure(number, "engine", "out of luck")])
+    else:
+        model.say(number, HttpChunk(is_last=True))
     wait_for(lambda: _state(fronts[1])["status"] == "failed")
     state = _state(fronts[0])
-    assert state["error"]["message"].endswith("out of luck")
+    assert ("out of luck" in state["error"]["message"]) is fails
     assert state["background"] is True
-
-
-def test_one_without_an_end_has_failed(model: BufferingModel, fronts: tuple[Front, Front]) -> None:
-    _, number = _begin(fronts[0], model)
-    model.say(number, HttpChunk(is_last=True))
-    wait_for(lambda: _state(fronts[1])["status"] == "failed")
 
 
 def test_a_refusal_is_the_answer(model: BufferingModel, fronts: tuple[Front, Front]) -> None:
@@ -274,15 +257,18 @@ def test_a_refusal_is_the_answer(model: BufferingModel, fronts: tuple[Front, Fro
     assert _begin(fronts[0], model)[0].status == 500
 
 
-@pytest.mark.parametrize("value", [False, None, "true", 1])
-def test_what_is_not_in_the_background_is_left_to_the_engine(
-    model: BufferingModel, fronts: tuple[Front, Front], value: Any
+@pytest.mark.parametrize(
+    ("value", "window"), [(False, 600), (None, 600), ("true", 600), (1, 600), (True, 0)]
+)
+def test_what_is_not_in_the_background_or_cannot_be_buffered_is_left_to_the_engine(
+    folder: Path, value: Any, window: int
 ) -> None:
     whole = HttpChunk(b"{}", True, 200, {"content-type": "application/json"})
-    model.script = lambda order: [msg.Output(order.id, whole)]
-    _begin(fronts[0], model, background=value)
-    assert json.loads(model.orders[0].request.body) == BODY | {"background": value}
-    assert model.counts()["answers"] == 0
+    with buffering_model(resume_window=window) as model, Front(folder).run() as front:
+        model.script = lambda order: [msg.Output(order.id, whole)]
+        front.ask("POST", PATH, json.dumps(BODY | {"background": value}).encode())
+        assert json.loads(model.orders[0].request.body) == BODY | {"background": value}
+        assert model.counts()["answers"] == 0
 
 
 def test_it_is_buffered_for_its_window_after_its_end_and_the_last_request(folder: Path) -> None:
@@ -298,14 +284,6 @@ def test_it_is_buffered_for_its_window_after_its_end_and_the_last_request(folder
         assert front.ask("GET", OWN).status == 200
         assert sink.ends_at > first
         wait_for(lambda: model.counts()["answers"] == 0)
-
-
-def test_a_model_that_buffers_nothing_has_it_itself(folder: Path) -> None:
-    with buffering_model(resume_window=0) as model, Front(folder).run() as front:
-        whole = HttpChunk(b"{}", True, 200, {"content-type": "application/json"})
-        model.script = lambda order: [msg.Output(order.id, whole)]
-        front.ask("POST", PATH, json.dumps(BODY).encode())
-        assert json.loads(model.orders[0].request.body) == BODY
 
 
 @pytest.mark.parametrize("more", [{}, {"stream": True}, {"background": False, "stream": True}])

@@ -181,23 +181,6 @@ def test_a_stream_that_asks_for_nothing_has_no_ids_and_is_not_buffered(
     assert model.counts()["answers"] == before
 
 
-def test_an_answer_goes_on_while_its_client_is_away(front: Front, model: BufferingModel) -> None:
-    model.script = _script(words=200)
-    first = _leave(front)
-    wait_for(lambda: not model.open_requests())
-    assert front.front_end.models.all()[0].connection.num_open == 0
-    again = front.ask("POST", CHATS, _body(), **{LAST_ID: first})
-    words = [f'"w{number} "'.encode() in again.data for number in range(200)]
-    assert words == [False, *[True] * 199]
-    # As often as it likes, and from any place.
-    last = again.data.rpartition(b"\nid: ")[2].partition(b"\n")[0].decode()
-    assert last == f"{first[:-2]}.201"
-    assert front.ask("POST", CHATS, _body(), **{LAST_ID: last}).data == b""
-    middle = front.ask("POST", CHATS, _body(), **{LAST_ID: f"{first[:-2]}.100"}).data
-    assert again.data.endswith(middle)
-    assert middle.startswith(f"id: {first[:-2]}.101\n".encode())
-
-
 @pytest.mark.parametrize(
     "name", ["", "x", "A" * 16 + ".1", "{}.7", "{}.0x1", "{}.-1", "{}.99999999999", "{}. 1"]
 )

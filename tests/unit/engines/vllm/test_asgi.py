@@ -151,18 +151,18 @@ async def test_an_application_that_sends_on_to_nobody_is_stopped() -> None:
 
 
 async def test_closing_waits_for_the_application() -> None:
-    before = asyncio.all_tasks()
+    before, ended = asyncio.all_tasks(), list[str]()
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await start(send)
         await part(send, b"one")
-        await receive()
+        ended.append((await receive())["type"])
         await turns()
 
     async with aclosing(respond(application, CALL)) as chunks:
         await anext(chunks)
-    assert asyncio.all_tasks() == before
+    assert (asyncio.all_tasks(), ended) == (before, ["http.disconnect"])
 
 
 async def test_an_application_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

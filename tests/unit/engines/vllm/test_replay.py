@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from lmi_backend.engines.vllm import fast_paths
-from lmi_backend.engines.vllm.answers import generate
+from lmi_backend.engines.vllm.answers import current_generation, generate
 from lmi_backend.engines.vllm.bodies import generate_publicly
 from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.engines.vllm.resume import Repeated, ReplayedAnswer, resume_strategy_of
@@ -69,6 +69,8 @@ async def deltas(
 async def test_the_core_goes_on_behind_what_is_known_or_repeats_it(params: dict[str, Any]) -> None:
     engine, count = AsyncLLM(TEXT), sum(map(len, KNOWN))
     await deltas(engine, params, continuation())
+    # What this task requests next is another's.
+    assert current_generation.get() is None
     (sent,) = engine.engine_core.added
     limits = sent.sampling_params.max_tokens, sent.sampling_params.min_tokens
     if "frequency_penalty" in params:

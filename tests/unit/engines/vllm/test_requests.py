@@ -83,6 +83,15 @@ def test_what_it_cannot_read_is_refused_by_its_name(name: str, value: object) ->
         requests.check_extra_arguments(SimpleNamespace(extra_args={name: value}))
 
 
+@pytest.mark.parametrize(
+    ("before", "last", "text"),
+    [(3, 1, "after 3 tokens"), (0, 4, "after 3 tokens"), (0, 1, "fit no"), (0, 0, "fit no")],
+)
+def test_the_token_that_fits_no_structure_is_not_counted(before: int, last: int, text: str) -> None:
+    """However many tokens vLLM has merged with it."""
+    assert text in requests.unfit(before, last)
+
+
 def test_an_answer_that_vllm_ends_with_an_error_is_none() -> None:
     """As its own server has it; LMI's clients would get the half text as the whole answer."""
     answer = SimpleNamespace(

@@ -165,13 +165,6 @@ async def test_an_ended_request_leaves_no_cycle(kept: list[Any], *, ends: bool) 
     assert (large, ours, bodies.held.size) == ([], [], 0)
 
 
-def _deep(number: int) -> Any:
-    value: Any = 0
-    for _ in range(number):
-        value = [value]
-    return value
-
-
 VALUES = {
     "lists": [[]] * 400_000,
     "objects": [{"": 0}] * 400_000,

@@ -95,10 +95,6 @@ def test_a_window_that_http_allows_is_taken() -> None:
     assert b"".join(pieces(b"\x28\xb5\x2f\xfd\x00\x68\x01\0\0", "zstd", MIB)) == b""
 
 
-async def test_no_bytes_are_an_empty_body() -> None:
-    assert await decoded("gzip", b"", size=1) == b""
-
-
 def _blocks(number: int) -> bytes:
     """Raw deflate that decodes to nothing."""
     return b"\0\0\0\xff\xff" * number + b"\1\0\0\xff\xff"

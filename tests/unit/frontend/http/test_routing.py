@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.registry import CLIENTS, parameters_in
+from lmi_backend.clients.registry import CLIENTS
 from lmi_backend.clients.unserved import UNSERVED_PATHS
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
@@ -41,26 +41,6 @@ def test_a_path_without_names_is_found_before_those_with() -> None:
         {"GET", "HEAD", "POST", "DELETE"},
     )
     assert routes.find(_scope("GET", "/nothing")) == (None, {}, set())
-
-
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PUT"])
-def test_every_row_of_the_front_end_is_found_as_in_their_order(tmp_path: Path, method: str) -> None:
-    """To look some of them up first changes no answer."""
-    front_end = FrontEnd(Settings(base=tmp_path))
-    rows = list(front_end.make_routes())
-    for row, _ in rows:
-        path = row.path.replace("{model:path}", "m").replace("{rest:path}", "r")
-        path = "/".join("x" if part.startswith("{") else part for part in path.split("/"))
-        exact, others = front_end.routes.exact, front_end.routes.others
-        first, found = (
-            [
-                r.path
-                for r, _ in tried
-                if method in r.methods and parameters_in(r.path, path) is not None
-            ]
-            for tried in (rows, [*exact.get(path, ()), *others])
-        )
-        assert found[:1] == first[:1]
 
 
 async def test_a_path_that_is_not_served_says_why(tmp_path: Path) -> None:
