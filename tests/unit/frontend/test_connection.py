@@ -8,68 +8,13 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import EngineError, HttpError, RequestError
 from lmi_backend.frontend.answer import Answer, Unread
-from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event
-from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.tokenization import pack
-
-WORK = (GenerateRequest("a"),)
-
-
-class Socket:
-    """A model's end of one of its connections."""
-
-    def __init__(self, protocol: Any) -> None:
-        self.protocol = protocol
-        self.sent: list[Any] = []
-        self.is_closed = False
-        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=1 << 30)
-        protocol.connection_made(self)
-
-    def write(self, data: bytes) -> None:
-        self.sent += self._decoder.feed(data)
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def close(self) -> None:
-        if not self.is_closed:
-            self.is_closed = True
-            self.protocol.connection_lost(None)
-
-    abort = close
-
-    def say(self, *messages: msg.ToClient) -> None:
-        self.protocol.data_received(encode(messages))
-
-
-class Model:
-    """A model, and the connection to it."""
-
-    def __init__(self, unread: Unread | None = None, **info: Any) -> None:
-        self.lost: list[list[Answer]] = []
-        self.connection = ModelConnection(self.welcomed, self.lost.append, unread)
-        self.socket = Socket(self.connection)
-        self.sent, self.say = self.socket.sent, self.socket.say
-        self.say(self.welcome("m", **info))
-
-    def welcomed(self, message: msg.Welcome) -> None:
-        if message.model.name == "bad":
-            raise RuntimeError
-
-    def welcome(self, name: str, **info: Any) -> msg.Welcome:
-        return msg.Welcome(Context(), ModelInfo(name=name, **info))
-
-    def submit(self, work: msg.Work = WORK, tenant: str = "") -> Answer:
-        return self.connection.submit(work, tenant)
-
-    def aborted(self) -> list[int]:
-        return [number for each in self.sent if isinstance(each, msg.Abort) for number in each.ids]
+from tests.support.model_end import Model
 
 
 class Client:

@@ -1,36 +1,27 @@
 """Who manages adapters is asked in one place, and who does not sees no folders."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import lmi_backend.frontend
 from lmi_backend.clients.lmi_reading import lmi_failure
 from lmi_backend.clients.spec import AdapterChange, ErrorResponse
 from lmi_backend.errors import HttpError, LmiError
-from lmi_backend.frontend.lora_routes import change_of, check_bodies, load_of, manage, unload_of
+from lmi_backend.frontend.lora_routes import change_of, check_bodies, load_of, unload_of
 from lmi_backend.frontend.reading import Reading
 from lmi_backend.generation import HttpChunk
 
 
 class Asked:
-    """An exchange, a model and its connection."""
+    """An exchange."""
 
     def __init__(self, *, is_operator: bool) -> None:
         self.is_operator = is_operator
-        self.connection = self.spec = self
-        self.orders: list[dict[str, object]] = []
+        self.spec = self
 
     def failure(self, error: LmiError) -> ErrorResponse:
         return lmi_failure(error)
-
-    def manage(self, order: dict[str, object]) -> None:
-        self.orders.append(order)
-
-    def send(self, order: dict[str, object]) -> None:
-        manage(self, self, order)  # type: ignore[arg-type]
 
     def shown(self, answer: dict[str, Any]) -> Any:
         form = change_of(self, {}).form  # type: ignore[arg-type]
@@ -39,20 +30,8 @@ class Asked:
         return json.loads(b"".join(form.write([part]) for part in parts))
 
 
-@pytest.mark.parametrize("kind", ["REGISTER_ADAPTER", "UPDATE_ADAPTER", "UNREGISTER_ADAPTER", 1])
-def test_only_operators_change_adapters(kind: object) -> None:
-    client, operator = Asked(is_operator=False), Asked(is_operator=True)
-    operator.send({"requestType": kind})
-    with pytest.raises(HttpError) as refusal:
-        client.send({"requestType": kind})
-    assert (refusal.value.status, client.orders) == (403, [])
-    assert operator.orders == [{"requestType": kind}]
-
-
 def test_clients_see_names_and_no_folders() -> None:
     client, operator = Asked(is_operator=False), Asked(is_operator=True)
-    client.send({"requestType": "LIST_ADAPTERS"})
-    client.send({"requestType": "DESCRIBE_ADAPTER", "name": "a"})
     one = {"name": "a", "src": "/models/adapters/a", "pin": False}
     many = {"adapters": [one], "nextPageToken": "1"}
     assert operator.shown(many) == many
@@ -81,13 +60,6 @@ def test_no_order_of_a_client_reaches_triton(text: str) -> None:
 )
 def test_other_bodies_do(text: str) -> None:
     check_bodies(Asked(is_operator=False), [text])  # type: ignore[arg-type]
-
-
-def test_all_orders_go_through_one_place() -> None:
-    (folder,) = lmi_backend.frontend.__path__
-    sources = Path(folder).glob("*.py")
-    senders = {each.name for each in sources if "connection.manage(" in each.read_text("utf-8")}
-    assert senders == {"lora_routes.py"}
 
 
 def test_vllms_path_asks_for_what_its_members_say() -> None:

@@ -5,45 +5,23 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import EngineDeadError, EngineError
 from lmi_backend.frontend.answer import Answer
-from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.frontend.outages import Outages
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.tokenization import pack, unpack
+from tests.support.model_end import Model
 from tests.support.waiting import HANG_SECONDS
 
 
-class Endpoint:
-    """A model's end of a connection; what it was sent is in `sent`."""
+class Endpoint(Model):
+    """A model whose answers may resume; what it was sent is in `sent`."""
 
     def __init__(
-        self, outages: Outages, seconds: float = 60.0, limit: int = 2, **fields: Any
+        self, outages: Outages, seconds: float = 60.0, limit: int = 2, **info: Any
     ) -> None:
-        self.sent: list[Any] = []
-        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=1 << 20)
-        self.connection = ModelConnection(
-            lambda _: outages.resume(self.connection),
-            lambda answers: outages.begin(answers, self.connection.model),
-        )
-        self.connection.connection_made(self)  # type: ignore[arg-type]
-        model = ModelInfo(name="m", return_seconds=seconds, migration_limit=limit, **fields)
-        self.say(msg.Welcome(Context(), model))
-
-    def is_closing(self) -> bool:
-        return False
-
-    def write(self, data: bytes) -> None:
-        self.sent += self._decoder.feed(data)
-
-    def say(self, *messages: Any) -> None:
-        self.connection.data_received(encode(messages))
-
-    def die(self) -> None:
-        self.connection.connection_lost(None)
+        super().__init__(None, outages, return_seconds=seconds, migration_limit=limit, **info)
 
 
 def chunk(text: str, token_id: int) -> Delta:
@@ -90,32 +68,6 @@ async def test_the_stub_that_goes_on_keeps_what_came_before() -> None:
     second = Endpoint(outages)
     where = second.sent[-1].request.continuation
     assert (unpack(where.ids), where.num_lines, where.head) == ([[5]], 2, b'data: {"id": "x"}\n\n')
-
-
-@pytest.mark.parametrize(
-    ("work", "first"),
-    [
-        # Several answers: whose ids they are is not known.
-        (HttpRequest("/v1/completions", b'{"n": 2}'), HttpChunk(b"data: 1\n\n", ids=pack([5]))),
-        # An engine that tells no ids.
-        (HttpRequest("/v1/completions", b"{}"), HttpChunk(b"data: 1\n\n", num_tokens=1)),
-        # All of it has come.
-        (HttpRequest("/v1/completions", b"{}"), HttpChunk(b"{}", is_last=True)),
-        # Users' own code is not called twice.
-        (HttpRequest("/invocations", b"{}"), None),
-    ],
-)
-async def test_what_cannot_go_on_ends_at_once(work: HttpRequest, first: HttpChunk | None) -> None:
-    outages = Outages()
-    model = Endpoint(outages)
-    answer = model.connection.submit(work, "")
-    if first is not None:
-        model.say(msg.Output(1, first))
-        await answer.read()
-    model.die()
-    with pytest.raises(EngineDeadError):
-        await answer.read()
-    assert len(Endpoint(outages).sent) == 1
 
 
 @pytest.mark.parametrize("is_failed", [True, False])

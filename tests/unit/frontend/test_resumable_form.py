@@ -13,7 +13,7 @@ from lmi_backend.clients.responses import BackgroundForm
 from lmi_backend.clients.spec import EVENTS, Form
 from lmi_backend.clients.tgi import read_stream
 from lmi_backend.engine_config import ClientSettings, Context
-from lmi_backend.errors import EngineError, HttpError
+from lmi_backend.errors import HttpError
 from lmi_backend.frontend.resumable import ResumableForm
 from lmi_backend.generation import Chunk, Delta, HttpChunk, Token
 from lmi_backend.ipc.chunk_log import parts_in
@@ -53,17 +53,6 @@ def test_a_comment_has_no_id_and_a_last_event_needs_no_empty_line() -> None:
         b": ping\n\n\n\ndata: a\n\n: still here\n: yes\n\n: why\ndata: b\n\ndata: c", 100
     )
     assert data == b"id: name.1\ndata: a\n\nid: name.2\n: why\ndata: b\n\nid: name.3\ndata: c\n\n"
-
-
-def test_an_error_is_an_event_too() -> None:
-    writer = ResumableForm(HttpForm(), NAME)
-    writer.write([HttpChunk(b"data: a\n\n", headers=HEADERS)])
-    data, is_end = writer.failure(EngineError("no"))
-    assert (data.startswith(b"id: name.2\n"), data.count(b"id: "), is_end) == (True, 2, True)
-    # Who has it already gets the end alone.
-    writer = ResumableForm(HttpForm(), NAME, 3)
-    writer.write([HttpChunk(b"data: a\n\n", headers=HEADERS)])
-    assert writer.failure(EngineError("no")) == (b"", True)
 
 
 def forms() -> dict[str, Callable[[], Form]]:

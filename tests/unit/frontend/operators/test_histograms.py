@@ -1,3 +1,5 @@
+import pytest
+
 from lmi_backend.frontend.operators.metrics import as_histograms
 
 TRITON = """\
@@ -34,15 +36,12 @@ token_count 1
 """
 
 
-def test_three_counters_become_a_histogram() -> None:
-    assert as_histograms(TRITON) == TYPED
+LONE = "# HELP a_bucket Buckets of water\n# TYPE a_bucket counter\na_bucket 1\n"
+"""A counter whose name ends like a part."""
 
 
-def test_what_is_typed_already_stays() -> None:
-    assert as_histograms(TYPED) == TYPED
-    assert as_histograms("") == ""
-
-
-def test_a_counter_whose_name_ends_like_a_part_is_none() -> None:
-    lone = "# HELP a_bucket Buckets of water\n# TYPE a_bucket counter\na_bucket 1\n"
-    assert as_histograms(lone) == lone
+@pytest.mark.parametrize(
+    ("text", "typed"), [(TRITON, TYPED), (TYPED, TYPED), (LONE, LONE), ("", "")]
+)
+def test_three_counters_become_a_histogram_and_the_rest_stays(text: str, typed: str) -> None:
+    assert as_histograms(text) == typed
