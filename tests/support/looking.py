@@ -1,4 +1,4 @@
-"""Models that a front end looks for, and an exchange that keeps what it is answered."""
+"""Models that a front end looks for, and an exchange that notes its answer."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ async def looking(models: Models) -> AsyncIterator[Models]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-class KeptAnswer:
+class NotedAnswer:
     """An exchange, with its query and the answer."""
 
     def __init__(self, query: str = "") -> None:

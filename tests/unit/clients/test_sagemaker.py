@@ -13,6 +13,7 @@ from lmi_backend.clients.sagemaker import (
     InvokeForm,
     StreamForm,
     check_extras,
+    payload_parts,
     sagemaker_failure,
     stream_error,
     target_of,
@@ -77,6 +78,12 @@ def _read(data: bytes) -> list[tuple[dict[str, str], bytes]]:
     buffer = EventStreamBuffer()
     buffer.add_data(data)
     return [(dict(event.headers), event.payload) for event in buffer]
+
+
+def test_a_part_holds_the_bytes() -> None:
+    ((headers, payload),) = _read(payload_parts(b"some \xff bytes"))
+    assert (headers[":message-type"], headers[":event-type"]) == ("event", "PayloadPart")
+    assert payload == b"some \xff bytes"
 
 
 def test_an_error_ends_a_stream() -> None:

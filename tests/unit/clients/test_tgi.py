@@ -33,7 +33,8 @@ def test_what_nothing_here_serves_is_refused_where_it_asks_for_something(
     with pytest.raises(RequestError, match="accepted: ") as refusal:
         read({"inputs": "a", "parameters": {name: wanted}}, Context())
     assert refusal.value.field == name
-    read({"inputs": "a", "parameters": {name: nothing}}, Context())
+    dropped = read({"inputs": "a", "parameters": {name: nothing}}, Context()).dropped
+    assert {*dropped} <= {name}
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def _in_response(mode: Any, *names: str) -> dict[str, Any]:
     return {"type": "allowed_tools", "mode": mode, "tools": tools}
 
 
-def _asked(*parts: Any) -> dict[str, Any]:
+def _of_user(*parts: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": [*parts]}]}
 
 
@@ -70,7 +70,7 @@ OF_MESSAGES: tuple[tuple[dict[str, Any], str], ...] = (
         {"messages": [REMINDER | {"output_config": {"effort": "low"}}]},
         "messages[0].output_config.effort",
     ),
-    (_asked({"source": {"file_id": "f"}}), "messages[0], a source.file_id"),
+    (_of_user({"source": {"file_id": "f"}}), "messages[0], a source.file_id"),
     ({"tools": [{"name": "a", "allowed_callers": ["code_execution_20250825"]}]}, "callers"),
 )
 OF_A_TOOL = {"type": "function_call_output", "output": [{"type": "input_image", "file_id": "f"}]}
@@ -118,7 +118,7 @@ OF_A_TOOL = {"type": "function_call_output", "output": [{"type": "input_image", 
 def test_what_a_body_nests_that_is_not_served_is_refused_by_its_name(
     path: str, body: dict[str, Any], field: str
 ) -> None:
-    with pytest.raises(RequestError, match="accepted: |is none of tools") as refusal:
+    with pytest.raises(RequestError, match=r"accepted: |is none of tools") as refusal:
         _read(path, body)
     assert field in refusal.value.field
 
@@ -128,7 +128,7 @@ def test_what_a_body_nests_that_is_not_served_is_refused_by_its_name(
     [
         (MESSAGES, {"output_config": {"task_budget": None, "effort": "low"}}),
         (MESSAGES, _result(*({"type": kind} for kind in PARTS))),
-        (MESSAGES, _asked({"type": "tool_result", "content": "a"})),
+        (MESSAGES, _of_user({"type": "tool_result", "content": "a"})),
         (MESSAGES, {"messages": [{"role": "system", "content": [{"type": "tool_addition"}]}]}),
         (MESSAGES, {"system": [{"type": "text", "text": "a", "cache_control": {}}]}),
         (MESSAGES, {"tools": [{"allowed_callers": ["direct", "code_execution_20250825"]}]}),

@@ -28,7 +28,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
 from tests.support.endpoints import die, open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
-from tests.support.looking import KeptAnswer, looking
+from tests.support.looking import NotedAnswer, looking
 from tests.support.waiting import HANG_SECONDS, until
 
 
@@ -257,7 +257,7 @@ async def test_a_model_that_is_downloaded_is_told_with_its_share(folder: Path) -
     with pytest.raises(LoadingError, match="late is loading: 62 %, about 3 min") as error:
         await ask(models)
     assert error.value.seconds == 190
-    exchange = KeptAnswer()
+    exchange = NotedAnswer()
     await StateCollector(models).show(exchange)  # type: ignore[arg-type]
     (shown,) = exchange.answer["models"]
     assert (shown["model"], shown["loading"]["total"]) == ("late", 100)
@@ -275,7 +275,7 @@ async def test_what_waited_is_counted(folder: Path) -> None:
         waiting = ask(models), ask(models, "late")
         await until(lambda: models.outage_counts()["late"]["held"])
         assert models.outage_counts()["m"] == none | {"waiting": 2, "held": 1}
-        exchange = KeptAnswer()
+        exchange = NotedAnswer()
         await StateCollector(models).show(exchange)  # type: ignore[arg-type]
         assert exchange.answer["models"][-1] == {
             "model": "m",

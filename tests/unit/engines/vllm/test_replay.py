@@ -66,7 +66,7 @@ async def deltas(
 
 
 @pytest.mark.parametrize("params", WAYS)
-async def test_the_core_goes_on_behind_what_is_known_or_repeats_it(params: dict[str, Any]) -> None:
+async def test_the_core_begins_behind_the_tokens_or_repeats_them(params: dict[str, Any]) -> None:
     engine, count = AsyncLLM(TEXT), sum(map(len, KNOWN))
     await deltas(engine, params, continuation())
     # What this task requests next is another's.

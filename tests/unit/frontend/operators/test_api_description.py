@@ -57,7 +57,7 @@ async def test_without_a_model_every_path_is_there(front_end: FrontEnd) -> None:
     assert document["paths"]["/ping"]["get"]["security"] == []
 
 
-def asked(folder: Path, *chunks: HttpChunk) -> Any:
+def described_by(folder: Path, *chunks: HttpChunk) -> Any:
     """Return the description where one engine answers so, and another model is its user's code."""
 
     def answer(order: Any) -> list[msg.ToClient | None]:
@@ -76,7 +76,7 @@ def asked(folder: Path, *chunks: HttpChunk) -> Any:
 
 def test_bodies_are_as_the_first_engine_that_can_describes_them(tmp_path: Path) -> None:
     data = json.dumps(DESCRIBED).encode()
-    document = asked(tmp_path, HttpChunk(data[:20]), HttpChunk(data[20:], is_last=True))
+    document = described_by(tmp_path, HttpChunk(data[:20]), HttpChunk(data[20:], is_last=True))
     chat = document["paths"]["/v1/chat/completions"]["post"]
     assert chat["requestBody"]["content"]["application/json"]["schema"] == SCHEMA
     assert (chat["summary"], chat["tags"]) == ("Chat", ["OpenAI"])
@@ -93,7 +93,7 @@ def test_bodies_are_as_the_first_engine_that_can_describes_them(tmp_path: Path) 
 def test_an_engine_that_describes_nothing_is_passed_over(
     chunks: tuple[HttpChunk, ...], tmp_path: Path
 ) -> None:
-    assert "/v1/chat/completions" in asked(tmp_path, *chunks)["paths"]
+    assert "/v1/chat/completions" in described_by(tmp_path, *chunks)["paths"]
 
 
 async def test_it_needs_a_key_where_keys_are_needed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.model_control import RepositoryModel
 from lmi_backend.frontend.operators.management import Management
-from tests.support.looking import KeptAnswer
+from tests.support.looking import NotedAnswer
 
 LOADED = {f"m{number}": RepositoryModel("READY", "") for number in (3, 1, 4, 2, 0)}
 OTHERS = {
@@ -25,7 +25,7 @@ async def listed(query: str, index: dict[str, RepositoryModel]) -> Any:
 
     control: Any = SimpleNamespace(index=index_of)
     models: Any = SimpleNamespace()
-    exchange: Any = KeptAnswer(query)
+    exchange: Any = NotedAnswer(query)
     await Management(models, control, 1 << 20, 10).list(exchange)
     return exchange.answer
 

@@ -17,7 +17,7 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
-from tests.support.looking import KeptAnswer, looking
+from tests.support.looking import NotedAnswer, looking
 from tests.support.waiting import until
 
 folder = pytest.fixture(short_folder)
@@ -33,7 +33,7 @@ class Workers(IdleWorkers):
         return [WorkerStats(each, assigned=0, deaths=0, is_ready=True) for each in self.engines]
 
 
-def series(exchange: KeptAnswer) -> list[str]:
+def series(exchange: NotedAnswer) -> list[str]:
     assert exchange.headers["content-type"].startswith("text/plain")
     return [line for line in exchange.answer.split("\n") if line and line[0] != "#"]
 
@@ -54,7 +54,7 @@ async def test_what_this_process_counts_is_there_from_the_start(folder: Path) ->
 
 
 async def test_the_load_is_that_of_all_models(folder: Path) -> None:
-    exchange = KeptAnswer()
+    exchange = NotedAnswer()
     models = (EngineStats(running=2, waiting=1), EngineStats(running=3)), (EngineStats(running=4),)
     async with showing(folder, *models) as shows:
         await shows.load(exchange)  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ async def test_the_load_is_that_of_all_models(folder: Path) -> None:
 
 async def shown(folder: Path, *models: tuple[EngineStats, ...]) -> list[str]:
     """Return the series that are answered where some models' workers run."""
-    exchange = KeptAnswer()
+    exchange = NotedAnswer()
     async with showing(folder, *models) as shows:
         await shows.show(exchange)  # type: ignore[arg-type]
     return series(exchange)
@@ -145,7 +145,7 @@ async def test_an_idle_model_is_asked_less_often_than_one_that_has_requests(
         async with showing(folder, (stats,)) as shows:
             for age in (0.0, 0.08, 0.1, 0.4, 0.6):
                 clock[0] = 100.0 + age
-                await shows.show(KeptAnswer())  # type: ignore[arg-type]
+                await shows.show(NotedAnswer())  # type: ignore[arg-type]
         return [round(at - 100.0, 2) for at in asked]
 
     assert await ages(EngineStats(running=1)) == [0.0, 0.1, 0.4, 0.6]

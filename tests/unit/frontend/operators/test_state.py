@@ -15,7 +15,7 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from tests.support.endpoints import die, open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
-from tests.support.looking import KeptAnswer, looking
+from tests.support.looking import NotedAnswer, looking
 from tests.support.waiting import until
 
 
@@ -55,7 +55,7 @@ async def ask(
     folder: Path, query: str, configured: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Return the state of the one model, as a client gets it."""
-    exchange = KeptAnswer(query)
+    exchange = NotedAnswer(query)
     async with looking(Models(folder, configured=configured)) as models:
         await until(models.all)
         await StateCollector(models).show(exchange)  # type: ignore[arg-type]
