@@ -60,16 +60,6 @@ class ArgumentSource:
     """Another library whose models it serves too, and the files of their classes."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """The engine's own names for what the plan decides; an empty one is not handed over."""
-
-    running: str
-    """Requests at once."""
-    tensor: str = "tensor_parallel_size"
-    pipeline: str = "pipeline_parallel_size"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Implementation:
     """What runs an engine."""
@@ -89,7 +79,10 @@ class Implementation:
     """The module that the workers' interpreter must be able to import; empty for none."""
     source: ArgumentSource | None = None
     """None where the library's arguments are not options under their own names."""
-    sizes: Sizes
+    running: str
+    """Its argument for requests at once."""
+    takes_degrees: bool = True
+    """Whether it takes tensor_parallel_size and pipeline_parallel_size."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Name of a common option to the engine's own argument."""
     finish: Finish | None = None

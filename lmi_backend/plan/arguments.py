@@ -63,17 +63,16 @@ def engine_arguments(
 
 def _sizes(implementation: Implementation, degrees: Degrees, max_running: int) -> dict[str, int]:
     """Return what the plan decided, under the engine's own names."""
-    names = implementation.sizes
-    sizes = {
-        names.tensor: degrees.tensor,
-        names.pipeline: degrees.pipeline,
-        names.running: max_running,
-    }
+    sizes: dict[str, int] = {}
+    if implementation.takes_degrees:
+        sizes["tensor_parallel_size"] = degrees.tensor
+        sizes["pipeline_parallel_size"] = degrees.pipeline
+    sizes[implementation.running] = max_running
     memory = degrees.memory
     if implementation.cpu_cache and memory and not memory.overhead:
         block_size, num_blocks = implementation.cpu_cache
         sizes |= {block_size: memory.block_size, num_blocks: memory.num_blocks}
-    return {name: size for name, size in sizes.items() if name}
+    return sizes
 
 
 class _Arguments:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.spec import EngineSpec, Implementation, Sizes
+from lmi_backend.options.spec import EngineSpec, Implementation
 
 SPEC: Final = EngineSpec(
     name="echo",
@@ -16,7 +16,8 @@ SPEC: Final = EngineSpec(
         engine="lmi_backend.engines.echo:EchoEngine",
         follower="lmi_backend.engines.echo:EchoFollower",
         image="vllm",
-        sizes=Sizes("max_running", tensor="", pipeline=""),
+        running="max_running",
+        takes_degrees=False,
         takes_memory=False,
         needs_model=False,
         takes_any_option=True,

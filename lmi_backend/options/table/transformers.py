@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from lmi_backend.options.kinds import BOOL, FREE_ITEMS, JSON, TEXT, choice, whole
-from lmi_backend.options.spec import NOTHING, ArgumentRows, EngineSpec, Implementation, Sizes
+from lmi_backend.options.spec import NOTHING, ArgumentRows, EngineSpec, Implementation
 
 SPEC: Final = EngineSpec(
     name="transformers",
@@ -24,7 +24,7 @@ SPEC: Final = EngineSpec(
         library="transformers",
         reads_checkpoints=True,
         image="vllm",
-        sizes=Sizes("max_batch_size"),
+        running="max_batch_size",
         arguments={
             "option.revision": "revision",
             "option.trust_remote_code": "trust_remote_code",

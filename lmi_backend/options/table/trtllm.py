@@ -23,7 +23,6 @@ from lmi_backend.options.spec import (
     EngineSpec,
     Implementation,
     Option,
-    Sizes,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ SPEC: Final = EngineSpec(
         library="tensorrt_llm",
         image="trtllm",
         source=ArgumentSource("tensorrt_llm", "llmapi/llm_args.py", "version.py"),
-        sizes=Sizes("max_batch_size"),
+        running="max_batch_size",
         arguments={
             "option.revision": "revision",
             "option.trust_remote_code": "trust_remote_code",

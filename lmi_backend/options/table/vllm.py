@@ -38,7 +38,6 @@ from lmi_backend.options.spec import (
     EngineSpec,
     Implementation,
     Option,
-    Sizes,
 )
 from lmi_backend.options.table import common
 
@@ -113,7 +112,7 @@ SPEC: Final = EngineSpec(
             has_flags=True,
             other_models=("transformers", "models/*/modeling_*.py"),
         ),
-        sizes=Sizes("max_num_seqs"),
+        running="max_num_seqs",
         counts_memory_as_vllm=True,
         prepares=True,
         fetches_adapters=True,

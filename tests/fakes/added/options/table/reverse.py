@@ -3,7 +3,7 @@
 from typing import Final
 
 from lmi_backend.options.kinds import BOOL
-from lmi_backend.options.spec import EngineSpec, Implementation, Option, Sizes
+from lmi_backend.options.spec import EngineSpec, Implementation, Option
 
 SPEC: Final = EngineSpec(
     name="reverse",
@@ -15,7 +15,8 @@ SPEC: Final = EngineSpec(
         engine="lmi_backend.engines.reverse.engine:ReverseEngine",
         # Any module that the workers' interpreter surely has.
         library="json",
-        sizes=Sizes("slots", tensor="", pipeline=""),
+        running="slots",
+        takes_degrees=False,
         arguments={"option.dtype": "precision"},
         needs_model=False,
         one_process="a word is turned around by one process",
