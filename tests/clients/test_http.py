@@ -5,7 +5,6 @@ import json
 import subprocess
 import zlib
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from backports import zstd
@@ -66,19 +65,13 @@ def test_a_chunked_upload_that_waits_to_be_told(served: Served) -> None:
     assert json.loads(body) == {"generated_text": " Rome."}
 
 
-def test_an_offer_of_http_2_is_declined(served: Served) -> None:
-    """Java's client makes it too, with each first request."""
-    head, body = curl(served, "/predictions/tiny", "--http2", "-d", json.dumps(BODY))
-    assert head.startswith("http/1.1 200")
-    assert json.loads(body) == {"generated_text": " Rome."}
-
-
 @pytest.mark.parametrize(
-    ("encoding", "pack"),
-    [("gzip", gzip.compress), ("deflate", zlib.compress), ("zstd", zstd.compress)],
-)
-@pytest.mark.parametrize(
-    "path", ["/predictions/tiny", "/v1/completions", "/v2/models/tiny/generate"]
+    ("path", "encoding", "pack"),
+    [
+        ("/predictions/tiny", "gzip", gzip.compress),
+        ("/v1/completions", "deflate", zlib.compress),
+        ("/v2/models/tiny/generate", "zstd", zstd.compress),
+    ],
 )
 def test_a_compressed_body_is_decoded(
     served: Served, path: str, encoding: str, pack: Callable[[bytes], bytes]
@@ -91,56 +84,6 @@ def test_a_compressed_body_is_decoded(
     headers = KEYED | {"content-encoding": encoding}
     status, _, data = served.ask(path, pack(json.dumps(body).encode()), headers)
     assert (status, b"Rome" in data) == (200, True)
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_http_1_0_gets_no_chunks(served: Served, stream: bool) -> None:
-    body: dict[str, Any] = BODY | {"stream": stream}
-    head, text = curl(served, "/predictions/tiny", "--http1.0", "-d", json.dumps(body))
-    assert "transfer-encoding" not in head
-    # A stream ends where its connection does, unless all of it was there before its head was sent.
-    if not stream or "content-length" in head:
-        assert f"content-length: {len(text)}" in head
-    assert "connection: close" in head
-    assert "Rome" in text
-
-
-def test_a_target_is_a_url_without_a_path(served: Served) -> None:
-    """As RFC 9112 has it: the empty path is a slash, and the host is that of the URL."""
-    slash, _ = curl(served, "/")
-    for url in ("http://localhost", "http://localhost?a=b"):
-        head, _ = curl(served, "/ping", "--request-target", url)
-        assert head.split()[:2] == slash.split()[:2]
-    head, _ = curl(served, "/ping", "-X", "OPTIONS", "--request-target", "http://localhost")
-    assert head.startswith("http/1.1 204")
-    assert "delete, get, head, post, put" in head
-    head, _ = curl(served, "/none", "--request-target", "http://localhost/ping")
-    assert head.startswith("http/1.1 200")
-
-
-def test_http_1_0_is_not_told_to_continue(served: Served) -> None:
-    """The client would take that for the answer, which has no body then."""
-    words = ("--http1.0", "-H", "Expect: 100-continue", "-d", json.dumps(BODY))
-    head, body = curl(served, "/predictions/tiny", *words)
-    assert head.startswith("http/1.1 200")
-    assert json.loads(body) == {"generated_text": " Rome."}
-
-
-def test_head_and_options(served: Served) -> None:
-    head, body = curl(served, "/ping", "--head")
-    assert head.startswith("http/1.1 200")
-    assert not body
-    head, _ = curl(served, "/v1/chat/completions", "-X", "OPTIONS")
-    assert head.startswith("http/1.1 204")
-    assert "allow: post" in head
-    assert "content-length" not in head
-    assert curl(served, "/nothing", "-X", "OPTIONS")[0].startswith("http/1.1 404")
-    head, _ = curl(served, "/", "-X", "OPTIONS", "--request-target", "*")
-    assert head.startswith("http/1.1 204")
-    assert "allow: delete, get, head, post, put" in head
-    head, _ = curl(served, "/v1/chat/completions")
-    assert head.startswith("http/1.1 405")
-    assert "allow: post" in head
 
 
 def test_a_connection_is_used_again(served: Served) -> None:

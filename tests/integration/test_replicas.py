@@ -146,13 +146,3 @@ def test_a_killed_rank_costs_its_streams_a_pause(server: Served) -> None:
         assert answer.result()[1]["generated_text"] == "a b c" * 1000
     assert not psutil.wait_procs(members, timeout=HANG_SECONDS)[1]
     wait_for(lambda: server.metric("lmi_worker_deaths_total", "ranks") == 1)
-
-
-def test_no_rank_outlives_a_killed_stub(server: Served) -> None:
-    """The last of all: the server starts anew."""
-    wait_for(lambda: len(server.workers("ranks")) == 1)
-    (launcher,) = server.workers("ranks")
-    members = [launcher, *launcher.children(recursive=True)]
-    assert len(members) == 3
-    launcher.parent().kill()
-    assert not psutil.wait_procs(members, timeout=HANG_SECONDS)[1]
