@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.cli.frontend import needs_key
 from lmi_backend.cli.planning import devices_of
-from lmi_backend.cli.standard_streams import show
 from lmi_backend.errors import LmiError
 from lmi_backend.front_end_settings import KEY_VARIABLE
-from lmi_backend.printable import human_bytes, printable, say
+from lmi_backend.printable import human_bytes, log, printable, say
 from lmi_backend.supervisor.installation import describe, is_vulnerable
 from lmi_backend.supervisor.log_relay import JSON
 from lmi_backend.supervisor.ports import Ports, url_of, wait_until_well
@@ -66,7 +65,7 @@ class Greeter:
             for line in lines:
                 say(line.strip())
         else:
-            show("".join(f"{line}\n" for line in lines))
+            log("".join(f"{line}\n" for line in lines))
 
     def _summary(self) -> Iterator[str]:
         for name, plan in self.plans.items():

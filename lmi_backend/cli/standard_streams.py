@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Final, TextIO
+from typing import Final
 
 _STREAMS: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
@@ -38,18 +38,5 @@ def abandon_unread() -> None:
         try:
             stream.flush()
         except (OSError, ValueError):
-            _abandon(stream)
-
-
-def show(text: str) -> None:
-    """Write a text to standard output, for a command that does not end when nobody reads it."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        _abandon(sys.stdout)
-
-
-def _abandon(stream: TextIO) -> None:
-    with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as null:
-        os.dup2(null.fileno(), stream.fileno())
+            with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as null:
+                os.dup2(null.fileno(), stream.fileno())
