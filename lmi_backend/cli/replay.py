@@ -16,7 +16,7 @@ from lmi_backend.cli.arguments import add_timeout, number, percent
 from lmi_backend.front_end_settings import KEY_VARIABLE, PORT
 from lmi_backend.migrate.judge import TOLERANCE, Judge
 from lmi_backend.migrate.reading import read_corpus
-from lmi_backend.migrate.report import Report, groups_of, lines_of
+from lmi_backend.migrate.report import Report, lines_of
 from lmi_backend.migrate.running import MOST_AT_ONCE, Replay, Target
 from lmi_backend.printable import log, say
 
@@ -94,7 +94,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     outcomes = [by_place[each.place] for each in corpus.exchanges if each.place in by_place]
     if replay.stop.is_set():
         say(f"stopped after {len(outcomes)} of {total} requests")
-    report = Report(outcomes, list(groups_of(outcomes)), corpus, arguments.redact)
+    report = Report(outcomes, corpus, arguments.redact)
     _write(arguments, report)
     if replay.stop.is_set():
         return 130

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.migrate.kinds import QUOTING, Difference, advice_of
@@ -34,9 +35,21 @@ class Group:
 @dataclass(frozen=True)
 class Report:
     outcomes: Sequence[Outcome]
-    groups: Sequence[Group]
     corpus: Corpus
     is_redacted: bool = False
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The differences of one kind, place and path, the most frequent first."""
+        same: dict[tuple[str, ...], list[tuple[Outcome, Difference]]] = defaultdict(list)
+        for outcome in self.outcomes:
+            for each in outcome.differences:
+                same[(outcome.path, *each.key)].append((outcome, each))
+        return [
+            Group(first.path, first.client, difference, tuple(each.place for each, _ in members))
+            for members in sorted(same.values(), key=len, reverse=True)
+            for first, difference in members[:1]
+        ]
 
     @property
     def judged(self) -> list[Outcome]:
@@ -102,18 +115,6 @@ class Report:
 def _quantiles(times: Sequence[float]) -> dict[str, float]:
     named = {f"p{share * 100:g}": round(quantile(times, share), 6) for share in SHARES}
     return {"count": len(times), **named}
-
-
-def groups_of(outcomes: Sequence[Outcome]) -> Iterator[Group]:
-    groups: dict[tuple[str, ...], list[tuple[Outcome, Difference]]] = defaultdict(list)
-    for outcome in outcomes:
-        for each in outcome.differences:
-            key = (outcome.path, *each.key)
-            groups[key].append((outcome, each))
-    for members in sorted(groups.values(), key=len, reverse=True):
-        outcome, difference = members[0]
-        places = tuple(each.place for each, _ in members)
-        yield Group(outcome.path, outcome.client, difference, places)
 
 
 _PROBLEMS = 10

@@ -44,26 +44,16 @@ def test_this_machine_is_well(capsys: pytest.CaptureFixture[str], tmp_path: Path
         assert found[what]["status"] == "ok", found[what]
 
 
-@pytest.fixture
-def numpy_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the server's Python have numpy 2, which Triton 24.10 cannot serve with."""
+def test_a_numpy_that_the_server_cannot_take_is_refused_before_anything_starts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     real = importlib.metadata.version
     monkeypatch.setattr(
         "importlib.metadata.version", lambda name: "2.2.6" if name == "numpy" else real(name)
     )
-
-
-def test_a_numpy_that_the_server_cannot_take_is_an_error(
-    capsys: pytest.CaptureFixture[str], numpy_2: None
-) -> None:
     status, found = _doctor(capsys)
     assert status == 1
     assert "numpy 2.2.6 with Triton 24.10" in found["tritonserver"]["found"]
-
-
-def test_serve_refuses_it_before_anything_starts(
-    capsys: pytest.CaptureFixture[str], numpy_2: None, tmp_path: Path
-) -> None:
     assert main(["serve", str(_echo(tmp_path / "echo")), "--no-frontend"]) == 2
     assert "numpy 2.2.6 with Triton 24.10" in capsys.readouterr().err
 

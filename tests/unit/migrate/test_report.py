@@ -3,7 +3,7 @@
 from lmi_backend.migrate import kinds
 from lmi_backend.migrate.kinds import Difference
 from lmi_backend.migrate.reading import Corpus
-from lmi_backend.migrate.report import Report, groups_of, lines_of
+from lmi_backend.migrate.report import Report, lines_of
 from lmi_backend.migrate.running import Outcome, Times
 
 HOSTILE = "a\nb\x1b[2J\u202e\ud800"
@@ -14,7 +14,7 @@ def report(*, is_redacted: bool = False) -> Report:
     times = Times(0.1, 0.01, 0.5)
     outcomes = [Outcome(HOSTILE, "a client", HOSTILE, [difference], times, times)]
     corpus = Corpus([], [f"{HOSTILE}: {HOSTILE}"], 1)
-    return Report(outcomes, list(groups_of(outcomes)), corpus, is_redacted)
+    return Report(outcomes, corpus, is_redacted)
 
 
 def test_hostile_texts_stay_on_their_lines() -> None:
