@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
-from lmi_backend.triton.hand_written import check, clients_of
+from lmi_backend.triton.hand_written import checked_variant
 
 if TYPE_CHECKING:
     from lmi_backend.repository.tensors import Tensor
@@ -21,8 +20,7 @@ def complete(config: Any) -> Any:
     Raises:
         PlanError: a file says something else.
     """
-    variant = variant_of(config.as_dict())
-    check(config.as_dict(), variant)
+    variant = checked_variant(config.as_dict())
     config.set_max_batch_size(variant.max_batch_size)
     config.set_model_transaction_policy({"decoupled": variant.is_decoupled})
     for tensor in variant.inputs:
@@ -30,15 +28,6 @@ def complete(config: Any) -> Any:
     for tensor in variant.outputs:
         config.add_output(_field(tensor))
     return config
-
-
-def variant_of(config: dict[str, Any]) -> Variant:
-    """Return which variant of a model a ModelConfig is.
-
-    Raises:
-        PlanError: its parameter names none.
-    """
-    return VARIANTS[clients_of(config, MAIN.clients)].of_model(config["name"])
 
 
 def _field(tensor: Tensor) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lmi_backend.errors import PlanError
 from lmi_backend.printable import cut, printable
-from lmi_backend.repository.variants import CLIENTS, VARIANTS
+from lmi_backend.repository.variants import CLIENTS, MAIN, VARIANTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,27 +31,25 @@ class _Rule(NamedTuple):
     """May name `{batch}` and `{decoupled}`, what they are in this variant."""
 
 
-def check(config: Mapping[str, Any], variant: Variant) -> None:
-    """Refuse the configuration of a model that has a field which cannot be so.
+def checked_variant(config: Mapping[str, Any]) -> Variant:
+    """Return which variant of a model a configuration is, if no field of it is wrong.
 
     Raises:
-        PlanError: names each of these fields, with what is accepted.
+        PlanError: names each field that cannot be so, with what is accepted.
     """
+    variant = variant_of(config)
     if problems := [*_problems(config, variant)]:
         raise PlanError(*(f"config.pbtxt: {problem}" for problem in problems))
+    return variant
 
 
-def clients_of(config: Mapping[str, Any], default: str) -> str:
-    """Return for whose clients a model is, by its parameter.
-
-    Raises:
-        PlanError: there are no such clients.
-    """
-    clients: str = config.get("parameters", {}).get(CLIENTS, {}).get("string_value", default)
-    if clients not in VARIANTS:
+def variant_of(config: Mapping[str, Any]) -> Variant:
+    """Return which variant of a model a configuration is; raise PlanError if it names none."""
+    parameter: dict[str, str] = config.get("parameters", {}).get(CLIENTS, {})
+    if (clients := parameter.get("string_value", MAIN.clients)) not in VARIANTS:
         problem = f"parameters {CLIENTS}: {_text(clients)}; accepted: {', '.join(VARIANTS)}"
         raise PlanError(f"config.pbtxt: {problem}")
-    return clients
+    return VARIANTS[clients].of_model(config["name"])
 
 
 def _problems(config: Mapping[str, Any], variant: Variant) -> Iterator[str]:

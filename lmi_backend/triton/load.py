@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmi_backend.endpoint.client import AliasModel
 from lmi_backend.repository.variants import SHARES
-from lmi_backend.triton.autocomplete import variant_of
-from lmi_backend.triton.hand_written import check
+from lmi_backend.triton.hand_written import checked_variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,7 +32,7 @@ def load_model(
     """
     config = json.loads(args["model_config"])
     # Also where the server completes no configuration.
-    check(config, variant_of(config))
+    checked_variant(config)
     parameters = _parameters(config)
     if SHARES in parameters:
         return AliasModel(parameters[SHARES])

@@ -10,8 +10,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from lmi_backend.errors import PlanError
 from lmi_backend.repository.model_config import model_config, render
 from lmi_backend.repository.variants import VARIANTS
-from lmi_backend.triton.autocomplete import variant_of
-from lmi_backend.triton.hand_written import check
+from lmi_backend.triton.hand_written import checked_variant
 from tests.support.places import ROOT
 
 PAGE = (ROOT / "docs" / "triton-fleet.md").read_text("utf-8")
@@ -42,7 +41,7 @@ def _with_numbers(value: Any) -> Any:
 def problem_of(text: str) -> str:
     config = as_triton_hands_it(text)
     try:
-        check(config, variant_of(config))
+        checked_variant(config)
     except PlanError as error:
         return str(error)
     return ""
