@@ -63,7 +63,7 @@ def renew_worker(endpoint: Path, index: int, seconds: float, load_seconds: float
         UnavailableError: it could not be, or the stub does not answer.
     """
     answer = _ask(endpoint, msg.RenewWorker(index, seconds), seconds + load_seconds)
-    if not isinstance(answer, msg.Renewed):
+    if not isinstance(answer, msg.Done):
         raise UnavailableError(f"worker {index} was not ready again in time")
     if answer.problem:
         raise UnavailableError(f"worker {index}: {answer.problem}")
@@ -99,7 +99,7 @@ class Draining:
     def _drain(self, endpoint: Path) -> None:
         # One that is not answered was unloaded, or died: nothing runs there either.
         answer = _ask(endpoint, msg.Drain(self._seconds), self._seconds + _ANSWER_SECONDS)
-        if isinstance(answer, msg.Drained):
+        if isinstance(answer, msg.Done):
             self._cut.append(answer.cut)
 
 

@@ -39,8 +39,8 @@ _log = logging.getLogger(__name__)
 _ANSWERS: Final[dict[type[msg.FromClient], msg.ToClient]] = {
     msg.AskHealth: msg.Health(is_ready=False, problem=FAULT),
     msg.AskState: msg.State({}),
-    msg.Drain: msg.Drained(0),
-    msg.RenewWorker: msg.Renewed(problem=FAULT),
+    msg.Drain: msg.Done(),
+    msg.RenewWorker: msg.Done(problem=FAULT),
     Find: Found(),
 }
 """What a client is sent that waits for an answer which could not be made."""
@@ -56,7 +56,7 @@ class Endpoint:
         lora_manager: LoraManager,
         context: Context,
         state: StateView,
-        renew: Callable[[int, float], msg.Renewed],
+        renew: Callable[[int, float], msg.Done],
     ) -> None:
         self._state, self._renew = state, renew
         self.service, self.lora_manager, self._context = service, lora_manager, context
@@ -131,7 +131,7 @@ class Endpoint:
             case msg.Abort(ids=request_ids):
                 client.abort(request_ids)
             case msg.Drain(seconds=seconds):
-                client.put(msg.Drained(self.service.drain(seconds)))
+                client.put(msg.Done(self.service.drain(seconds)))
             case msg.RenewWorker(index=index, seconds=seconds):
                 client.put(self._renew(index, seconds))
             case msg.Manage(id=request_id, body=body):

@@ -121,13 +121,8 @@ class StateView:
     def _worker(self, worker: WorkerStats) -> dict[str, Any]:
         """Return what clients request many times a second."""
         return {
-            "is_ready": worker.is_ready,
-            "is_wanted": worker.is_wanted,
-            "has_spare": worker.has_spare,
-            "is_adopted": worker.is_adopted,
+            **vars(worker),
             **self._problem("" if worker.is_ready else worker.problem),
-            "assigned": worker.assigned,
-            "deaths": worker.deaths,
             "stats": _plain(msgspec.structs.asdict(worker.stats)) | {"fast_paths": []},
         }
 

@@ -236,13 +236,6 @@ class Drain(_Message, frozen=True):
     seconds: float
 
 
-class Drained(_Message, frozen=True):
-    """The answer to a `Drain`: nothing runs any more."""
-
-    cut: int
-    """Requests that took longer and failed."""
-
-
 class RenewWorker(_Message, frozen=True):
     """Let the requests of a worker resume elsewhere, and restart it."""
 
@@ -251,13 +244,13 @@ class RenewWorker(_Message, frozen=True):
     """For those that cannot resume to end."""
 
 
-class Renewed(_Message, frozen=True):
-    """The answer to a `RenewWorker`: the new worker is ready, or why it is not."""
+class Done(_Message, frozen=True):
+    """The answer to a `Drain`: nothing runs any more; to a `RenewWorker`: the next one is ready."""
 
     cut: int = 0
     """Requests that took longer and failed."""
     problem: str = ""
-    """What is wrong, if anything."""
+    """Why not, if it is not so."""
 
 
 class AskHealth(_Message, frozen=True):
@@ -296,5 +289,5 @@ _ForRequests = Submit | SubmitHttp | ForBuffered | Manage | Abort
 FromClient = Hello | _ForRequests | Drain | RenewWorker | AskHealth | AskState
 _OfAnswers = Output | Events | Deltas | Failure
 FromWorker = Hello | Prepared | Ready | StartFailed | _OfAnswers | Heartbeat
-ToClient = Welcome | Refused | OfBuffered | _OfAnswers | Drained | Renewed | Health | State
+ToClient = Welcome | Refused | OfBuffered | _OfAnswers | Done | Health | State
 Work = tuple[GenerateRequest, ...] | HttpRequest

@@ -405,7 +405,7 @@ def _answer(sink: Sink, _: list[int], chunks: list[Chunk], error: LmiError | Non
 
 def renew_worker(
     service: Service, pool: Pool, load_seconds: float, index: int, seconds: float
-) -> msg.Renewed:
+) -> msg.Done:
     """Let the requests of a worker resume elsewhere, and restart the worker; blocks.
 
     Args:
@@ -415,13 +415,13 @@ def renew_worker(
     """
     count = len(pool.slots)
     if not 0 <= index < count:
-        return msg.Renewed(problem=f"there is no worker {index}; accepted: 0 to {count - 1}")
+        return msg.Done(problem=f"there is no worker {index}; accepted: 0 to {count - 1}")
     slot = pool.slots[index]
     if (worker := slot.retire()) is None:
-        return msg.Renewed(problem=slot.problem or "another has requested it")
+        return msg.Done(problem=slot.problem or "another has requested it")
     reason = EngineDeadError(f"worker {index} is restarted, and waits no longer")
     wait_until(lambda: not service.move_from(index, reason), seconds)
     cut = service.move_from(index, reason, ends=True)
     worker.request_stop()
     wait_until(lambda: slot.is_open, load_seconds)
-    return msg.Renewed(cut, slot.problem)
+    return msg.Done(cut, slot.problem)

@@ -94,7 +94,7 @@ def test_a_worker_is_started_anew_while_its_requests_go_on(start: Start) -> None
         chats = [echo.submit(chat(TOKENS, stream=True)).wait_first() for _ in range(STREAMS)]
         two = several(echo, 30)
         # That one may end first.
-        assert renew(0, 30) == msg.Renewed()
+        assert renew(0, 30) == msg.Done()
         assert two.wait().error is None
         assert sum(delta.num_tokens for delta in two.deltas) == 2 * 30
         (after,) = echo.workers
@@ -104,6 +104,6 @@ def test_a_worker_is_started_anew_while_its_requests_go_on(start: Start) -> None
             assert sum(chunk.num_tokens for chunk in sink.deltas) == TOKENS
         assert [worker.deaths for worker in echo.service.snapshot().workers] == [0]
         late = several(echo, 4000)
-        assert renew(0, 0.1) == msg.Renewed(cut=1)
+        assert renew(0, 0.1) == msg.Done(cut=1)
         assert str(late.wait().error) == "worker 0 is restarted, and waits no longer"
         assert "accepted: 0 to 0" in renew(1, 1).problem

@@ -96,7 +96,7 @@ def test_a_spare_that_has_loaded_the_model_takes_over(
 def test_a_worker_that_is_restarted_gives_way_to_its_spare(start: Start) -> None:
     with start(ECHO) as echo:
         spare = spare_of(echo, echo.workers[0])
-        assert renew_worker(echo.service, echo.pool, 60, 0, 30) == msg.Renewed()  # type: ignore[arg-type]
+        assert renew_worker(echo.service, echo.pool, 60, 0, 30) == msg.Done()  # type: ignore[arg-type]
         assert oldest(echo) == spare
 
 

@@ -53,7 +53,7 @@ def test_of_too_much_in_all_the_largest_are_ended() -> None:
 
 @pytest.mark.parametrize("rest", [0, 9], ids=["taken out", "left out in its turn"])
 def test_only_the_dropped_answers_chunks_are_left_out(rest: int) -> None:
-    welcome = msg.Drained(0)
+    welcome = msg.Done(0)
     failure = msg.Failure(1, "engine", "what ends it is kept")
     others = [msg.Output(3, HttpChunk(LARGE)) for _ in range(rest)]
     backlog = Backlog()

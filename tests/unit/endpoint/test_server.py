@@ -59,8 +59,8 @@ def _bug(*_: Any, **__: Any) -> Any:
         ("service.health", msg.AskHealth(), msg.Health),
         ("_state.values", msg.AskState(), msg.State),
         ("_state.brief", msg.AskState(is_brief=True), msg.State),
-        ("service.drain", msg.Drain(1.0), msg.Drained),
-        ("_renew", msg.RenewWorker(0, 1.0), msg.Renewed),
+        ("service.drain", msg.Drain(1.0), msg.Done),
+        ("_renew", msg.RenewWorker(0, 1.0), msg.Done),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
