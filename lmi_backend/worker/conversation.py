@@ -31,7 +31,7 @@ from lmi_backend.worker.continuation import ContinuedSink
 from lmi_backend.worker.heartbeats import HangDetector, Heartbeats
 from lmi_backend.worker.logs import log_tracebacks_once, restore_logs
 from lmi_backend.worker.outgoing import Outgoing
-from lmi_backend.worker.starting import Spare, StartedEngine, build_engine
+from lmi_backend.worker.starting import StartedEngine, build_engine, start_spare
 
 _log = logging.getLogger(__name__)
 
@@ -191,10 +191,12 @@ class Conversation:
         else:
             self._local = self._engine = build_engine(start)
         if start.is_spare:
-            spare = Spare(self._local, loads=start.loads)
-            await spare.prepare()
-            self._outgoing.send(msg.Prepared())
-            capabilities = await spare.start(self._proceed)
+            capabilities = await start_spare(
+                self._local,
+                loads=start.loads,
+                on_prepared=lambda: self._outgoing.send(msg.Prepared()),
+                proceed=self._proceed,
+            )
         else:
             capabilities = await self._local.start()
         restore_logs()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -139,40 +139,29 @@ LOOK_SECONDS: Final = 5.0
 """Between two looks at an engine that waits."""
 
 
-class Spare:
-    """The engine of a spare, or a rank of it.
+async def start_spare(
+    rank: Rank, *, loads: bool, on_prepared: Callable[[], None], proceed: asyncio.Future[None]
+) -> Capabilities:
+    """Start the engine of a spare, or a rank of it: a part now, and the rest when it is needed.
 
     Args:
-        rank: which prepares itself, and loads its part of the model when it is needed.
         loads: whether it loads the model before it is needed.
+        on_prepared: called when nothing is left that can be done before.
+        proceed: done when it is needed.
+
+    Raises:
+        ConfigurationError: an argument is refused.
+        EngineDeadError: the engine died while it waited.
     """
-
-    def __init__(self, rank: Rank, *, loads: bool) -> None:
-        self._rank, self._loads = rank, loads
-        self._capabilities: Capabilities | None = None
-
-    async def prepare(self) -> None:
-        """Do all that can be done before it is needed; raise ConfigurationError for an argument."""
-        if self._loads:
-            self._capabilities = await self._rank.start()
-            spare_collections()
-        else:
-            await self._rank.prepare()
-
-    async def start(self, proceed: asyncio.Future[None]) -> Capabilities:
-        """Wait until it is needed, and do the rest.
-
-        Args:
-            proceed: done when it is needed.
-
-        Raises:
-            ConfigurationError: an argument is refused.
-            EngineDeadError: the engine died while it waited.
-        """
-        if self._capabilities is None:
-            await proceed
-            return await self._rank.start()
-        while not proceed.done():
-            await asyncio.wait({proceed}, timeout=LOOK_SECONDS)
-            await self._rank.check_health()
-        return self._capabilities
+    if not loads:
+        await rank.prepare()
+        on_prepared()
+        await proceed
+        return await rank.start()
+    capabilities = await rank.start()
+    spare_collections()
+    on_prepared()
+    while not proceed.done():
+        await asyncio.wait({proceed}, timeout=LOOK_SECONDS)
+        await rank.check_health()
+    return capabilities

@@ -11,7 +11,7 @@ from lmi_backend.engines.protocol import Engine
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.worker import starting as spare_module
-from lmi_backend.worker.starting import Spare, network_variables, own_address
+from lmi_backend.worker.starting import network_variables, own_address, start_spare
 
 CAPABILITIES = Capabilities("noted", "1", 10)
 
@@ -42,28 +42,21 @@ def _collections_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spare_module, "spare_collections", lambda: None)
 
 
-def _proceed() -> "asyncio.Future[None]":
-    proceed = asyncio.get_running_loop().create_future()
-    proceed.set_result(None)
-    return proceed
+@pytest.mark.parametrize(
+    ("loads", "before", "after"),
+    [(False, ["prepare"], ["prepare", "start"]), (True, ["start"], ["start"])],
+)
+async def test_what_a_spare_may_do_it_does_before_it_is_needed(
+    loads: bool, before: list[str], after: list[str]
+) -> None:
+    engine, proceed = NotedEngine(), asyncio.get_running_loop().create_future()
 
+    def on_prepared() -> None:
+        assert engine.done == before
+        proceed.set_result(None)
 
-async def test_one_that_may_not_load_the_model_does_so_when_it_is_needed() -> None:
-    engine = NotedEngine()
-    spare = Spare(engine, loads=False)
-    await spare.prepare()
-    assert engine.done == ["prepare"]
-    assert await spare.start(_proceed()) == CAPABILITIES
-    assert engine.done == ["prepare", "start"]
-
-
-async def test_one_that_has_loaded_the_model_is_ready_at_once() -> None:
-    engine = NotedEngine()
-    spare = Spare(engine, loads=True)
-    await spare.prepare()
-    assert engine.done == ["start"]
-    assert await spare.start(_proceed()) == CAPABILITIES
-    assert engine.done == ["start"]
+    capabilities = await start_spare(engine, loads=loads, on_prepared=on_prepared, proceed=proceed)
+    assert (capabilities, engine.done) == (CAPABILITIES, after)
 
 
 async def test_one_whose_engine_dies_while_it_waits_says_so(
@@ -71,12 +64,17 @@ async def test_one_whose_engine_dies_while_it_waits_says_so(
 ) -> None:
     monkeypatch.setattr(spare_module, "LOOK_SECONDS", 0.0)
     engine = NotedEngine()
-    spare = Spare(engine, loads=True)
-    await spare.prepare()
-    waiting = asyncio.create_task(spare.start(asyncio.get_running_loop().create_future()))
-    engine.problem = "its core was killed"
+
+    def on_prepared() -> None:
+        engine.problem = "its core was killed"
+
     with pytest.raises(EngineDeadError, match="its core was killed"):
-        await waiting
+        await start_spare(
+            engine,
+            loads=True,
+            on_prepared=on_prepared,
+            proceed=asyncio.get_running_loop().create_future(),
+        )
 
 
 def test_ranks_on_one_machine_need_nothing() -> None:
