@@ -26,12 +26,12 @@ from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.frames import LARGEST_FRAME, Frame, FrameDecoder, Outbox, encode, receive
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
+from lmi_backend.serving.workers import Workers
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.pool.reader import Listener
     from lmi_backend.serving.request_state import Sink
 
@@ -55,8 +55,11 @@ _LIMITS: Final = Limits(
 )
 
 
-class SharedWorkers:
-    """The workers of the model `shares`, which are one worker here."""
+class SharedWorkers(Workers):
+    """The workers of the model `shares`, which are one worker here.
+
+    That model counts and scales its workers, and has requests wait, itself.
+    """
 
     identity = Identity()
     """The same for all: an answer is resumed in the shared model only."""
@@ -82,13 +85,6 @@ class SharedWorkers:
     def capacity(self) -> int:
         """Return a number that is never reached: the shared model lets requests wait."""
         return _LIMITS.running
-
-    def unwanted_capacity(self) -> int:
-        """Return 0: the shared model scales its workers itself."""
-        return 0
-
-    def note_queue(self, waiting: int, refused: str = "") -> None:
-        """Do nothing: requests wait in the shared model."""
 
     def ready_in(self) -> float:
         """Return infinity where the shared model is gone; it has its own requests wait."""
@@ -116,18 +112,11 @@ class SharedWorkers:
         with contextlib.suppress(ConnectionLostError):
             self.send_frame((encode([msg.Abort(request_ids)]),))
 
-    def done(self, index: int, width: int) -> None:
-        """Do nothing: the shared model counts."""
-
     def health(self) -> msg.Health:
         """Tell whether the shared model is there; it tells the rest itself."""
         is_there = self.context is not None
         problem = "" if is_there else f"model {self.name}: {self._problem}"
         return msg.Health(is_ready=is_there, problem=problem)
-
-    def stats(self) -> list[WorkerStats]:
-        """Return none: the shared model publishes them."""
-        return []
 
     def close(self) -> None:
         self._closing.set()

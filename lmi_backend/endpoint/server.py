@@ -20,7 +20,7 @@ from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.errors import WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import Find, Found, Left, Rejoin
-from lmi_backend.ipc.handshake import Refusals
+from lmi_backend.ipc.handshake import difference
 from lmi_backend.serving.faults import FAULT, refuse
 from lmi_backend.serving.lora import AdapterManagement
 from lmi_backend.serving.new_requests import Sender
@@ -66,7 +66,8 @@ class Endpoint:
         self._is_closed = False
         self.clients: set[ClientConnection] = set()
         self.buffered = BufferedAnswers(service.leave)
-        self._refusals = Refusals(model.name)
+        self._refused: set[int] = set()
+        """Processes whose refusal was logged; they may try for as long as they live."""
         lora_manager.on_change = self._send_welcomes
         self.management = AdapterManagement(lora_manager, service)
 
@@ -144,7 +145,10 @@ class Endpoint:
         """Raise WorkerError, and tell the client why, if it is of another protocol."""
         if hello.protocol == msg.PROTOCOL:
             return
-        reason = self._refusals.reason(hello)
+        reason = difference(f"process {hello.pid}", hello)
+        if hello.pid not in self._refused:
+            self._refused.add(hello.pid)
+            _log.error("a client of model %s is refused: %s", self._model.name, reason)
         client.put(msg.Refused(reason))
         client.finish(_LAST_SECONDS)
         raise WorkerError(reason)

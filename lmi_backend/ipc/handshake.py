@@ -34,21 +34,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Refusals:
-    """Of clients of a model; each process is logged once, which may try for as long as it lives."""
-
-    def __init__(self, model: str) -> None:
-        self._model = model
-        self._processes: set[int] = set()
-
-    def reason(self, hello: Hello) -> str:
-        reason = difference(f"process {hello.pid}", hello)
-        if hello.pid not in self._processes:
-            self._processes.add(hello.pid)
-            _log.error("a client of model %s is refused: %s", self._model, reason)
-        return reason
-
-
 def difference(peer: str, hello: Hello) -> str:
     """Return why a peer of another protocol is refused, for the logs of both sides.
 

@@ -101,11 +101,6 @@ class Service:
             threads.start()
         return capabilities
 
-    def step(self) -> None:
-        """Send, in this thread, the answers and requests that wait for threads not started."""
-        self.senders.step()
-        self.dispatch.released.step()
-
     def submit(
         self,
         work: msg.Work,

@@ -38,12 +38,15 @@ class Workers(Protocol):
 
     def done(self, index: int, width: int) -> None:
         """Take back the places of `width` finished answers."""
+        return
 
     def unwanted_capacity(self) -> int:
         """Return how many more answers there could be at once if every worker ran."""
+        return 0
 
     def note_queue(self, waiting: int, refused: str = "") -> None:
         """Learn how many answers wait for a worker, or why a request was refused; never blocks."""
+        return
 
     def ready_in(self) -> float:
         """Return the seconds in which a worker is expected to be ready; 0 where one is."""
@@ -53,6 +56,7 @@ class Workers(Protocol):
 
     def stats(self) -> list[WorkerStats]:
         """Return the stats of each worker."""
+        return []
 
     def close(self) -> None:
         """End it in order."""

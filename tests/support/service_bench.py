@@ -87,7 +87,8 @@ class Bench:
 
     def settle(self) -> None:
         for _ in range(2):
-            self.service.step()
+            self.send_answers()
+            self.send_released()
 
     def answer(self, *numbers: int) -> None:
         for number in numbers:

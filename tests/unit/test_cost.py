@@ -201,7 +201,7 @@ def test_what_a_response_costs_the_stub(make_sink: Callable[[], Any]) -> None:
         with calls.counted():
             service.on_messages(decoder.feed(frame))
         with calls.counted():
-            service.step()
+            service.senders.step()
     assert Sender.responses == STREAMS * STEPS
     # No response without text, none with an output nobody asked for.
     assert Sender.tensors == Sender.responses
@@ -214,7 +214,7 @@ def test_tokens_that_came_meanwhile_share_a_response(make_sink: Callable[[], Any
         service.submit(PROMPT, make_sink())
     for step in range(STEPS):
         service.on_messages([msg.Output(number + 1, _delta(step)) for number in range(STREAMS)])
-    service.step()
+    service.senders.step()
     assert Sender.responses == STREAMS
 
 
