@@ -16,6 +16,7 @@ import math
 import threading
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
@@ -35,7 +36,6 @@ from lmi_backend.ipc.frames import encode_request
 from lmi_backend.serving.cancellation import LEFT, CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch
 from lmi_backend.serving.events import Incoming
-from lmi_backend.serving.every_worker import send_to_all
 from lmi_backend.serving.faults import fault_of
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.new_requests import (
@@ -53,17 +53,39 @@ from lmi_backend.shares import FREE_BYTES, Shares
 from lmi_backend.threads import QueueThreads, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from lmi_backend.pool.pool import Pool
-    from lmi_backend.serving.every_worker import AllEnd
     from lmi_backend.serving.spans import RequestTracer
+
+    _AllEnd = Callable[[list[int], list[Chunk], LmiError | None], None]
+    """Gets the numbers of the workers that have answered without an error, the last answer, and the
+    first error."""
+
 
 _log = logging.getLogger(__name__)
 
 _LAST_SECONDS = 5.0  # For the errors of those that are cut to be sent.
 # A send waits on the server with the GIL released; while one waits, the other makes a response.
 _SENDERS: Final = 2
+
+
+@dataclass
+class _EndSink:
+    """Calls `end` with the last chunks of an answer, or with its error."""
+
+    end: Callable[[list[Chunk], LmiError | None], None]
+    request_id = ""
+
+    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
+        if is_last:
+            self.end(chunks, None)
+
+    def fail(self, error: LmiError) -> None:
+        self.end([], error)
+
+    def is_cancelled(self) -> bool:
+        return False
 
 
 class Service:
@@ -162,9 +184,37 @@ class Service:
         self._command(msg.Manage(0, body), sink)
 
     def _command_all(
-        self, command: Command, end: AllEnd, only: Collection[int] | None = None
+        self, command: Command, end: _AllEnd, only: Collection[int] | None = None
     ) -> None:
-        send_to_all(self.workers.stats(), partial(self._command, command), end, only)
+        """Send some workers a command, and call `end` when all have answered.
+
+        Args:
+            only: their numbers; None for all that are ready, or else any worker that accepts it.
+        """
+        ready = [index for index, each in enumerate(self.workers.stats()) if each.is_ready]
+        left: list[int | None] = [*(ready if only is None else only)] or [None]
+        errors: list[LmiError] = []
+        took: list[int] = []
+        lock = threading.Lock()
+
+        def end_one(index: int | None, chunks: list[Chunk], error: LmiError | None) -> None:
+            # Senders of two may give theirs at once.
+            with lock:
+                left.remove(index)
+                if error is not None:
+                    errors.append(error)
+                elif index is not None:
+                    took.append(index)
+                if left:
+                    return
+            end(took, chunks, next(iter(errors), None))
+
+        for index in tuple(left):
+            one = _EndSink(partial(end_one, index))
+            try:
+                self._command(command, one, index)
+            except LmiError as error:
+                one.fail(error)
 
     def _command(self, command: Command, sink: Sink, only: int | None = None) -> None:
         self._start(*new_command(next(self._ids), command, sink, self._deadline(), only))
