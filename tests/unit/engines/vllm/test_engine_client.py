@@ -30,19 +30,6 @@ async def ids(outputs: Any) -> list[int]:
     return [token async for output in outputs for token in output.outputs[0].token_ids]
 
 
-async def test_one_call_of_several_is_no_whole_answer() -> None:
-    engine = AsyncLLM(b"abc")
-    answer = answering(engine)
-    client = client_of(engine)
-    first = client.generate(PROMPT_OF, Params(), "a")
-    assert answer.call is not None
-    second = client.generate(prompt=PROMPT_OF, sampling_params=Params(), request_id="b")
-    assert answer.call is None
-    await ids(first)
-    await ids(second)
-    assert (answer.generated_tokens, answer.ids) == (6, b"")
-
-
 async def test_a_call_that_is_closed_is_aborted() -> None:
     engine = AsyncLLM(b"abc")
     outputs = client_of(engine).generate(PROMPT_OF, Params(), "a")
