@@ -37,24 +37,6 @@ def test_text_comes_out_whole_whatever_its_characters(text: str) -> None:
     assert sum(delta.num_tokens for delta in deltas) == len(text.encode()) + 1
 
 
-@pytest.mark.parametrize(
-    ("stops", "include", "expected"),
-    [
-        (("stop",), False, "go on "),
-        (("stop",), True, "go on stop"),
-        (("on", "o"), False, "g"),
-        (("xyz",), False, "go on stop it"),
-        (("its",), False, "go on stop it"),
-    ],
-)
-def test_a_stop_string_ends_the_text_before_it(
-    stops: tuple[str, ...], include: bool, expected: str
-) -> None:
-    text, deltas = _answer("go on stop it", stop=stops, include_stop=include)
-    assert text == expected
-    assert deltas[-1].finish_reason == "stop"
-
-
 def test_text_that_may_become_a_stop_string_waits() -> None:
     stops = StopStrings(["END"])
     assert stops.feed("the E") == ("the ", "")
@@ -67,6 +49,11 @@ def test_text_that_may_become_a_stop_string_waits() -> None:
 @pytest.mark.parametrize(
     ("text", "sampling", "expected", "why"),
     [
+        ("go on stop it", {"stop": ("stop",)}, "go on ", "stop"),
+        ("go on stop it", {"stop": ("stop",), "include_stop": True}, "go on stop", "stop"),
+        ("go on stop it", {"stop": ("on", "o")}, "g", "o"),
+        ("go on stop it", {"stop": ("xyz",)}, "go on stop it", None),
+        ("go on stop it", {"stop": ("its",)}, "go on stop it", None),
         ("a stop, a stop", {"stop": ("stop",), "min_tokens": 6}, "a stop, a ", "stop"),
         ("a stop", {"stop": ("stop",), "min_tokens": 5}, "a ", "stop"),
         ("a stop", {"stop": ("stop",), "min_tokens": 6, "max_tokens": 6}, "a stop", None),
@@ -78,24 +65,24 @@ def test_text_that_may_become_a_stop_string_waits() -> None:
         ("né", {"stop": ("é",), "min_tokens": 2}, "n", "é"),
         ("né", {"stop": ("é",), "min_tokens": 3, "max_tokens": 3}, "né", None),
         ("né", {"max_tokens": 2}, "n", None),
+        ("abc", {"stop_token_ids": (ord("b"),)}, "a", ord("b")),
+        ("abc", {"stop_token_ids": (ord("b"),), "include_stop": True}, "ab", ord("b")),
+        # A stop token that is shown ends no text before it.
+        (
+            "ab",
+            {"stop": ("bc",), "stop_token_ids": (ord("b"),), "include_stop": True},
+            "ab",
+            ord("b"),
+        ),
     ],
 )
-def test_what_looks_like_a_stop_string_is_kept_before_min_tokens(
-    text: str, sampling: dict[str, Any], expected: str, why: str | None
+def test_where_an_answer_stops_and_why(
+    text: str, sampling: dict[str, Any], expected: str, why: str | int | None
 ) -> None:
     shown, deltas = _answer(text, **sampling)
     assert (shown, deltas[-1].stop_reason) == (expected, why)
-
-
-def test_a_stop_token_that_is_shown_ends_no_text_before_it() -> None:
-    shown, deltas = _answer("ab", stop=("bc",), stop_token_ids=(ord("b"),), include_stop=True)
-    assert (shown, deltas[-1].stop_reason) == ("ab", ord("b"))
-
-
-def test_a_stop_token_is_named_and_not_shown() -> None:
-    text, deltas = _answer("abc", stop_token_ids=(ord("b"),))
-    assert (text, deltas[-1].finish_reason, deltas[-1].stop_reason) == ("a", "stop", ord("b"))
-    assert _answer("abc", stop_token_ids=(ord("b"),), include_stop=True)[0] == "ab"
+    is_cut = "max_tokens" in sampling and why is None
+    assert deltas[-1].finish_reason == ("length" if is_cut else "stop")
 
 
 def test_an_engine_that_stops_by_itself_ends_the_answer() -> None:
