@@ -36,6 +36,7 @@ class Served:
         """Answer a chat, as the endpoint of vLLM's server does."""
         sink = Sink()
         answer = BodyAnswer(sink, self.engine, sends_ids=True, kind=lambda: self.kind)
+        self.answer = answer
         answer.begin(HEAD)
         answer.buffers_role = True
         current_answer.set(answer)
@@ -47,6 +48,17 @@ class Served:
             answer.take(HttpChunk(event.encode()))
         answer.take(HttpChunk(is_last=True))
         return sink.taken
+
+
+async def test_what_is_written_here_is_counted_and_has_its_ids() -> None:
+    """Its events are those of the server: tests/contract/test_events.py."""
+    served = Served("abc")
+    streams.attach(served.app)
+    chunks = await served.respond(Params())
+    assert served.chat.num_written == 0
+    assert [unpack(each.ids) for each in chunks] == [[[each]] for each in b"abc"]
+    assert [each.is_last for each in chunks] == [False, False, True]
+    assert (served.answer.prompt_tokens, served.answer.generated_tokens) == (len(PROMPT), 3)
 
 
 async def test_several_answers_and_several_calls_are_the_servers() -> None:

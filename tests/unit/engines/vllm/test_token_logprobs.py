@@ -100,6 +100,18 @@ def test_another_token_than_the_generated_one_is_vllms() -> None:
     assert [*position] == [65]
 
 
+def test_the_text_of_a_half_is_found_after_tokens_of_another_engine() -> None:
+    ours, theirs = both(Tokenizer(), logprobs=0)
+    ours.know([65, 2], -7.0)
+    theirs.update_from_output(Output("a", [65, 2], lists([65, 2])))
+    output = Output("a", [3], lists([3]))
+    ours.read(output, [3])
+    theirs.update_from_output(output)
+    found, total = ours.taken()
+    assert found == theirs.logprobs[2:]
+    assert total == -7.0 + theirs.logprobs[-1][3].logprob
+
+
 def test_who_wants_none_has_no_reader() -> None:
     assert TokenLogprobs.of(None, Request("a")) is None
     ours, _ = both(None, prompt_logprobs=0)
