@@ -25,30 +25,25 @@ PREFIX = "x-amzn-sagemaker-"
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("headers", "words"),
     [
-        ("session-id", "NEW_SESSION", "NEW_SESSION: sessions are not served"),
-        ("enable-explanations", "`true`", "EnableExplanations: answers are not explained"),
-        ("enable-explanations", "probability > `0.8`", "EnableExplanations"),
+        ({"session-id": "NEW_SESSION"}, "NEW_SESSION: sessions are not served"),
+        ({"enable-explanations": "`true`"}, "EnableExplanations: answers are not explained"),
+        ({"enable-explanations": "probability > `0.8`"}, "EnableExplanations"),
+        ({}, ""),
+        ({"session-id": "0f3c"}, ""),
+        ({"enable-explanations": "`false`"}, ""),
+        ({"inference-id": "a", "target-variant": "AllTraffic", "custom-attributes": "a=b"}, ""),
     ],
 )
-def test_what_the_service_would_add_is_refused(name: str, value: str, words: str) -> None:
+def test_what_the_service_would_add_is_refused(headers: dict[str, str], words: str) -> None:
+    given = {PREFIX + name: value for name, value in headers.items()}
+    if not words:
+        check_extras(given, {})
+        return
     with pytest.raises(HttpError, match=words) as refused:
-        check_extras({PREFIX + name: value}, {})
+        check_extras(given, {})
     assert refused.value.status == 400
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"session-id": "0f3c"},
-        {"enable-explanations": "`false`"},
-        {"inference-id": "a", "target-variant": "AllTraffic", "custom-attributes": "a=b"},
-    ],
-)
-def test_other_headers_ask_for_nothing(headers: dict[str, str]) -> None:
-    check_extras({PREFIX + name: value for name, value in headers.items()}, {})
 
 
 @pytest.mark.parametrize(

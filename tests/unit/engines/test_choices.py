@@ -26,6 +26,14 @@ def _read(path: str, body: dict[str, Any]) -> dict[str, Any]:
     return read
 
 
+BEGUN = {"role": "assistant", "content": "The capital"}
+CONTINUED = {"continue_final_message": True, "add_generation_prompt": False}
+
+
+def _begun(**more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "a"}, BEGUN | more]}
+
+
 @pytest.mark.parametrize(
     ("path", "given", "read"),
     [
@@ -47,6 +55,9 @@ def _read(path: str, body: dict[str, Any]) -> dict[str, Any]:
         (CHATS, {"num_return_sequences": 2}, {"n": 2}),
         (MESSAGES, {"ban_eos_token": False, "max_tokens_to_sample": 5}, {"max_tokens": 5}),
         ("/tokenize", {"n_predict": 5}, {"n_predict": 5}),
+        # An answer that is begun is continued.
+        (CHATS, _begun(prefix=True), _begun(prefix=True) | CONTINUED),
+        (CHATS, _begun(partial=True), _begun(partial=True) | CONTINUED),
     ],
 )
 def test_another_name_is_read_as_that_of_the_path(
@@ -92,6 +103,13 @@ def test_what_the_path_does_not_read_is_refused_by_its_name(
         (CHATS, {"response_format": {"type": "text"}, "top_k": -1, "xtc_probability": 0}),
         (RESPONSES, {"n": 1, "truncation": "auto", "reasoning": {"effort": "low"}}),
         (MESSAGES, {"thinking": {"type": "disabled"}, "frequency_penalty": 0.0}),
+        # A turn that is whole is not continued.
+        (CHATS, _begun(prefix=True) | {"continue_final_message": False}),
+        (CHATS, _begun(prefix=False, partial=None)),
+        (CHATS, {"messages": [BEGUN | {"prefix": True}, {"role": "user", "content": "a"}]}),
+        (CHATS, {"messages": [{"role": "user", "content": "a", "prefix": True}]}),
+        (CHATS, {"messages": ["a"]}),
+        (CHATS, {"messages": []}),
     ],
 )
 def test_what_is_read_or_asks_for_nothing_stays(path: str, given: dict[str, Any]) -> None:
@@ -101,31 +119,3 @@ def test_what_is_read_or_asks_for_nothing_stays(path: str, given: dict[str, Any]
 def test_a_server_that_does_not_tell_what_it_reads_is_left_alone() -> None:
     body = json.dumps({"min_tokens": 3, "max_output_tokens": 3}).encode()
     assert check_body(body, BodyBounds(), CHATS) == body
-
-
-BEGUN = {"role": "assistant", "content": "The capital"}
-CONTINUED = {"continue_final_message": True, "add_generation_prompt": False}
-
-
-@pytest.mark.parametrize("name", ["prefix", "partial"])
-def test_an_answer_that_is_begun_is_continued(name: str) -> None:
-    begun = {"messages": [{"role": "user", "content": "a"}, BEGUN | {name: True}]}
-    assert _read(CHATS, begun) == begun | CONTINUED
-    decided = begun | {"continue_final_message": False}
-    assert _read(CHATS, decided) == decided
-
-
-@pytest.mark.parametrize(
-    "messages",
-    [
-        [BEGUN],
-        [BEGUN | {"prefix": False, "partial": None}],
-        [BEGUN | {"prefix": True}, {"role": "user", "content": "a"}],
-        [{"role": "user", "content": "a", "prefix": True}],
-        ["a"],
-        [],
-    ],
-    ids=json.dumps,
-)
-def test_a_turn_that_is_whole_is_not_continued(messages: list[Any]) -> None:
-    assert _read(CHATS, {"messages": messages}) == {"messages": messages}
