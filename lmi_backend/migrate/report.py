@@ -44,7 +44,8 @@ class Report:
         same: dict[tuple[str, ...], list[tuple[Outcome, Difference]]] = defaultdict(list)
         for outcome in self.outcomes:
             for each in outcome.differences:
-                same[(outcome.path, *each.key)].append((outcome, each))
+                key = outcome.path, *each.key
+                same[key].append((outcome, each))
         return [
             Group(first.path, first.client, difference, tuple(each.place for each, _ in members))
             for members in sorted(same.values(), key=len, reverse=True)
