@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from lmi_backend import __version__
 from lmi_backend.cli import (
     api_key,
+    chat,
     check,
     convert,
     deploy,
@@ -73,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=__version__)
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (
-        *(serve, frontend, api_key, running, join, doctor, check, plan),
+        *(serve, frontend, api_key, running, chat, join, doctor, check, plan),
         *(deploy, options, convert, migrate, replay),
     ):
         module.add_commands(commands)
