@@ -32,8 +32,7 @@ _PROGRAM: Final = (
     + """
 import json, os, threading
 from concurrent.futures import ThreadPoolExecutor
-from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_download, hf_hub_url
-from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub import HfApi, hf_hub_download
 
 model, revision, index, single, whole = sys.argv[1:]
 place = {"revision": revision or None}
@@ -44,24 +43,15 @@ def end_with_the_parent():
     os._exit(1)
 
 
-def names():
-    if whole:
-        return HfApi().list_repo_files(model, **place)
-    try:
-        with open(hf_hub_download(model, index, **place)) as file:
-            return sorted(set(json.load(file)["weight_map"].values()))
-    except EntryNotFoundError:
-        return [single]
-
-
-def size_of(name):
-    return get_hf_file_metadata(hf_hub_url(model, name, **place)).size or 0
-
-
 threading.Thread(target=end_with_the_parent, daemon=True).start()
-wanted = names()
+tree = HfApi().list_repo_tree(model, recursive=True, **place)
+sizes = {each.path: each.size for each in tree if hasattr(each, "size")}
+wanted = list(sizes) if whole else [single]
+if not whole and index in sizes:
+    with open(hf_hub_download(model, index, **place)) as file:
+        wanted = sorted(set(json.load(file)["weight_map"].values()))
+print(sum(sizes.get(name, 0) for name in wanted), flush=True)
 with ThreadPoolExecutor(8) as pool:
-    print(sum(pool.map(size_of, wanted)), flush=True)
     list(pool.map(lambda name: hf_hub_download(model, name, **place), wanted))
 """
 )
