@@ -282,8 +282,6 @@ class Option(Generic[T]):
     status: Literal["mapped", "ignored", "refused"] = "mapped"
     reason: str = ""
     """Why it is ignored, or what to use instead of a refused one."""
-    harmless: tuple[T, ...] = ()
-    """Values of a refused option that have no effect, and so are only ignored."""
 
     @property
     def printed_default(self) -> Any:
@@ -327,8 +325,8 @@ class Option(Generic[T]):
         return True
 
     def is_harmless(self, text: str) -> bool:
-        """Tell whether a text says of a refused option what has no effect."""
-        return self.can_read(text) and self.kind.parse(text.strip()) in self.harmless
+        """Tell whether a text turns a refused option off, which has no effect."""
+        return self.can_read(text) and self.kind.parse(text.strip()) is False
 
     def status_under(self, engine: str) -> Status:
         """Return what becomes of it when the model runs on an engine the row speaks of."""

@@ -240,16 +240,14 @@ def _rows(
 
 
 def _row(status: Literal["ignored", "refused"], scope: str, name: str, reason: str) -> AnyOption:
-    is_switch = name in _SWITCHES
     return Option(
         name=name if scope in _WHOLE_KEYS else PREFIX + name,
-        kind=BOOL if is_switch else TEXT,
+        kind=BOOL if name in _SWITCHES else TEXT,
         scope=scope,
         env=(_VARIABLES[name],) if name in _VARIABLES else (),
         help=f"{status.capitalize()}: {reason}.",
         status=status,
         reason=reason,
-        harmless=(False,) if is_switch else (),
     )
 
 

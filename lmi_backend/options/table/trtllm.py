@@ -186,6 +186,12 @@ ROWS: Final[tuple[AnyOption, ...]] = (
     _argument(
         "moe_backend", TEXT, "Kernels of mixture-of-experts layers.", to="moe_config.backend"
     ),
+    _argument(
+        "max_draft_len",
+        whole(0),
+        "Tokens drafted in a step.",
+        to="speculative_config.max_draft_len",
+    ),
 )
 MAX_SEQUENCES: Final = Option(
     name="option.max_num_sequences",
@@ -194,14 +200,6 @@ MAX_SEQUENCES: Final = Option(
     aliases=("option.max_batch_size",),
     plan_field="max_running",
     help="Older name of option.max_rolling_batch_size.",
-)
-FURTHER_ROWS: Final[tuple[AnyOption, ...]] = (
-    _argument(
-        "max_draft_len",
-        whole(0),
-        "Tokens drafted in a step.",
-        to="speculative_config.max_draft_len",
-    ),
 )
 QUANTIZE: Final[AnyOption] = Option(
     name="option.quantize",
