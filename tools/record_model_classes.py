@@ -91,7 +91,7 @@ def classes() -> Iterator[tuple[str, Any]]:
         *modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
         *modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES,
     ]
-    seen = {"hrm_text"}  # It runs layers again, which no plan computes: it stays unknown.
+    seen = {"hrm_text", "zamba2"}  # They run layers again, which no plan computes.
     while wanted:
         name = wanted.pop()
         if name in seen:

@@ -61,10 +61,8 @@ def mixers(config: ConfigFields, num_layers: int) -> tuple[tuple[int, ...], tupl
     if kinds:
         pairs = list(enumerate(kinds))
         attention = tuple(at for at, kind in pairs if is_attention(kind))
-        # Zamba's layers with attention have a state too.
-        both = family == "zamba2"
         others = (at for at, kind in pairs if kind and kind not in _WITHOUT_MIXER)
-        return attention, tuple(at for at in others if both or at not in attention)
+        return attention, tuple(at for at in others if at not in attention)
     attention = every if counted is None else counted
     if config.get("block_configs"):
         # What was pruned has nothing in its place.

@@ -173,14 +173,13 @@ def _mixer_parts(
     names = ("self_attn", "self_attn.q_proj", "mixer.q_proj", "attn.wq_a")
     attention, wide = kinds.attention, _wide_layers(config, shape, cache)
     narrow = tuple(at for at in attention if at not in wide)
-    each = float(attention_parameters(config, shape, cache))
-    share = _copies(config) * _shared_blocks(config, attention)
-    each *= share
+    copies = _copies(config)
+    each = float(copies * attention_parameters(config, shape, cache))
     lent = 2 * shape.hidden_size * shape.head_dim * shape.num_kv_heads
     borrowing = count_borrowing(config, narrow)
     whole = (len(narrow) + crossed) * each - borrowing * lent
-    undivided = len(narrow) * share * whole_parameters(config, shape, cache)
-    keys = 0.0 if undivided else (len(narrow) - borrowing) * share * lent
+    undivided = len(narrow) * copies * whole_parameters(config, shape, cache)
+    keys = 0.0 if undivided else (len(narrow) - borrowing) * copies * lent
     yield Part(modules=names, layers=narrow, parameters=whole, whole=undivided, keys=keys)
     if cache.wide:
         # Where values are the keys (`attention_k_eq_v`), vLLM keeps both all the same.
@@ -204,13 +203,6 @@ def _copies(config: ConfigFields) -> int:
     return 2 if config.text("model_type") == "longcat_flash" else 1
 
 
-def _shared_blocks(config: ConfigFields, layers: tuple[int, ...]) -> float:
-    """Return the share of its own that a layer has: some families use a few blocks again."""
-    if config.text("model_type") == "zamba2" and layers:
-        return config.number("num_mem_blocks", default=1) / len(layers)
-    return 1.0
-
-
 def _wide_layers(config: ConfigFields, shape: Shape, cache: CachedLayers) -> tuple[int, ...]:
     kinds = named_kinds(config, shape.num_layers)
     if not cache.wide or not kinds:
@@ -226,12 +218,9 @@ def _mlp_parts(
     shared = config.number("num_kv_shared_layers", default=0, least=0)
     doubled = shared if config.get("use_double_wide_mlp") is True else 0
     names = ("mlp.gate_proj", "mlp.down_proj", "mixer.down_proj", "feed_forward.w1", "mlp")
-    dense = kinds.dense
-    if _copies(config) > 1:
-        dense = tuple(range(shape.num_layers))
-    elif config.text("model_type") == "zamba2":
-        dense = kinds.attention
-    mlp *= _copies(config) * _shared_blocks(config, dense)
+    copies = _copies(config)
+    dense = kinds.dense if copies == 1 else tuple(range(shape.num_layers))
+    mlp *= copies
     yield Part(modules=names, layers=dense, parameters=(len(dense) + doubled) * mlp)
     # Nemotron's experts see a narrower vector, which two matrices make and take back.
     latent = config.number("moe_latent_size", "routed_expert_hidden_size", default=0)
