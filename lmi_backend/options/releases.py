@@ -20,7 +20,7 @@ NOT_RUN: Final = "not run yet; a self-test at its start tells whether it is as i
 
 def numbers(version: str) -> tuple[int, ...]:
     """Return the numbers of a release, of 0.8.5.post1 the first three; none of another text."""
-    match = re.match(r"\d+(\.\d+)*", version)
+    match = re.match(r"\d{1,9}(\.\d{1,9})*", version)
     return tuple(int(number) for number in match[0].split(".")) if match else ()
 
 
