@@ -5,9 +5,10 @@ from typing import Any
 from lmi_backend.engine_config import Identity
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import Frame
+from lmi_backend.serving.workers import Workers
 
 
-class IdleWorkers:
+class IdleWorkers(Workers):
     """See `Workers`."""
 
     name = "model/0"
@@ -20,12 +21,6 @@ class IdleWorkers:
     def capacity(self) -> int:
         return 1 << 30
 
-    def unwanted_capacity(self) -> int:
-        return 0
-
-    def note_queue(self, waiting: int, refused: str = "") -> None:
-        pass
-
     def claim(self, width: int, choose: Any) -> tuple[int, Any]:
         return 0, self
 
@@ -35,14 +30,8 @@ class IdleWorkers:
     def abort(self, index: int, numbers: list[int]) -> None:
         pass
 
-    def done(self, index: int, width: int) -> None:
-        pass
-
     def health(self) -> msg.Health:
         return msg.Health(is_ready=True)
-
-    def stats(self) -> list[Any]:
-        return []
 
     def close(self) -> None:
         pass
