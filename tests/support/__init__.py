@@ -8,7 +8,8 @@ queried_engine, neuron.
 
 Doubles of what the package talks to: idle_workers, scripted_workers, service_bench,
 simulated_engines, endpoints, buffering, scripted_model, endpoint_picker, cutting_proxy,
-http_double, hub_server, s3_server, frames_model, obedient, obedient_model, triton_double.
+http_double, hub_server, s3_server, frames_model, obedient, obedient_model, triton_double,
+model_end, looking.
 
 Requests and answers: asking, streams, failing_streams, running_response, mixed_chats,
 steady_load, triton_bodies, triton_client, openai_corpus, explained, lmi_answers.

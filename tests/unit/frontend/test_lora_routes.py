@@ -8,17 +8,18 @@ import pytest
 from lmi_backend.clients.lmi_reading import lmi_failure
 from lmi_backend.clients.spec import AdapterChange, ErrorResponse
 from lmi_backend.errors import HttpError, LmiError
-from lmi_backend.frontend.lora_routes import change_of, check_bodies, load_of, unload_of
+from lmi_backend.frontend.lora_routes import change_of, check_bodies, load_of, manage, unload_of
 from lmi_backend.frontend.reading import Reading
 from lmi_backend.generation import HttpChunk
 
 
 class Asked:
-    """An exchange."""
+    """An exchange, a model and its connection."""
 
     def __init__(self, *, is_operator: bool) -> None:
         self.is_operator = is_operator
-        self.spec = self
+        self.spec = self.connection = self
+        self.manage = dict[str, object]
 
     def failure(self, error: LmiError) -> ErrorResponse:
         return lmi_failure(error)
@@ -28,6 +29,16 @@ class Asked:
         data = json.dumps(answer).encode()
         parts = [HttpChunk(data[:20]), HttpChunk(data[20:], is_last=True)]
         return json.loads(b"".join(form.write([part]) for part in parts))
+
+
+@pytest.mark.parametrize("kind", ["REGISTER_ADAPTER", "UPDATE_ADAPTER", "UNREGISTER_ADAPTER", 1])
+def test_only_operators_change_adapters(kind: object) -> None:
+    client, operator = Asked(is_operator=False), Asked(is_operator=True)
+    order = {"requestType": kind}
+    assert manage(operator, operator, order) == order  # type: ignore[arg-type, comparison-overlap]
+    with pytest.raises(HttpError) as refusal:
+        manage(client, client, order)  # type: ignore[arg-type]
+    assert refusal.value.status == 403
 
 
 def test_clients_see_names_and_no_folders() -> None:

@@ -49,7 +49,7 @@ def read_events(data: bytes) -> list[Any]:
 
 
 class Parser:
-    """Tells "<" as nothing yet, "~" as reasoning, "$" as a call, and the rest as content."""
+    """Tells "<" as nothing yet, "$" as a call, and the rest as content."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -69,14 +69,12 @@ class Parser:
         if text.endswith("<") and not finished:
             self._held = text
             return None
-        if "~" in text:
-            return DeltaMessage(reasoning=text)
         if "$" in text:
             return DeltaMessage(content=None, tool_calls=[{"function": {"name": text}}])
         return DeltaMessage(content=text) if text else None
 
     def count_reasoning_tokens(self, token_ids: Sequence[int]) -> int:
-        return sum(each == ord("~") for each in token_ids)
+        return 0
 
 
 def body(**members: Any) -> Any:
