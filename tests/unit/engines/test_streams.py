@@ -22,6 +22,13 @@ def _request(prompt: str, tokens: int = 2, n: int = 1) -> GenerateRequest:
     return GenerateRequest(prompt, Sampling(tokens), n=n)
 
 
+async def test_answers_count_over_all_prompts() -> None:
+    texts: dict[int, str] = {}
+    async for delta in stream(_echo(), [_request("a", n=2), _request("b", n=2)]):
+        texts[delta.index] = texts.get(delta.index, "") + delta.text
+    assert texts == {0: "aa", 1: "aa", 2: "bb", 3: "bb"}
+
+
 async def test_closing_the_generator_aborts() -> None:
     engine = _echo(token_seconds="0.001")
     async with aclosing(stream(engine, [_request("a b", 4000)])) as deltas:

@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.engines.vllm import fast_paths, names
 from lmi_backend.engines.vllm.answers import generate, requests_of
 from lmi_backend.engines.vllm.requests import OutputReader
-from lmi_backend.errors import EngineError, RequestError
+from lmi_backend.errors import EngineError
 from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.tokenization import unpack
 from tests.support.waiting import turns
@@ -194,18 +194,6 @@ async def test_log_probabilities_that_do_not_come_fail_the_request() -> None:
     outputs[0].new_logprobs = lists([65])
     error = await answered(AsyncLLM(), reader(logprobs=0), outputs, Sink(), logprobs=0)
     assert "vLLM gives no log probabilities" in str(error)
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_grammar_that_fails_says_after_how_many_tokens(*, stream: bool) -> None:
-    sampling = Sampling(extra={"structured_outputs": {"json": {}}})
-    outputs = steps([65], [66], [67])
-    outputs[-1].finish_reason = FinishReason.ERROR
-    for given, text in ((outputs, "after 2 tokens"), (outputs[-1:], "fit no text of this model")):
-        asked = reader(sampling=sampling, stream=stream)
-        error = await answered(AsyncLLM(), asked, given, Sink())
-        assert isinstance(error, RequestError)
-        assert text in str(error)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

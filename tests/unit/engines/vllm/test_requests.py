@@ -117,17 +117,6 @@ def test_the_first_token_of_a_prompt_has_its_text() -> None:
     assert (second.text, second.logprob) == ("b", -1.0)
 
 
-def test_log_probabilities_that_are_elsewhere_fail_the_request() -> None:
-    """A release may have them under another name; an answer without them would look whole."""
-    reader = OutputReader(None, GenerateRequest("a", logprobs=0))
-    answer = SimpleNamespace(
-        finish_reason=None, text="b", token_ids=(5,), stop_reason=None, index=0, logprobs=None
-    )
-    output = SimpleNamespace(prompt_token_ids=(1,), outputs=[answer])
-    with pytest.raises(EngineError, match="vLLM gives no log probabilities with its tokens"):
-        list(reader.deltas(output))
-
-
 def ended(reason: object) -> list[Any]:
     answer = SimpleNamespace(
         finish_reason=reason, text=None, token_ids=[], stop_reason=None, index=0
