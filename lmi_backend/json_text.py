@@ -29,19 +29,24 @@ class TooManyValuesError(ValueError):
 def check_values(data: bytes, most: int = MOST_VALUES) -> None:
     """Raise TooManyValuesError for JSON with more values than `most`, without reading it.
 
-    Each value but the first of a list or an object has a comma before it. What is no JSON is for
-    its reader to find.
+    Each value has a comma before it, or a bracket where it is the first of a list or an object.
+    What is no JSON is for its reader to find.
     """
-    if data.count(b",") <= most:
+    if (count := _separators(data)) <= most:
         return
-    # Those in strings do not count.
-    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    count = bare.count(b'"') // 2
-    # In UTF-16 and UTF-32 quotes are escaped by other bytes.
-    if count <= 2 * most and b"\0" not in data:
-        count = sum(part.count(b",") for part in bare.split(b'"')[::2])
+    # In UTF-16 and UTF-32 quotes are other bytes.
+    if b"\0" not in data:
+        # What is in strings does not count.
+        bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+        count = bare.count(b'"') // 2
+        if count <= 2 * most:
+            count = sum(map(_separators, bare.split(b'"')[::2]))
     if count > most:
         raise TooManyValuesError(f"has {count} values; accepted: at most {most}")
+
+
+def _separators(data: bytes) -> int:
+    return sum(map(data.count, (b",", b"[", b"{")))
 
 
 def read_text(text: str, most: int = MOST_VALUES) -> Any:
@@ -51,7 +56,7 @@ def read_text(text: str, most: int = MOST_VALUES) -> Any:
         TooManyValuesError: it has more values than `most`.
         ValueError, RecursionError: it cannot be read.
     """
-    if text.count(",") > most:
+    if len(text) > most:
         check_values(text.encode("utf-8", "surrogatepass"), most)
     return json.loads(text)
 

@@ -25,6 +25,9 @@ from lmi_backend.worker.handlers.provided.djl_python.inputs import Input
 FOLDER = Path(lmi_backend.__file__).parent
 MANY = f"[{'[],' * 7_000_000}0]"
 OBJECT = f'{{"a":{MANY}}}'
+DEEP = '{"a":[' + ("[" * 200 + "]" * 200 + ",") * 50_000 + "0]}"
+WIDE = OBJECT[: 1 << 23].encode("utf-16")
+BODIES = {"flat": OBJECT.encode(), "of few commas": DEEP.encode(), "in UTF-16": WIDE}
 CONTEXTS = (
     Context(ClientSettings()),
     Context(ClientSettings(is_embedding=True)),
@@ -93,22 +96,25 @@ def test_a_tensor(inputs: dict[str, list[Any]], context: Context) -> None:
         read_request([inputs], {}, context)
 
 
+@pytest.mark.parametrize("body", [OBJECT.encode(), DEEP.encode()], ids=["flat", "of few commas"])
 @pytest.mark.parametrize("read", [read_object, refuse_many_values], ids=["an object", "counted"])
-def test_the_front_end(read: Callable[[bytes], Any]) -> None:
+def test_the_front_end(read: Callable[[bytes], Any], body: bytes) -> None:
     with pytest.raises(HttpError) as refused:
-        read(OBJECT.encode())
+        read(body)
     assert refused.value.status == 413
 
 
-def test_a_worker() -> None:
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_a_worker(body: bytes) -> None:
     with pytest.raises(LmiError, match="values"):
-        check_body(OBJECT.encode(), BodyBounds())
+        check_body(body, BodyBounds())
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 @pytest.mark.parametrize("name", ["prompt", "n", "model", "a"])
-def test_a_stub_that_counts_answers(path: str, name: str) -> None:
-    request = HttpRequest(path, f'{{"{name}":{MANY}}}'.encode())
+@pytest.mark.parametrize("values", [MANY, f"[NaN,{DEEP}]"], ids=["many", "many that are nested"])
+def test_a_stub_that_counts_answers(path: str, name: str, values: str) -> None:
+    request = HttpRequest(path, f'{{"{name}":{values}}}'.encode())
     for count in (wanted, model_named):
         with suppress(LmiError):
             count(request)
