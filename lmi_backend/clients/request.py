@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lmi_backend.clients.lmi import INVOCATIONS
-from lmi_backend.clients.lmi_reading import (
+from lmi_backend.clients.lmi import (
+    INVOCATIONS,
     BodyReply,
-    LegacyChatReply,
+    LegacyChatForm,
     as_lmi,
     read_lmi,
     read_lmi_embedding,
 )
-from lmi_backend.clients.openai import CHATS, COMPLETIONS, EMBEDDINGS
+from lmi_backend.clients.openai import CHATS, COMPLETIONS, EMBEDDINGS, HttpForm
 from lmi_backend.clients.parameters import FIELDS, TRTLLM_ONLY, read_json, scalars
 from lmi_backend.clients.registry import COUNTED, PATHS, RESUMED, path_at
 from lmi_backend.clients.sagemaker import check_extras
@@ -350,8 +350,9 @@ def _read_at(text: str, path: str, headers: dict[str, str], context: Context) ->
             if is_legacy:
                 data = _older_chat(data, body)
             data = _of_adapter(data, body, headers, context)
-            reply = LegacyChatReply() if is_legacy else BodyReply()
-            reply.has_lines = path == INVOCATIONS and context.clients.openai_lines
+            form = LegacyChatForm() if is_legacy else HttpForm()
+            has_lines = path == INVOCATIONS and context.clients.openai_lines
+            reply = BodyReply(form, has_lines=has_lines)
             return ParsedRequest(HttpRequest(address, data, headers), reply)
     accepted = "inputs (LMI), messages, prompt or input (OpenAI), or requestType"
     raise RequestError("holds no prompt", field="request", accepted=accepted)

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from lmi_backend.clients.lmi_reading import lmi_failure
+from lmi_backend.clients.lmi import lmi_failure
 from lmi_backend.clients.openai import HttpForm
 from lmi_backend.clients.spec import (
     EVENTS,

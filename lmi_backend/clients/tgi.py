@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lmi_backend.clients.lmi import LmiForm
+from lmi_backend.clients.lmi import LmiForm, LmiReply, read_lmi
 from lmi_backend.clients.lmi_formats import Lines, WholeJson, dump
-from lmi_backend.clients.lmi_reading import LmiReply, read_lmi
 from lmi_backend.clients.openai import HttpForm, WholeForm
 from lmi_backend.clients.parameters import FIELDS, read_parameters
 from lmi_backend.clients.spec import (

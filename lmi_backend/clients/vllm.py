@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lmi_backend.clients.lmi_reading import EmbeddingReply
+from lmi_backend.clients.lmi import EmbeddingReply
 from lmi_backend.clients.openai import EMBEDDINGS, HttpForm
 from lmi_backend.clients.parameters import (
     FIELDS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lmi_backend.clients.lmi_reading import as_management
+from lmi_backend.clients.lmi import as_management
 from lmi_backend.clients.openai import HttpForm, WholeForm, openai_failure
 from lmi_backend.clients.request import manages_adapters
 from lmi_backend.clients.spec import INPLACE, AdapterChange, Read

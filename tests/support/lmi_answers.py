@@ -15,8 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
-from lmi_backend.clients.lmi import INVOCATIONS, form_of, streamed
-from lmi_backend.clients.lmi_reading import lmi_failure
+from lmi_backend.clients.lmi import INVOCATIONS, form_of, lmi_failure, streamed
 from lmi_backend.clients.request import read_http_body
 from lmi_backend.clients.spec import ParsedRequest
 from lmi_backend.engine_config import ClientSettings, Context

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from lmi_backend.clients.lmi import form_of
-from lmi_backend.clients.lmi_reading import read_lmi
+from lmi_backend.clients.lmi import form_of, read_lmi
 from lmi_backend.clients.openai import HttpForm, openai_failure
 from lmi_backend.clients.spec import Form
 from lmi_backend.clients.vllm import VllmReply

@@ -60,7 +60,7 @@ NOT_OF_CLIENTS = {
     "engines/vllm/starting.py": "an option, and a file that a process of ours has written",
     "clients/anthropic.py": "an event of vLLM's",
     "clients/request.py": "fields whose values are not read, or a body whose values are counted",
-    "clients/lmi_reading.py": "an answer",
+    "clients/lmi.py": "an answer",
     "clients/spec.py": "an answer",
     "clients/responses.py": "an event of vLLM's, and an answer",
     "clients/tgi.py": "an answer",

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.clients.lmi import MAX_TOKENS
 from lmi_backend.clients.lmi_formats import token_texts
-from lmi_backend.clients.lmi_reading import MAX_TOKENS
 from lmi_backend.clients.openai import COMPLETIONS
 from lmi_backend.errors import LMI_ERROR, HttpError
 from lmi_backend.generation import HttpRequest

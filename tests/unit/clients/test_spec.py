@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.lmi import LmiForm
-from lmi_backend.clients.lmi_reading import as_management
+from lmi_backend.clients.lmi import LmiForm, as_management
 from lmi_backend.clients.registry import CLIENTS
 from lmi_backend.clients.spec import answers_of
 from lmi_backend.errors import (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.lmi_reading import lmi_failure
+from lmi_backend.clients.lmi import lmi_failure
 from lmi_backend.clients.spec import AdapterChange, ErrorResponse
 from lmi_backend.errors import HttpError, LmiError
 from lmi_backend.frontend.lora_routes import change_of, check_bodies, load_of, manage, unload_of

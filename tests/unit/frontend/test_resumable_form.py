@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.lmi import LegacyChatForm, form_of
-from lmi_backend.clients.lmi_reading import read_lmi
+from lmi_backend.clients.lmi import LegacyChatForm, form_of, read_lmi
 from lmi_backend.clients.openai import HttpForm
 from lmi_backend.clients.responses import BackgroundForm
 from lmi_backend.clients.spec import EVENTS, Form
