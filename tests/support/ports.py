@@ -14,6 +14,8 @@ RUN = "LMI_BACKEND_TEST_RUN"
 """Variable of all processes of a run: its folder for temporary files."""
 PORTS = range(12_000, 20_000)
 """Below those that the system gives to connections."""
+ANY_PORTS = [f"--{name}port=0" for name in ("", "http-", "grpc-", "metrics-")]
+"""Words for `serve`, which let the system choose free ports."""
 _reserved: set[int] = set()
 _reserving = threading.Lock()
 

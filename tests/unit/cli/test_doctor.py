@@ -15,6 +15,7 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.releases import newest_run
 from lmi_backend.plan.hardware import detect_hardware
 from tests.support.installed_engine import interpreter
+from tests.support.ports import ANY_PORTS
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,7 @@ def test_a_numpy_that_the_server_cannot_take_is_refused_before_anything_starts(
     status, found = _doctor(capsys)
     assert status == 1
     assert "numpy 2.2.6 with Triton 24.10" in found["tritonserver"]["found"]
-    assert main(["serve", str(_echo(tmp_path / "echo")), "--no-frontend"]) == 2
+    assert main(["serve", str(_echo(tmp_path / "echo")), "--no-frontend", *ANY_PORTS]) == 2
     assert "numpy 2.2.6 with Triton 24.10" in capsys.readouterr().err
 
 

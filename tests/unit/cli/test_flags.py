@@ -12,6 +12,7 @@ from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import KEYS
 from lmi_backend.repository.files import command_line_properties
 from lmi_backend.repository.writer import write_model
+from tests.support.ports import ANY_PORTS
 
 LLAMA = Path(__file__).resolve().parents[2] / "golden" / "vllm_starter" / "config.json"
 
@@ -138,7 +139,7 @@ def test_a_model_of_the_hub_is_converted_and_needs_a_folder_to_be_deployed(
 
 
 def test_flags_are_for_one_model(weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "weights", "a/b", "--seed", "1"]) == 2
+    assert main(["serve", "weights", "a/b", "--seed", "1", *ANY_PORTS]) == 2
     assert "--seed: is for one model; there are 2" in capsys.readouterr().err
 
 

@@ -10,6 +10,7 @@ from lmi_backend import __version__
 from lmi_backend.cli.main import main
 from lmi_backend.cli.planning import UNREAD
 from lmi_backend.options import load_options
+from tests.support.ports import ANY_PORTS
 from tests.unit.sizing.test_model_facts import LLAMA_3_8B
 
 README = Path(__file__).resolve().parents[3] / "README.md"
@@ -291,8 +292,8 @@ def test_a_bad_option_is_one_line_with_its_place(
 ) -> None:
     (echo / "serving.properties").write_text("\noption.dtype=fp99\n")
     extra = ["--repository", str(tmp_path / "models")] if command == "convert" else []
-    ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
-    assert main([command, str(echo), *extra, *(ports if command == "serve" else [])]) == 2
+    ports = ANY_PORTS if command == "serve" else []
+    assert main([command, str(echo), *extra, *ports]) == 2
     errors = capsys.readouterr().err
     assert errors.startswith("lmi-backend: serving.properties:2: option.dtype=fp99 is unknown; ")
     assert errors.count("\n") == 1

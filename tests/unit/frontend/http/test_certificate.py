@@ -12,6 +12,7 @@ from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.frontend.http.certificate import Certificate
 from tests.support.certificates import make_pair
+from tests.support.ports import ANY_PORTS
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +99,8 @@ def test_anothers_key_is_refused(pairs: dict[str, tuple[Path, Path]]) -> None:
 def test_one_without_the_other_is_refused(
     command: str, option: str, files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = ["--port=0"] if command == "frontend" else []
-    assert main([command, f"{option}={files[0]}", *port]) == 2
+    ports = ANY_PORTS if command == "serve" else ["--port=0"]
+    assert main([command, f"{option}={files[0]}", *ports]) == 2
     assert f": is missing next to {option}; accepted: both, or neither" in capsys.readouterr().err
 
 
