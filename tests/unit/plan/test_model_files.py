@@ -113,96 +113,61 @@ def linked(target: str, name: str = "model.safetensors") -> Callable[[Path], Non
     return link
 
 
-def bom(data: bytes) -> bytes:
-    return b"\xef\xbb\xbf" + data
+def weights(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    return rewritten("model.safetensors", change)
+
+
+def tokenizer(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    return rewritten("tokenizer.json", change)
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def written(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(text, "utf-8")
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n"
+DEEP = struct.pack("<Q", 99999) + b'{"a":' + b"[" * 99999
+NO_TENSORS = struct.pack("<Q", 2) + b"{}"
+NO_TABLE = "model.safetensors is not a safetensors file"
 SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
-    "weights cut": (
-        rewritten("model.safetensors", lambda data: data[: len(data) // 2]),
-        r"model.safetensors is cut: \d+ bytes of \d+",
-    ),
-    "weights are a page": (
-        rewritten("model.safetensors", lambda _: b"<html>" * 99),
-        "model.safetensors is cut, or not a safetensors file",
-    ),
-    "weights are a pointer": (
-        rewritten("model.safetensors", lambda _: POINTER),
-        "model.safetensors is a pointer of Git LFS; run `git lfs pull`",
-    ),
-    "table broken": (
-        rewritten("model.safetensors", lambda data: data.replace(b'"F32"', b'"F32,')),
-        "model.safetensors is not a safetensors file",
-    ),
-    "table deep": (
-        rewritten(
-            "model.safetensors", lambda _: struct.pack("<Q", 99999) + b'{"a":' + b"[" * 99999
-        ),
-        "model.safetensors is not a safetensors file",
-    ),
-    "no tensors": (
-        rewritten("model.safetensors", lambda _: struct.pack("<Q", 2) + b"{}"),
-        "model.safetensors has no tensors",
-    ),
-    "negative size": (tabled(shape=[-32, 8]), "model.safetensors is not a safetensors file"),
-    "other type": (
-        tabled(dtype="F64"),
-        r"model.safetensors is broken: F64 \[32, 8\] of model.embed",
-    ),
+    "no weights": (without("model.safetensors"), "has no weights"),
+    "weights cut": (weights(lambda data: data[: len(data) // 2]), r"is cut: \d+ bytes of \d+"),
+    "weights are a page": (weights(lambda _: b"<html>" * 99), "is cut, or not a safetensors file"),
+    "weights are a pointer": (weights(lambda _: POINTER), "of Git LFS; run `git lfs pull`"),
+    "table broken": (weights(lambda data: data.replace(b'"F32"', b'"F32,')), NO_TABLE),
+    "table deep": (weights(lambda _: DEEP), NO_TABLE),
+    "no tensors": (weights(lambda _: NO_TENSORS), "model.safetensors has no tensors"),
+    "negative size": (tabled(shape=[-32, 8]), NO_TABLE),
+    "other type": (tabled(dtype="F64"), r"safetensors is broken: F64 \[32, 8\] of model.embed"),
     "overlap": (tabled(data_offsets=[512, 1536]), "model.safetensors is broken"),
     "a pipe": (pipe, "model.safetensors cannot be read: it is not a file"),
-    "a circle of links": (
-        linked("model.safetensors"),
-        "model.safetensors cannot be read: Too many levels",
-    ),
+    "a circle of links": (linked("model.safetensors"), "cannot be read: Too many levels"),
     "bin cut": (as_bin(b"PK\x03\x04" + bytes(99)), "pytorch_model.bin is cut"),
     "bin is a page": (as_bin(b"<html>"), "pytorch_model.bin is not a file of torch.save"),
     "a shard missing": (index, f"index.json names {SHARD}: not in the folder"),
-    "index broken": (
-        lambda folder: (folder / "model.safetensors.index.json").write_text("{", "utf-8"),
-        "model.safetensors.index.json is not JSON",
-    ),
-    "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
+    "index broken": (written("model.safetensors.index.json", "{"), "index.json is not JSON"),
+    "no config": (without("config.json"), "has no config.json"),
     "wrong width": (configured(hidden_size=16), r"embed_tokens.weight has 8, and .*hidden_size=16"),
-    "wrong heads": (
-        configured(num_key_value_heads=1),
-        r"k_proj.weight has 8, and .*num_key_value_heads=1, head_dim=4",
-    ),
-    "wrong middle": (
-        configured(intermediate_size=24),
-        r"up_proj.weight has 16, and .*intermediate_size=24",
-    ),
+    "wrong heads": (configured(num_key_value_heads=1), r"k_proj.weight has 8, and .*head_dim=4"),
+    "wrong middle": (configured(intermediate_size=24), r"up_proj.weight has 16, and .*_size=24"),
     "width is a text": (configured(hidden_size="8"), "config.json has hidden_size='8'"),
-    "wrong vocabulary": (
-        configured(vocab_size=64),
-        r"embed_tokens.weight has 32, and .*vocab_size=64",
-    ),
-    "layers missing": (
-        configured(num_hidden_layers=4),
-        "weights of 2 layers, and .*num_hidden_layers=4",
-    ),
-    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
-    "tokenizer cut": (
-        rewritten("tokenizer.json", lambda data: data[:5]),
-        "tokenizer.json is not JSON",
-    ),
-    "tokenizer without a vocabulary": (
-        rewritten("tokenizer.json", lambda _: b'{"model": {"type": "BPE"}}'),
-        'tokenizer.json has no "model" with a "vocab"',
-    ),
+    "wrong vocabulary": (configured(vocab_size=64), r"weight has 32, and .*vocab_size=64"),
+    "layers missing": (configured(num_hidden_layers=4), "of 2 layers, and .*num_hidden_layers=4"),
+    "no tokenizer": (without("tokenizer.json"), "has no tokenizer"),
+    "tokenizer cut": (tokenizer(lambda data: data[:5]), "tokenizer.json is not JSON"),
+    "no vocabulary": (tokenizer(lambda _: b'{"model": {}}'), 'has no "model" with a "vocab"'),
     "tokenizer of another kind": (
-        rewritten("tokenizer.json", lambda _: b'{"model": {"type": "X", "vocab": {}}}'),
+        tokenizer(lambda _: b'{"model": {"type": "X", "vocab": {}}}'),
         "tokenizer.json: model type 'X'",
     ),
-    "tokenizer with a mark": (rewritten("tokenizer.json", bom), "tokenizer.json is not JSON"),
-    "tokenizer's config cut": (
-        rewritten("tokenizer_config.json", lambda _: b'{"a'),
-        "tokenizer_config.json is not JSON",
-    ),
+    "tokenizer with a mark": (tokenizer(lambda data: b"\xef\xbb\xbf" + data), "is not JSON"),
+    "tokenizer's config cut": (written("tokenizer_config.json", '{"a'), "config.json is not JSON"),
     "sampling is a text": (
-        lambda folder: (folder / "generation_config.json").write_text('{"top_p": "x"}', "utf-8"),
+        written("generation_config.json", '{"top_p": "x"}'),
         "generation_config.json has top_p='x'; accepted: a number",
     ),
     "unreadable": (unreadable, "tokenizer.json cannot be read"),
