@@ -67,10 +67,7 @@ def test_every_argument_of_the_engine_and_every_option_is_a_flag() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            "--max-modle-len 5",
-            "--max-modle-len: is neither an option of this command nor of a model",
-        ),
+        ("--max-modle-len 5", "--max-modle-len: is neither an option of this command nor of"),
         ("--max-modle-len 5", "did you mean --max-model-len?"),
         ("--jsno", "did you mean --json?"),
         ("--context-length 5", "LMI's name for it is --max-model-len"),

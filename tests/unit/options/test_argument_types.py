@@ -117,7 +117,7 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Signature:
         (
             "speculative_config",
             '{"method": "medusa"}',
-            'has "method": "medusa", which is not what vLLM 9.1.0 takes; accepted: ngram, draft',
+            "is not what vLLM 9.1.0 takes; accepted: ngram, dr",
         ),
         ("speculative_config", '{"methods": 1}', 'vLLM 9.1.0 does not know, "methods"; did you'),
         ("pool_config", '{"backend": "FLASH", "kind": "last"}', ""),

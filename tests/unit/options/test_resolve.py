@@ -57,17 +57,11 @@ def test_unknown_options_are_left_to_the_engine_with_their_place() -> None:
     [
         (
             "\noption.dtype = fp99",
-            "serving.properties:2: option.dtype=fp99 is unknown; accepted: auto, float32, ",
+            "serving.properties:2: option.dtype=fp99 is unknown; accepted: auto",
         ),
-        (
-            "option.tensor_parallel_degree=some",
-            "option.tensor_parallel_degree=some is not a whole number; accepted: max or a whole",
-        ),
+        ("option.tensor_parallel_degree=some", "is not a whole number; accepted: max or a whole"),
         ("option.model_loading_timeout=", "serving.properties:1: option.model_loading_timeout is"),
-        (
-            "engin=Python",
-            "serving.properties:1: engin=Python is not an option of LMI; did you mean",
-        ),
+        ("engin=Python", "serving.properties:1: engin=Python is not an option of LMI; did you"),
         ("option.rope_theta=1", "option.rope_theta=1 is not supported: use option.hf_overrides"),
         (
             "option.quantize=awq\noption.quantization=gptq",
@@ -250,14 +244,8 @@ def test_it_sets_the_option_or_the_argument() -> None:
     ("line", "problem"),
     [
         ("option.reasoning_pars=x", "could match --reasoning-parser, --reasoning-parser-plugin"),
-        (
-            "option.speculative_config.method=mtp",
-            'one JSON text, as option.speculative_config={"method": "mtp"}',
-        ),
-        (
-            "option.kernel_config.a.b=1",
-            'one JSON text, as option.kernel_config={"a": {"b": 1}}',
-        ),
+        ("option.speculative_config.method=mtp", 'as option.speculative_config={"method": "mtp"}'),
+        ("option.kernel_config.a.b=1", 'one JSON text, as option.kernel_config={"a": {"b": 1}}'),
         ("option.enable_prompt_emb=1\noption.enable_prompt_embe=0", "contradicts option.enable_pr"),
     ],
 )

@@ -56,7 +56,7 @@ def test_acceptance_is_measured_only_where_something_is_drafted() -> None:
         ),
         (
             'speculative_draft_model=b\noption.speculative_config={"model": "a"}',
-            "contradicts option.speculative_draft_model: both set speculative_config.model",
+            "both set speculative_config",
         ),
         (
             'structured_outputs_config={"backend": "a"}\noption.guided_decoding_backend=guidance',
@@ -170,11 +170,11 @@ def test_a_flag_of_vllms_image_may_be_an_opposite(python: str) -> None:
         (["option.disable_prefix_caching=maybe"], "accepted: true or false"),
         (
             ["option.disable_prefix_caching=true", "option.enable_prefix_caching=true"],
-            "contradicts option.enable_prefix_caching: both set it",
+            "both set it",
         ),
         (
             ["option.disable_auto_tool_choice=true"],
-            "turns option.enable_auto_tool_choice off; accepted: that option",
+            "turns option.enable_auto_tool_choice off; accepted",
         ),
         (["option.reasoning_effort_mat={}"], "did you mean option.reasoning_effort_map?"),
         (["option.hidden=1"], "is set by vllm 9.1.0 itself, which has no flag"),

@@ -84,7 +84,7 @@ def test_each_device_of_the_list_is_the_first_of_a_worker() -> None:
     [
         (
             "load_on_devices=0;1\noption.tensor_parallel_degree=2",
-            "names the first device of each worker, and leaves one only 1 of the 4 visible; 2 are",
+            "leaves one only 1 of the 4 visible; 2 are",
         ),
         ("load_on_devices=1;2\nminWorkers=3", "are more than load_on_devices names: 2"),
         ("option.tensor_parallel_degree=8", "needs 8 devices (8 x 1); 4 usable"),
@@ -191,13 +191,7 @@ def test_where_more_run_at_once_than_in_lmi_it_is_said(word: str, has_note: bool
         ),
         ("maxWorkers=3", FOUR, 3, 3, ""),
         ("minWorkers=2\nmaxWorkers=2", FOUR, 2, 2, ""),
-        (
-            "minWorkers=1",
-            FOUR,
-            4,
-            4,
-            "not minWorkers=1: LMI adds and stops workers where maxWorkers",
-        ),
+        ("minWorkers=1", FOUR, 4, 4, "not minWorkers=1: LMI adds and stops workers where max"),
         (
             "engine=MPI\noption.rolling_batch=lmi-dist\nminWorkers=1\nmaxWorkers=2",
             FOUR,
