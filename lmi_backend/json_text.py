@@ -40,13 +40,14 @@ def check_values(data: bytes, most: int = MOST_VALUES) -> None:
         bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
         count = bare.count(b'"') // 2
         if count <= 2 * most:
-            count = sum(map(_separators, bare.split(b'"')[::2]))
+            count = _separators(b"".join(bare.split(b'"')[::2]))
     if count > most:
         raise TooManyValuesError(f"has {count} values; accepted: at most {most}")
 
 
 def _separators(data: bytes) -> int:
-    return sum(map(data.count, (b",", b"[", b"{")))
+    # Takes the same time for any text.
+    return len(data) - len(data.translate(None, b",[{"))
 
 
 def read_text(text: str, most: int = MOST_VALUES) -> Any:
