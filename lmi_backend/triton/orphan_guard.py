@@ -64,13 +64,13 @@ def main(arguments: list[str]) -> None:
             server would have removed.
     """
     server, stub = int(arguments[0]), int(arguments[1])
-    ended = select.select([server, stub], [], [])[0]
+    ended = _ended(server, stub)
     if server not in ended:
         return
     if stub not in ended:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(stub, signal.SIGKILL)
-        select.select([stub], [], [], _LAST_SECONDS)
+        _ended(stub, seconds=_LAST_SECONDS)
         text = f"lmi-backend: {arguments[2]}: tritonserver has exited, and its stub was killed\n"
         # Whoever reads the log may have ended as well.
         with contextlib.suppress(OSError, AttributeError):
@@ -79,6 +79,15 @@ def main(arguments: list[str]) -> None:
         # A `serve` that lives removes them too.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+
+def _ended(*processes: int, seconds: float | None = None) -> list[int]:
+    """Wait until one of some processes exits; return those that have."""
+    # Not select, which takes no descriptor above 1023: a stub may inherit a thousand connections.
+    ends = select.poll()
+    for process in processes:
+        ends.register(process, select.POLLIN)
+    return [process for process, _ in ends.poll(None if seconds is None else seconds * 1000)]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The process that ends a stub whose server has died, and that it is started for each stub."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -23,30 +24,37 @@ time.sleep(600)
 
 
 class Trio:
-    """A server, its stub, and the guard; `region` is what the server would remove."""
+    """A server, its stub, and the guard.
 
-    def __init__(self, stack: ExitStack, region: Path) -> None:
+    Args:
+        region: what the server would remove.
+        lowest: of the guard's descriptors.
+    """
+
+    def __init__(self, stack: ExitStack, region: Path, lowest: int) -> None:
         self.region = region
         region.touch()
         self.server, self.stub = (
             stack.enter_context(subprocess.Popen(["sleep", "600"])) for _ in range(2)
         )
-        descriptors = [os.pidfd_open(each.pid) for each in (self.server, self.stub)]
+        ends = [os.pidfd_open(each.pid) for each in (self.server, self.stub)]
+        # As in a stub that inherits many connections of its server.
+        descriptors = [fcntl.fcntl(each, fcntl.F_DUPFD, lowest) for each in ends]
         words = [sys.executable, orphan_guard.__file__, *map(str, descriptors), "echo", str(region)]
         self.guard = stack.enter_context(
             subprocess.Popen(words, pass_fds=descriptors, stderr=subprocess.PIPE, text=True)
         )
-        for descriptor in descriptors:
+        for descriptor in (*ends, *descriptors):
             os.close(descriptor)
 
     def output(self) -> str:
         return self.guard.communicate(timeout=HANG_SECONDS)[1]
 
 
-@pytest.fixture
-def trio(tmp_path: Path) -> Iterator[Trio]:
+@pytest.fixture(params=[3, 1024], ids=["few files are open", "many files are open"])
+def trio(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trio]:
     with ExitStack() as stack:
-        trio = Trio(stack, tmp_path / "region")
+        trio = Trio(stack, tmp_path / "region", request.param)
         yield trio
         for each in (trio.server, trio.stub, trio.guard):
             each.kill()
