@@ -6,6 +6,7 @@ import argparse
 import secrets
 import sys
 
+from lmi_backend.cli.arguments import number
 from lmi_backend.errors import ConfigurationError
 
 
@@ -19,10 +20,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("name", help="whose it is; logs and limits go by it")
     parser.add_argument("--operator", action="store_true", help="it also manages models")
-    parser.add_argument("--running", type=int, metavar="N", help="requests at once")
-    parser.add_argument("--requests-per-minute", type=int, metavar="N")
+    count = number(int, 1, 1_000_000_000_000)
+    parser.add_argument("--running", type=count, metavar="N", help="requests at once")
+    parser.add_argument("--requests-per-minute", type=count, metavar="N")
     parser.add_argument(
-        "--tokens-per-minute", type=int, metavar="N", help="of prompts and answers together"
+        "--tokens-per-minute", type=count, metavar="N", help="of prompts and answers together"
     )
     parser.set_defaults(run=_api_key)
 

@@ -14,6 +14,7 @@ from lmi_backend.supervisor.ports import Ports
 
 _PORTS: Final = {"http": 8000, "grpc": 8001, "metrics": 8002}
 DEFAULT_URL: Final = f"http://127.0.0.1:{_PORTS['http']}"
+MOST_SECONDS: Final = 86_400
 _USUAL: Final = {
     0: "it was done",
     1: "it failed",
@@ -68,14 +69,15 @@ class Formatter(argparse.HelpFormatter):
 
 def add_timeout(parser: argparse.ArgumentParser, seconds: float, what: str) -> None:
     text = f"{what} (default %(default)s)"
-    parser.add_argument("--timeout", type=float, default=seconds, metavar="SECONDS", help=text)
+    kind = number(float, 0, MOST_SECONDS)
+    parser.add_argument("--timeout", type=kind, default=seconds, metavar="SECONDS", help=text)
 
 
 def add_ports(parser: argparse.ArgumentParser) -> None:
     text = "address on which Triton's own ports listen, IPv4 or IPv6 (%(default)s)"
     parser.add_argument("--triton-host", default="127.0.0.1", metavar="HOST", help=text)
     for name, port in _PORTS.items():
-        parser.add_argument(f"--{name}-port", type=int, default=port, help="default %(default)s")
+        parser.add_argument(f"--{name}-port", type=PORT, default=port, help="default %(default)s")
 
 
 def ports_of(arguments: argparse.Namespace) -> Ports:
@@ -117,6 +119,10 @@ def number(kind: Callable[[str], Any], least: float, most: float) -> Callable[[s
         raise not_accepted(text, f"a number, {least:g} to {most:g}")
 
     return read
+
+
+PORT: Final = number(int, 0, 65_535)
+"""Reads a port; with 0 the system chooses one."""
 
 
 def percent(text: str) -> float:

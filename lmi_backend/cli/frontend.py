@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.cli.arguments import number
+from lmi_backend.cli.arguments import MOST_SECONDS, PORT, matching, number
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.front_end_settings import KEY_VARIABLE, Settings, options
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
@@ -16,7 +17,7 @@ from lmi_backend.machine import pip_command
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import HEADER
 from lmi_backend.supervisor.control_key import read_key
-from lmi_backend.supervisor.ports import url_of
+from lmi_backend.supervisor.ports import check_free, url_of
 from lmi_backend.supervisor.stop import StopSignals
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from lmi_backend.front_end_settings import SettingField
 
-_MOST_SECONDS: Final = 86_400
 _DRAIN_SECONDS: Final = 35.0
 """Time that running requests have when several processes are stopped; each gives them 30 s."""
 
@@ -71,7 +71,7 @@ def _add(group: argparse._ArgumentGroup, setting: SettingField) -> None:
     group.add_argument(
         option.flag,
         dest=setting.name,
-        type=_KINDS[setting.kind],
+        type=_FIELDS.get(setting.name) or _KINDS[setting.kind],
         default=os.environ.get(option.variable, default) if option.variable else default,
         metavar=option.metavar or None,
         help=option.help,
@@ -91,12 +91,24 @@ def _items(text: str) -> tuple[str, ...]:
 
 _KINDS: Final[dict[str, Callable[[str], Any]]] = {
     "str": str,
-    "int": int,
-    "float": number(float, 1, _MOST_SECONDS),
+    "int": number(int, 1, 1_000_000_000_000),
+    "float": number(float, 1, MOST_SECONDS),
     "Path | None": lambda text: Path(text).absolute(),
     "tuple[str, ...]": _items,
 }
 """What reads an option, by the type of the field that it sets."""
+_URL: Final = matching(
+    re.compile(r"https?://[^/\s]+(/\S*)?"), "a URL, such as http://127.0.0.1:8000"
+)
+_SITE: Final = matching(re.compile(r"\*|\w+://[^/\s]+"), "https://HOST, https://HOST:PORT or *")
+_FIELDS: Final[dict[str, Callable[[str], Any]]] = {
+    "triton_url": _URL,
+    "metrics_url": _URL,
+    "port": PORT,
+    "processes": number(int, 1, 1024),
+    "origins": lambda text: tuple(map(_SITE, _items(text))),
+}
+"""What reads the options of fields that take less than their type does."""
 
 
 def _frontend(arguments: argparse.Namespace) -> int:
@@ -105,7 +117,8 @@ def _frontend(arguments: argparse.Namespace) -> int:
     except ImportError as error:
         message = f"the front end needs {pip_command('frontend')}: {error}"
         raise ConfigurationError(message) from error
-    check_certificate(arguments)
+    check_free("--port", "--host", arguments.host, arguments.port)
+    check_files(arguments)
     if warning := exposure(arguments):
         say(warning)
     scheme = "https" if arguments.tls_certificate else "http"
@@ -120,10 +133,17 @@ def _frontend(arguments: argparse.Namespace) -> int:
     return _serve_many(settings) if settings.processes > 1 else serve(settings)
 
 
-def check_certificate(arguments: argparse.Namespace) -> None:
-    from lmi_backend.frontend.http.certificate import certificate_of  # noqa: PLC0415  another process's
+def check_files(arguments: argparse.Namespace) -> None:
+    """Read the files that a front end reads at its start: `serve` would start it again and again.
+
+    Raises:
+        ConfigurationError: one of them cannot be used.
+    """
+    from lmi_backend.frontend.http.api_keys import ApiKeys  # noqa: PLC0415  another process's
+    from lmi_backend.frontend.http.certificate import certificate_of  # noqa: PLC0415  the same
 
     certificate_of(arguments.tls_certificate, arguments.tls_key)
+    ApiKeys(arguments.api_keys)
 
 
 def _serve_many(settings: Settings) -> int:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_backend.cli.aliases import add_clients, model_names
-from lmi_backend.cli.arguments import add_ports, comma_list, ports_of
+from lmi_backend.cli.arguments import MOST_SECONDS, add_ports, comma_list, number, ports_of
 from lmi_backend.cli.folders import LmiFolder, add_save, find_models, with_flags
 from lmi_backend.cli.frontend import (
     add_front_end_arguments,
-    check_certificate,
+    check_files,
     exposure,
     settings_of,
     triton_exposure,
@@ -107,7 +107,7 @@ def _add_protection(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--drain-timeout",
-        type=float,
+        type=number(float, 0, MOST_SECONDS),
         metavar="SECONDS",
         help="time running requests have to finish when stopping (default: the longest "
         "option.shutdown_timeout of the models, which is 30 where it is not set)",
@@ -207,7 +207,7 @@ def _check(arguments: argparse.Namespace) -> None:
                 f"the extra `frontend`, as by {pip_command('frontend')}, or --no-frontend"
             )
         check_free("--port", "--host", arguments.host, arguments.port)
-        check_certificate(arguments)
+        check_files(arguments)
         if warning := exposure(arguments):
             say(warning, "WARNING")
 

@@ -33,7 +33,7 @@ def read_key(path: Path, *, is_made: bool = True) -> str:
     except FileExistsError:
         return _read(path)
     except OSError as error:
-        raise ConfigurationError(f"--control-key {path}: {error.strerror}") from error
+        raise ConfigurationError(f"{path} (--control-key): {error.strerror}") from error
     key = new_key()
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(f"{key}\n")
@@ -46,11 +46,11 @@ def _read(path: Path) -> str:
             mode = os.fstat(file.fileno()).st_mode
             key = file.read(1024).strip()
     except OSError as error:
-        raise ConfigurationError(f"--control-key {path}: {error.strerror}") from error
+        raise ConfigurationError(f"{path} (--control-key): {error.strerror}") from error
     # A mounted secret is often readable to a group; to everybody it is none.
     if stat.S_IMODE(mode) & 0o007:
-        message = f"--control-key {path}: all users may read it; accepted: mode 0600 or 0640"
+        message = f"{path} (--control-key): all users may read it; accepted: mode 0600 or 0640"
         raise ConfigurationError(message)
     if not _KEY.fullmatch(key):
-        raise ConfigurationError(f"--control-key {path}: accepted in it: {_ACCEPTED}")
+        raise ConfigurationError(f"{path} (--control-key): accepted in it: {_ACCEPTED}")
     return key

@@ -9,7 +9,7 @@ from lmi_backend.cli.frontend import (
     settings_of,
     triton_exposure,
 )
-from lmi_backend.cli.main import parser
+from lmi_backend.cli.main import main, parser
 from lmi_backend.front_end_settings import decode, encode, options
 
 
@@ -36,17 +36,45 @@ def test_a_port_that_is_none_is_refused(
     monkeypatch.setenv("SAGEMAKER_BIND_TO_PORT", "many")
     with pytest.raises(SystemExit):
         _parsed()
-    assert "argument --port: invalid int value: 'many'" in capsys.readouterr().err
+    assert "argument --port: many; accepted: a number, 0 to 65535" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--port", "99999"),
+        ("--frontend-processes", "0"),
+        ("--max-body", "0"),
+        ("--allowed-origins", "chat.example"),
+        ("--triton-url", "localhost"),
+        ("--metrics-url", "http://"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["frontend", option, value])
+    assert f"argument {option}: {value}; accepted: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--running", "--requests-per-minute", "--tokens-per-minute"])
+def test_a_key_gets_no_limit_that_the_file_does_not_take(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["api-key", "alice", option, "0"])
+    assert f"argument {option}: 0; accepted: a number, 1 to " in capsys.readouterr().err
 
 
 def test_a_process_is_started_with_all_that_options_set(tmp_path: Path) -> None:
     """What an option sets comes through the variable; a field without one is set by `serve`."""
     values = {
-        "str": "x",
+        "str": "http://x:9",
         "int": "7",
         "float": "9",
         "Path | None": "a/file",
-        "tuple[str, ...]": "b,c",
+        "tuple[str, ...]": "https://b,*",
     }
     words = []
     for each in options():

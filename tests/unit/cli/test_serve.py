@@ -32,6 +32,17 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     assert f"lmi-backend: {option} {value}: {problem}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--api-keys", "--control-key"])
+def test_a_file_that_is_not_there_is_named_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    """A front end without its keys would be started again and again."""
+    (tmp_path / "serving.properties").write_text("option.rolling_batch=echo\n")
+    file = tmp_path / "nowhere" / "file"
+    assert main(["serve", str(tmp_path), *PORTS, option, str(file)]) == 2
+    assert f"lmi-backend: {file} ({option}): No such file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("seconds", "words", "drain"), [((), (), 30), ((5, 90), (), 90), ((90,), ("2",), 2)]
 )
