@@ -67,62 +67,49 @@ MOST_TOGETHER: Final = 8_000_000
 of all requests into tokens, 2 million characters a second."""
 
 
-class BodyTexts:
-    """The prompts of a body."""
+def _check_texts(fields: Mapping[str, Any], bounds: BodyBounds) -> None:
+    """Refuse prompts that are too long, or too many."""
+    for name in _EVERY:
+        value = fields.get(name)
+        if isinstance(value, list) and len(value) > MOST_ITEMS and not _is_ids(value):
+            problem = f"has {len(value)} members"
+            raise RequestError(problem, field=name, accepted=f"at most {MOST_ITEMS}")
+    around = {name: _characters(fields[name]) for name in _AROUND if name in fields}
+    chats = _conversations(fields)
+    if chats or any(around[name] for name in around.keys() & _CHAT_ONLY):
+        for name, chat in chats or [(max(around, key=around.__getitem__), None)]:
+            _check_length(name, sum(around.values()) + _characters(chat), fields, bounds)
+    together = 0
+    for name in TEXTS:
+        value = fields.get(name, [])
+        for count in map(_characters, value if isinstance(value, list) else (value,)):
+            together += count
+            _check_length(name, count, fields, bounds)
+    if together > (most := max(MOST_TOGETHER, bounds.max_model_len * bounds.longest)):
+        problem = f"have {together} characters together"
+        raise RequestError(problem, field="the prompts", accepted=f"at most {most}")
 
-    def __init__(self, fields: Mapping[str, Any], bounds: BodyBounds) -> None:
-        self._fields, self._bounds = fields, bounds
 
-    def check(self) -> None:
-        """Raise RequestError for prompts that are too long, or too many."""
-        fields = self._fields
-        for name in _EVERY:
-            value = fields.get(name)
-            if isinstance(value, list) and len(value) > MOST_ITEMS and not _is_ids(value):
-                problem = f"has {len(value)} members"
-                raise RequestError(problem, field=name, accepted=f"at most {MOST_ITEMS}")
-        self._check_chats()
-        self._check_together()
+def _check_length(
+    name: str, characters: int, fields: Mapping[str, Any], bounds: BodyBounds
+) -> None:
+    if fields.get(TRUNCATED) is None or characters > _CUT:
+        check_characters(characters, bounds.max_model_len, bounds.longest, field=name)
 
-    def _check_chats(self) -> None:
-        fields = self._fields
-        around = {name: self._characters(fields[name]) for name in _AROUND if name in fields}
-        chats = _conversations(fields)
-        if chats or any(around[name] for name in around.keys() & _CHAT_ONLY):
-            for name, chat in chats or [(max(around, key=around.__getitem__), None)]:
-                self._check_length(name, sum(around.values()) + self._characters(chat))
 
-    def _check_together(self) -> None:
-        bounds, together = self._bounds, 0
-        for name in TEXTS:
-            if (value := self._fields.get(name)) is None:
-                continue
-            for item in value if isinstance(value, list) else (value,):
-                count = self._characters(item)
-                together += count
-                self._check_length(name, count)
-        if together > (most := max(MOST_TOGETHER, bounds.max_model_len * bounds.longest)):
-            problem = f"have {together} characters together"
-            raise RequestError(problem, field="the prompts", accepted=f"at most {most}")
-
-    def _check_length(self, name: str, characters: int) -> None:
-        bounds = self._bounds
-        if self._fields.get(TRUNCATED) is None or characters > _CUT:
-            check_characters(characters, bounds.max_model_len, bounds.longest, field=name)
-
-    def _characters(self, value: Any) -> int:
-        """Return the characters of all strings in a value, without those of media."""
-        count, left = 0, [value]
-        while left:
-            each = left.pop()
-            if isinstance(each, str):
-                count += len(each)
-            elif isinstance(each, list):
-                left += each
-            elif isinstance(each, dict):
-                left += _texts_of(each)
-                left += (name for name in each if len(name) > _LONGEST_NAME)
-        return count
+def _characters(value: Any) -> int:
+    """Return the characters of all strings in a value, without those of media."""
+    count, left = 0, [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            count += len(each)
+        elif isinstance(each, list):
+            left += each
+        elif isinstance(each, dict):
+            left += _texts_of(each)
+            left += (name for name in each if len(name) > _LONGEST_NAME)
+    return count
 
 
 def _is_ids(value: list[Any]) -> bool:
@@ -287,7 +274,7 @@ def _check_fields(fields: Mapping[str, Any], bounds: BodyBounds) -> None:
             accepted = "nothing, without option.trust_request_mm_kwargs=true"
             raise RequestError("may take any memory", field=name, accepted=accepted)
     check_lists(fields, bounds.structures)
-    BodyTexts(fields, bounds).check()
+    _check_texts(fields, bounds)
     for name in STRUCTURES:
         if fields.get(name) is not None:
             # Tools that the model may choose are text of the prompt. Where an engine makes a

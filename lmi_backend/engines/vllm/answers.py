@@ -397,7 +397,8 @@ class OwnAnswer:
             self._logprobs.read(output, ids)
         self._ids += ids
         if self._stops or reason is not None:
-            stop = self._decode(ids if self._stops else self._ids, is_stop=_is_stop(reason))
+            is_stop = reason == names.FinishReason.STOP
+            stop = self._decode(ids if self._stops else self._ids, is_stop=is_stop)
             if stop:
                 reason, stop_reason = "stop", stop
             if self._stops and self._logprobs is not None:
@@ -511,10 +512,6 @@ class OwnAnswer:
 
     def fail(self, error: Exception) -> None:
         self._of.fail(error)
-
-
-def _is_stop(reason: Any) -> bool:
-    return bool(reason is not None and reason == names.FinishReason.STOP)
 
 
 def requests_of(engine: Any) -> list[Any]:
