@@ -28,11 +28,10 @@ from lmi_backend.frontend.http.routing import Near, Responder, Route, Routes, ro
 from lmi_backend.frontend.listing import Listing
 from lmi_backend.frontend.model_control import ModelControl
 from lmi_backend.frontend.models import Models, Starting, find_models
-from lmi_backend.frontend.operators.api_description import ApiDescription
+from lmi_backend.frontend.operators import api_description, state
 from lmi_backend.frontend.operators.health import STOPPING, HealthChecks
 from lmi_backend.frontend.operators.management import Management
 from lmi_backend.frontend.operators.metrics import Metrics
-from lmi_backend.frontend.operators.state import StateCollector
 from lmi_backend.frontend.operators.web_page import PATHS, WebPage
 from lmi_backend.frontend.reading import Reading
 from lmi_backend.frontend.triton import TritonProxy
@@ -245,7 +244,7 @@ class FrontEnd:
             "ping": health.ping,
             "live": health.live,
             "version": health.version,
-            "describe paths": ApiDescription(self.models).show,
+            "describe paths": partial(api_description.show, self.models),
             "load": self.metrics.load,
             **Management(self.models, self.control, *self._limits).actions(),
         }
@@ -257,7 +256,7 @@ class FrontEnd:
 
     def _own_paths(self) -> Iterator[tuple[str, _Answer, Who]]:
         yield "/metrics", self.metrics.show, ANYBODY
-        yield "/api/state", StateCollector(self.models).show, OPERATOR
+        yield "/api/state", partial(state.show, self.models), OPERATOR
         if self._settings.has_page:
             page = WebPage(self._access)
             yield from ((path, page.show, ANYBODY) for path in PATHS)

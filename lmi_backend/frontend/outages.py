@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from dataclasses import asdict, dataclass
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import EngineDeadError, UnavailableError
@@ -24,16 +23,8 @@ _log = logging.getLogger(__name__)
 AWAY: Final = "it is down, and is expected back"
 
 
-@dataclass
-class _Counts:
-    """What became of the requests that waited for a model."""
-
-    moved: int = 0
-    """Times one resumed."""
-    held: int = 0
-    """Those that waited before they began."""
-    given_up: int = 0
-    """Those for which the model was not back in time."""
+_COUNTED: Final = ("moved", "held", "given_up")
+"""What becomes of the requests that wait for a model, as `Metrics` describes it."""
 
 
 class Outages:
@@ -41,7 +32,7 @@ class Outages:
 
     def __init__(self) -> None:
         self._outages: list[_Outage] = []
-        self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """By the model's name."""
         self._is_stopping = False
 
@@ -52,7 +43,7 @@ class Outages:
     def counts(self, model: str) -> dict[str, int]:
         """Return a model's counts, and under `waiting` how many requests wait for it now."""
         waiting = sum(each.num_waiting for each in self._outages if each.model.name == model)
-        return {"waiting": waiting, **asdict(self._counts[model])}
+        return {"waiting": waiting} | {name: self._counts[model][name] for name in _COUNTED}
 
     def is_awaited(self, name: str) -> bool:
         return self._awaited(name) is not None
@@ -81,14 +72,14 @@ class Outages:
         """Let a new request wait for its model. Raises UnavailableError: too many, or too long."""
         if (outage := self._awaited(name)) is not None:
             outage.check()
-            self._counts[outage.model.name].held += 1
+            self._counts[outage.model.name]["held"] += 1
             await outage.wait()
 
     def resume(self, connection: ModelConnection) -> None:
         """Let the requests of a model that is back resume, and new ones begin."""
         for outage in self._take(connection.model.name):
             moved = sum(_goes_on(each, connection) for each in outage.open_answers)
-            self._counts[connection.model.name].moved += moved
+            self._counts[connection.model.name]["moved"] += moved
             if moved or outage.num_new:
                 _log.info(
                     "answers that resume now with model %s: %d; requests that begin: %d",
@@ -114,7 +105,7 @@ class Outages:
 
     def _expire(self, outage: _Outage) -> None:
         self._outages.remove(outage)
-        self._counts[outage.model.name].given_up += outage.num_waiting
+        self._counts[outage.model.name]["given_up"] += outage.num_waiting
         waited = f"it was not back within {outage.model.return_seconds:.0f} s"
         outage.end(f"{GONE}, and {waited} (option.migration_timeout)")
 

@@ -28,48 +28,39 @@ _JSON: Final = {"application/json": {"schema": {"type": "object"}}}
 _KEY: Final = {"type": "http", "scheme": "bearer"}
 
 
-class ApiDescription:
-    """Describes what the front end serves.
+async def show(models: Models, exchange: Exchange) -> None:
+    engine = await _of_engine(models)
+    paths: dict[str, dict[str, Any]] = {}
+    for client in CLIENTS.values():
+        for path in client.paths:
+            is_relayed = path.action in (RELAY, UPLOAD)
+            relayed = engine.get("paths", {}).get(path.template, {}) if is_relayed else {}
+            methods = paths.setdefault(_NAME.sub(r"{\1}", path.template), {})
+            for method in path.methods.lower().split():
+                operation = relayed.get(method) or _operation(path, method)
+                needs_key = path.who not in (PROBE, ANYBODY)
+                key = [{f"{path.who}-key": list[str]()}] if needs_key else []
+                more = {"tags": [client.title], "security": key}
+                methods.setdefault(method, operation | more)
+    schemes = {"client-key": _KEY, "operator-key": _KEY}
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "lmi-backend", "version": __version__},
+        "paths": paths,
+        "components": engine.get("components", {}) | {"securitySchemes": schemes},
+    }
+    await exchange.respond_json(document, headers={"cache-control": "no-store"})
 
-    Args:
-        models: all models; the first whose engine has a server of its own describes the bodies.
-    """
 
-    def __init__(self, models: Models) -> None:
-        self._models = models
-
-    async def show(self, exchange: Exchange) -> None:
-        engine = await self._of_engine()
-        paths: dict[str, dict[str, Any]] = {}
-        for client in CLIENTS.values():
-            for path in client.paths:
-                is_relayed = path.action in (RELAY, UPLOAD)
-                relayed = engine.get("paths", {}).get(path.template, {}) if is_relayed else {}
-                methods = paths.setdefault(_NAME.sub(r"{\1}", path.template), {})
-                for method in path.methods.lower().split():
-                    operation = relayed.get(method) or _operation(path, method)
-                    needs_key = path.who not in (PROBE, ANYBODY)
-                    key = [{f"{path.who}-key": list[str]()}] if needs_key else []
-                    more = {"tags": [client.title], "security": key}
-                    methods.setdefault(method, operation | more)
-        schemes = {"client-key": _KEY, "operator-key": _KEY}
-        document = {
-            "openapi": "3.1.0",
-            "info": {"title": "lmi-backend", "version": __version__},
-            "paths": paths,
-            "components": engine.get("components", {}) | {"securitySchemes": schemes},
-        }
-        await exchange.respond_json(document, headers={"cache-control": "no-store"})
-
-    async def _of_engine(self) -> dict[str, Any]:
-        """Return the document of the first engine that has one, or an empty one."""
-        for model in self._models.all():
-            # A user's handler would take the request for one of its own.
-            if not model.context.is_custom:
-                document = await _read(model)
-                if "paths" in document:
-                    return document
-        return {}
+async def _of_engine(models: Models) -> dict[str, Any]:
+    """Return the document of the first engine that has one, or an empty one."""
+    for model in models.all():
+        # A user's handler would take the request for one of its own.
+        if not model.context.is_custom:
+            document = await _read(model)
+            if "paths" in document:
+                return document
+    return {}
 
 
 async def _read(model: Model) -> dict[str, Any]:

@@ -19,38 +19,31 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class StateCollector:
-    def __init__(self, models: Models) -> None:
-        self._models = models
+async def show(models: Models, exchange: Exchange) -> None:
+    """Answer `GET /api/state`: the state of each model, and the front end's counts.
 
-    async def show(self, exchange: Exchange) -> None:
-        """Answer `GET /api/state`: the state of each model, and the front end's counts.
-
-        `?log_after.MODEL=N` adds the lines of that model's log whose numbers are above N.
-        """
-        parameters = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
-        models, held = self._models.all(), self._models.outage_counts()
-        away = [{"model": name, "error": AWAY} for name in self._models.outages.awaited]
-        failed = [
-            {"model": name, "error": reason}
-            for name, reason in self._models.starting.failed.items()
-        ]
-        loads = [
-            {"model": name, "error": loading.text, "loading": loading._asdict()}
-            for name, loading in self._models.progress().items()
-            if name not in self._models.outages.awaited
-        ]
-        # Last: one that goes meanwhile has one row, not two.
-        states = await asyncio.gather(
-            *(_state(model, _number(parameters.get(f"log_after.{model.name}"))) for model in models)
-        )
-        rows = (*states, *away, *failed, *loads)
-        for model, state in zip(models, states, strict=True):
-            if names := state.get("served_names"):
-                state["served_names"] = [each for each in names if self._models.find(each) is model]
-        counted = [{**each, "front_end": held.get(each["model"], {})} for each in rows]
-        body = {"version": __version__, "models": counted}
-        await exchange.respond_json(body, headers={"cache-control": "no-store"})
+    `?log_after.MODEL=N` adds the lines of that model's log whose numbers are above N.
+    """
+    parameters = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
+    known, held = models.all(), models.outage_counts()
+    away = [{"model": name, "error": AWAY} for name in models.outages.awaited]
+    failed = [{"model": name, "error": reason} for name, reason in models.starting.failed.items()]
+    loads = [
+        {"model": name, "error": loading.text, "loading": loading._asdict()}
+        for name, loading in models.progress().items()
+        if name not in models.outages.awaited
+    ]
+    # Last: one that goes meanwhile has one row, not two.
+    states = await asyncio.gather(
+        *(_state(model, _number(parameters.get(f"log_after.{model.name}"))) for model in known)
+    )
+    rows = (*states, *away, *failed, *loads)
+    for model, state in zip(known, states, strict=True):
+        if names := state.get("served_names"):
+            state["served_names"] = [each for each in names if models.find(each) is model]
+    counted = [{**each, "front_end": held.get(each["model"], {})} for each in rows]
+    body = {"version": __version__, "models": counted}
+    await exchange.respond_json(body, headers={"cache-control": "no-store"})
 
 
 async def _state(model: Model, log_after: int) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from lmi_backend.frontend.http.bodies import ClientGoneError
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.protocol import CLIENT
 from lmi_backend.frontend.models import Models, Starting, find_models
+from lmi_backend.frontend.operators import state
 from lmi_backend.frontend.operators.health import HealthChecks
-from lmi_backend.frontend.operators.state import StateCollector
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
@@ -258,7 +258,7 @@ async def test_a_model_that_is_downloaded_is_told_with_its_share(folder: Path) -
         await ask(models)
     assert error.value.seconds == 190
     exchange = NotedAnswer()
-    await StateCollector(models).show(exchange)  # type: ignore[arg-type]
+    await state.show(models, exchange)  # type: ignore[arg-type]
     (shown,) = exchange.answer["models"]
     assert (shown["model"], shown["loading"]["total"]) == ("late", 100)
 
@@ -276,7 +276,7 @@ async def test_what_waited_is_counted(folder: Path) -> None:
         await until(lambda: models.outage_counts()["late"]["held"])
         assert models.outage_counts()["m"] == none | {"waiting": 2, "held": 1}
         exchange = NotedAnswer()
-        await StateCollector(models).show(exchange)  # type: ignore[arg-type]
+        await state.show(models, exchange)  # type: ignore[arg-type]
         assert exchange.answer["models"][-1] == {
             "model": "m",
             "error": "it is down, and is expected back",

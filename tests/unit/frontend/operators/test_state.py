@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.endpoint.state import LogLine, StateView
 from lmi_backend.frontend.models import Models
-from lmi_backend.frontend.operators.state import StateCollector
+from lmi_backend.frontend.operators import state
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from tests.support.endpoints import die, open_endpoint, short_folder
@@ -58,7 +58,7 @@ async def ask(
     exchange = NotedAnswer(query)
     async with looking(Models(folder, configured=configured)) as models:
         await until(models.all)
-        await StateCollector(models).show(exchange)  # type: ignore[arg-type]
+        await state.show(models, exchange)  # type: ignore[arg-type]
     assert exchange.headers["cache-control"] == "no-store"
     (model,) = exchange.answer["models"]
     found: dict[str, Any] = model
