@@ -208,9 +208,6 @@ class LmiAnswer:
     def content_type(self) -> str:
         return self.body.content_type if self.body is not None else JSON
 
-    def in_the_middle(self, error: LmiError) -> str:
-        return "" if self.body is None else self.body.fail(rename_prompt(error, self.field))
-
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         responses = self._responses(chunks, is_last=is_last)
         if self.is_body and responses and not self._has_written and "headers" in self.outputs:
@@ -482,7 +479,8 @@ class LmiForm:
 
     def failure(self, error: LmiError) -> Ending:
         """Return what the reply's format writes; nothing where it cannot."""
-        data = self._reply.in_the_middle(error).encode()
+        body, renamed = self._reply.body, rename_prompt(error, self._reply.field)
+        data = b"" if body is None else body.fail(renamed).encode()
         return Ending(data, is_end=bool(data))
 
     def taken(self) -> Delta | None:

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -45,10 +45,6 @@ from lmi_backend.generation import GenerateRequest, HttpRequest
 from lmi_backend.json_text import UNREADABLE, TooManyValuesError, check_values
 from lmi_backend.names import NAME_BYTES, PATH_BYTES, check_headers, check_name
 from lmi_backend.printable import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 PARENT: Final = "traceparent"
 """Without this header the other one counts for nothing."""
@@ -250,34 +246,29 @@ TPOT_HEADER: Final = "x-llm-d-slo-tpot-ms"
 
 def read_body(inputs: Mapping[str, list[Any]], context: Context) -> ParsedRequest:
     """Read the `request` tensor. Raises HttpError: the body is wrong; its text is LMI's answer."""
-    text = str(inputs["request"][0])
-    path = str(inputs.get("path", [""])[0])
+    text, path = str(inputs["request"][0]), str(inputs.get("path", [""])[0])
     try:
         headers = _headers(inputs)
+        parsed = read_http_body(text, path, headers, context)
+        return replace(parsed, session=session_of(headers), promise=promise_of(headers))
     except RequestError as error:
         raise as_lmi(error) from error
-    return read_http_body(text, path, headers, context)
 
 
 def read_http_body(
     text: str, path: str, headers: dict[str, str], context: Context
 ) -> ParsedRequest:
     """Read a body that came to a path; raises like `read_body`."""
-    return _of_sender(headers, lambda: _read_at(text, path, headers, context))
+    try:
+        return of_tenant(_read_at(text, path, headers, context), headers, *TENANT_HEADERS)
+    except RequestError as error:
+        raise as_lmi(error) from error
 
 
 def pass_on(data: bytes, headers: dict[str, str]) -> ParsedRequest:
     """Return a body for users' code, as it is."""
     parsed = ParsedRequest(HttpRequest(INVOCATIONS, data, headers), BodyReply())
-    return _of_sender(headers, lambda: parsed)
-
-
-def _of_sender(headers: dict[str, str], read: Callable[[], ParsedRequest]) -> ParsedRequest:
-    try:
-        parsed = of_tenant(read(), headers, *TENANT_HEADERS)
-        return replace(parsed, session=session_of(headers), promise=promise_of(headers))
-    except RequestError as error:
-        raise as_lmi(error) from error
+    return of_tenant(parsed, headers, *TENANT_HEADERS)
 
 
 def promise_of(headers: Mapping[str, str]) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -184,10 +185,10 @@ def test_errors_about_adapters_are_lmis_to_lmis_clients_alone(status: int, kind:
 class Reply:
     """Notes what it is given."""
 
-    content_type, body = "text/plain", None
+    content_type, field = "text/plain", "inputs"
 
     def __init__(self, failure: str = "") -> None:
-        self.in_the_middle = lambda _: failure
+        self.body = SimpleNamespace(fail=lambda _: failure)
         self.calls: list[tuple[list[Any], bool]] = []
 
     def responses(self, chunks: list[Any], *, is_last: bool) -> list[dict[str, Any]]:
