@@ -134,16 +134,16 @@ async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
         "messages": [{"role": "user", "content": "hello"}],
     }  # fmt: skip
     asked = HttpRequest(CHATS, json.dumps(body).encode(), {"content-type": "application/json"})
-    assert chats.recall(asked, 1000) is None
+    assert chats.read(asked) is not None
     (kind,) = chats._kinds.values()
     rendering = Rendering(("template",), {}, [])
     kind.template = Template(
         Params(), rendering, is_rest=False, head=HttpChunk(), digits=16, is_short=True
     )
-    kind.is_checked, calls = True, Calls()
+    calls = Calls()
 
     async def prompt() -> None:
-        chat = chats.recall(asked, 1000)
+        chat = chats.read(asked)
         assert chat is not None
         assert chat.kind.template is not None
         found, _ = await chats._prompt(chat, chat.kind.template)

@@ -75,8 +75,8 @@ class BodyKind:
     """Bodies of one path that are the same but for their prompt, their limit and their user."""
 
     def __init__(self) -> None:
-        self.is_laid_out = self.is_checked = False
-        """Whether its events were looked at; whether a body has passed `check_body` as it was."""
+        self.is_laid_out = False
+        """Whether its events were looked at."""
         self.layouts: StreamLayouts | None = None
         self.template: Template | None = None
         self.server: Any = None

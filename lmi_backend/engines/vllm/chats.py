@@ -20,7 +20,6 @@ import msgspec
 
 from lmi_backend.clients.openai import CHATS
 from lmi_backend.clients.spec import RETRYABLE
-from lmi_backend.engines.bodies import MOST_ITEMS
 from lmi_backend.engines.vllm import compat, fast_paths, names
 from lmi_backend.engines.vllm.bodies import (
     LIMITS,
@@ -161,7 +160,6 @@ class Chat(NamedTuple):
     request_id: str
     """Empty if it has none."""
     limit: int | None
-    model: Any
 
 
 class Chats:
@@ -192,15 +190,6 @@ class Chats:
             raise TypeError("render_chat_async is no coroutine")
         self._render = renderer.own.render_chat_async
 
-    def recall(self, request: HttpRequest, most: int) -> Chat | None:
-        """Return a body of a known kind, whose members were all looked at in another body."""
-        if len(request.body) > most:
-            return None
-        chat = self.read(request)
-        if chat is None or not chat.kind.is_checked or len(chat.messages) > MOST_ITEMS:
-            return None
-        return chat
-
     def read(self, request: HttpRequest) -> Chat | None:
         """Return a body if it may be answered past the server, else None."""
         is_large = len(request.body) > _LARGE
@@ -215,7 +204,6 @@ class Chats:
                 return None
             messages, limit = _messages.decode(members["messages"]), _limit(members)
             is_free = isinstance(_value(members.get("user", b'""')), str)
-            model = _value(members.get("model", NULL))
         except (*UNREADABLE, KeyError, ValueError):
             return None
         if not (messages and is_free):
@@ -223,7 +211,7 @@ class Chats:
         contents = [{"role": each.role, "content": each.content} for each in messages]
         request_id = headers.get("x-request-id", "")
         kind = self._kinds.of(CHATS, members, has_id=bool(request_id))
-        return Chat(kind, contents, request_id, limit, model)
+        return Chat(kind, contents, request_id, limit)
 
     def note(self, chat: Chat, answer: BodyAnswer) -> None:
         """Note what vLLM's server has made of a body, if it was answered by a stream of our own."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from argparse import Namespace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -249,11 +248,6 @@ class HttpApp:
         if request.path == DESCRIPTION:
             # Made once, in a second or two that no stream shall wait for.
             await asyncio.to_thread(self._app.openapi)
-        recalled = self._recalled(request)
-        if recalled is not None:
-            answer = self._answer(request, sink, recalled)
-            if await self._respond_past(recalled, answer):
-                return answer
         try:
             body = check_body(request.body, self._bounds, request.path)
             head = head_of(body)
@@ -262,15 +256,12 @@ class HttpApp:
         except RequestError as error:
             sink.take(refusal(error))
             return None
-        is_changed = body is not request.body
-        if is_changed:
+        if body is not request.body:
             request = msgspec.structs.replace(request, body=body)
         # An adapter may have been given a name under which the model itself has answered.
-        may_know = recalled is None and not self._adapters.has(head.model)
-        chat = self._chats.read(request) if may_know else None
+        chat = None if self._adapters.has(head.model) else self._chats.read(request)
         answer = self._answer(request, sink, chat)
         if chat is not None:
-            chat.kind.is_checked |= not is_changed
             if await self._respond_past(chat, answer):
                 return answer
             answer = self._answer(request, sink, chat)
@@ -318,14 +309,6 @@ class HttpApp:
         )
         answer.waits = request.continuation is None and not is_at_once(request.path)
         return answer
-
-    def _recalled(self, request: HttpRequest) -> Chat | None:
-        """Return a body of a known kind; None if it has to be looked at first."""
-        if request.path != CHATS:
-            return None
-        bounds = self._bounds
-        chat = self._chats.recall(request, bounds.max_model_len * bounds.longest or sys.maxsize)
-        return None if chat is None or self._adapters.has(chat.model) else chat
 
     async def _respond_past(self, chat: Chat, answer: BodyAnswer) -> bool:
         """Answer a chat past vLLM's server; False if that must."""

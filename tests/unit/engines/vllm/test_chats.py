@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.openai import CHATS
-from lmi_backend.engines.bodies import MOST_ITEMS
 from lmi_backend.engines.vllm import fast_paths, names, streams
 from lmi_backend.engines.vllm.bodies import (
     BodyAnswer,
@@ -267,23 +266,6 @@ async def test_an_error_in_mid_stream_is_told_in_the_servers_words(server: Serve
     assert "Internal server error" in error["error"]["message"]
     assert done == b"data: [DONE]"
     assert [each.is_last for each in sink.taken].count(True) == 1
-
-
-def recalled(server: Server, body: Any, most: int = 10_000) -> Any:
-    return server.chats.recall(HttpRequest(CHATS, json.dumps(body).encode(), {}), most)
-
-
-def test_only_a_kind_whose_members_were_looked_at_is_recalled(server: Server) -> None:
-    assert recalled(server, BODY) is None
-    kind = read(server, BODY).kind
-    kind.is_checked = True
-    found = recalled(server, BODY | {"messages": HELLO * 2})
-    assert (found.kind, found.model, found.messages) == (kind, "m", HELLO * 2)
-    size = len(json.dumps(BODY))
-    assert recalled(server, BODY, size) is not None
-    assert recalled(server, BODY, size - 1) is None
-    assert recalled(server, BODY | {"messages": HELLO * (MOST_ITEMS + 1)}) is None
-    assert recalled(server, BODY | {"seed": 6}) is None
 
 
 @pytest.mark.parametrize(
