@@ -86,7 +86,7 @@ def _text(status: int, message: str) -> str:
     return json.dumps({"code": status, "error": message}, ensure_ascii=False)
 
 
-_EVENT: Final = "data: "
+_EVENT: Final = b"data: "
 _EVENT_END: Final = b"\n\n"
 _FINISHED: Final = b'"finish_reason":"'
 
@@ -141,27 +141,21 @@ class LegacyChatForm(HttpForm):
         data, self._buffered = data[:end], data[end:]
         if self.status >= HTTP_ERROR or _FINISHED not in data:
             return data
-        return with_lmi_reasons(data.decode()).encode()
+        parts = data.split(_EVENT_END) if self.has_events else [data]
+        return _EVENT_END.join(map(_with_lmis_ends, parts))
 
 
-def with_lmi_reasons(text: str) -> str:
-    """Return OpenAI's body, or whole events, with the finish reasons of LMI's older handlers."""
-    if not text.startswith(_EVENT):
-        return dump(_with_reasons(json.loads(text)))
-    return "\n\n".join(_translate_event(event) for event in text.split("\n\n"))
-
-
-def _translate_event(event: str) -> str:
-    body = event.removeprefix(_EVENT)
-    return _EVENT + dump(_with_reasons(json.loads(body))) if body.startswith("{") else event
-
-
-def _with_reasons(body: Any) -> Any:
+def _with_lmis_ends(text: bytes) -> bytes:
+    """Return an event, or a body, with the finish reasons of LMI's older handlers."""
+    data = text.removeprefix(_EVENT)
+    if not data.startswith(b"{"):
+        return text
+    body = json.loads(data)
     for choice in body.get("choices", ()):
         if choice.get("finish_reason") == "stop":
             is_string = choice.get("stop_reason") is not None
             choice["finish_reason"] = "stop_sequence" if is_string else "eos_token"
-    return body
+    return text[: -len(data)] + dump(body).encode()
 
 
 @dataclass
