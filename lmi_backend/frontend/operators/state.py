@@ -25,7 +25,7 @@ async def show(models: Models, exchange: Exchange) -> None:
     `?log_after.MODEL=N` adds the lines of that model's log whose numbers are above N.
     """
     parameters = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
-    known, held = models.all(), models.outage_counts()
+    loaded, held = models.all(), models.outage_counts()
     away = [{"model": name, "error": AWAY} for name in models.outages.awaited]
     failed = [{"model": name, "error": reason} for name, reason in models.starting.failed.items()]
     loads = [
@@ -35,10 +35,10 @@ async def show(models: Models, exchange: Exchange) -> None:
     ]
     # Last: one that goes meanwhile has one row, not two.
     states = await asyncio.gather(
-        *(_state(model, _number(parameters.get(f"log_after.{model.name}"))) for model in known)
+        *(_state(model, _number(parameters.get(f"log_after.{model.name}"))) for model in loaded)
     )
     rows = (*states, *away, *failed, *loads)
-    for model, state in zip(known, states, strict=True):
+    for model, state in zip(loaded, states, strict=True):
         if names := state.get("served_names"):
             state["served_names"] = [each for each in names if models.find(each) is model]
     counted = [{**each, "front_end": held.get(each["model"], {})} for each in rows]
