@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from lmi_backend.cli.arguments import DEFAULT_URL, add_timeout
+from lmi_backend.cli.arguments import DEFAULT_URL, add_timeout, not_accepted
 from lmi_backend.endpoint.control import (
     Draining,
     count_workers,
@@ -16,7 +16,7 @@ from lmi_backend.endpoint.control import (
     renew_worker,
     request_health,
 )
-from lmi_backend.errors import RequestError, UnavailableError
+from lmi_backend.errors import UnavailableError
 from lmi_backend.printable import say
 from lmi_backend.supervisor.local_server import LocalServer
 
@@ -117,6 +117,7 @@ def _add_drain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_timeout(parser, 30.0, "time running requests have to finish")
     parser.add_argument(
         "--worker",
+        type=_worker,
         metavar="N",
         help="a number, or all: restart this worker, or one after the other, while the server "
         "continues. Its requests resume elsewhere; those that cannot fail",
@@ -125,6 +126,12 @@ def _add_drain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--model", metavar="NAME", help="whose worker; needed where the server has several models"
     )
     parser.set_defaults(run=_drain)
+
+
+def _worker(text: str) -> str:
+    if text != "all" and not text.isdecimal():
+        raise not_accepted(text, "a number, or all")
+    return text
 
 
 def _drain(arguments: argparse.Namespace) -> int:
@@ -156,10 +163,6 @@ def _renew(server: LocalServer, arguments: argparse.Namespace) -> int:
         problem = f"no model {name}" if name else f"{len(endpoints)} models"
         raise UnavailableError(f"{arguments.url}: has {problem}; accepted: --model, one of its own")
     count = count_workers(endpoints[0], _ANSWER_SECONDS)
-    if arguments.worker != "all" and not arguments.worker.isdecimal():
-        raise RequestError(
-            "is not a number", field="--worker", value=arguments.worker, accepted="a number, or all"
-        )
     for index in range(count) if arguments.worker == "all" else (int(arguments.worker),):
         began = time.monotonic()
         cut = renew_worker(endpoints[0], index, arguments.timeout, _LOAD_SECONDS)

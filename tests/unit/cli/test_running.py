@@ -5,6 +5,14 @@ import pytest
 from lmi_backend.cli.main import main
 
 
+@pytest.mark.parametrize("worker", ["x", "-1", ""])
+def test_a_worker_is_named_by_its_number(worker: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["drain", f"--worker={worker}"])
+    assert end.value.code == 2
+    assert f"--worker: {worker}; accepted: a number, or all" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("host", "problem"),
     [
