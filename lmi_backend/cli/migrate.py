@@ -24,6 +24,7 @@ from lmi_backend.options.model_store import MODEL_FILES, MODEL_ID
 from lmi_backend.options.sources import ORIGIN
 from lmi_backend.options.spec import Status, WrittenSetting
 from lmi_backend.options.table import common
+from lmi_backend.printable import say
 from lmi_backend.repository.files import left_to_the_server
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def _write_all(model: LmiFolder, source: PresentServer, arguments: argparse.Name
     path = arguments.output / _PAGE
     path.write_text(page, encoding="utf-8")
     sys.stdout.write(f"{path}\n")
+    for problem in examined.problems:
+        say(f"{model.name} is refused: {problem}")
     return REFUSED if examined.problems else status
 
 

@@ -180,10 +180,14 @@ def test_a_folder_is_left_as_it_is(tmp_path: Path) -> None:
     assert f"lmi-backend serve {folder}\n" in page
 
 
-def test_a_refused_model_is_explained(tmp_path: Path) -> None:
+def test_a_refused_model_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "option.rolling_batch=echo\noption.max_rolling_batch_size=a|<b>\n"
     page = migrate(tmp_path, archive(tmp_path, text), status=2)
     assert "max_rolling_batch_size" in part(page, "What needs your decision")
+    assert (
+        "is refused: serving.properties:2: option.max_rolling_batch_size="
+        in capsys.readouterr().err
+    )
     assert "<b> |" not in page
     assert not (tmp_path / "out" / "models").exists()
 
