@@ -151,7 +151,11 @@ class Machine:
                 gpus=(),
             )
         if self.gpu_memory is not None:
-            hardware = replace(hardware, device_memory=parse_size(self.gpu_memory))
+            memory = parse_size(self.gpu_memory)
+            if not hardware.devices:
+                message = f"--gpu-memory {printable(self.gpu_memory)}: there is no GPU; accepted: "
+                raise ConfigurationError(f"{message}next to --gpus N, 1 or more, or --gpu NAME")
+            hardware = replace(hardware, device_memory=memory)
         return replace(hardware, nodes=self.nodes or 1)
 
 

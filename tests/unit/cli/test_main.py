@@ -267,6 +267,7 @@ def test_the_backend_is_installed_into_an_existing_folder(
         (["plan", "/"], "has neither serving.properties nor config.json"),
         (["plan", "/tmp", "--gpus", "-1"], "--gpus -1; accepted: a whole number, 0 to 4096"),
         (["plan", "/tmp", "--gpu-memory", "much"], "--gpu-memory much; accepted: a number and"),
+        (["plan", "/tmp", "--gpus", "0", "--gpu-memory", "9G"], "--gpu-memory 9G: there is no GPU"),
         (["drain", "ftp://a"], "accepted: http://HOST:PORT"),
     ],
 )
