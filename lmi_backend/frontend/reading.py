@@ -32,9 +32,16 @@ from lmi_backend.clients.spec import (
     Read,
 )
 from lmi_backend.errors import HttpError
-from lmi_backend.frontend.http.bodies import aside, model_in_upload, read_model, read_object
+from lmi_backend.frontend.http.bodies import (
+    aside,
+    model_in_upload,
+    read_model,
+    read_object,
+    refuse_many_values,
+)
 from lmi_backend.frontend.lora_routes import change_of, load_of, unload_of
 from lmi_backend.generation import HttpRequest
+from lmi_backend.json_text import MOST_VALUES
 from lmi_backend.names import check_headers
 from lmi_backend.printable import printable
 
@@ -89,6 +96,9 @@ class Reading:
         if (shared := SHARED.get(path.template)) and shared[1].member in read_object(data):
             exchange.spec, theirs = shared
             return await self._object(theirs, exchange, data)
+        # As many as the model's worker takes that takes most.
+        lengths = (each.info.max_model_len for each in self.models.all())
+        refuse_many_values(data, max(MOST_VALUES, 2 * max(lengths, default=0)))
         name = read_model(data)
         target, adapter = exchange.headers.get(TARGET, ""), exchange.headers.get(ADAPTER, "")
         if is_unnamed := self._is_no_name(name):

@@ -20,7 +20,13 @@ import msgspec
 from backports import zstd
 
 from lmi_backend.errors import HttpError
-from lmi_backend.json_text import UNREADABLE, TooManyValuesError, check_values, problem_of
+from lmi_backend.json_text import (
+    MOST_VALUES,
+    UNREADABLE,
+    TooManyValuesError,
+    check_values,
+    problem_of,
+)
 from lmi_backend.printable import printable
 from lmi_backend.shares import FREE_BYTES, Shares
 
@@ -334,10 +340,10 @@ def read_object(data: bytes) -> dict[str, Any]:
     return _decode(_objects, data)
 
 
-def refuse_many_values(data: bytes) -> None:
+def refuse_many_values(data: bytes, most: int = MOST_VALUES) -> None:
     """Raise HttpError for JSON of so many values that reading it would delay everybody."""
     try:
-        check_values(data)
+        check_values(data, most)
     except TooManyValuesError as error:
         text = f"the body {error}"
         raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text) from None

@@ -16,6 +16,7 @@ from lmi_backend.frontend.http.bodies import LARGE
 from lmi_backend.frontend.resumable import LAST_ID, WANTED
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
+from lmi_backend.json_text import MOST_VALUES
 from tests.support.scripted_model import NAME, OWN, Scripted
 
 HEADERS: dict[str, dict[str, str]] = {
@@ -106,6 +107,14 @@ def test_what_is_wanted_besides_an_answer_is_refused_on_each_path_of_the_body(
     body = json.dumps({"model": NAME, "inputs": "a" * size} | more).encode()
     answer = server.ask("POST", path, body, **headers)
     assert (answer.status, words in answer.data.decode()) == (400, True), answer.data
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/messages"])
+def test_what_a_worker_would_refuse_unread_is_read_by_nobody(server: Scripted, path: str) -> None:
+    """A stub that counts its answers would look at each value."""
+    body = b'{"model": "%s", "prompt": [%s0]}' % (NAME.encode(), b"[[]]," * MOST_VALUES)
+    answer = server.ask("POST", path, body)
+    assert (answer.status, b"values; accepted: at most 300000" in answer.data) == (413, True)
 
 
 def test_users_code_gets_bytes_that_are_no_text(server: Scripted) -> None:
