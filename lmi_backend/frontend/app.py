@@ -230,11 +230,19 @@ class FrontEnd:
                 resumed = path if path.action in self._answering.resumed else None
                 service = Responder(answer, client, path.who, resumed)
                 yield route(path.template, path.methods), service
-        for template, answer, who in self._own_paths():
+        own: list[tuple[str, _Answer, Who]] = [
+            ("/metrics", self.metrics.show, ANYBODY),
+            ("/api/state", partial(state.show, self.models), OPERATOR),
+        ]
+        if self._settings.has_page:
+            page = WebPage(self._access)
+            own += ((path, page.show, ANYBODY) for path in PATHS)
+        for template, answer, who in own:
             yield route(template, "GET"), Responder(answer, CLIENTS["openai"], who)
 
     def _actions(self) -> dict[str, _Answer]:
         listing, health = Listing(self.models), self.health
+        management = Management(self.models, self.control, *self._limits)
         return {
             "list models": listing.models,
             "show model": listing.model,
@@ -246,20 +254,16 @@ class FrontEnd:
             "version": health.version,
             "describe paths": partial(api_description.show, self.models),
             "load": self.metrics.load,
-            **Management(self.models, self.control, *self._limits).actions(),
+            "list registered": management.list,
+            "register": management.register,
+            "describe": management.describe,
+            "unregister": management.unregister,
         }
 
     async def _triton_ready(self, exchange: Exchange) -> None:
         if self.health.is_stopping:
             raise StoppingError(STOPPING)
         await self.triton(exchange)
-
-    def _own_paths(self) -> Iterator[tuple[str, _Answer, Who]]:
-        yield "/metrics", self.metrics.show, ANYBODY
-        yield "/api/state", partial(state.show, self.models), OPERATOR
-        if self._settings.has_page:
-            page = WebPage(self._access)
-            yield from ((path, page.show, ANYBODY) for path in PATHS)
 
 
 def _methods(allowed: set[str]) -> _Answer:

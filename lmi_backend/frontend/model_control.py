@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
@@ -51,11 +52,15 @@ class ModelControl:
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._url, self._headers = f"{url}/v2/repository", headers
-        self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._session.close()
+
+    @cached_property
+    def _session(self) -> aiohttp.ClientSession:
+        # A load takes as long as it takes.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+        return aiohttp.ClientSession(timeout=timeout, headers=self._headers)
 
     async def index(self) -> dict[str, RepositoryModel]:
         """Return the models of the repository by name, in its order.
@@ -90,10 +95,6 @@ class ModelControl:
         await self._post(f"/models/{quote(name, safe='')}/unload")
 
     async def _post(self, path: str) -> Any:
-        if self._session is None:
-            # A load takes as long as it takes.
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
-            self._session = aiohttp.ClientSession(timeout=timeout, headers=self._headers)
         try:
             async with self._session.post(self._url + path, data=b"{}") as response:
                 data = await response.read()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from functools import partial
+from functools import cached_property, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -75,11 +75,9 @@ class TritonProxy:
 
     def __init__(self, url: str, limit: int, seconds: float) -> None:
         self._url, self._limit, self._seconds = url, limit, seconds
-        self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._session.close()
 
     async def __call__(self, exchange: Exchange) -> None:
         path = _path_of(exchange)
@@ -127,7 +125,7 @@ class TritonProxy:
         """Return the name of a model's input where it has one, of one text; empty where not."""
         url = self._to(path.text.removesuffix("/infer"))
         try:
-            async with self._open().get(url, headers={"accept-encoding": "identity"}) as response:
+            async with self._session.get(url, headers={"accept-encoding": "identity"}) as response:
                 metadata = await response.read()
         except (aiohttp.ClientError, asyncio.TimeoutError) as error:
             raise UnavailableError(_SILENT) from error
@@ -138,7 +136,7 @@ class TritonProxy:
     async def _pass_on(self, exchange: Exchange, sent: _Sent) -> None:
         length = {"content-length": str(sent.size)} if sent.pieces else {}
         try:
-            async with self._open().request(
+            async with self._session.request(
                 sent.path.method,
                 self._to(sent.path.text),
                 data=_one_by_one(sent.pieces) if sent.pieces else None,
@@ -158,17 +156,14 @@ class TritonProxy:
     def _to(self, path: str) -> URL:
         return URL(self._url + path, encoded=True)
 
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_CACHE_SECONDS)
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                timeout=timeout,
-                auto_decompress=False,
-                skip_auto_headers=("accept", "accept-encoding", "user-agent", "content-type"),
-            )
-        return self._session
+    @cached_property
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_CACHE_SECONDS),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
+            auto_decompress=False,
+            skip_auto_headers=("accept", "accept-encoding", "user-agent", "content-type"),
+        )
 
 
 async def _pass_back(exchange: Exchange, sent: _Sent, response: aiohttp.ClientResponse) -> None:

@@ -9,7 +9,7 @@ import resource
 import socket
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -105,14 +105,7 @@ UNREAD_BYTES: Final = 512 << 20
 """Of what all clients together have been sent and have not read."""
 
 
-class _Connection(Protocol):
-    @property
-    def owner(self) -> str: ...
-    @property
-    def transport(self) -> asyncio.Transport: ...
-
-
-def end_unread(connections: Iterable[_Connection], limit: int = UNREAD_BYTES) -> int:
+def end_unread(connections: Iterable[BoundedProtocol], limit: int = UNREAD_BYTES) -> int:
     """Close connections until what waits for all is few enough bytes.
 
     Each is the one whose client reads least, of the key for which most waits.

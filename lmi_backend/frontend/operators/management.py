@@ -20,7 +20,7 @@ from lmi_backend.frontend.model_control import ModelControl, RepositoryModel
 from lmi_backend.printable import listed, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.models import Models
@@ -47,14 +47,6 @@ class Management:
         self._models, self._control = models, control
         self._limit, self._seconds = limit, seconds
         self._loading: dict[str, asyncio.Task[None]] = {}
-
-    def actions(self) -> dict[str, Callable[[Exchange], Awaitable[None]]]:
-        return {
-            "list registered": self.list,
-            "register": self.register,
-            "describe": self.describe,
-            "unregister": self.unregister,
-        }
 
     async def list(self, exchange: Exchange) -> None:
         parameters = _parameters(dict(parse_qsl(exchange.query)), ("limit", "next_page_token"))

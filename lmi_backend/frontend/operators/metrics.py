@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections import defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -104,7 +105,6 @@ class Metrics:
         self._fleet, self._fleet_at = "", -_QUIET_SECONDS
         self._is_quiet = False
         self._renewing = asyncio.Lock()
-        self._session: aiohttp.ClientSession | None = None
 
     async def show(self, exchange: Exchange) -> None:
         async with self._renewing:
@@ -128,12 +128,13 @@ class Metrics:
         return age >= _QUIET_SECONDS or is_busy or not self._is_quiet
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._session.close()
+
+    @cached_property
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(ASK_SECONDS))
 
     async def _read_triton(self) -> str:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(ASK_SECONDS))
         try:
             async with self._session.get(self._url) as response:
                 text = await response.text() if response.ok else ""

@@ -1,6 +1,7 @@
 """Bytes that clients of one key do not read cost no other key a connection."""
 
 from dataclasses import dataclass, field
+from typing import Any
 from unittest.mock import Mock
 
 from lmi_backend.frontend.http.protocol import end_unread
@@ -19,8 +20,8 @@ class Connection:
 
 
 def test_the_key_for_which_most_waits_loses_connections() -> None:
-    many = [Connection("many", 10) for _ in range(9)]
-    few = Connection("few", 40)
+    many: list[Any] = [Connection("many", 10) for _ in range(9)]
+    few: Any = Connection("few", 40)
     assert end_unread([few, *many], 130) == 0
     assert end_unread([few, *many], 100) == 3
     few.transport.abort.assert_not_called()
