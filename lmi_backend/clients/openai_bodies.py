@@ -322,7 +322,11 @@ class CompletionWriter(Writer):
         return {
             "tokens": [token.text for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
-            "top_logprobs": [_top(token) for token in tokens],
+            # Nothing is said of a prompt's first.
+            "top_logprobs": [
+                None if each.logprob is None else {top.text: top.logprob for top in each.top}
+                for each in tokens
+            ],
             "text_offset": offsets,
         }
 
@@ -341,8 +345,3 @@ def _token(token: Token) -> dict[str, object]:
         "logprob": token.logprob,
         "bytes": list(token.text.encode("utf-8", "replace")),
     }
-
-
-def _top(token: Token) -> dict[str, float | None] | None:
-    """Return the alternatives to a token; nothing is known of a prompt's first."""
-    return None if token.logprob is None else {each.text: each.logprob for each in token.top}

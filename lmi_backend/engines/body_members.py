@@ -371,7 +371,8 @@ def _constrained(given: Mapping[str, Any], path: str) -> dict[str, Any]:
             raise _twice(constraints)
         structures[name] = value
     own = given.get(_STRUCTURES) or {}
-    form = _own_format(given) if _FORMAT not in constraints else {}
+    form = given.get(_FORMAT) if _FORMAT not in constraints else None
+    form = read_format(_FORMAT, form) if isinstance(form, dict) else {}
     if structures.keys() == {_WHITE_SPACE}:
         # It says how another constraint is met, wherever that stands.
         structures |= own or form
@@ -381,11 +382,6 @@ def _constrained(given: Mapping[str, Any], path: str) -> dict[str, Any]:
     elif own or form or len(structures.keys() - {_WHITE_SPACE}) > 1:
         raise _twice(constraints)
     return dict.fromkeys(constraints) | {_STRUCTURES: structures}
-
-
-def _own_format(given: Mapping[str, Any]) -> dict[str, Any]:
-    form = given.get(_FORMAT)
-    return read_format(_FORMAT, form) if isinstance(form, dict) else {}
 
 
 def _twice(constraints: Mapping[str, Any]) -> RequestError:
