@@ -177,15 +177,6 @@ def test_a_release_that_does_not_answer_is_judged_by_the_record(
     assert "unknown here, so judged as 0.32.0" in shown.out.splitlines()[-1]
 
 
-def test_a_plan_names_its_release(
-    python: str, judge: Judge, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    judge(python, "option.disable_prefix_caching=true")
-    main(["plan", str(model), "--json"])
-    reason = f"planned for vLLM 9.1.0, which {python} has"
-    assert json.loads(capsys.readouterr().out)["reasons"][-1] == reason
-
-
 def test_an_engine_without_releases_has_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

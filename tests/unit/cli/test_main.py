@@ -136,16 +136,6 @@ def test_check_finds_every_fault_at_once(echo: Path, capsys: pytest.CaptureFixtu
     assert "did you mean option.max_model_len?" in output
 
 
-def test_a_model_in_mistrals_own_form_is_a_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "params.json").write_text("{}", encoding="utf-8")
-    assert main(["plan", str(tmp_path)]) == 0
-    output = capsys.readouterr().out
-    assert f"model       {tmp_path}\n" in output
-    assert "the size of the model is not known" in output
-
-
 def test_another_machine_and_release_are_supposed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,20 +185,6 @@ def test_without_a_path_the_environment_names_the_models(
     assert (tmp_path / "models" / "test" / "config.pbtxt").is_file()
     monkeypatch.setenv("SERVING_LOAD_MODELS", "NONE")
     assert main(["convert", "--repository", str(tmp_path / "models")]) == 2
-
-
-def test_a_model_of_which_there_are_only_variables_is_converted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTHON_EXECUTABLE", raising=False)
-    monkeypatch.setenv("SERVING_MODEL_STORE", str(tmp_path / "none"))
-    monkeypatch.setenv("HF_MODEL_ID", "org/my-model")
-    monkeypatch.setenv("OPTION_ROLLING_BATCH", "vllm")
-    for _ in range(2):
-        assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
-    folder = tmp_path / "models" / "org_my-model"
-    assert "org/my-model" not in (folder / "config.pbtxt").read_text()
-    assert "option.model_id=org/my-model" in (folder / "serving.properties").read_text()
 
 
 def test_an_error_of_the_engines_choice_hides_no_other(

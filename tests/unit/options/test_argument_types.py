@@ -7,7 +7,6 @@ import pytest
 from lmi_backend.options.argument_types import (
     is_text_for,
     problem_of,
-    problem_of_text,
     problem_of_value,
     problem_of_word,
     unknown_key,
@@ -105,34 +104,6 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Signature:
     found = installed_signature("vllm", queried_release(tmp_path, monkeypatch))
     assert found
     return found
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "problem"),
-    [
-        ("spec_method", "eagle", ""),
-        ("spec_method", "medusa", "accepted: ngram, draft_model, eagle, eagle3"),
-        ("speculative_config", '{"method": "eagle", "prompt-lookup-max": 3}', ""),
-        ("speculative_config", '{"method": null}', ""),
-        (
-            "speculative_config",
-            '{"method": "medusa"}',
-            "is not what vLLM 9.1.0 takes; accepted: ngram, dr",
-        ),
-        ("speculative_config", '{"methods": 1}', 'vLLM 9.1.0 does not know, "methods"; did you'),
-        ("pool_config", '{"backend": "FLASH", "kind": "last"}', ""),
-        ("pool_config", '{"made": 1}', "a key that vLLM 9.1.0 does not know"),
-        ("reasoning_effort_map", '{"a": "b"}', ""),
-        ("reasoning_effort_map", "[1]", "accepted: a JSON object"),
-        ("max_log_len", "many", "accepted: a whole number"),
-    ],
-)
-def test_a_text_is_judged_by_the_release(
-    known: Signature, name: str, text: str, problem: str
-) -> None:
-    verdict = problem_of_text(known, name, text)
-    assert problem in verdict
-    assert bool(verdict) == bool(problem)
 
 
 @pytest.mark.parametrize(

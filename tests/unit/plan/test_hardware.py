@@ -6,7 +6,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.plan import hardware
 from lmi_backend.plan.hardware import (
@@ -22,7 +21,6 @@ from lmi_backend.plan.hardware import (
     visible_gpus,
 )
 from lmi_backend.printable import GIB, MIB
-from tests.unit.sizing.test_model_facts import LLAMA_3_8B, write
 
 
 @pytest.mark.parametrize(
@@ -48,19 +46,6 @@ def test_memory_as_a_log_has_it_tells_the_kind() -> None:
     assert gpu_of_memory(int(94.97 * GIB)) is GPU_KINDS["RTX-PRO-6000"]
     assert gpu_of_memory(80 * GIB) is None
     assert gpu_of_memory(0) is None
-
-
-def planned(folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    write(folder, LLAMA_3_8B)
-    folder.joinpath("serving.properties").write_text("option.rolling_batch=vllm\n", "utf-8")
-    assert main(["plan", str(folder), *words]) == 0
-    return capsys.readouterr().out
-
-
-def test_a_plan_is_made_for_a_named_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    named = planned(tmp_path, ["--gpu", "L40S"], capsys)
-    assert named == planned(tmp_path, ["--gpus", "1", "--gpu-memory", "44.39GiB"], capsys)
-    assert named != planned(tmp_path, ["--gpus", "1", "--gpu-memory", "44.3GiB"], capsys)
 
 
 WHOLE = "GPU-a, NVIDIA A100-SXM4-40GB, 40960, 0, 8.0, 550.1, Disabled"

@@ -211,14 +211,6 @@ def test_copies_of_a_dense_model_are_no_matter_of_vllms_own_nodes() -> None:
         refuse_dense_copies(options, {"nnodes": 2}, LLAMA_70B)
 
 
-def test_the_backend_for_engines_is_refused_for_every_release(tmp_path: Path) -> None:
-    package = with_version(tmp_path / "tensorrt_llm", "1.2.1")
-    lines = parse_properties("option.rolling_batch=trtllm\noption.backend=tensorrt")
-    options = resolve_options(lines, {}, folder=tmp_path)
-    with pytest.raises(OptionError, match="TensorRT-LLM has no TensorRT backend"):
-        refuse_unsupported(options, None, interpreter(tmp_path, package), "")
-
-
 def test_built_engines_are_looked_for_where_the_model_is(tmp_path: Path) -> None:
     (tmp_path / "rank0.engine").touch()
     package = with_version(tmp_path / "tensorrt_llm", "1.3.0")

@@ -57,13 +57,6 @@ class Queue:
         return started
 
 
-def test_who_comes_last_does_not_wait_for_all_of_the_first() -> None:
-    queue = Queue(make())
-    queue.enqueue("a", 50)
-    queue.enqueue("b", 2)
-    assert queue.starts()[:5] == ["a1", "b1", "a2", "b2", "a3"]
-
-
 @pytest.mark.parametrize("weights", [{"a": 3}, {"b": 2}, {"": 9}])
 def test_a_tenant_gets_as_much_as_its_weight(weights: Mapping[str, int]) -> None:
     queue = Queue(make(**weights))
@@ -294,17 +287,6 @@ def test_who_fills_the_queue_gives_way() -> None:
     assert queue.names[displaced.id] == "flood6"
 
 
-def test_who_has_as_much_waiting_is_refused() -> None:
-    queue = full()
-    for _ in range(2):
-        state = queue.request("b")
-        (displaced,) = queue.admission.displaced_by(state)
-        queue.admission.withdraw(displaced)
-        queue.admission.enqueue(state)
-    with pytest.raises(UnavailableError, match="the queue is full"):
-        queue.admission.displaced_by(queue.request("b"))
-
-
 def test_who_fills_the_queue_does_not_displace_itself() -> None:
     queue = full()
     with pytest.raises(UnavailableError, match="the queue is full"):
@@ -325,11 +307,3 @@ def test_a_wide_request_displaces_as_much_as_it_needs_or_nothing() -> None:
         queue.admission.displaced_by(queue.request("b", width=3))
     with pytest.raises(RequestError, match="at most 6"):
         queue.admission.displaced_by(queue.request("b", width=7))
-
-
-def test_what_runs_is_not_displaced() -> None:
-    queue = Queue(make(running=2, waiting=1))
-    for _ in range(3):
-        queue.admission.started(queue.request("flood"))
-    with pytest.raises(UnavailableError):
-        queue.admission.displaced_by(queue.request("b"))

@@ -89,19 +89,6 @@ def test_a_fast_path_has_one_series_with_its_state() -> None:
     }
 
 
-def test_each_worker_has_its_share_of_what_waits_for_any() -> None:
-    series = gauges_and_counters("m", snapshot(waiting=5))
-    waiting = [v for (name, _), v in series.items() if name == "lmi_engine_requests_waiting"]
-    # One waits in the first engine, five for either.
-    assert waiting == [1 + 3, 2]
-    assert (
-        gauges_and_counters("m", snapshot(waiting=5, workers=[]))[
-            "lmi_requests_open", (("model", "m"),)
-        ]
-        == 0
-    )
-
-
 def test_a_histogram_is_buckets_sum_and_count() -> None:
     series = histograms("m", snapshot())
     own = (("model", "m"),)
