@@ -105,26 +105,6 @@ def test_check_says_of_an_option_what_the_plan_says(
     assert f"serving.properties:2   {line}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("method", "note"),
-    [
-        ("bitsandbytes8", "vLLM 0.32.0 has it only from a plugin, else the load fails; it"),
-        ("fp8", ""),
-    ],
-)
-def test_check_says_what_it_doubts(
-    method: str, note: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = f"option.rolling_batch=vllm\noption.quantize={method}\n"
-    (tmp_path / "serving.properties").write_text(text)
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA_3_8B))
-    assert main(["check", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
-    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
-    assert len(notes) == bool(note)
-    shown = f"note: serving.properties:2: option.quantize={method}: {note}"
-    assert "".join(notes).startswith(note and shown)
-
-
 def test_check_finds_every_fault_at_once(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "option.dtype=fp99\noption.translator=a\njob_queue_size=-1\noption.max_modle_len=1"
     (echo / "serving.properties").write_text(f"option.model_id=a/b\n{text}\ntranslator=x\n")
@@ -175,16 +155,6 @@ def test_a_store_is_converted_whole_or_not_at_all(
     assert main(["convert", str(store), "--repository", str(models)]) == 0
     assert sorted(path.name for path in models.iterdir()) == ["a", "b", "c"]
     assert main(["convert", str(store), "--repository", str(models), "--name", "x"]) == 2
-
-
-def test_without_a_path_the_environment_names_the_models(
-    echo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SERVING_LOAD_MODELS", f"test::Python={echo}")
-    assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
-    assert (tmp_path / "models" / "test" / "config.pbtxt").is_file()
-    monkeypatch.setenv("SERVING_LOAD_MODELS", "NONE")
-    assert main(["convert", "--repository", str(tmp_path / "models")]) == 2
 
 
 def test_an_error_of_the_engines_choice_hides_no_other(
@@ -314,16 +284,6 @@ def test_bad_input_is_one_clear_message(
     assert message in output.out + output.err
     assert len(output.out + output.err) < 3000
     assert not repository.exists()
-
-
-@pytest.mark.parametrize("config", ['{"a": ', "[1]", "\x00"])
-def test_a_broken_config_json_is_named(
-    config: str, echo: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (echo / "serving.properties").write_text("option.dtype=fp16\n")
-    (echo / "config.json").write_text(config)
-    assert main(["convert", str(echo), "--repository", str(echo.parent / "models")]) == 2
-    assert f"{echo}/config.json: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

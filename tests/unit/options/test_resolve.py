@@ -33,15 +33,6 @@ def test_precedence(text: str, environment: Mapping[str, str], value: int) -> No
     assert resolve(text, environment)[common.PREDICT_TIMEOUT] == value
 
 
-def test_what_overrides_the_file_is_noted() -> None:
-    environment = {"SAGEMAKER_STARTUP_TIMEOUT": "5"}
-    _, found = resolve("option.model_loading_timeout=9", environment).classifications
-    assert str(found) == (
-        "serving.properties:1: option.model_loading_timeout=9 is ignored: "
-        "SAGEMAKER_STARTUP_TIMEOUT (environment) wins"
-    )
-
-
 def test_unknown_options_are_left_to_the_engine_with_their_place() -> None:
     options = resolve("option.watermark=16", {"OPTION_WATERMARK": "32", "OPTION_SEED": "1"})
     assert {name: s.value for name, s in options.passthrough.items()} == {
@@ -55,20 +46,9 @@ def test_unknown_options_are_left_to_the_engine_with_their_place() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "\noption.dtype = fp99",
-            "serving.properties:2: option.dtype=fp99 is unknown; accepted: auto",
-        ),
-        ("option.tensor_parallel_degree=some", "is not a whole number; accepted: max or a whole"),
         ("option.model_loading_timeout=", "serving.properties:1: option.model_loading_timeout is"),
         ("engin=Python", "serving.properties:1: engin=Python is not an option of LMI; did you"),
         ("option.rope_theta=1", "option.rope_theta=1 is not supported: use option.hf_overrides"),
-        (
-            "option.quantize=awq\noption.quantization=gptq",
-            "serving.properties:2: option.quantization=gptq contradicts option.quantize=awq "
-            "(serving.properties:1)",
-        ),
-        ("job_queue_size=0", "job_queue_size=0 is out of range; accepted: a whole number, 1 or"),
     ],
 )
 def test_refusals_say_what_where_and_what_instead(text: str, message: str) -> None:
@@ -105,14 +85,6 @@ def test_aliases_that_differ_in_spelling_only_agree() -> None:
 )
 def test_an_error_found_later_names_what_was_written(text: str, message: str) -> None:
     assert str(resolve(text).error(server.MAX_WORKERS, "is too few")).startswith(message)
-
-
-def test_the_last_of_a_repeated_key_wins_and_it_is_said() -> None:
-    options = resolve("option.dtype=fp16\noption.dtype=bf16")
-    assert options[common.DTYPE] == "bfloat16"
-    assert str(options.classifications[0]) == (
-        "serving.properties:1: option.dtype=fp16 is ignored: serving.properties:2 repeats it"
-    )
 
 
 def test_a_refused_option_that_asks_for_nothing_is_only_ignored() -> None:

@@ -21,10 +21,8 @@ from lmi_backend.options.signature import (
     other_signature,
     recorded_signature,
     records,
-    release_and_why,
     shorten,
     signature,
-    signature_of,
 )
 from lmi_backend.options.spec import implementations
 from lmi_backend.plan import plan_model
@@ -240,22 +238,6 @@ def options(release: str, *lines: str) -> LmiOptions:
     text = "\n".join(["option.rolling_batch=vllm", "option.model_id=org/m", *lines])
     found = resolve_options(parse_properties(text), {}, folder=Path("/none"))
     return replace(found, supposed_release=release)
-
-
-def test_the_release_is_the_supposed_one_or_the_record_s(tmp_path: Path) -> None:
-    python = str(tmp_path / "none")
-    supposed, recorded = options("0.26.0"), options("")
-    assert release_and_why(supposed, python) == "vLLM 0.26.0, as --engine-version says"
-    reason = f"the recorded release: {python} has none (--engine-version supposes another)"
-    assert release_and_why(recorded, python) == f"vLLM 0.32.0, {reason}"
-    past, now = signature_of(supposed, python), signature_of(recorded, python)
-    assert past
-    assert now
-    assert past.version == "0.26.0"
-    assert set(now.arguments) - set(past.arguments)
-    newer = signature_of(options("0.99.0"), python)
-    assert newer
-    assert set(newer.arguments) == set(now.arguments)
 
 
 def test_a_plan_for_a_supposed_release_says_so_and_judges_by_it() -> None:

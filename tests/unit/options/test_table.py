@@ -11,10 +11,9 @@ from lmi_backend.cli import serve
 from lmi_backend.cli.arguments import Parser
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.classification import status_of
-from lmi_backend.options.hints import closest
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.spec import Option, implementation_of
-from lmi_backend.options.table import ENGINES, KEYS, VARIABLES, find_option, live_keys
+from lmi_backend.options.table import ENGINES, KEYS, VARIABLES, find_option
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -152,13 +151,3 @@ def test_what_is_said_to_be_gone_from_vllm_is_gone() -> None:
 def test_each_variable_is_one_that_a_shell_can_set() -> None:
     names = [name for row in OPTIONS for name in row.variables]
     assert not [name for name in names if not re.fullmatch(r"[A-Za-z_]\w*", name)]
-
-
-def test_a_hint_names_what_does_something_under_the_engine() -> None:
-    for engine, key, hint in (
-        ("vllm", "option.max_modle_len", "; did you mean option.max_model_len?"),
-        ("vllm", "option.swap_spaec", ""),
-        ("trtllm", "option.max_modle_len", ""),
-        ("vllm", "option.enfroce_eager", "; did you mean option.enforce_eager?"),
-    ):
-        assert closest(key, live_keys(engine)) == hint

@@ -153,15 +153,6 @@ def test_an_opposite_turns_the_argument_over(python: str, text: str, turned: str
     assert served == {"enable_log_deltas": turned == "true"}
 
 
-def test_a_flag_of_vllms_image_may_be_an_opposite(python: str) -> None:
-    environment = {"SM_VLLM_DISABLE_PREFIX_CACHING": ""}
-    options = resolve_options([], environment, folder=Path("/none"))
-    assert passed_on(options, python, Hardware(), Explanation()) == (
-        {"enable_prefix_caching": "false"},
-        {},
-    )
-
-
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [

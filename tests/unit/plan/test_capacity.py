@@ -155,12 +155,6 @@ def test_what_the_host_cannot_hold_is_refused_with_numbers() -> None:
     assert "2.0 GiB are available; accepted: a smaller" in message
 
 
-def test_a_sequence_longer_than_the_cache_is_said() -> None:
-    longer = with_fields(SMALL_ON_CPU, max_position_embeddings=131072)
-    made = on_cpu("option.max_rolling_batch_size=64", 6 * GIB, longer)
-    assert any("a request may have 8192 tokens, not the model's 131072" in n for n in made.notes)
-
-
 def test_every_layer_of_transformers_has_a_block_of_its_own() -> None:
     windows = with_fields(SMALL_ON_CPU, local=LocalAttention(layers=16, window=512))
     plain, local = (on_cpu("", 64 * GIB, facts).memory for facts in (SMALL_ON_CPU, windows))

@@ -87,7 +87,6 @@ def test_each_device_of_the_list_is_the_first_of_a_worker() -> None:
             "leaves one only 1 of the 4 visible; 2 are",
         ),
         ("load_on_devices=1;2\nminWorkers=3", "are more than load_on_devices names: 2"),
-        ("option.tensor_parallel_degree=8", "needs 8 devices (8 x 1); 4 usable"),
         ("load_on_devices=9", "not visible"),
         ("minWorkers=5\noption.tensor_parallel_degree=1", "do not fit on 4 devices"),
         ("option.pipeline_parallel_degree=8", "needs 8 devices; 4 usable"),

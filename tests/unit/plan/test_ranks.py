@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.errors import PlanError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.engine_plan import Explanation
@@ -43,8 +42,3 @@ def test_several_nodes_need_ray_or_the_engines_own_processes(
     text: str, nodes: int, made: dict[str, str | int]
 ) -> None:
     assert arguments(text, nodes, "first") == made
-
-
-def test_the_engines_own_processes_need_the_address_of_the_first_node() -> None:
-    with pytest.raises(PlanError, match="DJL_LEADER_ADDR"):
-        arguments(OWN, 2, "")

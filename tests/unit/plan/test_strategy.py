@@ -50,29 +50,6 @@ def plan(
     return make_plan(options, {"PATH": "/bin"}, hardware, facts)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "memory", "nodes", "shape"),
-    [
-        (1, 192, 1, (1, 1, 1, 1)),
-        (8, 80, 1, (2, 1, 4, 1)),
-        (8, 48, 1, (4, 1, 2, 1)),
-        # Four of 40 GiB hold it by the estimate, and not by its lower end.
-        (8, 40, 1, (8, 1, 1, 1)),
-        (8, 24, 1, (8, 1, 1, 1)),
-        (4, 24, 2, (4, 2, 1, 2)),
-        (2, 24, 4, (2, 4, 1, 4)),
-    ],
-)
-def test_the_ladder_climbs_to_the_fewest_devices(
-    gpus: int, memory: int, nodes: int, shape: tuple[int, int, int, int]
-) -> None:
-    made = plan("", gpus=gpus, memory=memory, nodes=nodes)
-    degrees = (made.parallel.tensor_parallel_degree, made.parallel.pipeline_parallel_degree)
-    assert (*degrees, made.parallel.workers, made.parallel.nodes) == shape
-    assert made.memory
-    assert made.memory.num_tokens >= 8192
-
-
 def test_more_devices_are_never_a_reason_to_need_more() -> None:
     """What fits on some devices also fits when the machine has more of them."""
     for memory in (24, 40, 80, 192):

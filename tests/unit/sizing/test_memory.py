@@ -99,21 +99,6 @@ def test_as_many_tokens_fit_as_vllm_reports(
     assert blocks * block_size == tokens
 
 
-@pytest.mark.parametrize(
-    ("facts", "tensor", "values"),
-    [
-        (LLAMA_3_8B, 1, 2048),
-        (LLAMA_3_8B, 8, 256),
-        (LLAMA_3_8B, 32, 256),  # a copy of one head on each of four devices
-        (DEEPSEEK_V3, 1, 576),
-        (DEEPSEEK_V3, 8, 576),  # the latent vector is everywhere
-    ],
-)
-def test_a_device_caches_its_heads(facts: ModelFacts, tensor: int, values: int) -> None:
-    per_token = values * facts.cache.layers * 2
-    assert blocks_of(GIB, facts, (tensor, 1)) == GIB // (16 * per_token)
-
-
 @pytest.mark.parametrize(("pipeline", "layers"), [(1, 32), (2, 16), (3, 11), (5, 7), (32, 1)])
 def test_the_fullest_stage_decides(pipeline: int, layers: int) -> None:
     blocks = blocks_of(GIB, LLAMA_3_8B, (1, pipeline))
