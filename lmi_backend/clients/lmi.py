@@ -416,14 +416,11 @@ def read_lmi_embedding(inputs: object, context: Context, *, is_body: bool) -> Pa
 @dataclass(kw_only=True)
 class EmbeddingReply(LmiAnswer):
     output: str
+    _form: HttpForm = field(default_factory=HttpForm)
     _data: bytes = b""
-    _status: int = 200
 
     def _responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        for chunk in chunks:
-            if isinstance(chunk, HttpChunk):
-                self._status = chunk.status if not self._data else self._status
-                self._data += chunk.data
+        self._data += self._form.write([*chunks])
         if not is_last:
             return []
         answer = json.loads(self._data or b"{}")
@@ -441,7 +438,7 @@ class EmbeddingReply(LmiAnswer):
     def _error(self, answer: Any) -> LmiError:
         error = answer.get("error", answer)
         message = str(error.get("message", error) if isinstance(error, dict) else error)
-        if self._status < HTTP_SERVER_ERROR:
+        if self._form.status < HTTP_SERVER_ERROR:
             return RequestError(f"is refused: {message}", field=self.field)
         return EngineError(message)
 

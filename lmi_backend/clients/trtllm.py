@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lmi_backend.clients.openai import HttpForm
+from lmi_backend.clients.openai import HttpForm, RefusingForm
 from lmi_backend.clients.parameters import (
     Requested,
     answers_wanted,
@@ -29,8 +29,8 @@ from lmi_backend.clients.triton import triton_failure
 from lmi_backend.clients.values import MAX_WEIGHT, Prompt, prompt_text, read_prompts
 from lmi_backend.clients.vllm import RETURNS, requested_outputs
 from lmi_backend.engine_config import Context
-from lmi_backend.errors import HTTP_ERROR, EngineError, HttpError, LmiError, RequestError
-from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.errors import EngineError, LmiError, RequestError
+from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpRequest
 from lmi_backend.json_text import UNREADABLE
 from lmi_backend.tokenization import DECODE_PATH, ENCODE_PATH, Encoded, Texts, TokenIds
 
@@ -342,18 +342,15 @@ def read_postprocessing(rows: Sequence[Row]) -> ParsedRequest:
 @dataclass
 class DecodeReply:
     outputs: frozenset[str] = frozenset()
-    _buffered: list[bytes] = field(default_factory=list)
+    _form: HttpForm = field(default_factory=RefusingForm)
+    _data: bytes = b""
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        for chunk in chunks:
-            if isinstance(chunk, HttpChunk):
-                self._buffered.append(chunk.data)
-                if chunk.status >= HTTP_ERROR:
-                    raise HttpError(chunk.status, chunk.data.decode("utf-8", "replace"))
+        self._data += self._form.write([*chunks])
         if not is_last:
             return []
         try:
-            return [self._read(b"".join(self._buffered))]
+            return [self._read(self._data)]
         except UNREADABLE:
             raise EngineError("the model's engine has no tokenizer") from None
 
