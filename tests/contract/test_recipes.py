@@ -4,13 +4,17 @@
 """
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.added import Run, added
-from tests.support.places import SCRIPTS, TINY
+from tests.support.pages import blocks
+from tests.support.places import ROOT, SCRIPTS, TINY
 
 Steps = dict[str, tuple[str, str]]
 """A file to what is inserted there, and before what."""
@@ -61,6 +65,14 @@ from tests.unit.serving.test_metrics import *
 test_every_family_has_series_and_every_series_a_family()
 """
 CHECK = ("-m", "lmi_backend.cli.main", "check")
+
+
+def test_a_worker_runs_by_hand() -> None:
+    (block,) = [each for each in blocks("docs/development.md") if each.language == "python"]
+    words = [sys.executable, "-c", block.text]
+    environment = os.environ | {"PYTHONPATH": "."}
+    printed = subprocess.check_output(words, cwd=ROOT, env=environment, timeout=120, text=True)
+    assert printed.startswith("one two three")
 
 
 @pytest.fixture(scope="module")
