@@ -74,8 +74,3 @@ def test_options_are_those_of_an_engine() -> None:
     assert api.options() == api.options("vllm")
     with pytest.raises(api.ConfigurationError, match=r"engine 'x'; accepted: .*vllm"):
         api.options("x")
-
-
-def test_what_is_public_is_listed() -> None:
-    assert sorted(api.__all__) == api.__all__
-    assert all(hasattr(api, name) for name in api.__all__)

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-import lmi_backend
-
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "lmi_backend"
 PROVIDED = "worker/handlers/provided"
@@ -228,10 +226,6 @@ def test_an_alias_model_brings_nothing_of_what_starts_workers() -> None:
     assert "lmi_backend.endpoint.client" in report["loaded"]
     not_its = ("plan", "pool", "sizing", "options", "fetch")
     assert not [name for name in report["loaded"] if name.split(".")[1] in not_its]
-
-
-def test_the_public_face_is_exact() -> None:
-    assert lmi_backend.__all__ == ["__version__"]
 
 
 def test_the_package_alone_imports_none_of_its_parts() -> None:

@@ -1,6 +1,5 @@
 """What a slot says of its worker after what has happened to it."""
 
-import math
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +8,7 @@ import pytest
 
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.messages import Failure, Heartbeat
-from lmi_backend.pool.slot import Slot, SlotState, health_of, slots_of
-from tests.unit.plan.test_planner import plan
+from lmi_backend.pool.slot import Slot, SlotState, health_of
 
 NOW = 10_000.0
 LOCK = threading.Lock()
@@ -153,13 +151,3 @@ def test_a_model_is_given_up_when_each_worker_that_is_wanted_is() -> None:
     assert "3 times" in health.problem
     health = health_of([failed, unwanted])
     assert (health.is_ready, health.is_given_up) == (False, True)
-
-
-def test_as_many_are_wanted_as_always_run() -> None:
-    slots = slots_of(plan("minWorkers=2\nmaxWorkers=3"), "m")
-    assert [(each.name, each.is_extra, each.is_wanted) for each in slots] == [
-        ("m/0", False, True),
-        ("m/1", False, True),
-        ("m/2", True, False),
-    ]
-    assert math.isfinite(slots[0].pause)

@@ -6,11 +6,6 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.sizing.config_fields import (
-    ConfigFields,
-    read_architectures,
-    read_served_architectures,
-)
 from lmi_backend.sizing.model_facts import read_model_facts
 from tests.unit.sizing.test_model_facts import LLAMA_3_8B, facts_of
 
@@ -95,28 +90,3 @@ def test_a_broken_file_is_refused(text: bytes, message: str, tmp_path: Path) -> 
     (tmp_path / "config.json").write_bytes(text)
     with pytest.raises(ConfigurationError, match=f"config.json: {message}"):
         read_model_facts(tmp_path)
-
-
-def fields(outer: dict[str, Any], **own: Any) -> ConfigFields:
-    return ConfigFields(Path("config.json"), own or outer, outer)
-
-
-@pytest.mark.parametrize(
-    ("outer", "named", "served"),
-    [
-        ({"architectures": ["A"]}, ("A",), ("A",)),
-        ({}, (), ()),
-        ({"architectures": ["A"], "speculators_config": {}}, ("A",), ()),
-        (
-            {"architectures": ["A"], "speculators_config": {"verifier": {"architectures": ["B"]}}},
-            ("A",),
-            ("B",),
-        ),
-        ({"architectures": ["A"], "speculators_config": {"verifier": {}}}, ("A",), ()),
-    ],
-)
-def test_a_draft_is_served_as_the_model_that_it_drafts_for(
-    outer: dict[str, Any], named: tuple[str, ...], served: tuple[str, ...]
-) -> None:
-    assert read_architectures(fields(outer)) == named
-    assert read_served_architectures(fields(outer)) == served
