@@ -137,10 +137,9 @@ class SharedWorkers(Workers):
             self._closing.wait(_RETRY_SECONDS)
 
     def _use(self, connection: socket.socket, listener: Listener) -> None:
-        outbox = Outbox(connection, f"model {self.name}", _UNREAD_SECONDS)
+        connection.connect(self._address)
+        outbox = self._outbox = Outbox(connection, f"model {self.name}", _UNREAD_SECONDS)
         try:
-            connection.connect(self._address)
-            self._outbox = outbox
             self._receive(connection, listener)
         finally:
             self._outbox = None
