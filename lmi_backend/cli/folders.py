@@ -28,7 +28,7 @@ from lmi_backend.options.model_store import (
 from lmi_backend.options.properties import Property, as_property
 from lmi_backend.options.spec import PREFIX, WrittenSetting
 from lmi_backend.options.table import common as opt
-from lmi_backend.printable import listed, say
+from lmi_backend.printable import listed, printable, say
 from lmi_backend.repository.files import CONFIG, has_own_properties, read
 from lmi_backend.repository.files import replace as replace_file
 
@@ -179,6 +179,11 @@ def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -
     if entry.url == model_id_of(environment) and not os.path.isdir(entry.folder):
         folder = repository / entry.model_name
         return LmiFolder(entry.model_name, folder, None if has_own_properties(folder) else ())
+    if not os.path.exists(entry.folder):
+        raise ConfigurationError(
+            f"{LOAD_MODELS}: {printable(str(entry.folder))} is not there; accepted: a folder, as "
+            "FOLDER or NAME:VERSION:ENGINE:DEVICES=FOLDER"
+        )
     return LmiFolder(entry.model_name, model_folder(entry.folder))
 
 

@@ -339,6 +339,10 @@ def test_without_a_folder_the_environment_is_looked_at(
     monkeypatch.delenv("PYTHON_EXECUTABLE", raising=False)
     assert main([command]) == 2
     assert "no PATH, and no model in SERVING_LOAD_MODELS" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setenv("SERVING_LOAD_MODELS", f"{tmp_path}/gone")
+        assert main([command]) == 2
+    assert f"SERVING_LOAD_MODELS: {tmp_path}/gone is not there; acc" in capsys.readouterr().err
     monkeypatch.setenv("HF_MODEL_ID", "org/m")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("OPTION_TENSOR_PARALLEL_DEGREE", "2")
