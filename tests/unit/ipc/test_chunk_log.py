@@ -5,7 +5,7 @@ import tracemalloc
 
 from lmi_backend.generation import Chunk, Delta, HttpChunk, Token
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.chunk_log import ChunkLog, block_of, parts_in
+from lmi_backend.ipc.chunk_log import ChunkLog, parts_in
 from lmi_backend.tokenization import pack
 
 EVENT = (
@@ -51,15 +51,6 @@ def test_parts_come_back_each_by_itself() -> None:
         log.add([msg.Failure(7, "engine", "no")])
         assert log.blocks()[: len(blocks)] == blocks
         assert _in(log) == [*parts, msg.Failure(7, "engine", "no")]
-
-
-def test_a_log_may_begin_with_what_stands_for_another() -> None:
-    block = block_of(Delta("a", 1))
-    log = ChunkLog(block)
-    assert (log.is_empty, log.blocks()) == (False, [block])
-    assert log.size > len(block)
-    log.add([msg.Output(1, Delta("b", 1))])
-    assert [part.chunk.text for part in _in(log)] == ["a", "b"]  # type: ignore[attr-defined]
 
 
 def test_a_token_takes_less_than_a_hundred_bytes() -> None:

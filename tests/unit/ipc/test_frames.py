@@ -1,5 +1,4 @@
 import itertools
-import socket
 import struct
 
 import msgspec
@@ -21,7 +20,7 @@ from lmi_backend.ipc.buffered import (
     Rejoined,
 )
 from lmi_backend.ipc.engine import Capabilities, EngineStats
-from lmi_backend.ipc.frames import CheckedEncoder, FrameDecoder, encode, encode_request, receive
+from lmi_backend.ipc.frames import CheckedEncoder, FrameDecoder, encode, encode_request
 from lmi_backend.structures import StructureBounds
 
 CLIENTS = ClientSettings(dialect="legacy", tgi_compat=True, normalize=False)
@@ -79,13 +78,6 @@ def test_every_message_survives() -> None:
     assert decoder().feed(encode(FROM_WORKER)) == FROM_WORKER
     assert decoder(msg.ToClient).feed(encode(TO_CLIENT)) == TO_CLIENT
     assert decoder(msg.FromClient).feed(encode(FROM_CLIENT)) == FROM_CLIENT
-
-
-def test_a_stream_may_be_cut_anywhere() -> None:
-    data = encode(FROM_WORKER[:3]) + encode(FROM_WORKER[3:])
-    for cut in range(1, len(data)):
-        reader = decoder()
-        assert reader.feed(data[:cut]) + reader.feed(data[cut:]) == FROM_WORKER
 
 
 _OUTPUTS = st.builds(
@@ -160,20 +152,6 @@ def test_the_end_of_the_stream_is_an_error(begun: bytes, words: str) -> None:
         reader.feed(begun)
     with pytest.raises(ConnectionLostError, match=words):
         reader.feed(b"")
-
-
-def test_a_socket_is_read_until_its_end() -> None:
-    near, far = socket.socketpair()
-    reader = decoder()
-    with near:
-        with far:
-            far.sendall(encode(FROM_WORKER) + b"\x01")
-        received: list[object] = []
-        while len(received) < len(FROM_WORKER):
-            received += receive(near, reader)
-        with pytest.raises(ConnectionLostError, match="1 bytes"):
-            receive(near, reader)
-    assert received == FROM_WORKER
 
 
 BODY = bytes(range(256)) * 2048

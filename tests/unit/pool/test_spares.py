@@ -79,13 +79,6 @@ def ready(make: Make) -> Make:
     return made
 
 
-def test_it_is_taken_once(ready: Make, launched: list[Prepared]) -> None:
-    made, slot = ready()
-    assert made.take(slot) is launched[0]  # type: ignore[comparison-overlap]
-    assert not slot.has_spare
-    assert made.take(slot) is None
-
-
 def test_it_is_not_used_once_the_models_files_have_changed(
     ready: Make, launched: list[Prepared], tmp_path: Path
 ) -> None:

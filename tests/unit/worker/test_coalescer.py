@@ -68,17 +68,6 @@ def _token(text: str, *, is_last: bool = False) -> Delta:
     return Delta(text, num_tokens=1, finish_reason="stop" if is_last else None)
 
 
-async def test_all_of_one_step_travels_in_one_frame(ear: Ear) -> None:
-    coalescer = _coalescer(ear, flush_seconds=0)
-    for step in "ab":
-        for number in range(3):
-            if step == "a":
-                coalescer.open(number)
-            coalescer.add(number, _token(step))
-        await turns()
-    assert [len(frame) for frame in ear.frames] == [3, 3]
-
-
 async def test_the_first_token_goes_at_once(ear: Ear) -> None:
     coalescer = await _ticked(ear)
     coalescer.open(3)

@@ -49,13 +49,6 @@ def test_what_the_client_has_is_dropped_and_the_rest_keeps_its_name(
     assert sink.data == event(first, "d") + event(first, "e") + b"data: [DONE]\n\n"
 
 
-def test_events_of_several_lines_are_dropped_whole() -> None:
-    sink = Sink()
-    continued = ContinuedSink(sink, Continuation(b"", 3, b"event: start"))  # type: ignore[arg-type]
-    continued.take(HttpChunk(b"event: start\ndata: {}\n\nevent: end\ndata: {}\n\n", is_last=True))
-    assert sink.data == b"event: end\ndata: {}\n\n"
-
-
 def response(name: str, item: str, created: int) -> list[bytes]:
     """Return the events of a response, whose text has what looks like a name."""
     quoted = '\\"id\\":\\"msg_1\\"'
