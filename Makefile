@@ -12,9 +12,9 @@ BENCH ?=
 COMPAT ?=
 PROGRAMS ?=
 MINUTES ?= 30
-# What shares a server or an engine stays in one of the processes (tests/support/sharing.py).
+# What shares a server or an engine stays in one of the processes (tests/support/run/sharing.py).
 SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
-# A user's shell may have options: tests that see one of these fail (tests/support/shell.py).
+# A user's shell may have options: tests that see one of these fail (tests/support/run/shell.py).
 WITH_OPTIONS := env OPTION_DTYPE=fp8 SERVING_ENGINE=MPI SM_VLLM_MAX_MODEL_LEN=99 SM_NUM_GPUS=3 \
 	MAX_BATCH_SIZE=3 MAX_CONCURRENT_REQUESTS=3 TENSOR_PARALLEL_DEGREE=9 VLLM_USE_V1=0 AIP_MODE=x \
 	HF_HOME=/nonexistent TMPDIR=/nonexistent HTTP_PROXY=http://127.0.0.1:9 ALL_PROXY=http://127.0.0.1:9 LC_ALL=C COLUMNS=40

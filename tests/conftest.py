@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.compiling import NO_COMPILER
-from tests.support.left_behind import LeftBehind
-from tests.support.left_out import LeftOut
-from tests.support.places import ENGINE_PYTHON, LORA, TESTS, TINY, TINY_DATA
-from tests.support.serving import Served, serve, write_properties
-from tests.support.sharing import UNITS, Sharing
-from tests.support.shell import forget_shell
-from tests.support.spending import Spending
-from tests.support.waiting import wait_for
+from tests.support.interpreter.compiling import NO_COMPILER
+from tests.support.run.left_behind import LeftBehind
+from tests.support.run.left_out import LeftOut
+from tests.support.run.places import ENGINE_PYTHON, LORA, TESTS, TINY, TINY_DATA
+from tests.support.run.sharing import UNITS, Sharing
+from tests.support.run.shell import forget_shell
+from tests.support.run.spending import Spending
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served, serve, write_properties
 
 # Here, not in a fixture: modules read it too, and fixtures that many tests share.
 forget_shell()
@@ -29,7 +29,7 @@ os.environ |= {
     # gRPC's code in a forked child crashes it where threads of a client still run.
     "GRPC_ENABLE_FORK_SUPPORT": "0",
     # vLLM compiles when it first tells log probabilities: 15 s of CPU in each engine. One on
-    # Triton and those on GPUs do so, as users' do (tests/support/compiling.py).
+    # Triton and those on GPUs do so, as users' do (tests/support/interpreter/compiling.py).
     NO_COMPILER: "1",
     # Engines run side by side here: threads that wait busily would take the cores of others.
     "OMP_WAIT_POLICY": "PASSIVE",

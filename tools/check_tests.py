@@ -57,7 +57,7 @@ class Test:
 
 def sleeps(test: Test) -> Iterator[tuple[int, str]]:
     """No test waits for a time."""
-    if test.path == "support/waiting.py":
+    if test.path == "support/run/waiting.py":
         return
     calls = (pairwise((call.func, *call.args)) for call in _all(test.nodes, ast.Call))
     for word, seconds in chain.from_iterable(calls):
@@ -69,12 +69,12 @@ def sleeps(test: Test) -> Iterator[tuple[int, str]]:
             continue
         if length is None or length > LONGEST_SLEEP:
             what = f"sleeps for {ast.unparse(seconds)} s"
-            yield word.lineno, f"{what}: wait for a state (support/waiting.py)"
+            yield word.lineno, f"{what}: wait for a state (support/run/waiting.py)"
 
 
 def verdicts(test: Test) -> Iterator[tuple[int, str]]:
     """No verdict is a clock's. A deadline is one."""
-    if test.path == "support/waiting.py":
+    if test.path == "support/run/waiting.py":
         return
     if not any(map(_is_clock, test.nodes)):
         return
@@ -89,7 +89,7 @@ def verdicts(test: Test) -> Iterator[tuple[int, str]]:
         for node in _all(ast.walk(scope), ast.Compare):
             if _has_span(node, names | measures):
                 what = f"judges by a clock: {ast.unparse(node)}"
-                yield node.lineno, f"{what}; count steps, or wait for a state (support/waiting.py)"
+                yield node.lineno, f"{what}; count steps, or wait (support/run/waiting.py)"
 
 
 def places(test: Test) -> Iterator[tuple[int, str]]:

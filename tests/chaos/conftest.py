@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.measured import Report
-from tests.support.mixed_chats import MixedChats
-from tests.support.serving import Served, serve, write_properties
+from tests.support.answers.mixed_chats import MixedChats
+from tests.support.records.measured import Report
+from tests.support.servers.serving import Served, serve, write_properties
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.measured import Report
-from tests.support.mixed_chats import MixedChats, note_chats
-from tests.support.serving import Served, lmi, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.answers.mixed_chats import MixedChats, note_chats
+from tests.support.records.measured import Report
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served, lmi, serve, write_properties
 
 
 @pytest.fixture(scope="module")

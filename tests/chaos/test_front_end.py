@@ -18,10 +18,17 @@ from contextlib import AbstractContextManager
 import psutil
 import pytest
 
-from tests.support.measured import Report
-from tests.support.serving import SETTLING, Served, serve, write_properties
-from tests.support.streams import KINDS, FrontStreams, ask_and_wait, body_of, request_of, vanish
-from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
+from tests.support.answers.streams import (
+    KINDS,
+    FrontStreams,
+    ask_and_wait,
+    body_of,
+    request_of,
+    vanish,
+)
+from tests.support.records.measured import Report
+from tests.support.run.waiting import HANG_SECONDS, nothing_more, wait_for
+from tests.support.servers.serving import SETTLING, Served, serve, write_properties
 
 CLIENT_SECONDS = 3
 IDLE_SECONDS = 4

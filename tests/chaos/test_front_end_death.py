@@ -15,10 +15,10 @@ import pytest
 from lmi_backend.ipc.survivor import RETURN_SECONDS, places
 from lmi_backend.supervisor.processes import lives
 from tests.chaos.test_front_end import CHATS, ECHO, RESUMABLE
-from tests.support.cutting_proxy import CuttingProxy, Stream, follow
-from tests.support.measured import Report
-from tests.support.serving import Served, front_end, serve, write_properties
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.doubles.cutting_proxy import CuttingProxy, Stream, follow
+from tests.support.records.measured import Report
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import Served, front_end, serve, write_properties
 
 STREAMS = 16
 TOKENS = 300

@@ -11,10 +11,10 @@ from typing import Any
 
 from tests.chaos.test_front_end import CHATS, RESUMABLE
 from tests.chaos.test_front_end_death import kill_front_end, short_bodies
-from tests.support.cutting_proxy import CuttingProxy, follow
-from tests.support.measured import Report
-from tests.support.serving import Served
-from tests.support.waiting import wait_for
+from tests.support.doubles.cutting_proxy import CuttingProxy, follow
+from tests.support.records.measured import Report
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served
 
 CUTS = 1000
 PART, PARTS = map(int, os.environ.get("LMI_BACKEND_TEST_PART", "0/1").split("/"))

@@ -11,10 +11,10 @@ from pathlib import Path
 from lmi_backend.frontend.http.api_keys import hash_of
 from tests.chaos.test_front_end import CHATS, ECHO, Crowd
 from tests.chaos.test_front_end_death import BODIES, _lasting
-from tests.support.cutting_proxy import follow
-from tests.support.measured import Report
-from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.doubles.cutting_proxy import follow
+from tests.support.records.measured import Report
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served, serve, write_properties
 
 STREAMS = 16
 SHORT = {"model": "echo", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2}

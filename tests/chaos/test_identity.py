@@ -17,7 +17,7 @@ from lmi_backend.serving.identity import identify
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service, renew_worker
-from tests.support.harness import RecordingSink
+from tests.support.servers.harness import RecordingSink
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 

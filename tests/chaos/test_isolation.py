@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.hostile_clients import EXCHANGES, exchange, harm
-from tests.support.measured import Report
-from tests.support.serving import Served, serve, write_properties
-from tests.support.streams import KINDS, Stream, body_of, request_of
-from tests.support.waiting import HANG_SECONDS, until, wait_for
+from tests.support.answers.streams import KINDS, Stream, body_of, request_of
+from tests.support.harm.hostile_clients import EXCHANGES, exchange, harm
+from tests.support.records.measured import Report
+from tests.support.run.waiting import HANG_SECONDS, until, wait_for
+from tests.support.servers.serving import Served, serve, write_properties
 
 
 @dataclass

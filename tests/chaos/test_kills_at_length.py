@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from tests.chaos.test_processes import STUB, below_worker, worker_of
-from tests.support.measured import Report
-from tests.support.mixed_chats import MixedChats
-from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.answers.mixed_chats import MixedChats
+from tests.support.records.measured import Report
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served, serve, write_properties
 
 KILLS = int(os.environ.get("LMI_BACKEND_TEST_KILLS", "100"))
 STREAMS = 32

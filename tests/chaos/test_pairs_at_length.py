@@ -12,10 +12,10 @@ import pytest
 
 from lmi_backend.ipc.buffered import NOT_BUFFERED
 from tests.chaos.test_front_end import CHATS, RESUMABLE
-from tests.support.cutting_proxy import follow
-from tests.support.measured import Report
-from tests.support.serving import Served
-from tests.support.waiting import wait_for
+from tests.support.doubles.cutting_proxy import follow
+from tests.support.records.measured import Report
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served
 
 STREAMS, TOKENS = 8, 300
 DELAYS = (0.0, 0.3, 1.0, 3.0)

@@ -15,13 +15,13 @@ import psutil
 import pytest
 
 from lmi_backend.supervisor.processes import lives
-from tests.support.measured import Report, Row
-from tests.support.mixed_chats import MixedChats, note_chats
-from tests.support.running_response import RunningResponse
-from tests.support.serving import Served
-from tests.support.steady_load import SteadyLoad
-from tests.support.streams import FrontStreams, TritonStreams
-from tests.support.waiting import wait_for
+from tests.support.answers.mixed_chats import MixedChats, note_chats
+from tests.support.answers.running_response import RunningResponse
+from tests.support.answers.steady_load import SteadyLoad
+from tests.support.answers.streams import FrontStreams, TritonStreams
+from tests.support.records.measured import Report, Row
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served
 
 STREAMS = 32
 STUB = "triton_python_backend_stub"

@@ -18,11 +18,11 @@ from tests.chaos.test_processes import (
     manage,
     worker_of,
 )
-from tests.support.measured import Report
-from tests.support.places import LORA, TINY
-from tests.support.processes import memory_of_server
-from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.records.measured import Report
+from tests.support.run.places import LORA, TINY
+from tests.support.run.processes import memory_of_server
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import Served, serve, write_properties
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
 ROUNDS = 20

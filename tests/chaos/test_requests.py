@@ -16,12 +16,12 @@ import pytest
 import tritonclient.grpc.aio
 
 from lmi_backend.supervisor.processes import stubs_of
-from tests.support.measured import Report
-from tests.support.places import TESTS
-from tests.support.serving import Served, serve, write_properties
-from tests.support.streams import TritonStreams, request_of
-from tests.support.triton_client import strings, tensors
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.answers.streams import TritonStreams, request_of
+from tests.support.answers.triton_client import strings, tensors
+from tests.support.records.measured import Report
+from tests.support.run.places import TESTS
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import Served, serve, write_properties
 
 STREAMS = 32
 CANCELLED, LONG_CANCELLED = 2_500, 10_000
@@ -49,7 +49,7 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     limits = {"option.max_rolling_batch_size": STREAMS, "job_queue_size": 1}
     models = {"echo": ECHO | own, "small": ECHO | limits, "frames": ECHO}
     folders = [write_properties(folder / name, each) for name, each in models.items()]
-    code = (TESTS / "support" / "frames_model.py").read_text(encoding="utf-8")
+    code = (TESTS / "support" / "doubles" / "frames_model.py").read_text(encoding="utf-8")
     (folder / "frames" / "model.py").write_text(code, encoding="utf-8")
     with serve(folders, folder) as server:
         yield server

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from lmi_backend.frontend.http.api_keys import hash_of
-from tests.support.compiling import compiling
-from tests.support.places import CLIENTS_NODE, CLIENTS_PYTHON, LORA
-from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.interpreter.compiling import compiling
+from tests.support.run.places import CLIENTS_NODE, CLIENTS_PYTHON, LORA
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served, serve, write_properties
 
 SCRIPTS = Path(__file__).parent / "scripts"
 KEY = "a-key"

@@ -14,8 +14,8 @@ from client_programs import PROGRAMS
 from install import InstallError
 
 from tests.clients.conftest import KEY, run_script
-from tests.support.obedient import obedient
-from tests.support.serving import Served
+from tests.support.doubles.obedient import obedient
+from tests.support.servers.serving import Served
 
 
 class Raised:

@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 from tests.clients.conftest import KEY
-from tests.support.places import CLIENTS_PYTHON, TINY
-from tests.support.serving import Served
+from tests.support.run.places import CLIENTS_PYTHON, TINY
+from tests.support.servers.serving import Served
 
 REQUESTS, TOKENS = 12, 16
 

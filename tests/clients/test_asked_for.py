@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.clients.conftest import KEY
-from tests.support.serving import Served
+from tests.support.servers.serving import Served
 
 KEYED = {"authorization": f"Bearer {KEY}"}
 TARGET = "x-amzn-sagemaker-target-model"

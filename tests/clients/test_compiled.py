@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.support.serving import Served
+from tests.support.servers.serving import Served
 
 
 def test_kernels_are_compiled_and_no_headers_ahead(served: Served) -> None:

@@ -9,8 +9,8 @@ import pytest
 from lmi_backend.generation import Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
 from tests.clients.conftest import run_script
-from tests.support.failing_streams import EVENTS, WHY
-from tests.support.scripted_model import NAME, Order, Scripted
+from tests.support.answers.failing_streams import EVENTS, WHY
+from tests.support.doubles.scripted_model import NAME, Order, Scripted
 
 PING = b": ping\n\n"
 """A comment, which the front end sends while it waits for an answer."""

@@ -11,7 +11,7 @@ import pytest
 from lmi_backend.clients import unserved
 from lmi_backend.clients.parameters import FIELDS, IGNORED, NEUTRAL
 from lmi_backend.engines import body_members
-from tests.support.places import CLIENTS_PYTHON, ENGINE_PYTHON
+from tests.support.run.places import CLIENTS_PYTHON, ENGINE_PYTHON
 
 # Prints each type that a root nests, with its fields. Those of a kind that is refused have none.
 WALK = """

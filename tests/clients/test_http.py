@@ -10,7 +10,7 @@ import pytest
 from backports import zstd
 
 from tests.clients.conftest import KEY
-from tests.support.serving import Served
+from tests.support.servers.serving import Served
 
 BODY = {"inputs": "The capital of Italy is", "parameters": {"max_new_tokens": 20}}
 KEYED = {"authorization": f"Bearer {KEY}"}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from benchmark.perf_analyzer import Analyzer, find_perf_analyzer
 
-from tests.support.places import CLIENTS_PYTHON, ROOT, TINY
-from tests.support.serving import Served
+from tests.support.run.places import CLIENTS_PYTHON, ROOT, TINY
+from tests.support.servers.serving import Served
 
 REQUESTS, TOKENS = 6, 8
 _TRIES = 3

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.clients.conftest import ResultsOf
-from tests.support.serving import Served
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served
 
 ROME = "The capital of Italy is Rome."
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.cutting_proxy import CuttingProxy
-from tests.support.pages import Block, blocks
-from tests.support.places import CLIENTS_NODE, CLIENTS_PYTHON, ENGINE_PYTHON, ROOT
-from tests.support.serving import Served, serve
-from tests.support.waiting import wait_for
+from tests.support.doubles.cutting_proxy import CuttingProxy
+from tests.support.records.pages import Block, blocks
+from tests.support.run.places import CLIENTS_NODE, CLIENTS_PYTHON, ENGINE_PYTHON, ROOT
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served, serve
 
 PAGES = (
     "README.md",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.clients.conftest import KEY
-from tests.support.serving import Served
+from tests.support.servers.serving import Served
 
 KEYED = {"authorization": f"Bearer {KEY}"}
 TEXT = "The capital of Italy is"

@@ -13,9 +13,9 @@ import pytest
 
 from lmi_backend.plan.hardware import HostMemory
 from lmi_backend.pool import spares
-from tests.support.harness import Harness, started
-from tests.support.places import ENGINE_PYTHON, ROOT, SCRIPTS, TESTS
-from tests.support.releases import vllm_release
+from tests.support.interpreter.releases import vllm_release
+from tests.support.run.places import ENGINE_PYTHON, ROOT, SCRIPTS, TESTS
+from tests.support.servers.harness import Harness, started
 
 
 @pytest.fixture(scope="session")

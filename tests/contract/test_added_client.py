@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.added import Run, added
-from tests.support.places import TESTS
+from tests.support.packages.added import Run, added
+from tests.support.run.places import TESTS
 
 FAKE = TESTS / "fakes" / "added_client"
 CASE = json.loads((FAKE / "wire.json").read_text(encoding="utf-8"))

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.added import Run, added
-from tests.support.places import TESTS
+from tests.support.packages.added import Run, added
+from tests.support.run.places import TESTS
 
 LMI = ("-m", "lmi_backend.cli.main")
 WORKER = """
 from pathlib import Path
-from tests.support.harness import started
+from tests.support.servers.harness import started
 
 with started({"option.rolling_batch": "reverse", "option.shout": "true"}, Path.cwd()) as harness:
     sink = harness.ask("one two three")

@@ -16,7 +16,7 @@ from lmi_backend.options.table import OPTIONS, find_option
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from tests.support.places import ROOT, SCRIPTS, TINY, TINY_DATA
+from tests.support.run.places import ROOT, SCRIPTS, TINY, TINY_DATA
 
 CHOOSES = {"transformers": "disable", "deepspeed": "deepspeed"}
 GPUS = Hardware(devices=("0", "1"), device_memory=80 << 30, host_memory=1 << 30)

@@ -13,9 +13,9 @@ from lmi_backend.errors import EngineDeadError
 from lmi_backend.generation import Continuation, Delta, GenerateRequest, Sampling
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.tokenization import pack
-from tests.support.harness import Harness, RecordingSink
-from tests.support.places import LORA, TINY
-from tests.support.running_response import assert_one_response
+from tests.support.answers.running_response import assert_one_response
+from tests.support.run.places import LORA, TINY
+from tests.support.servers.harness import Harness, RecordingSink
 
 LONG = {"max_tokens": 150, "temperature": 0, "ignore_eos": True, "stream": True}
 CHAT = {"messages": [{"role": "user", "content": "Tell a story:"}]}

@@ -13,8 +13,8 @@ from lmi_backend.pool.pool import Pool
 from lmi_backend.pool.slot import Slot
 from lmi_backend.pool.spares import Spares
 from lmi_backend.supervisor.processes import lives
-from tests.support.harness import Harness
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.harness import Harness
 
 Start = Callable[..., AbstractContextManager[Harness]]
 ECHO = {"option.rolling_batch": "echo", "option.spare_workers": 1, "option.die_on": "die"}

@@ -35,8 +35,8 @@ from lmi_backend.tokenization import (
     TokenIds,
 )
 from tests.contract.conftest import without
-from tests.support.harness import Harness, RecordingSink
-from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
+from tests.support.run.waiting import HANG_SECONDS, nothing_more, wait_for
+from tests.support.servers.harness import Harness, RecordingSink
 
 PROMPT = "Count to one hundred:"
 

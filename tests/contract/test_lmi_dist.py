@@ -7,10 +7,10 @@ import psutil
 import pytest
 
 from lmi_backend.generation import GenerateRequest, Sampling
-from tests.support.places import LORA
-from tests.support.processes import shared_memory
-from tests.support.releases import has_avx512, vllm_release
-from tests.support.waiting import HANG_SECONDS
+from tests.support.interpreter.releases import has_avx512, vllm_release
+from tests.support.run.places import LORA
+from tests.support.run.processes import shared_memory
+from tests.support.run.waiting import HANG_SECONDS
 
 of_dist = pytest.mark.parametrize("engine", ["vllm mpi"], indirect=True)
 

@@ -13,7 +13,7 @@ from lmi_backend.errors import EngineDeadError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from lmi_backend.serving.service import renew_worker
-from tests.support.harness import Harness, RecordingSink
+from tests.support.servers.harness import Harness, RecordingSink
 
 Start = Callable[..., AbstractContextManager[Harness]]
 ECHO = {"option.rolling_batch": "echo", "option.openai": "true", "option.token_seconds": 0.01}

@@ -8,9 +8,9 @@ import pytest
 from lmi_backend.clients.openai import RESETS, TOKENS
 from lmi_backend.clients.spec import DESCRIPTION
 from lmi_backend.errors import CancelledError
-from tests.support.harness import RecordingSink
-from tests.support.releases import vllm_release
-from tests.support.waiting import wait_for
+from tests.support.interpreter.releases import vllm_release
+from tests.support.run.waiting import wait_for
+from tests.support.servers.harness import RecordingSink
 
 CHAT = [{"role": "user", "content": "What is the capital of Italy?"}]
 ROME = "The capital of Italy is Rome."

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.contract.test_events import CHAT, by_the_server, post
-from tests.support.releases import vllm_release
+from tests.support.interpreter.releases import vllm_release
 
 # The worker whose server parses tools.
 pytestmark = [

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.releases import vllm_release
+from tests.support.interpreter.releases import vllm_release
 
 pytestmark = [
     pytest.mark.parametrize("engine", ["vllm"], indirect=True),

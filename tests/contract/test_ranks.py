@@ -13,8 +13,8 @@ import pytest
 
 from lmi_backend.errors import EngineDeadError, OptionError
 from lmi_backend.generation import HttpRequest
-from tests.support.harness import Harness
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
+from tests.support.servers.harness import Harness
 
 ECHO = {
     "engine": "MPI",
@@ -106,9 +106,9 @@ _STUB = """
 import sys, time
 sys.path[:0] = {path!r}
 from pathlib import Path
-from tests.support.harness import Harness
-from tests.support.waiting import wait_for
-from tests.support.harness import started
+from tests.support.servers.harness import Harness
+from tests.support.run.waiting import wait_for
+from tests.support.servers.harness import started
 with started({properties!r}, Path({folder!r})) as harness:
     harness.start("a b c", max_tokens=100000).wait_first()
     print("ready", flush=True)

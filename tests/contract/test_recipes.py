@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.added import Run, added
-from tests.support.pages import blocks
-from tests.support.places import ROOT, SCRIPTS, TINY
+from tests.support.packages.added import Run, added
+from tests.support.records.pages import blocks
+from tests.support.run.places import ROOT, SCRIPTS, TINY
 
 Steps = dict[str, tuple[str, str]]
 """A file to what is inserted there, and before what."""

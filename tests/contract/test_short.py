@@ -8,10 +8,10 @@ import pytest
 
 from lmi_backend.errors import CancelledError
 from lmi_backend.generation import GenerateRequest, Sampling
-from tests.support.harness import Harness, RecordingSink
-from tests.support.places import LORA
-from tests.support.releases import IS_COMPAT
-from tests.support.waiting import wait_for
+from tests.support.interpreter.releases import IS_COMPAT
+from tests.support.run.places import LORA
+from tests.support.run.waiting import wait_for
+from tests.support.servers.harness import Harness, RecordingSink
 
 # Here the other tests ask the fast way; another release is asked whether its own streams hold.
 WAYS = ["vllm"] if IS_COMPAT else ["vllm split"]

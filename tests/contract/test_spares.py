@@ -14,8 +14,8 @@ from lmi_backend.plan import planner
 from lmi_backend.serving.service import renew_worker
 from lmi_backend.supervisor.processes import lives
 from tests.contract.conftest import MPI
-from tests.support.harness import Harness
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
+from tests.support.servers.harness import Harness
 
 Start = Callable[..., AbstractContextManager[Harness]]
 ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.01, "option.spare_workers": 1}

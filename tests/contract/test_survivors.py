@@ -20,16 +20,16 @@ import pytest
 from lmi_backend.ipc.survivor import RETURN_SECONDS, places
 from lmi_backend.pool.survivors import memory_left_behind
 from lmi_backend.supervisor.processes import lives
-from tests.support.harness import Harness, started
-from tests.support.places import ROOT
-from tests.support.waiting import wait_for
+from tests.support.run.places import ROOT
+from tests.support.run.waiting import wait_for
+from tests.support.servers.harness import Harness, started
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
 # Serves until it is killed, with a request that takes minutes.
 STUB = """
 import json, sys
 from pathlib import Path
-from tests.support.harness import started
+from tests.support.servers.harness import started
 with started(json.loads(sys.argv[1]), Path(sys.argv[2])) as engine:
     endless = engine.start("a b c", max_tokens=4000, ignore_eos=True).wait_first()
     if sys.argv[3:] == ["unloads"]:

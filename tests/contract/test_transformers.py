@@ -10,8 +10,8 @@ import pytest
 
 from lmi_backend.errors import CancelledError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
-from tests.support.harness import RecordingSink
-from tests.support.places import LORA, TINY_DATA
+from tests.support.run.places import LORA, TINY_DATA
+from tests.support.servers.harness import RecordingSink
 
 LONG = "Count to one hundred:"
 PROMPT = "The capital of France is"

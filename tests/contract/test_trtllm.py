@@ -12,8 +12,8 @@ from lmi_backend.errors import ConfigurationError, EngineDeadError, EngineError,
 from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.options.table.trtllm import STEP_COUNTS
 from tests.contract.conftest import TRTLLM
-from tests.support.places import LORA
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.places import LORA
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 MODEL = {"option.rolling_batch": "trtllm", "option.model_id": "org/model", **TRTLLM}
 TWO = {"option.tensor_parallel_degree": 2}

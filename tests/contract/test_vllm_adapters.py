@@ -12,8 +12,8 @@ import pytest
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
-from tests.support.harness import Harness, RecordingSink
-from tests.support.places import LORA
+from tests.support.run.places import LORA
+from tests.support.servers.harness import Harness, RecordingSink
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PROMPT = "The capital of France is"

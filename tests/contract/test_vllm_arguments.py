@@ -19,7 +19,7 @@ from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import CHOICE, OPTIONS, find_option
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from tests.support.places import ENGINE_PYTHON, ROOT, SCRIPTS
+from tests.support.run.places import ENGINE_PYTHON, ROOT, SCRIPTS
 
 GPUS = Hardware(devices=("0", "1"), device_memory=80 << 30, host_memory=1 << 30)
 CPU = Hardware(host_memory=1 << 30)

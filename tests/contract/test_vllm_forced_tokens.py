@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.support.releases import vllm_release
+from tests.support.interpreter.releases import vllm_release
 
 FOUND = """
 from types import SimpleNamespace

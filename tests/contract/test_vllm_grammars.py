@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import RequestError
-from tests.support.places import SCRIPTS
+from tests.support.run.places import SCRIPTS
 
 
 def _all_of(count: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import SCRIPTS, TINY
+from tests.support.run.places import SCRIPTS, TINY
 
 ACCEPTED = "accepted: at most 10000 (VLLM_MAX_IMAGE_PIXELS)"
 COUNT = "image has 3 files; accepted: at most 2 (option.limit_mm_per_prompt)"

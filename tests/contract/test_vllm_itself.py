@@ -7,7 +7,7 @@ from typing import Any
 from lmi_backend.engines.bodies import CHAT, LISTS, NAMES, STRUCTURES, TEXTS
 from lmi_backend.options.signature import records
 from lmi_backend.plan.memory_options import UNCOUNTED
-from tests.support.places import ROOT, SCRIPTS
+from tests.support.run.places import ROOT, SCRIPTS
 
 
 def test_the_record_is_what_vllm_says(vllm_interpreter: Any, tmp_path: Path) -> None:

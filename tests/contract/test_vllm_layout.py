@@ -10,8 +10,8 @@ from lmi_backend.sizing.kv_layout import CacheSizes, KvLayout, kv_layout
 from lmi_backend.sizing.memory import CacheKind, with_draft
 from lmi_backend.sizing.model_facts import Draft
 from lmi_backend.sizing.step import Step
-from tests.support.facts import LLAMA_3_8B, with_fields
-from tests.support.places import SCRIPTS, TINY
+from tests.support.records.facts import LLAMA_3_8B, with_fields
+from tests.support.run.places import SCRIPTS, TINY
 
 SPACE = 40 * GIB
 TOKEN = 2 * 8 * 64 * 2

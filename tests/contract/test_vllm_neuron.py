@@ -13,7 +13,7 @@ import pytest
 from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.tokenization import ENCODE_PATH
 from tests.contract.conftest import FAKES
-from tests.support.releases import vllm_release
+from tests.support.interpreter.releases import vllm_release
 
 pytestmark = pytest.mark.skipif(
     vllm_release() < (0, 30), reason="not tried: older servers may want a tokenizer"

@@ -10,11 +10,11 @@ import pytest
 
 from lmi_backend.supervisor.processes import lives
 from tests.contract.test_spares import deaths, oldest, spare_of, wait_for_next
-from tests.support.harness import Harness
-from tests.support.places import ENGINE_PYTHON, ROOT, TINY
-from tests.support.ports import free_ports
-from tests.support.processes import shared_memory
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.places import ENGINE_PYTHON, ROOT, TINY
+from tests.support.run.ports import free_ports
+from tests.support.run.processes import shared_memory
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.harness import Harness
 
 _SOURCES = "lib/python3*/site-packages/vllm"
 _VARIABLES = "utils/ompmultiprocessing.py"

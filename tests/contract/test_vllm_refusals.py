@@ -15,7 +15,7 @@ from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.messages import Failure
 from tests.contract.test_vllm_arguments import CPU, plan_of
-from tests.support.places import SCRIPTS, TINY
+from tests.support.run.places import SCRIPTS, TINY
 
 RETRIED: Final = (429, 503)
 OTHERS: Final = {

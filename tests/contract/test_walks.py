@@ -21,13 +21,13 @@ from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.triton import workers
-from tests.support.buffering import Front
-from tests.support.endpoints import short_folder
-from tests.support.places import ROOT, TINY
-from tests.support.scripted_model import FRONT_END
-from tests.support.streams import request_of
-from tests.support.waiting import wait_for
-from tests.support.walks import BEGIN, LOG, Walk, interpreter
+from tests.support.answers.streams import request_of
+from tests.support.doubles.buffering import Front
+from tests.support.doubles.endpoints import short_folder
+from tests.support.doubles.scripted_model import FRONT_END
+from tests.support.run.places import ROOT, TINY
+from tests.support.run.waiting import wait_for
+from tests.support.run.walks import BEGIN, LOG, Walk, interpreter
 
 PROPERTIES = "option.rolling_batch=echo\noption.resume_window=60\n"
 ECHO = "option.openai=true\noption.token_seconds=0.01\n"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.measured import FleetReport
-from tests.support.pods import Pod, pods
-from tests.support.proxies import PROXIES
-from tests.support.routers import ROUTERS, Router, Running
+from tests.support.records.measured import FleetReport
+from tests.support.servers.pods import Pod, pods
+from tests.support.servers.proxies import PROXIES
+from tests.support.servers.routers import ROUTERS, Router, Running
 
 STOPPED_SECONDS = 6.0
 SHORT = ("Envoy",)

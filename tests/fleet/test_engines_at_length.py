@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.endpoint_picker import Picker, picking_router
-from tests.support.measured import FleetReport
-from tests.support.places import ENGINE_PYTHON, LORA, TINY
-from tests.support.pods import MODEL, Pod
-from tests.support.routers import ROUTERS, SESSION, Router
-from tests.support.serving import answer_of
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.doubles.endpoint_picker import Picker, picking_router
+from tests.support.records.measured import FleetReport
+from tests.support.run.places import ENGINE_PYTHON, LORA, TINY
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.pods import MODEL, Pod
+from tests.support.servers.routers import ROUTERS, SESSION, Router
+from tests.support.servers.serving import answer_of
 
 PROPERTIES: dict[str, Any] = {
     "option.rolling_batch": "vllm",

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.endpoint_picker import Picker, picking_router
-from tests.support.pods import MODEL, Pod
-from tests.support.serving import answer_of
-from tests.support.waiting import wait_for
+from tests.support.doubles.endpoint_picker import Picker, picking_router
+from tests.support.run.waiting import wait_for
+from tests.support.servers.pods import MODEL, Pod
+from tests.support.servers.serving import answer_of
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from debian_package import PackageError, unpacked
 
-from tests.support.places import ROOT
-from tests.support.pods import MODEL, Pod
-from tests.support.ports import free_ports
-from tests.support.routers import DEBIAN
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.places import ROOT
+from tests.support.run.ports import free_ports
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.pods import MODEL, Pod
+from tests.support.servers.routers import DEBIAN
 
 DEPLOY = ROOT / "deploy"
 

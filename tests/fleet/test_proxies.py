@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.places import ROOT
-from tests.support.pods import MODEL, Pod
-from tests.support.routers import Router, Running
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.places import ROOT
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.pods import MODEL, Pod
+from tests.support.servers.routers import Router, Running
 
 CHAT = "/v1/chat/completions"
 LONG: dict[str, Any] = {

@@ -6,10 +6,10 @@
 import time
 from collections import Counter
 
-from tests.support.measured import FleetReport, lost
-from tests.support.pods import MODEL, Pod, wait_until_asked
-from tests.support.routers import Router, Running
-from tests.support.steady_load import SteadyLoad
+from tests.support.answers.steady_load import SteadyLoad
+from tests.support.records.measured import FleetReport, lost
+from tests.support.servers.pods import MODEL, Pod, wait_until_asked
+from tests.support.servers.routers import Router, Running
 
 
 def test_a_rolling_restart_loses_nothing(

@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 
 from tests.fleet.conftest import STOPPED_SECONDS
-from tests.support.measured import FleetReport, lost
-from tests.support.pods import MODEL, PROPERTIES, Pod, wait_until_asked
-from tests.support.routers import SESSION, Router, Running
-from tests.support.steady_load import SteadyLoad
-from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
+from tests.support.answers.steady_load import SteadyLoad
+from tests.support.records.measured import FleetReport, lost
+from tests.support.run.waiting import HANG_SECONDS, nothing_more, wait_for
+from tests.support.servers.pods import MODEL, PROPERTIES, Pod, wait_until_asked
+from tests.support.servers.routers import SESSION, Router, Running
 
 _SECONDS = 20.0
 _RATE = 20.0

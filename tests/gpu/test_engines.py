@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.compiling import compiling
-from tests.support.harness import started
+from tests.support.interpreter.compiling import compiling
+from tests.support.servers.harness import started
 
 PYTHON = os.environ.get("GPU_PYTHON") or os.environ.get("PYTHON_EXECUTABLE", "python3")
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 
-from tests.support.releases import IS_COMPAT
-from tests.support.serving import Served, serve, write_properties
-from tests.support.streams import request_of
-from tests.support.triton_client import streamed, strings, tensors
-from tests.support.waiting import wait_for
+from tests.support.answers.streams import request_of
+from tests.support.answers.triton_client import streamed, strings, tensors
+from tests.support.interpreter.releases import IS_COMPAT
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served, serve, write_properties
 
 RUNNING = "lmi_engine_requests_running"
 ENDED = "lmi_requests_total"

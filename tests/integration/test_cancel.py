@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 
-from tests.support.serving import Served
-from tests.support.triton_client import strings, tensors
-from tests.support.waiting import wait_for
+from tests.support.answers.triton_client import strings, tensors
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served
 
 RUNNING = "lmi_engine_requests_running"
 LONG = {"max_new_tokens": 900, "ignore_eos": True}

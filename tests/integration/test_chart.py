@@ -11,7 +11,7 @@ import yaml
 
 from lmi_backend.cli import main
 from lmi_backend.cli.planning import UNREAD
-from tests.support.manifests import built, check, helm, rendered
+from tests.support.records.manifests import built, check, helm, rendered
 
 MODEL = "my-model"
 # A file that YAML must quote, and variables that Kubernetes, YAML and Helm could read.

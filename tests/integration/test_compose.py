@@ -16,7 +16,7 @@ from lmi_backend.deploy import served
 from lmi_backend.engine_config import RequestLimits
 from lmi_backend.front_end_settings import PORT
 from lmi_backend.supervisor.server import EXIT_SECONDS
-from tests.support.manifests import check_compose
+from tests.support.records.manifests import check_compose
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")

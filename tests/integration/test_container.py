@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.container import container, why_not
-from tests.support.places import ROOT
-from tests.support.serving import write_properties
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.places import ROOT
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.container import container, why_not
+from tests.support.servers.serving import write_properties
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 PROGRAM = str(Path(sys.executable).with_name("lmi-backend"))

@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.serving import LMI, Served, front_end, lmi, serve, tritonserver, write_properties
-from tests.support.streams import Streams
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.answers.streams import Streams
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import (
+    LMI,
+    Served,
+    front_end,
+    lmi,
+    serve,
+    tritonserver,
+    write_properties,
+)
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
 

@@ -15,9 +15,16 @@ import tritonclient.http
 from lmi_backend.options import load_options
 from lmi_backend.repository.variants import VARIANTS, Alias
 from lmi_backend.repository.writer import MODEL_PY, write_alias_model, write_model
-from tests.support.processes import shared_memory
-from tests.support.serving import Served, answer_of, front_end, lmi, tritonserver, write_properties
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.processes import shared_memory
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import (
+    Served,
+    answer_of,
+    front_end,
+    lmi,
+    tritonserver,
+    write_properties,
+)
 
 ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
 ROOT = Path(__file__).resolve().parents[2]

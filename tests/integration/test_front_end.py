@@ -5,9 +5,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.ports import free_ports, listens
-from tests.support.serving import LMI
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.ports import free_ports, listens
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import LMI
 
 
 def test_several_that_share_a_port_are_kept_up_and_end_with_who_keeps_them(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.repository.restricted_apis import HEADER
-from tests.support.attackers import ECHO
-from tests.support.serving import Served, front_end, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.harm.attackers import ECHO
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served, front_end, serve, write_properties
 
 CLIENT = {"authorization": "Bearer client-key"}
 BOSS = {"authorization": "Bearer boss-key"}

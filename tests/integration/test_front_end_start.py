@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.support.ports import free_ports
-from tests.support.serving import answer_of, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.run.ports import free_ports
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import answer_of, serve, write_properties
 
 ECHO = {"option.rolling_batch": "echo"}
 WAITING = """

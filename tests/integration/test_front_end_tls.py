@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attackers import ECHO
-from tests.support.certificates import make_pair
-from tests.support.ports import listens
-from tests.support.serving import Served, front_end, serve, write_properties
-from tests.support.streams import request_of
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.answers.streams import request_of
+from tests.support.harm.attackers import ECHO
+from tests.support.records.certificates import make_pair
+from tests.support.run.ports import listens
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import Served, front_end, serve, write_properties
 
 LONG = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 1000}}
 PROCESSES = 2

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.serving import Served
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served
 
 
 def test_an_lmi_body_gets_the_right_answer(served: Served, questions: dict[str, str]) -> None:

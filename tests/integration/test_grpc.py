@@ -10,8 +10,8 @@ import tritonclient.grpc
 import tritonclient.grpc.aio
 import tritonclient.http
 
-from tests.support.serving import Served
-from tests.support.triton_client import streamed, strings, tensors
+from tests.support.answers.triton_client import streamed, strings, tensors
+from tests.support.servers.serving import Served
 
 STREAMS = 64
 

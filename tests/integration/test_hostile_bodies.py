@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.registry import PATHS
-from tests.support.serving import Served
+from tests.support.servers.serving import Served
 
 
 def test_large_bodies_are_answered_or_refused_by_their_bound(served: Served) -> None:

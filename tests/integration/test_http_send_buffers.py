@@ -3,7 +3,7 @@
 import socket
 
 from lmi_backend.supervisor.send_buffers import ENOUGH, socket_pairs
-from tests.support.serving import Served
+from tests.support.servers.serving import Served
 
 
 def test_responses_may_wait_for_a_slow_http_thread(served: Served) -> None:

@@ -12,8 +12,8 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import download, hub_file
 from lmi_backend.fetch.hub import snapshot
 from lmi_backend.fetch.weights import Download, fetch_weights
-from tests.support.hub_server import hub_server
-from tests.support.places import ENGINE_PYTHON
+from tests.support.doubles.hub_server import hub_server
+from tests.support.run.places import ENGINE_PYTHON
 
 SHARDS = {f"model-0000{number}-of-00002.safetensors": bytes(number * 100_000) for number in (1, 2)}
 INDEX = json.dumps({"weight_map": {name: name for name in SHARDS}}).encode()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from lmi_backend.cli.main import main
 from lmi_backend.supervisor.installation import find_server
-from tests.support.places import ROOT
-from tests.support.serving import write_properties
-from tests.support.waiting import HANG_SECONDS
+from tests.support.run.places import ROOT
+from tests.support.run.waiting import HANG_SECONDS
+from tests.support.servers.serving import write_properties
 
 
 def test_a_host_that_passes_tensors_alone_gets_answers(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_a_host_that_passes_tensors_alone_gets_answers(tmp_path: Path) -> None:
     ]
     words = (str(library), str(server.backends), str(repository))
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.in_process_host", *words],
+        [sys.executable, "-m", "tests.support.servers.in_process_host", *words],
         env=server.environment(os.environ),
         cwd=ROOT,
         input="".join(f"{json.dumps(call)}\n" for call in calls),

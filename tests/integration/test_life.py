@@ -16,11 +16,11 @@ from lmi_backend.supervisor.installation import (
     starts_stubs_by_shell,
 )
 from lmi_backend.supervisor.processes import lives
-from tests.support.ports import free_ports
-from tests.support.processes import memory_of_server
-from tests.support.serving import LMI, Served, serve, write_properties
-from tests.support.streams import Streams
-from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
+from tests.support.answers.streams import Streams
+from tests.support.run.ports import free_ports
+from tests.support.run.processes import memory_of_server
+from tests.support.run.waiting import HANG_SECONDS, nothing_more, wait_for
+from tests.support.servers.serving import LMI, Served, serve, write_properties
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
 

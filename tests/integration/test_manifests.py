@@ -20,8 +20,8 @@ from lmi_backend.frontend.connection import ASK_SECONDS
 from lmi_backend.plan.engine_plan import Launch
 from lmi_backend.printable import GIB
 from lmi_backend.supervisor.front_end import SILENT_SECONDS
-from tests.support.manifests import OVERLAYS, built, check, container, option, pods
-from tests.support.places import ROOT, TESTS
+from tests.support.records.manifests import OVERLAYS, built, check, container, option, pods
+from tests.support.run.places import ROOT, TESTS
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 Fleets = dict[str, list[dict[str, Any]]]

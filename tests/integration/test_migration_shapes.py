@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.migrate.fates import DECISIONS, LEFT, OTHERS, USED, gpus_of
-from tests.support.places import CLIENTS_PYTHON
+from tests.support.run.places import CLIENTS_PYTHON
 
 SHAPES = {
     "endpoint config": ("DescribeEndpointConfigOutput",),

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from lmi_backend.pool.command import CORES_VARIABLE
-from tests.support.serving import LMI, write_properties
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import LMI, write_properties
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 SSH_PORT = 2222
@@ -152,7 +152,7 @@ def _wait_for_ssh(hosts: TwoHosts) -> None:
 _SERVER = """
 import json, sys
 from pathlib import Path
-from tests.support.harness import started
+from tests.support.servers.harness import started
 properties, prompts = json.loads(sys.stdin.readline())
 with started(properties, Path(sys.argv[1])) as harness:
     streams = [harness.start(prompt, max_tokens=20) for prompt in prompts]

@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
-from tests.support.serving import Served
-from tests.support.triton_client import streamed, strings
-from tests.support.waiting import wait_for
+from tests.support.answers.triton_client import streamed, strings
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.support.serving import Served
+from tests.support.servers.serving import Served
 
 CHAT = [{"role": "user", "content": "What is the capital of Italy?"}]
 

@@ -15,10 +15,10 @@ import pytest
 
 from lmi_backend.engines.vllm.fast_paths import COSTS
 from lmi_backend.frontend.http.api_keys import hash_of
-from tests.support.browser import Browser, Page, browser, find_chromium
-from tests.support.ports import free_ports
-from tests.support.serving import Served, front_end, serve, write_properties
-from tests.support.waiting import nothing_more, wait_for
+from tests.support.records.browser import Browser, Page, browser, find_chromium
+from tests.support.run.ports import free_ports
+from tests.support.run.waiting import nothing_more, wait_for
+from tests.support.servers.serving import Served, front_end, serve, write_properties
 
 pytestmark = pytest.mark.skipif(
     find_chromium() is None, reason="no Chromium: apt-get install chromium"

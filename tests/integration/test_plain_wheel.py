@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.serving import tritonserver, write_properties
+from tests.support.servers.serving import tritonserver, write_properties
 
 ROOT = Path(__file__).resolve().parents[2]
 

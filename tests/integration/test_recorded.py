@@ -2,8 +2,8 @@
 
 import json
 
-from tests.support.explained import OF_RECORDED, read_kinds, replayed, unexplained
-from tests.support.serving import Served
+from tests.support.answers.explained import OF_RECORDED, read_kinds, replayed, unexplained
+from tests.support.servers.serving import Served
 
 RECORDED = OF_RECORDED.parent / "recorded.jsonl"
 # The echo engine has another text than their models.

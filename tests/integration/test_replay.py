@@ -10,9 +10,9 @@ from lmi_backend.migrate.judge import Judge
 from lmi_backend.migrate.kinds import Difference
 from lmi_backend.migrate.records import RecordedAnswer, Request
 from lmi_backend.migrate.running import Target
-from tests.support.places import TESTS
-from tests.support.planted_faults import FAULTS, HARMLESS, HEADERS, REQUESTS, Plant, Planted
-from tests.support.serving import Served
+from tests.support.harm.planted_faults import FAULTS, HARMLESS, HEADERS, REQUESTS, Plant, Planted
+from tests.support.run.places import TESTS
+from tests.support.servers.serving import Served
 
 
 def request(name: str) -> Request:

@@ -15,9 +15,9 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.support.http_double import Handler, running
-from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.doubles.http_double import Handler, running
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import Served, serve, write_properties
 
 COUNT = 200
 TAKEN = "lmi_worker_requests_total"

@@ -11,8 +11,8 @@ import pytest
 
 from lmi_backend.plan.multi_model import Reservations
 from lmi_backend.supervisor.processes import lives, stubs_of
-from tests.support.serving import Served, lmi, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served, lmi, serve, write_properties
 
 TOOL = """\
 #!/bin/sh

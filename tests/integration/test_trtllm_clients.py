@@ -19,9 +19,9 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.support.serving import Served
-from tests.support.triton_client import streamed, tensors
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.answers.triton_client import streamed, tensors
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import Served
 
 Arrays = dict[str, Any]
 

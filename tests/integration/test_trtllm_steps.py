@@ -12,8 +12,8 @@ import pytest
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.support.serving import Served
-from tests.support.triton_client import tensors
+from tests.support.answers.triton_client import tensors
+from tests.support.servers.serving import Served
 
 PROMPT = "The capital of Italy is"
 

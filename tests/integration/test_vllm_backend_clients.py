@@ -14,8 +14,8 @@ import pytest
 from tritonclient.grpc import aio
 from tritonclient.utils import InferenceServerException
 
-from tests.support.serving import Served
-from tests.support.triton_client import strings, tensors
+from tests.support.answers.triton_client import strings, tensors
+from tests.support.servers.serving import Served
 
 SAMPLING = {"temperature": "0.0", "top_p": "0.95", "max_tokens": "100"}
 

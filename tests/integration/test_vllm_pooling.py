@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.explained import OF_POOLING, read_kinds, replayed, unexplained
-from tests.support.places import TINY
-from tests.support.serving import serve, write_properties
-from tests.support.vllm_server import vllm_server, wait_until_ready
-from tests.support.waiting import wait_for
+from tests.support.answers.explained import OF_POOLING, read_kinds, replayed, unexplained
+from tests.support.run.places import TINY
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import serve, write_properties
+from tests.support.servers.vllm_server import vllm_server, wait_until_ready
 
 _HEAD = "score.weight"
 

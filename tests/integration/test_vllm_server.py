@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.explained import OF_VLLM, read_kinds, replayed, unexplained
-from tests.support.openai_corpus import requests
-from tests.support.serving import Served
-from tests.support.vllm_server import vllm_server, wait_until_ready
+from tests.support.answers.explained import OF_VLLM, read_kinds, replayed, unexplained
+from tests.support.answers.openai_corpus import requests
+from tests.support.servers.serving import Served
+from tests.support.servers.vllm_server import vllm_server, wait_until_ready
 
 SEED, MADE = 1, int(os.environ.get("LMI_BACKEND_TEST_REQUESTS", "400"))
 AT_ONCE = 8

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.frontend.http.api_keys import hash_of
-from tests.support.attackers import (
+from tests.support.harm.attackers import (
     ANOTHER_USER,
     ECHO,
     ENV,
@@ -21,8 +21,8 @@ from tests.support.attackers import (
     UNSEEN,
     WAITING,
 )
-from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
+from tests.support.servers.serving import Served, serve, write_properties
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.attackers import BOSS, CLIENT
-from tests.support.serving import Served
-from tests.support.triton_bodies import LENGTH, binary, element, inference, tensor
+from tests.support.answers.triton_bodies import LENGTH, binary, element, inference, tensor
+from tests.support.harm.attackers import BOSS, CLIENT
+from tests.support.servers.serving import Served
 
 Sent = tuple[str, dict[str, str], Any]
 """A path, headers and a body."""

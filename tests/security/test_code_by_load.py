@@ -10,7 +10,7 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from tests.support.serving import Served
+from tests.support.servers.serving import Served
 
 LOAD = "/v2/repository/models/evil/load"
 SPELLINGS = (

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attackers import ECHO
-from tests.support.harness import started
+from tests.support.harm.attackers import ECHO
+from tests.support.servers.harness import started
 
 CODE = "import os; open(os.environ['MARKER'], 'a').close()\n"
 

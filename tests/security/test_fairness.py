@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import tritonclient.grpc as triton
 
-from tests.support.attackers import RUNNING, WAITING
-from tests.support.serving import Served
-from tests.support.triton_client import strings, tensors
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.answers.triton_client import strings, tensors
+from tests.support.harm.attackers import RUNNING, WAITING
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import Served
 
 TOKENS = 20
 ROUNDS = 3

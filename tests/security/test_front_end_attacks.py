@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from tests.support.attackers import BOSS, CLIENT
-from tests.support.serving import Served
-from tests.support.streams import request_of
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.answers.streams import request_of
+from tests.support.harm.attackers import BOSS, CLIENT
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import Served
 
 _TOO_MANY_HEADERS = b"HTTP/1.1 431 Request Header Fields Too Large"
 BODY = {"inputs": "a b c", "parameters": {"max_new_tokens": 2}}

@@ -17,7 +17,7 @@ from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.stats import RequestStats
-from tests.support.serving import Served
+from tests.support.servers.serving import Served
 
 LONG = "y" * 1_000_000
 FORGED = "x\nERROR all is lost"

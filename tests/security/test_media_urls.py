@@ -23,7 +23,7 @@ from lmi_backend.engines.vllm.media import MediaRules
 from lmi_backend.errors import OptionError, RequestError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
-from tests.support.places import ENGINE_PYTHON, ROOT, SCRIPTS, TINY
+from tests.support.run.places import ENGINE_PYTHON, ROOT, SCRIPTS, TINY
 
 REFUSED = "VLLMValidationError"  # vLLM's server makes it a 400
 

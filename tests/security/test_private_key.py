@@ -8,7 +8,7 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.supervisor.control_key import read_key
-from tests.support.serving import Served
+from tests.support.servers.serving import Served
 
 # All that a user may read about the processes of a machine.
 LOOK = """

@@ -9,8 +9,8 @@ import tritonclient.grpc
 from lmi_backend.options import load_options
 from lmi_backend.repository.variants import VARIANTS, Alias
 from lmi_backend.repository.writer import write_alias_model, write_model
-from tests.support.attackers import SECRET, UNSEEN
-from tests.support.serving import Served, answer_of
+from tests.support.harm.attackers import SECRET, UNSEEN
+from tests.support.servers.serving import Served, answer_of
 
 LINES = UNSEEN.format(secret=SECRET)
 MODEL = "unseen"

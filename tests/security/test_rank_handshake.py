@@ -24,7 +24,7 @@ from lmi_backend.options.properties import Property
 from lmi_backend.plan import plan_model
 from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launch import launch
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 SILENT = 200
 # Ranks begin when the test says so, so that strangers surely come first.

@@ -20,9 +20,9 @@ from lmi_backend.plan.planner import make_plan
 from lmi_backend.pool.command import LaunchContext, WorkerCommand, worker_command
 from lmi_backend.pool.process import WorkerProcess
 from lmi_backend.redaction import Redactor, is_secret, masked
-from tests.support.attackers import ENV, SECRETS
-from tests.support.serving import Served
-from tests.support.waiting import HANG_SECONDS
+from tests.support.harm.attackers import ENV, SECRETS
+from tests.support.run.waiting import HANG_SECONDS
+from tests.support.servers.serving import Served
 
 TOKEN = "hf_" + "aBcDeFgHiJkLmNoPqRsTuV"
 FORMS = {

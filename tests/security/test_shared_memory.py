@@ -7,8 +7,8 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.support.processes import memory_of_server
-from tests.support.serving import Served
+from tests.support.run.processes import memory_of_server
+from tests.support.servers.serving import Served
 
 
 def _regions(served: Served) -> list[str]:

@@ -16,13 +16,13 @@ from tritonclient import grpc
 
 from lmi_backend.supervisor.processes import GUARD, lives
 from lmi_backend.supervisor.shared_names import remove_abandoned
-from tests.support.attackers import ECHO
-from tests.support.ports import listens
-from tests.support.processes import memory_of_server
-from tests.support.serving import Served, lmi, serve, write_properties
-from tests.support.triton_bodies import inference
-from tests.support.triton_client import strings, tensors
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.answers.triton_bodies import inference
+from tests.support.answers.triton_client import strings, tensors
+from tests.support.harm.attackers import ECHO
+from tests.support.run.ports import listens
+from tests.support.run.processes import memory_of_server
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import Served, lmi, serve, write_properties
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.attackers import CLIENT, METERED
-from tests.support.serving import Served
-from tests.support.triton_bodies import LENGTH, inference, tensor
+from tests.support.answers.triton_bodies import LENGTH, inference, tensor
+from tests.support.harm.attackers import CLIENT, METERED
+from tests.support.servers.serving import Served
 
 TEXT = "a b"
 ROADS: tuple[tuple[str, dict[str, str], Any], ...] = (

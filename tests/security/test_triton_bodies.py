@@ -8,9 +8,9 @@ from contextlib import closing
 import psutil
 import pytest
 
-from tests.support.serving import Served
-from tests.support.triton_bodies import FAMILIES, LENGTH, Sent, inference, mutated, plain
-from tests.support.waiting import HANG_SECONDS
+from tests.support.answers.triton_bodies import FAMILIES, LENGTH, Sent, inference, mutated, plain
+from tests.support.run.waiting import HANG_SECONDS
+from tests.support.servers.serving import Served
 
 INFER = "/v2/models/echo_infer/infer"
 PATHS = (INFER, "/v2/models/echo/infer", "/v2/models/echo/generate",

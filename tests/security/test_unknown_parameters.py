@@ -9,7 +9,7 @@ from lmi_backend.clients.openai_bodies import read_completion
 from lmi_backend.clients.parameters import DroppedParameters
 from lmi_backend.clients.request import read_request
 from lmi_backend.engine_config import Context
-from tests.support.serving import Served
+from tests.support.servers.serving import Served
 
 MANY = 3_000
 MEGABYTE = 1_000_000

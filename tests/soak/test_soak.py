@@ -18,9 +18,9 @@ import tritonclient.grpc
 import tritonclient.http
 
 from lmi_backend.printable import MIB
-from tests.support.hostile import http_body
-from tests.support.serving import Served
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.harm.hostile import http_body
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.serving import Served
 
 PROMPT = "The capital of Italy is"
 ANSWER = " Rome."

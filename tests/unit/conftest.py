@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.shell import WORKERS
+from tests.support.run.shell import WORKERS
 
 # How long an example takes is the machine's: other tests run beside it.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

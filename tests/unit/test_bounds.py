@@ -23,7 +23,7 @@ from lmi_backend.worker.handlers.provided.djl_python.inputs import (
     MOST_VALUES as MOST_VALUES_OF_HANDLERS,
 )
 from lmi_backend.worker.outgoing import MOST_UNSENT
-from tests.support.places import ROOT
+from tests.support.run.places import ROOT
 
 PAGE = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
 

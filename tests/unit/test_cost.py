@@ -37,11 +37,11 @@ from lmi_backend.serving.service import Service
 from lmi_backend.tokenization import pack
 from lmi_backend.worker.coalescer import Coalescer
 from lmi_backend.worker.outgoing import Outgoing
-from tests.support.idle_workers import IdleWorkers
-from tests.support.scripted_workers import ScriptedWorkers
-from tests.support.service_bench import Sink, limits_of
-from tests.support.triton_double import beside_the_double
-from tests.support.waiting import turns
+from tests.support.doubles.idle_workers import IdleWorkers
+from tests.support.doubles.scripted_workers import ScriptedWorkers
+from tests.support.doubles.service_bench import Sink, limits_of
+from tests.support.doubles.triton_double import beside_the_double
+from tests.support.run.waiting import turns
 
 STREAMS = 64
 STEPS = 60

@@ -20,7 +20,7 @@ from lmi_backend.clients.spec import TARGET
 from lmi_backend.frontend import models
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
-from tests.support.failing_streams import (
+from tests.support.answers.failing_streams import (
     CASES,
     CHAT,
     EVENT,
@@ -36,8 +36,8 @@ from tests.support.failing_streams import (
     of_sagemaker,
     paths_of,
 )
-from tests.support.scripted_model import NAME, Order, Scripted
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.doubles.scripted_model import NAME, Order, Scripted
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from lmi_backend.options import load_options
 from lmi_backend.plan.model_source import find_custom
 from lmi_backend.repository.files import RECORD, Record, read
 from lmi_backend.sizing.config_fields import read_config
-from tests.support.places import LORA
+from tests.support.run.places import LORA
 
 
 def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from lmi_backend.errors import LmiError
 from lmi_backend.generation import Chunk, Delta, HttpChunk, HttpRequest, Token
 from lmi_backend.ipc.frames import encode
 from lmi_backend.ipc.messages import Manage, Submit, SubmitHttp
-from tests.support.hostile import CONTEXTS, hostile
+from tests.support.harm.hostile import CONTEXTS, hostile
 
 COUNT = 30_000
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from tests.support.lmi_answers import (
+from tests.support.answers.lmi_answers import (
     FOLDER,
     Answer,
     Json,

@@ -14,7 +14,7 @@ from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.pool.command import CORES_VARIABLE, LaunchContext, worker_command
 from lmi_backend.sizing.model_facts import read_model_facts
-from tests.support.places import TESTS
+from tests.support.run.places import TESTS
 
 MODEL = "option.model_id=org/m\n"
 TNX = f"option.rolling_batch=tnx\n{MODEL}"

@@ -10,8 +10,8 @@ import pytest
 
 from lmi_backend.cli.main import main
 from lmi_backend.cli.planning import UNREAD
-from tests.support.pages import Block, blocks
-from tests.support.places import ROOT
+from tests.support.records.pages import Block, blocks
+from tests.support.run.places import ROOT
 
 GPU = "docs/quickstart-gpu.md"
 FLEET = "docs/triton-fleet.md"

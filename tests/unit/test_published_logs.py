@@ -14,8 +14,7 @@ from lmi_backend.plan.engine_plan import Explanation
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.strategy import Strategy
 from lmi_backend.printable import GIB
-from tests.support.places import ROOT
-from tests.support.published_logs import (
+from tests.support.records.published_logs import (
     DATA,
     H100_GIB,
     Log,
@@ -24,6 +23,7 @@ from tests.support.published_logs import (
     number,
     older_logs,
 )
+from tests.support.run.places import ROOT
 
 UNCERTAINTIES = ("it may not start", "by the estimate the model barely does not fit")
 

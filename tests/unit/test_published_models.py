@@ -17,7 +17,7 @@ from lmi_backend.sizing.kv_layout import cache_sizes
 from lmi_backend.sizing.memory import CacheKind, cache_layout, estimate_memory
 from lmi_backend.sizing.model_facts import read_model_facts
 from lmi_backend.sizing.step import Step
-from tests.support.published_logs import DATA, compared, facts_of, known_configs, logs
+from tests.support.records.published_logs import DATA, compared, facts_of, known_configs, logs
 
 CONFIGS = known_configs()
 

@@ -14,7 +14,7 @@ from lmi_backend.clients.spec import TARGET
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.ipc import messages as msg
-from tests.support.failing_streams import (
+from tests.support.answers.failing_streams import (
     AT_ENDPOINT,
     BODIES,
     CHAT,
@@ -25,7 +25,7 @@ from tests.support.failing_streams import (
     form_of,
     paths_of,
 )
-from tests.support.scripted_model import NAME, Scripted
+from tests.support.doubles.scripted_model import NAME, Scripted
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from lmi_backend import api
 from lmi_backend.cli.main import main
 from lmi_backend.cli.planning import UNREAD
 from lmi_backend.options.releases import newest_run
-from tests.support.installed_engine import interpreter, with_version
-from tests.support.queried_engine import queried_release, unknown_release
+from tests.support.packages.installed_engine import interpreter, with_version
+from tests.support.packages.queried_engine import queried_release, unknown_release
 
 # Nobody can fetch org/m, so a plan does without its size.
 STATUS = {"check": 0, "plan": UNREAD}

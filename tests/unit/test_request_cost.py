@@ -18,7 +18,7 @@ from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
 from lmi_backend.tokenization import pack
-from tests.support.waiting import turns
+from tests.support.run.waiting import turns
 from tests.unit.test_cost import Calls, Transport
 
 MOST_CALLS: Final = 580

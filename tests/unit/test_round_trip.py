@@ -13,7 +13,7 @@ import yaml
 from lmi_backend.cli import main
 from lmi_backend.cli.deploy import OF_PODS
 from lmi_backend.cli.planning import UNREAD
-from tests.support.manifests import container, pods, rendered
+from tests.support.records.manifests import container, pods, rendered
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SEVERAL_NODES = re.compile(

@@ -10,7 +10,7 @@ import pytest
 
 from lmi_backend import threads
 from lmi_backend.threads import QueueThreads, guarded_thread
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 
 @pytest.mark.parametrize(("name", "calls"), [("__mp_main__", 1), ("lmi_backend.worker.main", 0)])

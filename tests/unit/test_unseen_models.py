@@ -10,8 +10,8 @@ import pytest
 
 from lmi_backend.cli.main import main
 from lmi_backend.printable import GIB
-from tests.support.places import ROOT
-from tests.support.published_logs import facts_of
+from tests.support.records.published_logs import facts_of
+from tests.support.run.places import ROOT
 
 MODELS = json.loads((ROOT / "tests/data/planner/unseen.json").read_text("utf-8"))
 QUOTED = json.loads((ROOT / "tests/data/planner/quoted.json").read_text("utf-8"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
-from tests.support.failing_streams import EVENTS, fails
-from tests.support.scripted_model import NAME, Order, Scripted
+from tests.support.answers.failing_streams import EVENTS, fails
+from tests.support.doubles.scripted_model import NAME, Order, Scripted
 
 CASE = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
 SEEN = []

@@ -7,7 +7,7 @@ from lmi_backend.cli.aliases import add_clients, model_names
 from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.repository.variants import VARIANTS, Alias
-from tests.support.serving import write_properties
+from tests.support.servers.serving import write_properties
 
 TRTLLM = VARIANTS["trtllm"]
 

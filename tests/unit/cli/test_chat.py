@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.cli.main import main
-from tests.support.http_double import Handler, running
+from tests.support.doubles.http_double import Handler, running
 
 CARD = {"id": "tiny", "root": "tiny", "parent": None}
 

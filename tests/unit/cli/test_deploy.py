@@ -7,8 +7,8 @@ import pytest
 from lmi_backend.cli import main
 from lmi_backend.cli.deploy import manifest_name
 from lmi_backend.cli.planning import UNREAD
-from tests.support.places import ROOT
-from tests.support.published_logs import known_configs
+from tests.support.records.published_logs import known_configs
+from tests.support.run.places import ROOT
 
 CONFIGS = known_configs()
 

@@ -14,8 +14,8 @@ from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.releases import newest_run
 from lmi_backend.plan.hardware import detect_hardware
-from tests.support.installed_engine import interpreter
-from tests.support.ports import ANY_PORTS
+from tests.support.packages.installed_engine import interpreter
+from tests.support.run.ports import ANY_PORTS
 
 
 @pytest.fixture(autouse=True)

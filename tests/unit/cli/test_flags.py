@@ -12,7 +12,7 @@ from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import KEYS
 from lmi_backend.repository.files import command_line_properties
 from lmi_backend.repository.writer import write_model
-from tests.support.ports import ANY_PORTS
+from tests.support.run.ports import ANY_PORTS
 
 LLAMA = Path(__file__).resolve().parents[2] / "golden" / "vllm_starter" / "config.json"
 

@@ -10,7 +10,7 @@ from lmi_backend import __version__
 from lmi_backend.cli.main import main
 from lmi_backend.cli.planning import UNREAD
 from lmi_backend.options import load_options
-from tests.support.ports import ANY_PORTS
+from tests.support.run.ports import ANY_PORTS
 from tests.unit.sizing.test_model_facts import LLAMA_3_8B
 
 README = Path(__file__).resolve().parents[3] / "README.md"

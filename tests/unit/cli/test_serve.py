@@ -6,7 +6,7 @@ import pytest
 from lmi_backend.cli.main import main, parser
 from lmi_backend.cli.serve import drain_seconds
 from lmi_backend.engine_config import RequestLimits
-from tests.support.ports import ANY_PORTS
+from tests.support.run.ports import ANY_PORTS
 
 
 @pytest.mark.parametrize(

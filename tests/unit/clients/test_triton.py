@@ -17,7 +17,7 @@ from lmi_backend.clients.triton import (
     write_inference,
 )
 from lmi_backend.errors import HttpError
-from tests.support.triton_bodies import (
+from tests.support.answers.triton_bodies import (
     FAMILIES,
     LENGTH,
     NOT_JSON,

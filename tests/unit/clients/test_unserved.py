@@ -7,7 +7,7 @@ from lmi_backend.clients.registry import path_at
 from lmi_backend.clients.unserved import UNSERVED_PATHS
 from lmi_backend.options.table import VARIABLES
 from lmi_backend.options.table.variables import SERVER_FLAGS
-from tests.support.places import TESTS
+from tests.support.run.places import TESTS
 
 RECORD = json.loads((TESTS / "data" / "vllm_routes.json").read_text("utf-8"))
 SERVED = {

@@ -27,9 +27,9 @@ from lmi_backend.ipc.buffered import (
 from lmi_backend.ipc.chunk_log import block_of, parts_in
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.tokenization import pack
-from tests.support.endpoints import EndpointClient, open_endpoint, short_folder
-from tests.support.idle_workers import IdleWorkers
-from tests.support.waiting import wait_for
+from tests.support.doubles.endpoints import EndpointClient, open_endpoint, short_folder
+from tests.support.doubles.idle_workers import IdleWorkers
+from tests.support.run.waiting import wait_for
 
 folder = pytest.fixture(short_folder)
 EVENTS = {"content-type": "text/event-stream"}

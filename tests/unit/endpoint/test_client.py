@@ -8,10 +8,10 @@ import pytest
 from lmi_backend.endpoint.client import AliasModel
 from lmi_backend.generation import Delta, GenerateRequest
 from lmi_backend.ipc import messages as msg
-from tests.support.endpoints import open_endpoint, short_folder
-from tests.support.idle_workers import IdleWorkers
-from tests.support.service_bench import Sink
-from tests.support.waiting import wait_for
+from tests.support.doubles.endpoints import open_endpoint, short_folder
+from tests.support.doubles.idle_workers import IdleWorkers
+from tests.support.doubles.service_bench import Sink
+from tests.support.run.waiting import wait_for
 
 folder = pytest.fixture(short_folder)
 

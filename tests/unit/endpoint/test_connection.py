@@ -13,7 +13,7 @@ from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, receive
-from tests.support.waiting import HANG_SECONDS
+from tests.support.run.waiting import HANG_SECONDS
 
 THREADS = 4
 MESSAGES = 500

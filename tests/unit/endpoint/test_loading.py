@@ -9,7 +9,7 @@ from lmi_backend.endpoint.loading import Loading, LoadingFile, read_loading
 from lmi_backend.fetch.weights import Download, duration
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.printable import GIB, MIB
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
 
 
 @pytest.fixture

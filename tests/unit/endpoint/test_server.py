@@ -12,9 +12,9 @@ from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.generation import Delta, GenerateRequest, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
-from tests.support.endpoints import EndpointClient, open_endpoint, short_folder
-from tests.support.idle_workers import IdleWorkers
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.doubles.endpoints import EndpointClient, open_endpoint, short_folder
+from tests.support.doubles.idle_workers import IdleWorkers
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 folder = pytest.fixture(short_folder)
 STREAM = 7

@@ -6,7 +6,7 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import hub_file
-from tests.support.hub_server import COMMIT
+from tests.support.doubles.hub_server import COMMIT
 
 NO_PYTHON = "/no/such/python"
 

@@ -6,7 +6,7 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import copy_s3, fetch_s3, s3
-from tests.support.s3_server import Bucket, s3_server
+from tests.support.doubles.s3_server import Bucket, s3_server
 
 URL = "s3://bucket/models/7b"
 FILES = {"config.json": b"{}", "weights/model.safetensors": b"w" * 100_000}

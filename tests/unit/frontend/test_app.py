@@ -17,7 +17,7 @@ from lmi_backend.frontend.resumable import LAST_ID, WANTED
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.json_text import MOST_VALUES
-from tests.support.scripted_model import NAME, OWN, Scripted
+from tests.support.doubles.scripted_model import NAME, OWN, Scripted
 
 HEADERS: dict[str, dict[str, str]] = {
     "plain": {},

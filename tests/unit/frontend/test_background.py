@@ -16,11 +16,11 @@ from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.frontend.resumable import LAST_ID, WANTED
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
-from tests.support.buffering import NAME, BufferingModel, Front, buffering_model
-from tests.support.endpoints import short_folder
-from tests.support.failing_streams import EVENTS
-from tests.support.scripted_model import Answered, Scripted
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.answers.failing_streams import EVENTS
+from tests.support.doubles.buffering import NAME, BufferingModel, Front, buffering_model
+from tests.support.doubles.endpoints import short_folder
+from tests.support.doubles.scripted_model import Answered, Scripted
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 PATH = "/v1/responses"
 ID = "resp_1"

@@ -14,7 +14,7 @@ from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpReques
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event
 from lmi_backend.tokenization import pack
-from tests.support.model_end import Model
+from tests.support.doubles.model_end import Model
 
 
 class Client:

@@ -26,10 +26,10 @@ from lmi_backend.frontend.operators.health import HealthChecks
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
-from tests.support.endpoints import die, open_endpoint, short_folder
-from tests.support.idle_workers import IdleWorkers
-from tests.support.looking import NotedAnswer, looking
-from tests.support.waiting import HANG_SECONDS, until
+from tests.support.doubles.endpoints import die, open_endpoint, short_folder
+from tests.support.doubles.idle_workers import IdleWorkers
+from tests.support.doubles.looking import NotedAnswer, looking
+from tests.support.run.waiting import HANG_SECONDS, until
 
 
 class Client:

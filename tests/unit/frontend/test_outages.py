@@ -11,8 +11,8 @@ from lmi_backend.frontend.outages import Outages
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.tokenization import pack, unpack
-from tests.support.model_end import Model
-from tests.support.waiting import HANG_SECONDS
+from tests.support.doubles.model_end import Model
+from tests.support.run.waiting import HANG_SECONDS
 
 
 class Endpoint(Model):

@@ -20,13 +20,20 @@ from lmi_backend.generation import Chunk, Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import NOT_BUFFERED
 from lmi_backend.tokenization import pack
-from tests.support.buffering import NAME, BufferingModel, Front, Order, Script, buffering_model
-from tests.support.cutting_proxy import LAST_ID, CuttingProxy, Stream, follow
-from tests.support.endpoints import short_folder
-from tests.support.failing_streams import CHAT, CREATED, DELTA, EVENTS
-from tests.support.scripted_model import OWN, Scripted
-from tests.support.streams import request_of
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.answers.failing_streams import CHAT, CREATED, DELTA, EVENTS
+from tests.support.answers.streams import request_of
+from tests.support.doubles.buffering import (
+    NAME,
+    BufferingModel,
+    Front,
+    Order,
+    Script,
+    buffering_model,
+)
+from tests.support.doubles.cutting_proxy import LAST_ID, CuttingProxy, Stream, follow
+from tests.support.doubles.endpoints import short_folder
+from tests.support.doubles.scripted_model import OWN, Scripted
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 CHATS = "/v1/chat/completions"
 WORDS = 5

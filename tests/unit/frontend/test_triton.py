@@ -13,7 +13,7 @@ from lmi_backend.errors import HttpError, UnavailableError
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.protocol import CLIENT
 from lmi_backend.frontend.triton import TritonProxy
-from tests.support.triton_bodies import LENGTH, element, inference, plain, tensor
+from tests.support.answers.triton_bodies import LENGTH, element, inference, plain, tensor
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 INFER = "/v2/models/m/infer"

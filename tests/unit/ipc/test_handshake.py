@@ -18,7 +18,7 @@ from lmi_backend.ipc import handshake
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.ipc.handshake import FIRST_FRAME_BYTES, MOST_PEERS, Handshakes, join
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
 
 TOKEN = "5f" * 16
 RANKS = 2

@@ -8,7 +8,7 @@ import pytest
 
 from lmi_backend.errors import NotSentError
 from lmi_backend.ipc.frames import Outbox
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 SIZE = 1 << 20
 """More than a socket takes before its other end reads."""

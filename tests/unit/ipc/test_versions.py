@@ -21,9 +21,9 @@ from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.operators.health import HealthChecks
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
-from tests.support.endpoints import open_endpoint, short_folder
-from tests.support.idle_workers import IdleWorkers
-from tests.support.waiting import until, wait_for
+from tests.support.doubles.endpoints import open_endpoint, short_folder
+from tests.support.doubles.idle_workers import IdleWorkers
+from tests.support.run.waiting import until, wait_for
 
 BOTH = (
     rf"lmi-backend 9\.8\.7 \(protocol {msg.PROTOCOL + 1}\), the model's stub is lmi-backend "

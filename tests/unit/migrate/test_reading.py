@@ -9,8 +9,8 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.migrate.reading import Corpus, read_corpus
-from tests.support.places import TESTS
-from tests.support.s3_server import s3_server
+from tests.support.doubles.s3_server import s3_server
+from tests.support.run.places import TESTS
 
 BODY = {"inputs": "a"}
 READ_WRONGLY = "née €".encode().decode("cp1252") + " \u00c2\x9d"

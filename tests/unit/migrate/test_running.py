@@ -13,8 +13,8 @@ from lmi_backend.migrate import kinds
 from lmi_backend.migrate.judge import Judge
 from lmi_backend.migrate.records import RecordedAnswer, RecordedExchange, Request
 from lmi_backend.migrate.running import Replay, Target
-from tests.support.http_double import Handler, running
-from tests.support.ports import free_ports
+from tests.support.doubles.http_double import Handler, running
+from tests.support.run.ports import free_ports
 
 
 def test_a_server_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

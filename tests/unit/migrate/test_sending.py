@@ -8,8 +8,8 @@ import pytest
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.migrate.records import Request
 from lmi_backend.migrate.running import Target
-from tests.support.certificates import make_pair
-from tests.support.http_double import Handler, running
+from tests.support.doubles.http_double import Handler, running
+from tests.support.records.certificates import make_pair
 
 
 class _Handler(Handler):

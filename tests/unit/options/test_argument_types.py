@@ -14,7 +14,7 @@ from lmi_backend.options.argument_types import (
     value_of,
 )
 from lmi_backend.options.signature import ANY_CASE, SCALED, Argument, Signature, installed_signature
-from tests.support.queried_engine import queried_release
+from tests.support.packages.queried_engine import queried_release
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from lmi_backend.options.signature import (
 from lmi_backend.options.spec import implementations
 from lmi_backend.plan import plan_model
 from lmi_backend.plan.hardware import Hardware
-from tests.support.installed_engine import interpreter, with_version
+from tests.support.packages.installed_engine import interpreter, with_version
 
 
 @pytest.mark.parametrize(

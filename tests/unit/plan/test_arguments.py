@@ -12,7 +12,7 @@ from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.arguments import engine_arguments, explain_ports, passed_on
 from lmi_backend.plan.engine_plan import Degrees, Explanation
 from lmi_backend.plan.hardware import Hardware
-from tests.support.queried_engine import queried_release
+from tests.support.packages.queried_engine import queried_release
 
 
 def arguments(text: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from lmi_backend.printable import GIB
 from lmi_backend.sizing.kv_layers import LocalAttention
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import NEWEST, Release
-from tests.support.facts import with_fields
+from tests.support.records.facts import with_fields
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
 # A token takes 128 KiB.

@@ -16,7 +16,7 @@ from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.prepare import plan_model
 from lmi_backend.printable import GIB
-from tests.support.places import LORA
+from tests.support.run.places import LORA
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8,

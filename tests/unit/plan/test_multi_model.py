@@ -21,8 +21,8 @@ from lmi_backend.plan.multi_model import Reservations, plan_together
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.printable import GIB
 from lmi_backend.sizing.model_facts import ModelFacts
-from tests.support.facts import with_fields
-from tests.support.waiting import HANG_SECONDS
+from tests.support.records.facts import with_fields
+from tests.support.run.waiting import HANG_SECONDS
 from tests.unit.plan.test_strategy import LLAMA_70B, TWELVE_HEADS
 
 ONE = "option.tensor_parallel_degree=1"

@@ -24,9 +24,9 @@ from lmi_backend.plan.refusals import (
     served_as,
 )
 from lmi_backend.sizing.model_facts import read_model_facts
-from tests.support.facts import with_fields
-from tests.support.installed_engine import interpreter, with_version
-from tests.support.places import TESTS
+from tests.support.packages.installed_engine import interpreter, with_version
+from tests.support.records.facts import with_fields
+from tests.support.run.places import TESTS
 from tests.unit.plan.test_strategy import LLAMA_70B
 from tests.unit.sizing.test_model_facts import LLAMA_3_8B
 

@@ -10,7 +10,7 @@ from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.printable import GIB
 from lmi_backend.sizing.model_facts import ModelFacts
-from tests.support.facts import LLAMA_3_8B, with_fields
+from tests.support.records.facts import LLAMA_3_8B, with_fields
 
 LLAMA_70B = with_fields(
     LLAMA_3_8B,

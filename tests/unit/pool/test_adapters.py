@@ -24,9 +24,9 @@ from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.pool.pool import Pool
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service
-from tests.support.harness import RecordingSink
-from tests.support.service_bench import limits_of
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.doubles.service_bench import limits_of
+from tests.support.run.waiting import HANG_SECONDS, wait_for
+from tests.support.servers.harness import RecordingSink
 from tests.unit.plan.test_planner import plan
 from tests.unit.pool.test_pool import Survivors
 

@@ -11,7 +11,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode, set_timeout
 from lmi_backend.pool import connection as module
 from lmi_backend.pool.connection import Connection
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
 
 OUTPUT = msg.Output(1, Delta("a", 1))
 

@@ -6,7 +6,7 @@ from typing import Any
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.pool.launch import StartingWorker
-from tests.support.waiting import HANG_SECONDS
+from tests.support.run.waiting import HANG_SECONDS
 
 
 def test_each_rank_is_heard_until_it_has_answered_once() -> None:

@@ -16,7 +16,7 @@ from lmi_backend.pool import pool as module
 from lmi_backend.pool.load_failure import LAST_LINES
 from lmi_backend.pool.pool import Pool
 from lmi_backend.pool.slot import Slot
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
 from tests.unit.plan.test_planner import plan
 
 

@@ -14,7 +14,7 @@ import pytest
 from lmi_backend.ipc.survivor import OneProcess
 from lmi_backend.pool.command import WorkerCommand
 from lmi_backend.pool.process import AdoptedProcess, WorkerProcess, describe_exit, kill_session
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 # Makes shared memory, says its names, and starts a child that outlives it.
 PROGRAM = """

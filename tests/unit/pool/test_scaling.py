@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.plan.engine_plan import Scaling
 from lmi_backend.pool.scaling import Scaler, slot_to_end, slot_to_start
 from lmi_backend.pool.slot import Slot, SlotState
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 NOW = 1000.0
 SCALING = Scaling(min_workers=1, max_idle_time=60)

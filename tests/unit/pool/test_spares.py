@@ -13,7 +13,7 @@ from lmi_backend.plan.hardware import HostMemory
 from lmi_backend.pool import spares
 from lmi_backend.pool.slot import Slot, SlotState
 from lmi_backend.pool.spares import Spares
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
 
 
 class Prepared:

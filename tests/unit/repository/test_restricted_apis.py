@@ -9,7 +9,7 @@ from lmi_backend.repository.restricted_apis import (
     exposures,
     headers_for,
 )
-from tests.support.places import ROOT
+from tests.support.run.places import ROOT
 
 CLOSED = Restriction(tuple(NOT_FOR_CLIENTS), "k=1")
 NEW = {"NVIDIA_TRITON_SERVER_VERSION": "26.04"}

@@ -22,7 +22,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.resume.progress import Progress, resumed
 from lmi_backend.resume.resumption import Resumption
 from lmi_backend.tokenization import pack, unpack
-from tests.support.service_bench import Bench, Sink
+from tests.support.doubles.service_bench import Bench, Sink
 
 
 def bench_of(count: int = 1, **limits: Any) -> Bench:

@@ -12,8 +12,8 @@ import pytest
 from lmi_backend.errors import CancelledError, RequestError, UnavailableError
 from lmi_backend.serving.admission import Admission, tenant_key
 from lmi_backend.serving.request_state import RequestState
-from tests.support.service_bench import limits_of
-from tests.support.simulated_engines import BLOCK_TOKENS, SimulatedRequest, Simulation, text
+from tests.support.doubles.service_bench import limits_of
+from tests.support.doubles.simulated_engines import BLOCK_TOKENS, SimulatedRequest, Simulation, text
 
 NO_PLACE = 0
 TOKEN = 4

@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.errors import CancelledError, DeadlineError, LmiError
 from lmi_backend.serving.cancellation import CancellationPoller
 from lmi_backend.serving.request_state import RequestState
-from tests.support.waiting import HANG_SECONDS, nothing_more, wait_for
+from tests.support.run.waiting import HANG_SECONDS, nothing_more, wait_for
 
 
 class Client:

@@ -11,7 +11,7 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.serving.choice import Choice
 from lmi_backend.serving.prefixes import prompt_of
 from lmi_backend.serving.request_state import RequestState
-from tests.support.simulated_engines import (
+from tests.support.doubles.simulated_engines import (
     Conversations,
     Simulation,
     Speed,

@@ -18,9 +18,9 @@ from lmi_backend.resume.progress import Progress
 from lmi_backend.serving.metrics import gauges_and_counters
 from lmi_backend.serving.new_requests import Sender
 from lmi_backend.serving.service import Service
-from tests.support.scripted_workers import ScriptedWorkers
-from tests.support.service_bench import CAPACITY, RUNNING, Bench, Sink, limits_of
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.doubles.scripted_workers import ScriptedWorkers
+from tests.support.doubles.service_bench import CAPACITY, RUNNING, Bench, Sink, limits_of
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 
 def test_with_a_free_place_a_request_is_sent_by_its_own_thread() -> None:

@@ -13,7 +13,7 @@ from lmi_backend.ipc.events import append_event, outputs_of
 from lmi_backend.ipc.frames import FrameDecoder
 from lmi_backend.resume.progress import Progress
 from lmi_backend.tokenization import pack, unpack
-from tests.support.service_bench import Bench
+from tests.support.doubles.service_bench import Bench
 
 BODY = HttpRequest("/v1/chat/completions", b'{"stream": true}')
 HEADERS = {"content-type": "text/event-stream"}

@@ -5,7 +5,7 @@ import pytest
 from lmi_backend.errors import RequestError, UnavailableError
 from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.shares import FREE_BYTES
-from tests.support.service_bench import Bench, Sink
+from tests.support.doubles.service_bench import Bench, Sink
 
 
 @pytest.mark.parametrize("depth", [500, 600, 900])

@@ -11,7 +11,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.serving.faults import FAULT
 from lmi_backend.serving.lora import AdapterManagement, LoraManager
-from tests.support.harness import RecordingSink
+from tests.support.servers.harness import RecordingSink
 
 
 class Engine:

@@ -18,8 +18,8 @@ from lmi_backend.serving.new_requests import Sender
 from lmi_backend.serving.promises import Promises, Trend
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.stats import RequestStats
-from tests.support.service_bench import Bench, Sink, limits_of
-from tests.support.simulated_engines import SimulatedRequest, Simulation, Speed, text
+from tests.support.doubles.service_bench import Bench, Sink, limits_of
+from tests.support.doubles.simulated_engines import SimulatedRequest, Simulation, Speed, text
 
 ANSWER, STEP, MOST = 60, 0.025, 16
 LEARNS = 1000

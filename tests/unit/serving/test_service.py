@@ -14,9 +14,9 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.service import Service
-from tests.support.idle_workers import IdleWorkers
-from tests.support.service_bench import Bench, Sink, limits_of
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.doubles.idle_workers import IdleWorkers
+from tests.support.doubles.service_bench import Bench, Sink, limits_of
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 
 class SlowSink(Sink):

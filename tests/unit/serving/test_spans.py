@@ -13,8 +13,8 @@ from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.serving import spans
 from lmi_backend.serving.spans import RequestTracer
 from lmi_backend.triton.tracing import tracer_of
-from tests.support.service_bench import Bench, Sink
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.doubles.service_bench import Bench, Sink
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 TRACE, PARENT = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7
 HEADERS = {"traceparent": f"00-{TRACE:032x}-{PARENT:016x}-01", "tracestate": "a=b"}

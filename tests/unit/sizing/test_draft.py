@@ -5,7 +5,7 @@ from lmi_backend.sizing.kv_layers import LocalAttention
 from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, estimate_memory
 from lmi_backend.sizing.model_facts import COMPUTED, Draft, ModelFacts, draft_model, mtp_layers
 from lmi_backend.sizing.step import Step
-from tests.support.facts import with_fields
+from tests.support.records.facts import with_fields
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
 MATRIX = 128256 * 4096 * 2

@@ -22,7 +22,7 @@ from lmi_backend.sizing.kv_layout import (
 )
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import Release, Step
-from tests.support.facts import with_fields
+from tests.support.records.facts import with_fields
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
 STEP = Step(tokens=8192, sequences=256, release=(0, 19))

@@ -19,7 +19,7 @@ from lmi_backend.sizing.memory import (
 )
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import Step
-from tests.support.facts import LLAMA_3_8B, with_fields
+from tests.support.records.facts import LLAMA_3_8B, with_fields
 
 TINY_LLAMA = with_fields(
     LLAMA_3_8B,

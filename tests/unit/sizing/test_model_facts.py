@@ -7,7 +7,7 @@ import pytest
 from lmi_backend.sizing.memory import CacheKind, cache_layout
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 from lmi_backend.sizing.step import Step
-from tests.support import facts as known
+from tests.support.records import facts as known
 
 
 def decoder(architecture: str, model_type: str, *sizes: int, **more: Any) -> dict[str, Any]:

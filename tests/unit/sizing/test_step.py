@@ -17,7 +17,7 @@ from lmi_backend.sizing.step import (
     non_torch,
     peak_activation,
 )
-from tests.support.facts import LLAMA_3_8B, with_fields
+from tests.support.records.facts import LLAMA_3_8B, with_fields
 from tests.unit.sizing.test_memory import DEEPSEEK_V3
 
 SERVER = Step(tokens=8192, sequences=1024)

@@ -7,7 +7,7 @@ import pytest
 
 from lmi_backend.sizing.config_fields import ConfigFields
 from lmi_backend.sizing.widths import count_encoder_parameters
-from tests.support.published_logs import facts_of, known_configs
+from tests.support.records.published_logs import facts_of, known_configs
 
 TOWER = {"num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 32}
 ATTENTION = 4 * 8 * 8

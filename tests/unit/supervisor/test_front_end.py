@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.supervisor import front_end as module
 from lmi_backend.supervisor.front_end import FrontEnds, Restarted
-from tests.support.ports import free_ports
+from tests.support.run.ports import free_ports
 
 
 class Process:

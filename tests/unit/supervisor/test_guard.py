@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
 
 # A shell in the place of a worker, which is found by its command line.
 TEXT = """

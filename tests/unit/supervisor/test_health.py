@@ -13,7 +13,7 @@ from lmi_backend.errors import UnavailableError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.supervisor import health, processes
 from lmi_backend.supervisor.health import HealthMonitor
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 
 class Server:

@@ -7,7 +7,7 @@ import sys
 import psutil
 import pytest
 
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 # Orphans come to a subreaper as they do to process 1 of a PID namespace.
 TEXT = """

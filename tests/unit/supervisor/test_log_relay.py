@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.supervisor.log_relay import LogFile, LogFormat, log_options, relaying
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 
 class Reader:

@@ -6,7 +6,7 @@ import pytest
 
 from lmi_backend.supervisor import processes
 from lmi_backend.supervisor.processes import running, wait_for_ends
-from tests.support.waiting import wait_for
+from tests.support.run.waiting import wait_for
 
 
 def test_a_process_is_found_by_program_and_mark_if_it_is_this_users(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lmi_backend.supervisor.stop import StopSignals
-from tests.support.waiting import HANG_SECONDS
+from tests.support.run.waiting import HANG_SECONDS
 
 ALL = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 

@@ -9,8 +9,8 @@ import psutil
 import pytest
 from bench import peer_of
 
-from tests.support.places import ROOT
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.places import ROOT
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 MEASURES_FOR_LONG = """
 import sys, time, bench

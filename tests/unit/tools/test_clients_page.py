@@ -2,7 +2,7 @@
 
 import clients_page
 
-from tests.support.places import TESTS
+from tests.support.run.places import TESTS
 
 ROWS = clients_page.rows()
 

@@ -8,7 +8,7 @@ import licenses
 import pytest
 from licenses import installed, is_permissive, license_of, problems
 
-from tests.support.places import ROOT
+from tests.support.run.places import ROOT
 
 PAGE = licenses.PAGE.read_text("utf-8")
 FOUND = installed(ROOT)

@@ -11,7 +11,7 @@ from lmi_backend.errors import PlanError
 from lmi_backend.repository.model_config import model_config, render
 from lmi_backend.repository.variants import VARIANTS
 from lmi_backend.triton.hand_written import checked_variant
-from tests.support.places import ROOT
+from tests.support.run.places import ROOT
 
 PAGE = (ROOT / "docs" / "triton-fleet.md").read_text("utf-8")
 ROWS = re.findall(r"^\| `([^`]+)` \| (serves|refused)\b", PAGE, re.MULTILINE)

@@ -11,8 +11,8 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.metrics import FAST_PATH
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
-from tests.support.triton_double import beside_the_double
-from tests.support.waiting import HANG_SECONDS
+from tests.support.doubles.triton_double import beside_the_double
+from tests.support.run.waiting import HANG_SECONDS
 
 
 @pytest.fixture

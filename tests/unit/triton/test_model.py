@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.triton_double import beside_the_double
+from tests.support.doubles.triton_double import beside_the_double
 
 
 class Sender:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from lmi_backend.triton import orphan_guard
-from tests.support.waiting import HANG_SECONDS, wait_for
+from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 STUB = """
 import pathlib, time

@@ -13,7 +13,7 @@ from lmi_backend.ipc.frames import FrameDecoder
 from lmi_backend.tokenization import pack
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.outgoing import Outgoing
-from tests.support.waiting import skip_time, turns
+from tests.support.run.waiting import skip_time, turns
 
 GAP = 3600.0
 """Between two ticks. No machine takes as long: they come where a test skips time."""

@@ -18,7 +18,7 @@ from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.worker.coalescer import Coalescer, PromptSink
 from lmi_backend.worker.conversation import Conversation
 from lmi_backend.worker.heartbeats import HangDetector
-from tests.support.waiting import HANG_SECONDS, nothing_more, until
+from tests.support.run.waiting import HANG_SECONDS, nothing_more, until
 
 START = msg.Start("echo", EngineConfig(model=""))
 SHORT = 0.01

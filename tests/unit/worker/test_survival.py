@@ -19,7 +19,7 @@ from lmi_backend.ipc.survivor import OneProcess, Place, SurvivorRecord, is_serve
 from lmi_backend.worker import survival
 from lmi_backend.worker.starting import StartedEngine
 from lmi_backend.worker.survival import OwnOutput, Survival
-from tests.support.waiting import HANG_SECONDS
+from tests.support.run.waiting import HANG_SECONDS
 
 
 class Conversation:

@@ -10,7 +10,7 @@ import pytest
 
 from lmi_backend.engines.trtllm import stats
 from lmi_backend.engines.trtllm.stats import StepCounts
-from tests.support.waiting import HANG_SECONDS
+from tests.support.run.waiting import HANG_SECONDS
 
 ROW = {"maxNumBlocks": 100, "usedNumBlocks": 25, "tokensPerBlock": 32}
 

@@ -13,7 +13,7 @@ from lmi_backend.engines.vllm.requests import OutputReader
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.tokenization import unpack
-from tests.support.waiting import turns
+from tests.support.run.waiting import turns
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, OutputProcessor, Sink, answered
 from tests.unit.engines.vllm.vllm_parts import (
     PROMPT,

@@ -12,7 +12,7 @@ from lmi_backend.engines.streams import respond_stream
 from lmi_backend.engines.vllm import http_app
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import HttpChunk, HttpRequest
-from tests.support.waiting import turns
+from tests.support.run.waiting import turns
 
 CALL = HttpRequest("/v1/x?a=1", b"body", {"x-request-id": "7"})
 

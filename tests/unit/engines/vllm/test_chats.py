@@ -18,7 +18,7 @@ from lmi_backend.engines.vllm.bodies import (
 )
 from lmi_backend.engines.vllm.chats import Chat, Chats
 from lmi_backend.generation import HttpChunk, HttpRequest
-from tests.support.waiting import HANG_SECONDS, turns
+from tests.support.run.waiting import HANG_SECONDS, turns
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, client_of
 from tests.unit.engines.vllm.vllm_parts import FinishReason, Output, Params
 from tests.unit.engines.vllm.vllm_server import OpenAIServingChat, Parser, read_events

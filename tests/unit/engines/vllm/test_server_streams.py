@@ -12,7 +12,7 @@ from lmi_backend.engines.vllm import fast_paths, streams
 from lmi_backend.engines.vllm.bodies import BodyAnswer, BodyKind, current_answer
 from lmi_backend.generation import HttpChunk
 from lmi_backend.tokenization import unpack
-from tests.support.waiting import HANG_SECONDS, turns
+from tests.support.run.waiting import HANG_SECONDS, turns
 from tests.unit.engines.vllm.vllm_engine import AsyncLLM, Sink, client_of
 from tests.unit.engines.vllm.vllm_parts import PROMPT, FinishReason, Output, Params
 from tests.unit.engines.vllm.vllm_server import OpenAIServingChat, body, read_events

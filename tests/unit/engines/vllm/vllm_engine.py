@@ -12,7 +12,7 @@ from lmi_backend.engines.vllm.answers import generate
 from lmi_backend.engines.vllm.bodies import EngineClient
 from lmi_backend.engines.vllm.lora import LoraAdapters
 from lmi_backend.structures import StructureBounds
-from tests.support.waiting import HANG_SECONDS, turns
+from tests.support.run.waiting import HANG_SECONDS, turns
 from tests.unit.engines.vllm.vllm_parts import (
     PROMPT,
     ClientError,

@@ -17,7 +17,7 @@ from lmi_backend.front_end_settings import OWN_AGENT, Settings
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.access import Access, OwnNames, is_loopback, name_in
 from lmi_backend.frontend.http.api_keys import hash_of
-from tests.support.asking import ask
+from tests.support.answers.asking import ask
 
 PROBES = {path.template for path in PATHS if path.who == PROBE}
 OWN = ("localhost", "LOCALHOST.:8080", "127.0.0.1:8080", "[::1]:8080", "10.0.0.7", "a.localhost:1")

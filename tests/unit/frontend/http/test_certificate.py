@@ -11,8 +11,8 @@ import pytest
 from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.frontend.http.certificate import Certificate
-from tests.support.certificates import make_pair
-from tests.support.ports import ANY_PORTS
+from tests.support.records.certificates import make_pair
+from tests.support.run.ports import ANY_PORTS
 
 
 @pytest.fixture(scope="module")

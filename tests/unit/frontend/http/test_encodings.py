@@ -21,7 +21,7 @@ from lmi_backend.frontend.http.bodies import decoded as pieces
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.protocol import CLIENT, Client
 from lmi_backend.printable import MIB
-from tests.support.asking import ask
+from tests.support.answers.asking import ask
 
 Pack = Callable[[bytes], bytes]
 

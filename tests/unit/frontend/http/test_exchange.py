@@ -10,7 +10,7 @@ from lmi_backend.errors import EngineError
 from lmi_backend.frontend.http import exchange as exchange_module
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.protocol import CLIENT, Client
-from tests.support.waiting import turns
+from tests.support.run.waiting import turns
 
 
 class Connection:

@@ -18,7 +18,7 @@ from lmi_backend.frontend.http.protocol import (
     BoundedProtocol,
     bounded_protocol,
 )
-from tests.support.waiting import HANG_SECONDS, until
+from tests.support.run.waiting import HANG_SECONDS, until
 
 HEAD_SECONDS = 600.0
 """No test takes as long."""

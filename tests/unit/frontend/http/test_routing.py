@@ -9,7 +9,7 @@ from lmi_backend.clients.unserved import UNSERVED_PATHS
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.routing import Responder, Routes, route
-from tests.support.asking import ask
+from tests.support.answers.asking import ask
 
 
 def _service(name: str) -> Responder:

@@ -12,9 +12,9 @@ from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
-from tests.support.asking import ask
-from tests.support.scripted_model import NAME, Scripted
-from tests.support.waiting import wait_for
+from tests.support.answers.asking import ask
+from tests.support.doubles.scripted_model import NAME, Scripted
+from tests.support.run.waiting import wait_for
 
 SCHEMA = {"$ref": "#/components/schemas/Chat"}
 DESCRIBED = {

@@ -8,7 +8,7 @@ import pytest
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.model_control import RepositoryModel
 from lmi_backend.frontend.operators.management import Management
-from tests.support.looking import NotedAnswer
+from tests.support.doubles.looking import NotedAnswer
 
 LOADED = {f"m{number}": RepositoryModel("READY", "") for number in (3, 1, 4, 2, 0)}
 OTHERS = {

@@ -15,10 +15,10 @@ from lmi_backend.frontend.operators import metrics
 from lmi_backend.frontend.operators.metrics import FAMILIES, Metrics
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
-from tests.support.endpoints import open_endpoint, short_folder
-from tests.support.idle_workers import IdleWorkers
-from tests.support.looking import NotedAnswer, looking
-from tests.support.waiting import until
+from tests.support.doubles.endpoints import open_endpoint, short_folder
+from tests.support.doubles.idle_workers import IdleWorkers
+from tests.support.doubles.looking import NotedAnswer, looking
+from tests.support.run.waiting import until
 
 folder = pytest.fixture(short_folder)
 NOWHERE = "http://127.0.0.1:9/metrics"

@@ -13,10 +13,10 @@ from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.operators import state
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
-from tests.support.endpoints import die, open_endpoint, short_folder
-from tests.support.idle_workers import IdleWorkers
-from tests.support.looking import NotedAnswer, looking
-from tests.support.waiting import until
+from tests.support.doubles.endpoints import die, open_endpoint, short_folder
+from tests.support.doubles.idle_workers import IdleWorkers
+from tests.support.doubles.looking import NotedAnswer, looking
+from tests.support.run.waiting import until
 
 
 class Workers(IdleWorkers):

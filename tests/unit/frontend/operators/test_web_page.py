@@ -8,7 +8,7 @@ import pytest
 import lmi_backend.frontend.operators
 from lmi_backend.front_end_settings import Settings
 from lmi_backend.frontend.app import FrontEnd
-from tests.support.asking import ask
+from tests.support.answers.asking import ask
 
 FOLDER = Path(lmi_backend.frontend.operators.__file__).parent / "page"
 
