@@ -1,4 +1,4 @@
-"""Where a model's endpoint is: a Unix socket that only this user reaches."""
+"""Where a model's endpoint is: a Unix socket that only this user reaches, and who waits for it."""
 
 from __future__ import annotations
 
@@ -31,3 +31,14 @@ def endpoint_folder(base: Path) -> Path:
 def endpoint_name(model: str) -> str:
     """Return a model's name in a socket's path, which holds 107 bytes; the name may be longer."""
     return hashlib.sha256(model.encode()).hexdigest()[:16]
+
+
+def waiting_mark(model: str) -> Path:
+    """Return the file that says that this process, an alias model, waits for an endpoint."""
+    return endpoint_address(model).with_suffix(f".{os.getpid()}")
+
+
+def waiting_marks(model: str) -> list[Path]:
+    endpoint = endpoint_address(model)
+    marks = endpoint.parent.glob(f"{endpoint.stem}.*")
+    return [mark for mark in marks if mark != endpoint and Path("/proc", mark.suffix[1:]).exists()]

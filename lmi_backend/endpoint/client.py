@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend import __version__
-from lmi_backend.endpoint.address import endpoint_address
+from lmi_backend.endpoint.address import endpoint_address, waiting_mark
 from lmi_backend.engine_config import Context, Identity, RequestLimits
 from lmi_backend.errors import (
     ConnectionLostError,
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_RETRY_SECONDS: Final = 0.02
-"""Between two looks for the model: its alias models are to be ready when it is."""
+_RETRY_SECONDS: Final = 0.2
 _UNREAD_SECONDS: Final = 30.0
 """Time after which a model that reads nothing of what it was sent counts as gone."""
 _NEVER: Final = 1 << 31
@@ -69,12 +68,14 @@ class SharedWorkers(Workers):
         self.context: Context | None = None
         """How bodies are read; None while the model is not there."""
         self._address = str(endpoint_address(shares))
+        self._mark = waiting_mark(shares)
         self._outbox: Outbox | None = None
         self._closing = threading.Event()
         self._problem = "it is not loaded"
 
     def start(self, listener: Listener) -> Capabilities:
         """Start to look for the shared model, which may be loaded later."""
+        self._mark.touch()
         guarded_thread("lmi-alias", partial(self._run, listener)).start()
         return Capabilities("shared", "", 0)
 
@@ -120,6 +121,7 @@ class SharedWorkers(Workers):
 
     def close(self) -> None:
         self._closing.set()
+        self._mark.unlink(missing_ok=True)
         outbox = self._outbox
         if outbox is not None:
             outbox.close()
@@ -165,12 +167,14 @@ class SharedWorkers(Workers):
         if self.context is None:
             _log.info("shares the workers of model %s", self.name)
         self.context = welcome.context
+        self._mark.unlink(missing_ok=True)
 
     def _on_refusal(self, reason: str) -> None:
         """Note that the model is of another release; the next one of its name may not be."""
         if self._problem != reason:
             _log.error("model %s, whose workers this one shares: %s", self.name, reason)
         self._problem = reason
+        self._mark.unlink(missing_ok=True)
 
     def _on_loss(self, error: Exception, listener: Listener) -> None:
         if self.context is None:
@@ -178,6 +182,7 @@ class SharedWorkers(Workers):
         self.context = None
         self._problem = "it was unloaded, or its process died"
         if not self._closing.is_set():
+            self._mark.touch()
             _log.warning("model %s, whose workers this one shares, is down: %s", self.name, error)
         listener.on_death(0, EngineDeadError(f"model {self.name}: {self._problem}"))
 

@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.endpoint.address import endpoint_address
+from lmi_backend.endpoint.address import endpoint_address, waiting_marks
 from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
 from lmi_backend.endpoint.buffered import BufferedAnswers
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
@@ -44,6 +44,9 @@ _ANSWERS: Final[dict[type[msg.FromClient], msg.ToClient]] = {
     Find: Found(),
 }
 """What a client is sent that waits for an answer which could not be made."""
+# An alias model looks for it every 0.2 s; the load of a model must not wait for one that hangs.
+_WELCOME_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.01
 # For what is written and not yet on its way.
 _LAST_SECONDS: Final = 2.0
 
@@ -72,7 +75,7 @@ class Endpoint:
         self.management = AdapterManagement(lora_manager, service)
 
     def open(self) -> None:
-        """Start to listen. Alias models connect at once: they are ready when the model is."""
+        """Start to listen, and wait for the clients that wait: they are ready when the model is."""
         # A server that was killed may have left one under the same process id.
         self.address.unlink(missing_ok=True)
         self._socket.bind(str(self.address))
@@ -80,6 +83,9 @@ class Endpoint:
         self._socket.listen()
         guarded_thread("lmi-endpoint", self._accept).start()
         self.management.threads.start()
+        end = time.monotonic() + _WELCOME_SECONDS
+        while waiting_marks(self._model.name) and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
         # A stub that was unloaded ends late: the next one may listen at this address already.

@@ -75,7 +75,7 @@ def run(clean: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
         ("frontend", 2, "`pip install 'aiohttp>=3.9' 'backports-zstd>=1' 'httptools>=0.6'"),
         ("health http://127.0.0.1:1", 1, "127.0.0.1:1"),
         ("drain http://127.0.0.1:1", 1, "127.0.0.1:1"),
-        ("generate Hello --url http://127.0.0.1:1", 1, "127.0.0.1:1: no answer"),
+        ("chat --url http://127.0.0.1:1", 1, "127.0.0.1:1: no answer"),
         ("api-key me", 0, "me"),
     ],
 )

@@ -1,6 +1,5 @@
 """A client that asks for a structured output which takes the server's cores to compile."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -17,7 +16,7 @@ CHOICES = [f"choice number {number}" for number in range(20_000)]
 
 
 def _check(body: bytes, bounds: BodyBounds) -> None:
-    asyncio.run(check_body(body, bounds))
+    check_body(body, bounds)
 
 
 def _nested(depth: int) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""Where a model's endpoint is."""
+"""Where a model's endpoint is, and who waits for it."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from lmi_backend.endpoint.address import endpoint_address
+from lmi_backend.endpoint.address import endpoint_address, waiting_mark, waiting_marks
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 
@@ -34,3 +35,15 @@ def test_a_folder_that_is_somebody_elses_is_refused(folder: Path) -> None:
     (folder / f"lmi-endpoints-{os.getuid()}").symlink_to(folder / "elsewhere")
     with pytest.raises(ConfigurationError):
         endpoint_address("m")
+
+
+def test_only_the_living_wait() -> None:
+    mine = waiting_mark("m")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for mark in (mine, mine.with_suffix(f".{ended.pid}"), endpoint_address("m")):
+        mark.touch()
+    waiting_mark("another").touch()
+    assert waiting_marks("m") == [mine]
+    mine.unlink()
+    assert waiting_marks("m") == []
