@@ -82,12 +82,12 @@ def fields_of(struct: Any) -> dict[str, Any]:
 
 
 def chunks_of(case: dict[str, Any]) -> list[Chunk]:
-    chunks = case.get("chunks", [])
+    chunks, kind = case.get("chunks", []), case.get("type", "x")
     return [
         *(Delta(**delta | tokens(delta)) for delta in case.get("deltas", [])),
         *(
             HttpChunk(
-                text.encode(), place == len(chunks), case.get("status", 200), {"content-type": "x"}
+                text.encode(), place == len(chunks), case.get("status", 200), {"content-type": kind}
             )
             for place, text in enumerate(chunks, start=1)
         ),
