@@ -23,7 +23,7 @@ BUDGETS: Final = {
     "lmi_backend/cli": 3_575,
     "lmi_backend/clients": 5_250,
     "lmi_backend/deploy": 650,
-    "lmi_backend/endpoint": 1_675,
+    "lmi_backend/endpoint": 1_700,
     "lmi_backend/engines": 3_775,
     "lmi_backend/engines/vllm": 6_775,
     "lmi_backend/fetch": 525,
@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 2_800,
     "lmi_backend/triton": 1_425,
     "lmi_backend/worker": 3_000,
-    "tests": 70_025,
+    "tests": 70_050,
     "tools": 7_025,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""
