@@ -17,6 +17,7 @@ from lmi_backend.printable import printable, say
 
 _PREFIX: Final = "lmi-serve-"
 NOEXEC: Final = "is mounted noexec, and programs run there"
+_INSTEAD: Final = ("/tmp", "/var/tmp")  # noqa: S108  a folder of mode 0700 is made there
 # sun_path of unix(7), with its final 0.
 _LONGEST_SOCKET: Final = 107
 _LONGEST_NAME: Final = len("lmi-serve-12345678")
@@ -83,15 +84,21 @@ def shell_problem(path: Path) -> str:
 
 
 def _make() -> Path:
+    """Make the folder where temporary files are, or in /tmp where that one is of no use."""
     try:
-        base = Path(tempfile.gettempdir())
-        if not (problem := shell_problem(base) or _length_problem(base)):
-            if is_noexec(base):
-                say(f"TMPDIR {base}: {NOEXEC}", "WARNING")
-            return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        wanted = tempfile.gettempdir()
     except OSError as error:
         raise ConfigurationError(f"no folder for temporary files: {error}; set TMPDIR") from error
-    raise ConfigurationError(f"TMPDIR {printable(str(base), 300)}: {problem}; set another one")
+    name = printable(wanted, 300)
+    problems = [f"TMPDIR {name}: {NOEXEC}"] if is_noexec(wanted) else []
+    for base in sorted(dict.fromkeys((wanted, *_INSTEAD)), key=is_noexec):
+        problem = shell_problem(Path(base)) or _length_problem(Path(base))
+        if not problem and (made := _made_in(base)):
+            if problems and base != wanted:
+                say(f"{problems[0]}; {base} is used instead", "WARNING")
+            return made
+        problems.append(f"TMPDIR {printable(base, 300)}: {problem or 'cannot be written'}")
+    raise ConfigurationError("; ".join(problems))
 
 
 def is_noexec(path: str | Path) -> bool:
@@ -100,6 +107,12 @@ def is_noexec(path: str | Path) -> bool:
         return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
     except OSError:
         return False
+
+
+def _made_in(base: str) -> Path | None:
+    with contextlib.suppress(OSError):
+        return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+    return None
 
 
 def _length_problem(base: Path) -> str:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -91,18 +92,31 @@ def test_a_strangers_folder_of_its_name_is_not_used(base: Path) -> None:
         ("x" * 40, r"has \d+ bytes; Unix sockets allow at most \d\d there"),
     ],
 )
-def test_a_folder_of_no_use_is_refused(
-    base: Path, monkeypatch: pytest.MonkeyPatch, name: str, problem: str
+def test_a_folder_of_no_use_is_said_and_another_is_used(
+    base: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    problem: str,
 ) -> None:
     (base / name).mkdir()
+    (base / "b").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(base / name))
-    with pytest.raises(ConfigurationError, match=f"^TMPDIR .*{problem}.*; set another one$"):
+    monkeypatch.setattr(run_folder, "_INSTEAD", (str(base / "nowhere"), str(base / "b")))
+    assert RunFolder().path.parent == base / "b"
+    errors = capsys.readouterr().err
+    assert errors.startswith("lmi-backend: TMPDIR ")
+    assert re.search(problem, errors)
+    assert f"; {base / 'b'} is used instead" in errors
+    monkeypatch.setattr(run_folder, "_INSTEAD", (str(base / "nowhere"),))
+    with pytest.raises(ConfigurationError, match="nowhere: cannot be written"):
         RunFolder()
 
 
 def test_the_longest_folder_that_is_used_has_room_for_each_socket(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run_folder, "_INSTEAD", ())
     used = base
     for size in range(1, 60):
         longer = base / ("x" * size)
@@ -122,9 +136,17 @@ def test_plain_paths_are_for_any_shell() -> None:
     assert not shell_problem(Path("/opt/a-b_c.d/1,2:3=4@5%6+7^8"))
 
 
-def test_a_folder_in_which_nothing_runs_is_said(
+def test_a_folder_in_which_nothing_runs_is_the_last_choice(
     base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run_folder, "is_noexec", lambda path: path == base)
+    other = base / "b"
+    other.mkdir()
+    monkeypatch.setattr(run_folder, "_INSTEAD", (str(other),))
+    monkeypatch.setattr(run_folder, "is_noexec", lambda path: str(path) == str(base))
+    assert RunFolder().path.parent == other
+    assert f"TMPDIR {base}: is mounted noexec, and programs run there; {other} is used instead" in (
+        capsys.readouterr().err
+    )
+    monkeypatch.setattr(run_folder, "is_noexec", lambda _: True)
     assert RunFolder().path.parent == base
-    assert f"TMPDIR {base}: is mounted noexec, and programs run there" in capsys.readouterr().err
+    assert not capsys.readouterr().err
