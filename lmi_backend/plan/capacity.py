@@ -20,6 +20,7 @@ from lmi_backend.plan.memory_options import (
     given_number,
     layer_partition,
     passed_number,
+    uncounted_arguments,
     utilization,
     weight_scale,
     without_encoders,
@@ -27,6 +28,7 @@ from lmi_backend.plan.memory_options import (
 from lmi_backend.plan.ranks import find_hosts
 from lmi_backend.plan.workers import host_workers
 from lmi_backend.printable import GIB, MIB, human_bytes
+from lmi_backend.sizing.config_fields import uncounted
 from lmi_backend.sizing.kv_layers import NO_LOCAL, NO_STATES
 from lmi_backend.sizing.memory import (
     UNSURE,
@@ -40,7 +42,7 @@ from lmi_backend.sizing.quantization import DTYPE_BYTES
 from lmi_backend.sizing.step import AMPERE, HOPPER, NEWEST, Release, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.spec import Implementation
@@ -271,3 +273,54 @@ class Capacity:
             length=self.longest,
             ranks=context_ranks(self.options)[1],
         )
+
+
+def describe(capacity: Capacity, estimate: MemoryEstimate) -> list[str]:
+    """Return what takes the memory of a device, in sentences."""
+    lines = []
+    if capacity.hardware.devices:
+        lines.append(
+            f"memory per device: {human_bytes(estimate.weights)} weights "
+            f"({capacity.facts.weights.source}), "
+            f"{human_bytes(estimate.step)} for a step, "
+            f"{human_bytes(max(estimate.kv_cache, 0))} KV cache; "
+            f"{human_bytes(capacity.budget)} usable, {capacity.utilization:.0%} of "
+            f"{human_bytes(capacity.hardware.device_memory)}"
+        )
+    if estimate.draft is not None:
+        lines.append(str(estimate.draft))
+    if capacity.hardware.devices:
+        lines += _uncertain(capacity)
+    tokens = estimate.num_tokens
+    if estimate.block_bytes and capacity.hardware.devices and capacity.counts_as_vllm:
+        least, most = estimate.token_range
+        lines.append(
+            f"KV cache, by what is not known for certain: between {least} and {most} tokens"
+        )
+        if not capacity.surely_fits(estimate):
+            lines.append(
+                "it may not start: by the lower of these not one request of the longest kind fits"
+            )
+    if estimate.block_bytes:
+        each = tokens // capacity.max_running
+        longest = f", or {estimate.concurrency:.1f} of {estimate.length}"
+        lines.append(
+            f"KV cache: {estimate.num_blocks} blocks of {estimate.block_size}, "
+            f"{tokens} tokens fit at once: {each} for each of {capacity.max_running} requests"
+            f"{longest if estimate.length > 1 else ''}"
+        )
+    return lines
+
+
+def _uncertain(capacity: Capacity) -> Iterator[str]:
+    """Yield what is not counted, and what is not written."""
+    if text := uncounted(capacity.facts.unread):
+        yield text
+    if name := capacity.facts.unknown_class:
+        yield f"{name} is not a known model_type: its size is read by the usual fields"
+    names = uncounted_arguments(capacity.options, capacity.release)
+    if capacity.counts_as_vllm and names:
+        yield f"not counted: what these options take or save: {', '.join(names)}"
+    if capacity.facts.assumed:
+        names = capacity.facts.assumed
+        yield f"config.json lacks {', '.join(names)}: the defaults of its class apply"

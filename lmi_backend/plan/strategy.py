@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
+from lmi_backend.plan.capacity import describe
 from lmi_backend.plan.engine_plan import Degrees, Explanation
-from lmi_backend.plan.memory_report import describe
 from lmi_backend.printable import human_bytes
 from lmi_backend.sizing.model_facts import divisors, valid_tensor_degrees
 

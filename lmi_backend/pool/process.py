@@ -22,7 +22,7 @@ from lmi_backend.ipc.shared_memory import (
     remove_unmapped,
 )
 from lmi_backend.ipc.survivor import session_of
-from lmi_backend.pool.mpirun import readable
+from lmi_backend.pool.command import readable
 from lmi_backend.printable import printable
 from lmi_backend.redaction import Redactor
 from lmi_backend.threads import guarded_thread

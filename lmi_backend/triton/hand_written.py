@@ -196,3 +196,26 @@ _RULES: Final = (
         for field in ("batch_input", "batch_output", "cc_model_filenames", "model_operations")
     ),
 )
+
+
+def complete(config: Any) -> Any:
+    """Add tensors and decoupled mode to Triton's ModelConfig, for a folder without all of it.
+
+    This runs before `initialize`, in an interpreter that Triton discards. Triton takes back inputs,
+    outputs, max_batch_size, the scheduler and the transaction policy; never an instance group.
+
+    Raises:
+        PlanError: a file says something else.
+    """
+    variant = checked_variant(config.as_dict())
+    config.set_max_batch_size(variant.max_batch_size)
+    config.set_model_transaction_policy({"decoupled": variant.is_decoupled})
+    for tensor in variant.inputs:
+        config.add_input(_field(tensor) | {"optional": True})
+    for tensor in variant.outputs:
+        config.add_output(_field(tensor))
+    return config
+
+
+def _field(tensor: Tensor) -> dict[str, Any]:
+    return {"name": tensor.name, "data_type": tensor.data_type, "dims": tensor.shape}

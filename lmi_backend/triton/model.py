@@ -21,9 +21,8 @@ from lmi_backend.machine import machine_problem
 from lmi_backend.names import check_name
 from lmi_backend.serving.new_requests import Sender
 from lmi_backend.triton import logs
-from lmi_backend.triton.autocomplete import complete
 from lmi_backend.triton.codec import Codec, error_response
-from lmi_backend.triton.hand_written import variant_of
+from lmi_backend.triton.hand_written import complete, variant_of
 from lmi_backend.triton.load import load_model, reports_vllm_metrics
 from lmi_backend.triton.metrics import MetricsPublisher
 from lmi_backend.triton.orphan_guard import start_guard

@@ -49,7 +49,6 @@ FOLDERS = {
     "endpoint/server": ("stub",),
     "endpoint/state": ("stub",),
     "triton": ("stub",),
-    "triton/autocomplete": ("auto-complete", "stub"),
     "triton/hand_written": ("auto-complete", "stub"),
     "serving": ("stub",),
     "resume": ("front end", "stub"),

@@ -10,9 +10,8 @@ from lmi_backend.errors import PlanError
 from lmi_backend.options import load_options, resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
-from lmi_backend.plan.capacity import Capacity
+from lmi_backend.plan.capacity import Capacity, describe
 from lmi_backend.plan.hardware import Hardware
-from lmi_backend.plan.memory_report import describe
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.printable import GIB
 from lmi_backend.sizing.kv_layers import LocalAttention

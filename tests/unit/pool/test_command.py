@@ -7,8 +7,13 @@ import pytest
 import lmi_backend
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel
-from lmi_backend.pool.command import CORES_VARIABLE, LaunchContext, link_package, worker_command
-from lmi_backend.pool.mpirun import readable
+from lmi_backend.pool.command import (
+    CORES_VARIABLE,
+    LaunchContext,
+    link_package,
+    readable,
+    worker_command,
+)
 
 SOCKET = Path("/run/x/0.sock")
 CONFIG = EngineConfig(model="m")
