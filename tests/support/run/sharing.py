@@ -1,4 +1,4 @@
-"""Who of several processes of pytest runs what: one has the units alone."""
+"""Who of several processes of pytest runs what: one begins with the units."""
 
 from typing import Any
 
@@ -7,29 +7,19 @@ from xdist.scheduler import LoadGroupScheduling
 UNITS = "unit"
 """The folder of tests that start no server and no engine."""
 SERVERS = 3
-"""Processes that run the other folders first: most of their tests wait for a server or an engine,
-whose deadlines more of them would miss."""
-
-
-def _has_units_alone(name: str) -> bool:
-    return int(name.removeprefix("gw")) >= SERVERS
+"""Processes that begin with the other folders: most of their tests wait for a server."""
 
 
 class Sharing(LoadGroupScheduling):
     """Hands out groups of tests, each whole, in their order.
 
-    Units go to the processes that run nothing else, which end with them, and to the others once
-    they have done what only they do: so none is idle at the end.
+    Units go first to the processes beyond `SERVERS`, which help the others when no unit is left.
     """
 
     def _assign_work_unit(self, node: Any) -> None:
-        has_units_alone = _has_units_alone(node.gateway.id)
+        begins_with_units = int(node.gateway.id.removeprefix("gw")) >= SERVERS
         for group in self.workqueue:
-            if group.startswith(f"{UNITS}/") == has_units_alone:
+            if group.startswith(f"{UNITS}/") == begins_with_units:
                 self.workqueue.move_to_end(group, last=False)
                 break
-        else:
-            if has_units_alone:
-                node.shutdown()
-                return
         super()._assign_work_unit(node)
