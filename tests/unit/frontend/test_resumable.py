@@ -318,7 +318,7 @@ def test_a_client_that_is_back_ends_its_old_connection(
             assert b"w0" not in received
         with socket.create_connection(place, timeout=HANG_SECONDS) as last:
             # Who lacks nothing learns at once that it is back.
-            last.sendall(request_of(CHATS, _body(), f"{LAST_ID}: {ids[2]}"))
+            last.sendall(request_of(CHATS, _body(), f"{LAST_ID}: {ids[-1]}"))
             received = b""
             while b": ping\n" not in received:
                 received += last.recv(1 << 16)
