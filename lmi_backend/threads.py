@@ -89,6 +89,8 @@ class QueueThreads(Generic[_Item]):
         self.threads = [guarded_thread(name, self.run) for name in names]
         self.put = self._items.put
         """Queues an item behind those before it; never blocks."""
+        self.num_waiting = self._items.qsize
+        """Returns how many items wait."""
 
     def start(self) -> None:
         for thread in self.threads:

@@ -230,7 +230,6 @@ class AdapterManagement:
 
     def __init__(self, lora_manager: LoraManager, service: Service) -> None:
         self._lora_manager, self._service = lora_manager, service
-        self._num_waiting = 0
         self.threads = QueueThreads[tuple["Mapping[str, object]", "Sink"]](
             lambda request: self._answer(*request), "lmi-manage"
         )
@@ -242,13 +241,11 @@ class AdapterManagement:
         Raises:
             UnavailableError: too many wait; the sink is not used.
         """
-        if self._num_waiting >= _MOST_WAITING:
+        if self.threads.num_waiting() >= _MOST_WAITING:
             raise UnavailableError(f"{_MOST_WAITING} management requests wait")
-        self._num_waiting += 1
         self.threads.put((body, sink))
 
     def _answer(self, body: Mapping[str, object], sink: Sink) -> None:
-        self._num_waiting -= 1
         try:
             self._lora_manager.handle(body, self._service, sink)
         except Exception as error:  # noqa: BLE001  it is this request's failure
