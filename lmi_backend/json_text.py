@@ -30,7 +30,7 @@ def check_values(data: bytes, most: int = MOST_VALUES) -> None:
     """Raise TooManyValuesError for JSON with more values than `most`, without reading it.
 
     Each value has a comma before it, or a bracket where it is the first of a list or an object.
-    What is no JSON is for its reader to find.
+    The reader reports what is not JSON.
     """
     if (count := _separators(data)) <= most:
         return

@@ -158,7 +158,7 @@ def wanted(request: HttpRequest, *, reads_all: bool = False) -> Wanted:
         reads_all: whether more is returned than the width.
 
     Raises:
-        RequestError: it is no JSON by RFC 8259, and has too many values for slower readers.
+        RequestError: it is not JSON by RFC 8259, and has too many values for slower readers.
     """
     counts = request.path in COUNTED
     if not counts and not (reads_all and request.path in RESUMED):

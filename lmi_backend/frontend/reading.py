@@ -96,7 +96,7 @@ class Reading:
         if (shared := SHARED.get(path.template)) and shared[1].member in read_object(data):
             exchange.spec, theirs = shared
             return await self._object(theirs, exchange, data)
-        # As many as the model's worker takes that takes most.
+        # The largest bound that any model's worker has.
         lengths = (each.info.max_model_len for each in self.models.all())
         refuse_many_values(data, max(MOST_VALUES, 2 * max(lengths, default=0)))
         name = read_model(data)

@@ -58,7 +58,7 @@ _STREAM_HEADERS: Final = {b"cache-control": b"no-cache", b"x-accel-buffering": b
 """Of a response without a length, so that proxies pass each part on at once."""
 _ENCODINGS: Final = ("content-encoding", "transfer-encoding")
 """Headers that name a body's encodings, the one that was applied first first."""
-_NO_TEXT: Final = ("image/", "audio/", "video/")
+_BINARY_TYPES: Final = ("image/", "audio/", "video/")
 """Types of bodies that users' code gets as they are."""
 _EMPTY: Final = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
@@ -183,7 +183,7 @@ class Exchange:
             HttpError, ClientGoneError: as `body`; it is in no encoding of Unicode (400).
         """
         data = await self.body(limit, seconds)
-        if self.headers.get("content-type", "").lower().startswith(_NO_TEXT):
+        if self.headers.get("content-type", "").lower().startswith(_BINARY_TYPES):
             return data
         text = await aside(len(data), utf8_of, data, limit)
         if text is not data:
