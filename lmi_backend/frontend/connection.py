@@ -178,6 +178,7 @@ class ModelConnection(asyncio.Protocol):
         """What the model is; set by its first `Welcome`."""
         self.refusal = ""
         """Why the model does not speak to this process; empty where it does."""
+        self.has_answered = asyncio.Event()
         self._transport: BatchedTransport | None = None
         self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
         self._encoder = CheckedEncoder(msg.FromClient)
@@ -216,6 +217,7 @@ class ModelConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.has_answered.set()
         error = EngineDeadError(GONE)
         for number in list(self._left):
             self._end(number)
@@ -413,6 +415,7 @@ class ModelConnection(asyncio.Protocol):
             case msg.Welcome():
                 self._learn(message.model)
                 self._on_welcome(message)
+                self.has_answered.set()
             case msg.Refused():
                 self.refusal = message.reason
             case _:

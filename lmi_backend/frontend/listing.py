@@ -17,6 +17,7 @@ class Listing:
         self._models = models
 
     async def models(self, exchange: Exchange) -> None:
+        await self._models.catch_up()
         cards = [
             card
             for model in self._models.all()
@@ -27,6 +28,7 @@ class Listing:
 
     async def model(self, exchange: Exchange) -> None:
         name = exchange.parameters["model"]
+        await self._models.catch_up()
         model = self._models.find(name)
         if model is None:
             raise self._models.unknown(name)

@@ -6,6 +6,7 @@ Until each model that the server loads as it starts is there, the server is not 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -283,6 +284,8 @@ class Models:
         """
         while self._waits_for(name):
             await exchange.unless_gone(self.outages.wait(name))
+        if self.find(name) is None:
+            await self.catch_up()
         reached = self.find(name)
         exchange.model = reached.name if reached else ""
         return reached
@@ -330,6 +333,13 @@ class Models:
         reasons = (connection.refusal for _, connection in self._connections.values())
         return next(filter(None, reasons), "no model is loaded")
 
+    async def catch_up(self) -> None:
+        """Meet the models that other processes of this front end may serve already."""
+        await self.look_again()
+        answers = [each.has_answered.wait() for _, each in self._connections.values()]
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*answers), _FIND_SECONDS)
+
     async def look_again(self) -> None:
         try:
             changed = self._folder.stat().st_mtime_ns
@@ -365,12 +375,13 @@ class Models:
             self._unread,
             loop.call_soon,
         )
+        self._connections[path] = inode, connection
         try:
             await loop.create_unix_connection(lambda: connection, str(path))
         except OSError as error:
             _log.debug("%s: %s", path, error)
-            return
-        self._connections[path] = inode, connection
+            connection.has_answered.set()
+            self._forget(path, connection)
 
     def enter(self, path: Path, connection: ModelConnection, welcome: msg.Welcome) -> None:
         if path not in self.by_path:

@@ -26,6 +26,7 @@ class NotedAnswer:
 
     def __init__(self, query: str = "") -> None:
         self.query = query
+        self.parameters: dict[str, str] = {}
         self.answer: Any = None
         self.headers: dict[str, str] = {}
 

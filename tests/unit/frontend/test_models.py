@@ -20,6 +20,7 @@ from lmi_backend.frontend import models as module
 from lmi_backend.frontend.http.bodies import ClientGoneError
 from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.http.protocol import CLIENT
+from lmi_backend.frontend.listing import Listing
 from lmi_backend.frontend.models import Models, Starting, find_models
 from lmi_backend.frontend.operators import state
 from lmi_backend.frontend.operators.health import HealthChecks
@@ -75,16 +76,23 @@ folder = pytest.fixture(short_folder)
 
 
 @contextlib.asynccontextmanager
-async def found(folder: Path, *endpoints: Endpoint) -> AsyncIterator[Models]:
-    """Models that look for endpoints, and have found some."""
-    models = Models(folder)
+async def opened(*endpoints: Endpoint) -> AsyncIterator[None]:
+    """Endpoints that are closed at the end, also of a test that fails: uvloop waits for that."""
     for endpoint in endpoints:
         await endpoint.open()
-    async with looking(models):
+    try:
+        yield
+    finally:
+        for endpoint in endpoints:
+            endpoint.die()
+
+
+@contextlib.asynccontextmanager
+async def found(folder: Path, *endpoints: Endpoint) -> AsyncIterator[Models]:
+    """Models that look for endpoints, and have found some."""
+    async with opened(*endpoints), looking(Models(folder)) as models:
         await until(lambda: len(models.all()) == len(endpoints))
         yield models
-    for endpoint in endpoints:
-        endpoint.die()
 
 
 def exchange(client: Client, path: str = "/v1/completions") -> Exchange:
@@ -101,6 +109,26 @@ async def dead(models: Models, *endpoints: Endpoint) -> None:
     for endpoint in endpoints:
         endpoint.die()
     await until(lambda: len(models.all()) == left)
+
+
+@pytest.mark.parametrize("name", ["m", ""])
+async def test_a_request_finds_a_model_before_its_process_has_looked(
+    folder: Path, name: str
+) -> None:
+    models = Models(folder, Starting(["m"]))
+    async with opened(endpoint := Endpoint(folder, "m")):
+        first, second = await asyncio.gather(ask(models, name), ask(models, name))
+        assert first is second is models.find("m")
+        assert len(endpoint._writers) == 1
+
+
+async def test_a_list_has_a_model_before_its_process_has_looked(folder: Path) -> None:
+    lists, shows = NotedAnswer(), NotedAnswer()
+    shows.parameters = {"model": "m"}
+    async with opened(Endpoint(folder, "m")):
+        await Listing(Models(folder)).models(lists)  # type: ignore[arg-type]
+        await Listing(Models(folder)).model(shows)  # type: ignore[arg-type]
+    assert [each["id"] for each in lists.answer["data"]] == [shows.answer["id"]] == ["m"]
 
 
 @pytest.mark.parametrize("name", ["m", "served", ""])
