@@ -245,7 +245,7 @@ class Outbox:
 
     def __init__(self, sock: socket.socket, what: str, seconds: float) -> None:
         set_timeout(sock, socket.SO_SNDTIMEO, seconds)
-        self._socket, self._what = sock, what
+        self.socket, self._what = sock, what
         self._lock = threading.Lock()
         self._has_work = threading.Condition(self._lock)
         self._unsent: deque[memoryview] = deque()
@@ -281,7 +281,7 @@ class Outbox:
     def _send_now(self, pieces: tuple[bytes, ...]) -> int:
         """Return how many bytes the socket took."""
         try:
-            return self._socket.sendmsg(pieces[:_AT_ONCE], [], socket.MSG_DONTWAIT)
+            return self.socket.sendmsg(pieces[:_AT_ONCE], [], socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -303,12 +303,12 @@ class Outbox:
         self._has_work.notify_all()
         # Half a frame may be on its way: the other end could never read on from there.
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self.socket.shutdown(socket.SHUT_RDWR)
 
     def _write(self) -> None:
         while (frame := self._next()) is not None:
             try:
-                self._socket.sendall(frame)
+                self.socket.sendall(frame)
             except BaseException as error:
                 # How much was sent is not known; whoever reads the socket sees its end.
                 self.close()

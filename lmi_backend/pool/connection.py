@@ -18,44 +18,26 @@ UNSENT_BYTES: Final = 256 << 20
 _BEAT_SECONDS = 1
 
 
-class Connection:
+class Connection(Outbox):
     """A blocking socket that one thread reads, and to which any thread sends without waiting."""
 
     def __init__(self, sock: socket.socket, limit: int) -> None:
+        super().__init__(sock, "the worker", SILENCE_SECONDS)
         sock.setblocking(True)
         if sock.family != socket.AF_UNIX:
             # Tokens are small and must not wait for more.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket = sock
         self._decoder: FrameDecoder[msg.FromWorker] = FrameDecoder(msg.FromWorker, limit=limit)
-        self._outbox = Outbox(sock, "the worker", SILENCE_SECONDS)
         self._is_ready = False
         set_timeout(sock, socket.SO_RCVTIMEO, POLL_SECONDS)
 
     def fileno(self) -> int:
         return self.socket.fileno()
 
-    @property
-    def is_broken(self) -> bool:
-        """Whether something could not be sent; nothing can be any more."""
-        return self._outbox.is_broken
-
-    @property
-    def unsent_bytes(self) -> int:
-        return self._outbox.unsent_bytes
-
     def expect_beats(self) -> None:
         """Treat silence as a fault from now on."""
         self._is_ready = True
         set_timeout(self.socket, socket.SO_RCVTIMEO, _BEAT_SECONDS)
-
-    def send(self, *frame: bytes) -> None:
-        """Send messages that `encode` has packed; never blocks.
-
-        Raises:
-            NotSentError: the worker is gone, and got nothing of them.
-        """
-        self._outbox.send(*frame)
 
     def read(self) -> list[msg.FromWorker]:
         """Block for the next messages; before `expect_beats`, return none after a while.
@@ -75,5 +57,5 @@ class Connection:
         raise WorkerError(f"the worker sent nothing for {SILENCE_SECONDS} s")
 
     def close(self) -> None:
-        self._outbox.close()
+        super().close()
         self.socket.close()

@@ -113,7 +113,7 @@ def test_a_frame_that_was_sent_in_part_is_not_sent_again_after_a_fault(
             theirs.close()
 
     monkeypatch.setattr("lmi_backend.threads.PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(outbox, "_socket", Faulty())
+    monkeypatch.setattr(outbox, "socket", Faulty())
     outbox.send(b"xy")
     wait_for(lambda: outbox.is_broken)
     wait_for(lambda: "lmi-outbox" in caplog.text)
