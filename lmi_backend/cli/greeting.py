@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import ssl
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.cli.frontend import needs_key
 from lmi_backend.cli.planning import devices_of
 from lmi_backend.errors import LmiError
-from lmi_backend.front_end_settings import KEY_VARIABLE
+from lmi_backend.front_end_settings import KEY_VARIABLE, OWN_AGENT
 from lmi_backend.printable import human_bytes, log, printable, say
 from lmi_backend.supervisor.installation import describe, is_vulnerable
 from lmi_backend.supervisor.log_relay import JSON
-from lmi_backend.supervisor.ports import Ports, url_of, wait_until_well
+from lmi_backend.supervisor.ports import Ports, url_of
 from lmi_backend.supervisor.triton_http import TritonHttp
+from lmi_backend.threads import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
 _PROMPT: Final = "The capital of France is"
 _FEW: Final = {"max_new_tokens": 20}
-_FRONT_END_SECONDS: Final = 20.0
+_SECONDS: Final = 20.0
+_OWN: Final = {"User-Agent": OWN_AGENT}
 _LONGEST_PATH: Final = 200
 
 
@@ -49,15 +52,10 @@ class Greeter:
         try:
             version = str(TritonHttp(self.ports.url).json("/v2").get("version", ""))
             say(describe(version), "WARNING" if is_vulnerable(version) else "INFO")
-            if not (given := self.arguments).no_frontend:
+            if not self.arguments.no_frontend:
                 # A small model may be ready before the front end.
-                wait_until_well(
-                    given.host,
-                    given.port,
-                    _FRONT_END_SECONDS,
-                    has_tls=bool(given.tls_certificate),
-                    is_over=self.is_over,
-                )
+                front_end = TritonHttp(self._url, timeout=1, headers=_OWN, context=_unchecked())
+                wait_until(lambda: front_end.is_well("/ping") or self.is_over(), _SECONDS)
         except LmiError as error:
             say(str(error), "WARNING")
         lines = [*self._summary(), *self._addresses()]
@@ -66,6 +64,11 @@ class Greeter:
                 say(line.strip())
         else:
             log("".join(f"{line}\n" for line in lines))
+
+    @property
+    def _url(self) -> str:
+        given = self.arguments
+        return url_of(given.host, given.port, "https" if given.tls_certificate else "http")
 
     def _summary(self) -> Iterator[str]:
         for name, plan in self.plans.items():
@@ -89,7 +92,7 @@ class Greeter:
             yield triton
             yield _curl(f"{self.ports.url}/v2/models/{names[0]}/generate", {"text_input": _PROMPT})
             return
-        url = url_of(given.host, given.port, "https" if given.tls_certificate else "http")
+        url = self._url
         page = f" · page {url}/ · paths {url}/docs" if given.has_page else ""
         yield f"API {url}/v1{page} · {triton}"
         if given.api_keys is not None:
@@ -99,6 +102,13 @@ class Greeter:
         key = f'-H "Authorization: Bearer ${KEY_VARIABLE}"' if needs_key(given) else ""
         # On this machine; its certificate names another host.
         yield _curl(f"{url}/invocations", body, "-k" * bool(given.tls_certificate), key)
+
+
+def _unchecked() -> ssl.SSLContext:
+    """Return what accepts any certificate: that of the front end names another host."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _curl(url: str, body: Mapping[str, object], *options: str) -> str:

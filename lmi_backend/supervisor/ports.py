@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import socket
-import ssl
-import time
 from dataclasses import dataclass
-from functools import partial
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.front_end_settings import OWN_AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-# Each look at a front end that is not well yet is a line of its log.
-_POLL_SECONDS: Final = 0.02
-_LONGEST_POLL: Final = 1.0
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 """Addresses that stand for all of this machine, and what a client here connects to."""
 
@@ -94,30 +85,3 @@ def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ..
     entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = entries[0]
     return family, (address[0], port, *address[2:])
-
-
-def wait_until_well(
-    host: str, port: int, seconds: float, *, has_tls: bool, is_over: Callable[[], bool]
-) -> None:
-    """Wait until the front end there accepts requests, or for some seconds.
-
-    A front end that accepts only clients with a certificate cannot be checked, and counts as ready.
-    """
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    kind = partial(HTTPSConnection, context=context) if has_tls else HTTPConnection
-    end, pause = time.monotonic() + seconds, _POLL_SECONDS
-    while time.monotonic() < end and not is_over():
-        connection = kind(address_of(host), port, timeout=1)
-        try:
-            connection.request("GET", "/ping", headers={"User-Agent": OWN_AGENT})
-            if connection.getresponse().status == HTTPStatus.OK:
-                return
-        except ssl.SSLError:
-            return
-        except (OSError, HTTPException):
-            pass  # It does not listen yet.
-        finally:
-            connection.close()
-        time.sleep(pause)
-        pause = min(1.5 * pause, _LONGEST_POLL)

@@ -1,9 +1,10 @@
-"""The few HTTP calls the commands make to Triton."""
+"""The few HTTP calls the commands make to Triton, and to the front end."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -17,16 +18,22 @@ class TritonHttp:
     """Triton's HTTP port at a URL such as http://127.0.0.1:8000.
 
     A read may take `timeout` seconds; None: as long as it takes. Headers are sent with each call.
+    With `context` certificates are checked otherwise.
     """
 
     def __init__(
-        self, url: str, *, timeout: float | None = 300.0, headers: Mapping[str, str] | None = None
+        self,
+        url: str,
+        *,
+        timeout: float | None = 300.0,
+        headers: Mapping[str, str] | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigurationError(f"{url}: accepted: http://HOST:PORT")
         self.url, self._parts, self._timeout = url, parts, timeout
-        self._headers = dict(headers or {})
+        self._headers, self._context = dict(headers or {}), context
 
     @property
     def host(self) -> str:
@@ -58,6 +65,9 @@ class TritonHttp:
         except (OSError, HTTPException, ValueError) as error:
             raise UnavailableError(f"{self.url}{path}: no answer: {error}") from error
 
+    def is_well(self, path: str) -> bool:
+        return self._status("GET", path) == HTTPStatus.OK
+
     def is_ready(self, model: str) -> bool | None:
         """Tell whether a model is ready; None if nobody answers."""
         status = self._status("GET", f"/v2/models/{model}/ready")
@@ -85,5 +95,7 @@ class TritonHttp:
             return response.status, response.read()
 
     def _connect(self) -> HTTPConnection:
-        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
-        return kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "https":
+            return HTTPSConnection(host, port, timeout=self._timeout, context=self._context)
+        return HTTPConnection(host, port, timeout=self._timeout)

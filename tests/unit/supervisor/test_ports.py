@@ -10,7 +10,7 @@ import pytest
 
 import lmi_backend
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.supervisor.ports import Ports, check_free, wait_until_well
+from lmi_backend.supervisor.ports import Ports, check_free
 from lmi_backend.supervisor.triton_http import TritonHttp
 
 NO_BRACKETS = str.maketrans("", "", "[]")
@@ -134,24 +134,17 @@ def test_no_module_puts_a_host_into_a_url_by_itself() -> None:
     assert found == ["supervisor/ports.py"]
 
 
-def test_a_front_end_is_waited_for_until_it_is_well_and_not_for_ever() -> None:
-    statuses = [503, 503, 200]
+def test_a_front_end_is_well_when_it_says_so() -> None:
+    statuses = [503, 200]
 
     class FrontEnd(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            assert self.path == "/ping"
             self.send_response(statuses.pop(0))
             self.end_headers()
 
     with HTTPServer(("127.0.0.1", 0), FrontEnd) as server:
         threading.Thread(target=server.serve_forever).start()
-        wait_until_well("127.0.0.1", server.server_port, 60, has_tls=False, is_over=bool)
-        assert not statuses
-        statuses = [503]
-        wait_until_well(
-            "127.0.0.1", server.server_port, 60, has_tls=False, is_over=lambda: not statuses
-        )
+        client = TritonHttp(f"127.0.0.1:{server.server_port}")
+        assert [client.is_well("/ping"), client.is_well("/ping")] == [False, True]
         server.shutdown()
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        wait_until_well("127.0.0.1", silent.getsockname()[1], 0.05, has_tls=False, is_over=bool)
+    assert not client.is_well("/ping")
