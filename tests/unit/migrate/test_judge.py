@@ -1,6 +1,7 @@
-"""What counts as a difference; tests/integration/test_replay.py has those of the echo engine."""
+"""What counts as a difference; tests/integration/test_replay.py compares real servers."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +52,90 @@ def chat(text: str, reason: str = "stop", **more: Any) -> dict[str, Any]:
 
 def piece(text: str, reason: str | None = None) -> dict[str, Any]:
     return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]}
+
+
+CHUNK = (
+    '{"id": "1", "created": 5, "choices": [{"index": 0, '
+    '"delta": {"role": "assistant", "content": TEXT}, "finish_reason": REASON}]}'
+)
+PIECES = (('"one"', "null"), ('" two"', "null"), ('""', '"length"'))
+TOKENS = [{"id": 7, "text": "one", "log_prob": -0.5}]
+DETAILS = {"finish_reason": "length", "generated_tokens": 1, "tokens": TOKENS}
+ANSWERS = {
+    "stream": stream(
+        *(CHUNK.replace("TEXT", text).replace("REASON", reason) for text, reason in PIECES),
+        "[DONE]",
+    ),
+    "whole": answer({"generated_text": "one", "details": DETAILS}),
+    "lines": answer(b'{"token": {"id": 7}}\n{"generated_text": "a"}\n', "application/jsonlines"),
+    "error": answer({"error": {"message": "no model", "type": "NotFoundError"}}, status=404),
+    "Amazon's": answer(
+        b"\0\0\0\x12" + b"\0" * 8 + b"{}" + b"\0" * 4, "application/vnd.amazon.eventstream"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("of", "old", "new", "kind"),
+    [
+        ("stream", "data: [DONE]\n\n", "", kinds.FRAMING),
+        ("stream", "[DONE]", '"[DONE]"', kinds.FRAMING),
+        ("stream", "data: ", "data: [DONE]\n\ndata: ", kinds.FRAMING),
+        (
+            "stream",
+            '"length"}]}',
+            '"length"}]}\n\ndata: {"finish_reason": "length"}',
+            kinds.FRAMING,
+        ),
+        ("stream", "two", "two ", kinds.GREEDY),
+        ("stream", "data: ", "data:", kinds.FRAMING),
+        ("stream", "[DONE]\n\n", "[DONE]", kinds.FRAMING),
+        ("stream", "\n", "\r\n", kinds.FRAMING),
+        ("stream", "data: {", "event: chunk\ndata: {", kinds.FRAMING),
+        ("stream", ', "choices"', ',\ndata: "choices"', kinds.FRAMING),
+        ("stream", "data: [", 'data: {"x": "\xc3"}\n\ndata: [', kinds.FRAMING),
+        ("stream", '"role": "assistant", "content": ""', '"content": ""', kinds.MISSING),
+        ("lines", "generated_text", "text", kinds.MISSING),
+        ("lines", '"a"}\n', '"a"}', kinds.FRAMING),
+        ("whole", '"details"', '"calls": [1], "details"', kinds.ADDED),
+        ("whole", "}]}}", "", kinds.BODY),
+        ("whole", '{"generated_text"', '\xef\xbb\xbf{"generated_text"', kinds.BODY),
+        ("whole", "-0.5", "-0.8", kinds.LOG_PROBABILITY),
+        ("whole", "-0.5", "NaN", kinds.TYPE),
+        ("whole", '_tokens": 1', '_tokens": 2', kinds.USAGE),
+        ("whole", '"id": 7', '"id": 8', kinds.VALUE),
+        ("error", "NotFoundError", "x", kinds.VALUE),
+        ("Amazon's", "{}", "{}\0", kinds.FRAMING),
+        # What no client sees.
+        ("stream", "data: [", "retry: 100\n\ndata: [", ""),
+        ("stream", "data: ", "id: 1\ndata: ", ""),
+        ("stream", '"id": "1", "created": 5', '"created": 9, "id": "other"', ""),
+        ("whole", "one", "\\u006fne", ""),
+        ("whole", "-0.5", "-0.51", ""),
+        ("error", "no model", "none", ""),
+    ],
+)
+def test_an_answer_with_a_part_changed(of: str, old: str, new: str, kind: str) -> None:
+    was = ANSWERS[of]
+    now = replace(was, body=was.body.replace(old.encode(), new.encode("latin-1")))
+    assert now != was
+    found = {each for each, _ in judged(was, now, GREEDY)}
+    assert kind in found if kind else not found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("data: [", 'data: {"error": {"message": "gone"}}\n\ndata: ['),
+        ("data: [", "data: alive\n\ndata: ["),
+        ('"length"', "null"),
+    ],
+    ids=["an error", "no JSON", "no reason"],
+)
+def test_what_ends_a_stream_is_judged_of_a_sampled_one_too(old: str, new: str) -> None:
+    was = ANSWERS["stream"]
+    now = replace(was, body=was.body.replace(old.encode(), new.encode()))
+    assert kinds.FRAMING in {kind for kind, _ in judged(was, now)}
 
 
 def test_sampled_text_is_judged_by_its_structure_alone() -> None:
@@ -173,6 +258,16 @@ def test_values_of_headers_that_clients_read() -> None:
     assert judged(allowed("GET"), allowed("POST")) == [(kinds.HEADER, "allow")]
     basic, bearer = (answer({}, **{"www-authenticate": each}) for each in ("Basic a", "Bearer"))
     assert judged(basic, bearer) == [(kinds.HEADER, "www-authenticate")]
+    own, other = (answer({}, **{"x-request-id": each}) for each in ("own", "other"))
+    asked = replace(request({}), headers={"x-request-id": "own"})
+    assert Judge().differences(request({}), own, other) == []
+    assert [each.kind for each in Judge().differences(asked, own, other)] == [kinds.HEADER]
+
+
+def test_another_status_or_type_is_a_difference() -> None:
+    was = answer({})
+    assert judged(was, answer({}, "text/plain")) == [(kinds.CONTENT_TYPE, "")]
+    assert judged(was, answer({"a": 1}, "text/plain", status=500)) == [(kinds.STATUS, "")]
 
 
 def tokens(*pairs: tuple[str, float], others: dict[str, float] | None = None) -> dict[str, Any]:
