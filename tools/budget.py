@@ -35,7 +35,7 @@ BUDGETS: Final = {
     "lmi_backend/pool": 2_775,
     "lmi_backend/repository": 1_025,
     "lmi_backend/resume": 425,
-    "lmi_backend/serving": 3_500,
+    "lmi_backend/serving": 3_525,
     "lmi_backend/sizing": 3_225,
     "lmi_backend/supervisor": 2_800,
     "lmi_backend/triton": 1_425,

@@ -38,6 +38,10 @@ _TICK: Final = 0.002
 """Least spread, in seconds: clocks and steps differ by as much."""
 _SPREAD_OUT: Final = 0.1
 """Of the mean place: with places closer to it nothing is known of how steep the line is."""
+_MOMENT: Final = 0.02
+"""Seconds in which all that is seen has the same cause, and counts little more than one."""
+_PAUSE: Final = 1.0
+"""Seconds after a late answer in which none is tried that is expected late."""
 _LEAST_ERROR: Final = 0.2
 _MOST_ERROR: Final = 9.0
 """Square of an error in spreads; a larger one was a fault, which tells nothing."""
@@ -48,23 +52,29 @@ class Trend:
 
     def __init__(self) -> None:
         self._n = self._x = self._y = self._xx = self._xy = self._yy = 0.0
+        self._at = self._crowd = 0.0
 
     @property
     def is_settled(self) -> bool:
         return self._n >= _FEW
 
-    def add(self, x: float, y: float) -> None:
+    def add(self, x: float, y: float, now: float) -> float:
+        """Take what was seen; return what it counts."""
+        self._crowd = 1 + self._crowd * math.exp((self._at - now) / _MOMENT)
+        self._at, weight = now, 1 / self._crowd
         if self.is_settled:
             line = self.line()
             expected = line.at(x)
             far = _FAR * max(line.spread, _LEAST_SPREAD * expected, _TICK)
             y = min(max(y, expected - far), expected + far)
-        self._n = self._n * _FADES + 1
-        self._x = self._x * _FADES + x
-        self._y = self._y * _FADES + y
-        self._xx = self._xx * _FADES + x * x
-        self._xy = self._xy * _FADES + x * y
-        self._yy = self._yy * _FADES + y * y
+        left = _FADES**weight
+        self._n = self._n * left + weight
+        self._x = self._x * left + weight * x
+        self._y = self._y * left + weight * y
+        self._xx = self._xx * left + weight * x * x
+        self._xy = self._xy * left + weight * x * y
+        self._yy = self._yy * left + weight * y * y
+        return weight
 
     def line(self) -> TrendLine:
         """Return the line. Where all was seen at one place, it is level."""
@@ -151,6 +161,9 @@ class Promises:
         self._gaps_seen = (0.0, 0)
         self._error = 1.0
         """Square of how far off expectations were, in their spreads."""
+        self._trials, self._tries_from = 1, 0.0
+        """Answers that must run before one that is expected late is refused. It grows with each
+        that is in time nevertheless: else what was seen of a fault would refuse all others."""
         self._running: dict[RequestState, _Sent] = {}
         self._unread = 0
         """Bytes of the requests without a first token that run."""
@@ -168,9 +181,23 @@ class Promises:
             LateError: it is refused.
         """
         self.is_used = True
+        if not capacity:
+            return {}
+        try:
+            displaced = self._late_beside(state, capacity)
+        except LateError:
+            is_full = self._admission.running >= min(self._trials, capacity)
+            if is_full or self._clock() < self._tries_from:
+                raise
+            state.is_trial = True
+            return {}
+        if self._admission.running >= self._trials:
+            self._trials = 1
+        return displaced
+
+    def _late_beside(self, state: RequestState, capacity: int) -> dict[RequestState, str]:
         self._check_pace(state, capacity)
-        is_settled = self._durations.is_settled and self._firsts.is_settled
-        if not capacity or not self._admission.running or not is_settled:
+        if not (self._durations.is_settled and self._firsts.is_settled):
             return {}
         now, late, firsts = self._clock(), {}, self._firsts.line()
         queued = self._queued_firsts.line() if self._queued_firsts.is_settled else firsts
@@ -248,12 +275,20 @@ class Promises:
             return
         first_at = self._clock() - (chunk.decode_seconds or 0.0)
         firsts = self._queued_firsts if sent.is_ahead else self._firsts
-        firsts.add(sent.bytes, max(0.0, first_at - sent.at))
+        weight = firsts.add(sent.bytes, max(0.0, first_at - sent.at), self._clock())
         if state.forecast is not None:
             seconds, spread = state.forecast
             error = (first_at - state.began - seconds) / spread
-            newest = min(error**2, _MOST_ERROR)
-            self._error = max(_LEAST_ERROR, self._error * _FADES + newest * (1 - _FADES))
+            newest, left = min(error**2, _MOST_ERROR), _FADES**weight
+            self._error = max(_LEAST_ERROR, self._error * left + newest * (1 - left))
+        if first_at > state.due or state.tpot == math.inf:
+            self._judge(state, is_late=first_at > state.due)
+
+    def _judge(self, state: RequestState, *, is_late: bool) -> None:
+        if is_late:
+            self._trials, self._tries_from = 1, self._clock() + _PAUSE
+        elif state.is_trial:
+            self._trials = max(self._trials, 2 * (self._admission.running + 1))
 
     def left(self, state: RequestState) -> float | None:
         """Note that a worker has a request no more; return since when it had room for it."""
@@ -265,10 +300,13 @@ class Promises:
         at = self.left(state)
         if at is None or state.error is not None:
             return
-        running = self._admission.running
-        self._durations.add(running, self._clock() - at)
+        now, running = self._clock(), self._admission.running
+        self._durations.add(running, now - at, now)
+        if state.tpot < math.inf and state.first_at <= state.due:
+            following = max(1.0, state.num_tokens / state.width - 1)
+            self._judge(state, is_late=now - state.first_at > following * state.tpot)
         seconds, count = self._stats.token_gaps()
         seen_seconds, seen_count = self._gaps_seen
         if count > seen_count:
             self._gaps_seen = seconds, count
-            self._gaps.add(running, (seconds - seen_seconds) / (count - seen_count))
+            self._gaps.add(running, (seconds - seen_seconds) / (count - seen_count), now)

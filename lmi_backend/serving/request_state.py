@@ -146,6 +146,8 @@ class RequestState:
     """The most seconds between its tokens."""
     latest: float = field(init=False)
     """By what a tenant's requests are in order."""
+    is_trial: bool = False
+    """Whether it runs although it is expected late."""
     forecast: tuple[float, float] | None = None
     """Seconds to its first token, as expected when it had to wait, and their spread."""
     _pending: dict[int, list[Chunk]] = field(default_factory=dict)

@@ -264,6 +264,7 @@ class Simulation:
         for each in began:
             length = len(each.blocks) * BLOCK_TOKENS
             chunk = Delta(num_prompt_tokens=length, num_cached_tokens=each.cached)
+            each.state.first_at = self.now
             self.choice.begun(each.state, chunk)
             self.admission.begun(each.state, length, each.cached)
             self.promises.begun(each.state, chunk)

@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Iterator
 from itertools import pairwise
+from statistics import mean
 from types import SimpleNamespace
 from typing import Any
 
@@ -130,25 +131,43 @@ class Gate:
         return waiting
 
 
-def test_a_stall_that_is_over_refuses_nothing() -> None:
-    """For a moment all 16 answers wait, and each tells that first tokens take 4 s."""
-    simulation = Simulation(1, most=MOST, speed=Speed(step=STEP))
-    worker, draw = simulation.workers[0], random.Random(1)
-    begin_step, stalls = worker.begin_step, [4.0]
-    worker.begin_step = lambda: (
-        begin_step()
-        + (  # type: ignore[method-assign]
-            stalls.pop() if stalls and simulation.now > 20 else 0.0
-        )
+FAST = Speed(0.003, 0.00016, 0.00002)
+
+
+@pytest.mark.parametrize(
+    ("speed", "most", "rate", "promise", "stalls", "end"),
+    [
+        pytest.param(Speed(STEP), MOST, 5, (1500, 0), [4.0], 30, id="all answers stall once"),
+        pytest.param(FAST, 64, 40, (400, 60), [1.0, 0.5], 30, id="twice, of a fast engine"),
+        pytest.param(Speed(STEP), MOST, 7, (600, 80), [0.2] * 100, 60, id="none is in time"),
+    ],
+)
+def test_a_fault_that_is_over_refuses_nothing(
+    speed: Speed,
+    most: int,
+    rate: float,
+    promise: tuple[int, int],
+    stalls: list[float],
+    end: float,
+) -> None:
+    simulation = Simulation(1, most=most, speed=speed)
+    worker, draw, left = simulation.workers[0], random.Random(1), list(stalls)
+    begin_step = worker.begin_step
+    worker.begin_step = lambda: (  # type: ignore[method-assign]
+        begin_step() + (left.pop() if left and simulation.now > 20 else 0.0)
     )
-    rate, at, made = 0.5 * MOST / (ANSWER * (STEP + 0.003)), 0.0, []
-    while at < 60:
+    at, made = 0.0, []
+    while at < 80:
         at += draw.expovariate(rate)
-        made.append(SimulatedRequest([text(100)], ANSWER, promise=(1500, 0)))
+        made.append(SimulatedRequest([text(100)], ANSWER, promise=promise))
         simulation.add(at, made[-1])
     simulation.run()
-    after = [each.is_refused for each in made if each.came > 30]
-    assert sum(after) < 0.02 * len(after)
+    assert not left
+    before, after = (
+        mean(each.is_refused for each in made if begin < each.came < begin + 20)
+        for begin in (0, end)
+    )
+    assert after <= before + 0.05
 
 
 def test_one_that_must_wait_longer_is_refused_with_the_time_to_wait() -> None:
@@ -173,9 +192,30 @@ def test_nothing_is_refused_before_anything_is_known_nor_where_nothing_runs() ->
 def test_tokens_that_would_come_too_slowly_are_refused() -> None:
     gate = Gate()
     gate.learn()
+    gate.start(gate.request())
     gate.promises.check(gate.request(tpot=200), 2)
     with pytest.raises(LateError, match=r"about 100 ms between tokens; promised: .* 50 ms"):
         gate.promises.check(gate.request(tpot=50), 2)
+
+
+def test_where_nothing_runs_what_is_expected_late_is_tried_and_not_at_once_again() -> None:
+    gate = Gate()
+    gate.learn()
+    for _ in range(2):
+        late = gate.request(tpot=50)
+        assert gate.promises.check(late, 2) == {}
+        gate.answer(gate.start(late))
+        with pytest.raises(LateError):
+            gate.promises.check(gate.request(tpot=50), 2)
+        gate.now += 1
+    for _ in range(2):
+        fast = gate.request(tpot=50)
+        gate.promises.check(fast, 2)
+        gate.answer(gate.start(fast), seconds=2)
+        # Beside one more, now that one was in time.
+        beside = gate.start(gate.request())
+        assert gate.promises.check(gate.request(tpot=50), 2) == {}
+        gate.answer(beside)
 
 
 def test_another_tenant_does_not_pay_for_who_has_filled_the_time() -> None:
@@ -248,11 +288,11 @@ def test_a_refusal_crosses_the_endpoint() -> None:
 def test_a_trend_follows_what_was_seen_and_is_level_where_that_was_one_place() -> None:
     trend = Trend()
     for place in range(100):
-        trend.add(place % 10, 5 + 2 * (place % 10))
+        trend.add(place % 10, 5 + 2 * (place % 10), place)
     assert trend.line().at(20) == pytest.approx(45, rel=0.05)
     level = Trend()
-    for value in (1.0, 3.0) * 20:
-        level.add(64, value)
+    for now, value in enumerate((1.0, 3.0) * 20):
+        level.add(64, value, now)
     assert level.line().at(10) == pytest.approx(2, rel=0.05)
     assert level.line().spread == pytest.approx(1, rel=0.05)
     values = [trend.line().at(place) for place in range(-10, 10)]
