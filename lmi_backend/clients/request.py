@@ -317,7 +317,7 @@ def make_body(inputs: object, named: Mapping[str, object]) -> ParsedRequest:
 
 
 def _read_at(text: str, path: str, headers: dict[str, str], context: Context) -> ParsedRequest:
-    if context.is_custom and path in _OWN_PATHS and not _is_management(text):
+    if context.is_custom and path in _OWN_PATHS and not changes_adapters(text.encode()):
         return ParsedRequest(HttpRequest(INVOCATIONS, text.encode(), headers), BodyReply())
     if path not in _OWN_PATHS:
         served = path_at(path)
@@ -386,15 +386,21 @@ def _adapter(headers: Mapping[str, str], context: Context) -> str:
     return adapter or context.adapter
 
 
-def _is_management(text: str) -> bool:
-    return "_ADAPTER" in text and "_ADAPTER" in str(read_json("request", text).get("requestType"))
-
-
 class _AdapterRequest(msgspec.Struct):
     requestType: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
+_ADAPTERS: Final = b"_ADAPTER"
+"""In the type of each request that LMI has for adapters."""
 _adapter_requests: Final = msgspec.json.Decoder(_AdapterRequest)
+
+
+def changes_adapters(data: bytes) -> bool:
+    """Return whether a body for users' code is one about adapters; it may be of any type."""
+    try:
+        return _ADAPTERS in data and _ADAPTERS in bytes(_adapter_requests.decode(data).requestType)
+    except (*UNREADABLE, TypeError):
+        return False
 
 
 def manages_adapters(text: str) -> bool:

@@ -16,6 +16,7 @@ from lmi_backend.clients.lmi import INVOCATIONS, form_of, streamed
 from lmi_backend.clients.registry import SHARED
 from lmi_backend.clients.request import (
     ADAPTER,
+    changes_adapters,
     pass_on,
     read_http_body,
 )
@@ -60,8 +61,6 @@ _ENGINE_HEADERS: Final = ("x-request-id", "x-session-id", "x-correlation-id")
 """Headers that vLLM's server reads; the client's key and cookies do not go to an engine."""
 _NOT_FOR_MODELS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
 """The client's secrets, which are for us, or for what is before us."""
-_MANAGEMENT: Final = b"_ADAPTER"
-"""In each body that changes adapters."""
 
 
 class Reading:
@@ -144,8 +143,7 @@ class Reading:
         context = model.context_of(name)
         headers = {n: v for n, v in exchange.headers.items() if n not in _NOT_FOR_MODELS}
         check_headers(headers)
-        if context.is_custom and _MANAGEMENT not in data:
-            # Users' code reads its bodies itself, whatever they are.
+        if context.is_custom and not await aside(len(data), changes_adapters, data):
             parsed = pass_on(data, headers)
         else:
             text = _text(data)

@@ -17,7 +17,7 @@ from lmi_backend.frontend.resumable import LAST_ID, WANTED
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.json_text import MOST_VALUES
-from tests.support.doubles.scripted_model import NAME, OWN, Scripted
+from tests.support.doubles.scripted_model import NAME, OWN, Scripted, ScriptedModel
 
 HEADERS: dict[str, dict[str, str]] = {
     "plain": {},
@@ -117,7 +117,8 @@ def test_what_a_worker_would_refuse_unread_is_read_by_nobody(server: Scripted, p
     assert (answer.status, b"values; accepted: at most 300000" in answer.data) == (413, True)
 
 
-def test_users_code_gets_bytes_that_are_no_text(server: Scripted) -> None:
+def _requests_of(model: ScriptedModel) -> list[HttpRequest]:
+    """Return a list of what comes to a model, which answers it."""
     asked: list[HttpRequest] = []
 
     def answer(order: msg.Submit | msg.SubmitHttp | msg.Manage) -> list[msg.ToClient | None]:
@@ -125,8 +126,22 @@ def test_users_code_gets_bytes_that_are_no_text(server: Scripted) -> None:
         asked.append(order.request)
         return [msg.Output(order.id, HttpChunk(b"{}", is_last=True))]
 
-    server.models[OWN].script = answer
-    data = bytes(range(256))
+    model.script = answer
+    return asked
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytes(range(256)),
+        b"\xff_ADAPTER",
+        b'["_ADAPTER"]',
+        b'{"inputs": "LIST_ADAPTERS"}',
+        b"{_ADAPTER",
+    ],
+)
+def test_users_code_gets_bytes_that_are_no_text(server: Scripted, data: bytes) -> None:
+    asked = _requests_of(server.models[OWN])
     answer = server.ask("POST", f"/models/{OWN}/invoke", data, **{"content-type": "video/mp4"})
     assert answer.data == b"{}"
     assert [(each.path, each.body) for each in asked] == [(INVOCATIONS, data)]
@@ -134,14 +149,7 @@ def test_users_code_gets_bytes_that_are_no_text(server: Scripted) -> None:
 
 @pytest.mark.parametrize("path", sorted(UPLOADS))
 def test_an_upload_reaches_the_engine_as_it_is(server: Scripted, path: str) -> None:
-    asked: list[HttpRequest] = []
-
-    def answer(order: msg.Submit | msg.SubmitHttp | msg.Manage) -> list[msg.ToClient | None]:
-        assert isinstance(order, msg.SubmitHttp)
-        asked.append(order.request)
-        return [msg.Output(order.id, HttpChunk(b"{}", is_last=True))]
-
-    server.models[NAME].script = answer
+    asked = _requests_of(server.models[NAME])
     kind = "multipart/form-data; boundary=X"
     data = f'--X\r\nname="model"\r\n\r\n{NAME}\r\n--X\r\n'.encode() + b"\xff\xfe\0--X--"
     assert server.ask("POST", path, data, **{"content-type": kind}).data == b"{}"
