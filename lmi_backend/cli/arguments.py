@@ -6,11 +6,12 @@ import argparse
 import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from lmi_backend.cli.flags import split
 from lmi_backend.printable import printable
-from lmi_backend.supervisor.ports import Ports
+from lmi_backend.supervisor.ports import Ports, free_port
 
 _PORTS: Final = {"http": 8000, "grpc": 8001, "metrics": 8002}
 DEFAULT_URL: Final = f"http://127.0.0.1:{_PORTS['http']}"
@@ -76,8 +77,10 @@ def add_timeout(parser: argparse.ArgumentParser, seconds: float, what: str) -> N
 def add_ports(parser: argparse.ArgumentParser) -> None:
     text = "address on which Triton's own ports listen, IPv4 or IPv6 (%(default)s)"
     parser.add_argument("--triton-host", default="127.0.0.1", metavar="HOST", help=text)
-    for name, port in _PORTS.items():
-        parser.add_argument(f"--{name}-port", type=PORT, default=port, help="default %(default)s")
+    for name, usual in _PORTS.items():
+        parser.add_argument(
+            f"--{name}-port", type=port, default=usual, help="default %(default)s; 0: a free one"
+        )
 
 
 def ports_of(arguments: argparse.Namespace) -> Ports:
@@ -99,10 +102,10 @@ def not_accepted(text: str, accepted: str) -> argparse.ArgumentTypeError:
 
 
 def matching(form: re.Pattern[str], what: str) -> Callable[[str], str]:
-    """Return what reads a text that matches, for `add_argument`; an empty text is the default."""
+    """Return what reads a text that matches, for `add_argument`."""
 
     def read(text: str) -> str:
-        if not text or form.fullmatch(text):
+        if form.fullmatch(text):
             return text
         raise not_accepted(text, what)
 
@@ -121,8 +124,16 @@ def number(kind: Callable[[str], Any], least: float, most: float) -> Callable[[s
     return read
 
 
-PORT: Final = number(int, 0, 65_535)
-"""Reads a port; with 0 the system chooses one."""
+def path_of(text: str) -> Path:
+    """Return a path; an empty one is a variable that is not set, and no working folder."""
+    if not text:
+        raise not_accepted(text, "a path")
+    return Path(text)
+
+
+def port(text: str) -> int:
+    """Return a port; for 0 one that is free."""
+    return int(number(int, 0, 65_535)(text)) or free_port()
 
 
 def percent(text: str) -> float:

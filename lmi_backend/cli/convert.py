@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lmi_backend.cli.aliases import add_clients, model_names
+from lmi_backend.cli.arguments import path_of
 from lmi_backend.cli.folders import LmiFolder, find_models
 from lmi_backend.cli.planning import Machine, add_machine, machine_of, options_of, say_notes
 from lmi_backend.errors import ConfigurationError
@@ -34,7 +35,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         examples=("lmi-backend convert llama qwen --repository models",),
     )
     convert.add_argument("paths", nargs="*", metavar="PATH", help="folder or store")
-    convert.add_argument("--repository", type=Path, required=True, help="Triton model repository")
+    convert.add_argument("--repository", type=path_of, required=True, help="of Triton's models")
     convert.add_argument("--name", help="name of the Triton model; default: the folder's name")
     convert.add_argument("--force", action="store_true", help="write over edits made by hand")
     add_clients(convert)
@@ -48,7 +49,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         'may then say `backend: "lmi"`, and a model folder needs no 1/model.py.',
         examples=("lmi-backend install-backend /opt/tritonserver/backends",),
     )
-    install.add_argument("path", type=Path, help="Triton's backend directory")
+    install.add_argument("path", type=path_of, help="Triton's backend directory")
     install.set_defaults(run=_install_backend)
 
 

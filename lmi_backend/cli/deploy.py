@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.cli.arguments import comma_list, matching, number
+from lmi_backend.cli.arguments import comma_list, matching, number, path_of
 from lmi_backend.cli.folders import LmiFolder, add_path, model_at
 from lmi_backend.cli.planning import (
     add_machine,
@@ -50,7 +50,7 @@ _SECRETS: Final = {
 }
 OF_PODS: Final = ("kubernetes", "helm")
 _NAME: Final = matching(
-    re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII), "a name of Kubernetes"
+    re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?", re.ASCII), "a name of Kubernetes"
 )
 _OF_KUBERNETES: Final = (
     "replicas", "model_claim", "with_", "namespace", "cache_claim", "service_account"
@@ -75,7 +75,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_path(parser, "folder with serving.properties")
     add = parser.add_argument
     add("--to", choices=TARGETS, required=True, help="who runs it")
-    add("--output", type=Path, required=True, metavar="FOLDER", help="write the files here")
+    add("--output", type=path_of, required=True, metavar="FOLDER", help="write the files here")
     add("--force", action="store_true", help="write over files that differ")
     image = matching(re.compile(r"[\w./:@-]{1,400}", re.ASCII), "an image's name")
     add("--image", type=image, help="of the server; default: lmi-backend:cpu, :vllm or :trtllm")

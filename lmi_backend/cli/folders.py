@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lmi_backend.cli.arguments import path_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch.hub import HUB_ID
 from lmi_backend.options import FILE_NAME
@@ -91,7 +92,7 @@ def add_model(parser: argparse.ArgumentParser, what: str) -> None:
 
 def add_save(parser: argparse.ArgumentParser) -> None:
     what = "write the serving.properties that the model and its flags stand for into a folder"
-    parser.add_argument("--save", type=Path, metavar="FOLDER", help=what)
+    parser.add_argument("--save", type=path_of, metavar="FOLDER", help=what)
 
 
 def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[LmiFolder]:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.cli.arguments import MOST_SECONDS, PORT, matching, number
+from lmi_backend.cli.arguments import MOST_SECONDS, matching, number, path_of, port
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.front_end_settings import KEY_VARIABLE, Settings, options
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
@@ -42,10 +42,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_front_end_arguments(parser, is_alone=True)
     where = "where the models' endpoints are; default: where the server makes temporary files"
-    parser.add_argument("--run-folder", type=Path, metavar="FOLDER", help=where)
+    parser.add_argument("--run-folder", type=path_of, metavar="FOLDER", help=where)
     parser.add_argument(
         "--control-key",
-        type=Path,
+        type=path_of,
         metavar="FILE",
         help="holds the key of Triton's model repository (the header "
         f"{HEADER}), with which operators load and unload models at /models; `serve` gives its own",
@@ -72,7 +72,7 @@ def _add(group: argparse._ArgumentGroup, setting: SettingField) -> None:
         option.flag,
         dest=setting.name,
         type=_FIELDS.get(setting.name) or _KINDS[setting.kind],
-        default=os.environ.get(option.variable, default) if option.variable else default,
+        default=os.environ.get(option.variable) or default,
         metavar=option.metavar or None,
         help=option.help,
     )
@@ -93,7 +93,7 @@ _KINDS: Final[dict[str, Callable[[str], Any]]] = {
     "str": str,
     "int": number(int, 1, 1_000_000_000_000),
     "float": number(float, 1, MOST_SECONDS),
-    "Path | None": lambda text: Path(text).absolute(),
+    "Path | None": lambda text: path_of(text).absolute(),
     "tuple[str, ...]": _items,
 }
 """What reads an option, by the type of the field that it sets."""
@@ -104,7 +104,7 @@ _SITE: Final = matching(re.compile(r"\*|\w+://[^/\s]+"), "https://HOST, https://
 _FIELDS: Final[dict[str, Callable[[str], Any]]] = {
     "triton_url": _URL,
     "metrics_url": _URL,
-    "port": PORT,
+    "port": port,
     "processes": number(int, 1, 1024),
     "origins": lambda text: tuple(map(_SITE, _items(text))),
 }

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lmi_backend import __version__
 from lmi_backend.cli import (
@@ -40,8 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         arguments = parser().parse_args(sys.argv[1:] if argv is None else argv)
-        run: Callable[[argparse.Namespace], int] = arguments.run
-        status = run(arguments)
+        status = int(arguments.run(arguments))
         sys.stdout.flush()
     except LmiError as error:
         say(Redactor(os.environ)(str(error)))

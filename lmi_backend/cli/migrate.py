@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.cli import convert, deploy
-from lmi_backend.cli.arguments import Parser
+from lmi_backend.cli.arguments import Parser, path_of
 from lmi_backend.cli.check import REFUSED, Examined, examine, row_of
 from lmi_backend.cli.folders import LmiFolder, find_models
 from lmi_backend.cli.planning import add_machine, machine_of
@@ -56,9 +56,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             3: "it was written, but the model cannot be fetched: its size is not known",
         },
     )
-    parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="see above")
+    parser.add_argument("sources", nargs="+", type=path_of, metavar="SOURCE", help="see above")
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="FOLDER", help="write everything here"
+        "--output", type=path_of, required=True, metavar="FOLDER", help="write everything here"
     )
     parser.add_argument("--to", choices=TARGETS, help="who runs it: writes its files")
     parser.add_argument("--force", action="store_true", help="write over files that differ")

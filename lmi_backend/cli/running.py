@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from pathlib import Path
 from typing import Final
 
-from lmi_backend.cli.arguments import DEFAULT_URL, add_timeout, not_accepted
+from lmi_backend.cli.arguments import DEFAULT_URL, add_timeout, matching
 from lmi_backend.endpoint.control import (
     Draining,
     count_workers,
@@ -117,7 +118,7 @@ def _add_drain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_timeout(parser, 30.0, "time running requests have to finish")
     parser.add_argument(
         "--worker",
-        type=_worker,
+        type=matching(re.compile("all|[0-9]+"), "a number, or all"),
         metavar="N",
         help="a number, or all: restart this worker, or one after the other, while the server "
         "continues. Its requests resume elsewhere; those that cannot fail",
@@ -126,12 +127,6 @@ def _add_drain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--model", metavar="NAME", help="whose worker; needed where the server has several models"
     )
     parser.set_defaults(run=_drain)
-
-
-def _worker(text: str) -> str:
-    if text != "all" and not text.isdecimal():
-        raise not_accepted(text, "a number, or all")
-    return text
 
 
 def _drain(arguments: argparse.Namespace) -> int:

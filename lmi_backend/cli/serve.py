@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_backend.cli.aliases import add_clients, model_names
-from lmi_backend.cli.arguments import MOST_SECONDS, add_ports, comma_list, number, ports_of
+from lmi_backend.cli.arguments import MOST_SECONDS, add_ports, comma_list, number, path_of, ports_of
 from lmi_backend.cli.folders import LmiFolder, add_save, find_models, with_flags
 from lmi_backend.cli.frontend import (
     add_front_end_arguments,
@@ -85,14 +85,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "store of such folders; default: what SERVING_LOAD_MODELS or /opt/ml/model holds",
     )
     add_save(parser)
-    add("--model-repository", type=Path, help="keep the Triton model folders here")
+    add("--model-repository", type=path_of, help="keep the Triton model folders here")
     add_front_end_arguments(parser)
     add("--no-frontend", action="store_true", help="do not start it: Triton's own ports only")
     add_ports(parser)
     _add_protection(parser)
     add_clients(parser)
     add = parser.add_argument_group("log").add_argument
-    add("--log-file", type=Path, metavar="FILE", help="append every line of all programs here")
+    add("--log-file", type=path_of, metavar="FILE", help="append every line of all programs here")
     add("-v", "--verbose", action="store_true", help="show every line on standard error")
     add(
         "--log-format",
@@ -137,7 +137,7 @@ def _add_protection(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--control-key",
-        type=Path,
+        type=path_of,
         metavar="FILE",
         help=f"holds the key that opens these APIs, as the header {HEADER}; made if it is not "
         "there. Default: a new one at each start, that only this command and drain know",

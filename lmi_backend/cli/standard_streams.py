@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Final
-
-_STREAMS: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def open_missing() -> None:
@@ -15,7 +12,7 @@ def open_missing() -> None:
 
     Otherwise the next file or socket gets such a number, and a child writes its log there.
     """
-    for number, (name, mode) in enumerate(_STREAMS):
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
@@ -26,6 +23,7 @@ def open_missing() -> None:
             # Children get it as well.
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
+            mode = "w" if number else "r"
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 

@@ -47,9 +47,7 @@ class Ports:
 
     def check(self, others: Mapping[str, int]) -> None:
         """Raise ConfigurationError if a port is in use or given twice; `others` go by option."""
-        own = {
-            "--http-port": self.http, "--grpc-port": self.grpc, "--metrics-port": self.metrics
-        }  # fmt: skip
+        own = {f"--{each}-port": getattr(self, each) for each in ("http", "grpc", "metrics")}
         for (name, port), (other, same) in combinations({**own, **others}.items(), 2):
             if port and port == same:
                 raise ConfigurationError(f"{name} {port} and {other} {same}: accepted: a port each")
@@ -78,6 +76,11 @@ def check_free(port_option: str, host_option: str, host: str, port: int) -> None
         reason = getattr(error, "strerror", None) or error
         advice = f"choose another port ({port_option}) or address ({host_option})"
         raise ConfigurationError(f"{port_option} {port} on {host}: {reason}; {advice}") from error
+
+
+def free_port() -> int:
+    with socket.create_server(("", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:

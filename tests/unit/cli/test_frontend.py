@@ -21,13 +21,14 @@ def _parsed(*words: str) -> tuple[str, int]:
 
 
 def test_an_image_and_a_pipeline_say_where_to_listen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LMI_BACKEND_HOST", raising=False)
-    monkeypatch.delenv("SAGEMAKER_BIND_TO_PORT", raising=False)
+    monkeypatch.setenv("LMI_BACKEND_HOST", "")
+    monkeypatch.setenv("SAGEMAKER_BIND_TO_PORT", "")
     assert _parsed() == ("127.0.0.1", 8080)
     monkeypatch.setenv("LMI_BACKEND_HOST", "0.0.0.0")
     monkeypatch.setenv("SAGEMAKER_BIND_TO_PORT", "8085")
     assert _parsed() == ("0.0.0.0", 8085)
     assert _parsed("--host=::1", "--port=9") == ("::1", 9)
+    assert _parsed("--port=0")[1] > 0
 
 
 def test_a_port_that_is_none_is_refused(
@@ -48,6 +49,9 @@ def test_a_port_that_is_none_is_refused(
         ("--allowed-origins", "chat.example"),
         ("--triton-url", "localhost"),
         ("--metrics-url", "http://"),
+        ("--triton-url", ""),
+        ("--run-folder", ""),
+        ("--api-keys", ""),
     ],
 )
 def test_a_value_that_cannot_work_is_refused(
