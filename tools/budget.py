@@ -31,7 +31,7 @@ BUDGETS: Final = {
     "lmi_backend/ipc": 1_650,
     "lmi_backend/migrate": 2_700,
     "lmi_backend/options": 4_825,
-    "lmi_backend/plan": 3_875,
+    "lmi_backend/plan": 3_975,
     "lmi_backend/pool": 2_775,
     "lmi_backend/repository": 1_025,
     "lmi_backend/resume": 425,
@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 2_800,
     "lmi_backend/triton": 1_425,
     "lmi_backend/worker": 3_000,
-    "tests": 70_075,
+    "tests": 70_150,
     "tools": 7_025,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

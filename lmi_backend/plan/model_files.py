@@ -6,12 +6,16 @@ import json
 import math
 import os
 import re
+import subprocess
 import zipfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final, NamedTuple
 
 from lmi_backend.errors import PlanError
+from lmi_backend.fetch.hub import SHORT_ERRORS
 from lmi_backend.files import read_bounded
 from lmi_backend.printable import MIB
 
@@ -23,6 +27,8 @@ _INDICES: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json
 _SAFE: Final = ".safetensors"
 _PICKLES: Final = (".bin", ".pt", ".pth")
 _GGUF: Final = ".gguf"
+_GGUF_HEAD: Final = 24
+"""Bytes of its magic, its version, and the numbers of its tensors and fields."""
 _WEIGHTS: Final = (_SAFE, *_PICKLES, _GGUF, ".npz", ".tensors")
 _TOKENIZERS: Final = re.compile(
     r"tokenizer\.json|tokenizer\.model.*|tekken\.json|vocab\.(json|txt)|.*\.tiktoken|.*\.spm"
@@ -33,11 +39,10 @@ _READ: Final = (
 )  # fmt: skip
 _GENERATION: Final = "generation_config.json"
 _SAMPLING: Final = (
-    "max_new_tokens", "min_p", "repetition_penalty", "temperature", "top_k", "top_p",
-)  # fmt: skip
-"""Fields of it that are defaults of requests."""
+    ("max_new_tokens min_p repetition_penalty temperature top_k top_p", (int, float), "a number"),
+)
+"""Fields of it that are defaults of requests, their types, and what is accepted."""
 _TOKENIZER: Final = "tokenizer.json"
-_TOKENIZER_MODELS: Final = (None, "BPE", "Unigram", "WordLevel", "WordPiece")
 _LONGEST: Final = 256 * MIB
 """Bytes of a file of JSON; those of large vocabularies have 33 million."""
 _LENGTH: Final = 8
@@ -45,24 +50,50 @@ _LENGTH: Final = 8
 _TORCH: Final = (b"PK", b"\x80\x02")
 """Beginnings of what `torch.save` writes, now and before."""
 _POINTER: Final = b"version https://git-lfs"
-_EMBEDDING: Final = "model.embed_tokens.weight"
 _PLAIN: Final = ("F32", "F16", "BF16")
 """Types of tensors that nothing is packed into."""
-_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.(?:\w+\.(\w+)\.weight$)?")
-_WHOLE: Final = (
+_SHARD: Final = re.compile(r"(.+-)\d+-of-(\d+)(\..+)")
+_SIZES: Final = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-    "num_key_value_heads", "head_dim",
 )  # fmt: skip
-"""Fields of config.json that are whole numbers, or are missing, or have a list for each layer."""
+_DEFAULTED: Final = ("num_key_value_heads", "head_dim", "max_position_embeddings")
+_FIELDS: Final = (
+    # Of some models, each layer has its own.
+    (" ".join((*_SIZES, "num_key_value_heads head_dim")), (int, list), "a whole number"),
+    ("max_position_embeddings rms_norm_eps rope_theta", (int, float, list), "a number"),
+    ("model_type hidden_act", (str,), "a text"),
+    ("architectures", (list,), "a list"),
+    ("quantization_config rope_parameters rope_scaling", (dict,), "an object"),
+)
+_DTYPE: Final = re.compile(r"(torch\.)?(auto|half|double|bfloat16|float(16|32|64|8_\w+)?|u?int\d+)")
 _ALIKE: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-"""Architectures all of whose layers have the shapes that config.json says."""
-_ROWS: Final = {
-    _EMBEDDING: ("vocab_size",),
-    "up_proj": ("intermediate_size",),
-    "q_proj": ("num_attention_heads", "head_dim"),
-    "k_proj": ("num_key_value_heads", "head_dim"),
+"""Architectures all of whose layers have the tensors and shapes that config.json says."""
+_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.(.+)")
+_WIDTH: Final = ("hidden_size",)
+_HEADS: Final = ("num_attention_heads", "head_dim")
+_KV_HEADS: Final = ("num_key_value_heads", "head_dim")
+_MIDDLE: Final = ("intermediate_size",)
+_Dimensions = tuple[tuple[str, ...], ...]
+"""Fields of config.json whose product is the size of each dimension of a tensor."""
+_OF_WORDS: Final = (("vocab_size",), _WIDTH)
+_LAYER_TENSORS: Final = {
+    "input_layernorm": (_WIDTH,),
+    "self_attn.q_proj": (_HEADS, _WIDTH),
+    "self_attn.k_proj": (_KV_HEADS, _WIDTH),
+    "self_attn.v_proj": (_KV_HEADS, _WIDTH),
+    "self_attn.o_proj": (_WIDTH, _HEADS),
+    "post_attention_layernorm": (_WIDTH,),
+    "mlp.gate_proj": (_MIDDLE, _WIDTH),
+    "mlp.up_proj": (_MIDDLE, _WIDTH),
+    "mlp.down_proj": (_WIDTH, _MIDDLE),
 }
-"""Fields of config.json whose product is the number of a tensor's rows."""
+_OTHER_EMBEDDINGS: Final = {"embed_tokens.weight", "tok_embeddings.weight"}
+"""Of files that have other names: Mistral's own, and those of a model without a head."""
+_LOAD_TOKENIZER: Final = f"""{SHORT_ERRORS}
+from tokenizers import Tokenizer
+Tokenizer.from_file(sys.argv[1])
+"""
+_LOAD_SECONDS: Final = 30.0
 
 
 class StoredTensor(NamedTuple):
@@ -81,10 +112,13 @@ class StoredTensor(NamedTuple):
         return math.prod(self.shape) * (int(bits[0]) if bits else 8) / 8
 
 
-def check_model_files(folder: Path, *, has_tokenizer: bool, must_be_whole: bool) -> None:
+def check_model_files(
+    folder: Path, python: str, *, has_tokenizer: bool, must_be_whole: bool
+) -> None:
     """Refuse a folder whose files no engine could load; a few kilobytes of each large one are read.
 
     Args:
+        python: the engine's, whose library says whether it can read the tokenizer.
         has_tokenizer: whether the engine takes the tokenizer from it.
         must_be_whole: refuse config.json alone, which is enough for a plan, and an empty folder.
 
@@ -104,19 +138,15 @@ def check_model_files(folder: Path, *, has_tokenizer: bool, must_be_whole: bool)
     for name in filter(names.__contains__, _READ):
         _read_json(folder / name)
     if _GENERATION in names:
-        defaults = _read_json(folder / _GENERATION)
-        for field in _SAMPLING:
-            if not isinstance(defaults.get(field), (int, float, type(None))):
-                given = f"{field}={defaults[field]!r}"
-                raise PlanError(f"{folder / _GENERATION} has {given}; accepted: a number")
+        _check_types(folder / _GENERATION, _read_json(folder / _GENERATION), _SAMPLING)
     if _CONFIG in names:
         _compare(folder / _CONFIG, tensors)
     # The model that an adapter names may have its tokenizer.
     if has_tokenizer and (is_tokenized or _ADAPTER not in names):
-        _check_tokenizer(folder, names, is_there=is_tokenized)
+        _check_tokenizer(folder, names, python, is_there=is_tokenized)
 
 
-def _check_tokenizer(folder: Path, names: list[str], *, is_there: bool) -> None:
+def _check_tokenizer(folder: Path, names: list[str], python: str, *, is_there: bool) -> None:
     if not is_there:
         accepted = "tokenizer.json, tokenizer.model, vocab.json or tekken.json"
         problem = f"{folder} has no tokenizer; accepted: {accepted}, or option.tokenizer"
@@ -125,22 +155,28 @@ def _check_tokenizer(folder: Path, names: list[str], *, is_there: bool) -> None:
         model = _read_json(folder / _TOKENIZER).get("model")
         if not isinstance(model, dict) or not isinstance(model.get("vocab"), (dict, list)):
             raise PlanError(f'{folder / _TOKENIZER} has no "model" with a "vocab"')
-        if (kind := model.get("type")) not in _TOKENIZER_MODELS:
-            accepted = ", ".join(map(str, _TOKENIZER_MODELS[1:]))
-            raise PlanError(f"{folder / _TOKENIZER}: model type {kind!r}; accepted: {accepted}")
+        if problem := _why_not_read(folder / _TOKENIZER, python):
+            raise PlanError(f"{folder / _TOKENIZER} is not read by the engine's library: {problem}")
     for name in filter(_TOKENIZERS.fullmatch, names):
         _begin(folder / name, 1)
 
 
+def _why_not_read(tokenizer: Path, python: str) -> str:
+    """Return what the engine's library of tokenizers says; empty without such a library."""
+    command = (python, "-c", _LOAD_TOKENIZER, str(tokenizer))
+    try:
+        done = subprocess.run(  # noqa: S603  the interpreter that will run the engine
+            command, capture_output=True, text=True, timeout=_LOAD_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    kind, _, problem = done.stderr.strip().rpartition("\n")[2].partition(": ")
+    return problem if done.returncode and kind == "Exception" else ""
+
+
 def _tensors(folder: Path, names: list[str]) -> dict[str, StoredTensor]:
     """Return the tensors of all safetensors files; look that each weights file is whole."""
-    for index in filter(names.__contains__, _INDICES):
-        files = _read_json(folder / index).get("weight_map")
-        if not isinstance(files, dict) or not files:
-            raise PlanError(f'{folder / index} has no "weight_map"')
-        if lacking := sorted({str(each) for each in files.values()} - {*names}):
-            missing = f"{lacking[0]}" + f" and {len(lacking) - 1} more" * (len(lacking) > 1)
-            raise PlanError(f"{folder / index} names {missing}: not in the folder")
+    names = _parts(folder, names)
     tensors: dict[str, StoredTensor] = {}
     problem = ""
     for name in names:
@@ -153,14 +189,41 @@ def _tensors(folder: Path, names: list[str]) -> dict[str, StoredTensor]:
     for name in () if tensors else names:
         if not name.endswith(_WEIGHTS):
             continue
-        begin = _begin(folder / name, 4)
-        if begin[:2] == b"PK" and not zipfile.is_zipfile(folder / name):
-            raise PlanError(f"{folder / name} is cut: its end is missing")
+        begin = _begin(folder / name, _GGUF_HEAD if name.endswith(_GGUF) else 4)
+        if begin[:2] == b"PK":
+            _check_zip(folder / name)
         if name.endswith(_PICKLES) and not begin.startswith(_TORCH):
             raise PlanError(f"{folder / name} is not a file of torch.save")
         if name.endswith(_GGUF) and begin[:4] != b"GGUF":
             raise PlanError(f"{folder / name} is not a GGUF file")
     return tensors
+
+
+def _parts(folder: Path, names: list[str]) -> list[str]:
+    """Return what an engine reads of a folder's files, and look that none is missing."""
+    shards = Counter(match.groups() for match in map(_SHARD.fullmatch, names) if match)
+    for index in filter(names.__contains__, _INDICES):
+        files = _read_json(folder / index).get("weight_map")
+        if not isinstance(files, dict) or not files:
+            raise PlanError(f'{folder / index} has no "weight_map"')
+        if lacking := sorted({str(each) for each in files.values()} - {*names}):
+            missing = f"{lacking[0]}" + f" and {len(lacking) - 1} more" * (len(lacking) > 1)
+            raise PlanError(f"{folder / index} names {missing}: not in the folder")
+        if index.startswith(f"model{_SAFE}"):
+            return sorted({*files.values()})
+    for (begin, total, end), number in shards.items():
+        if number < int(total):
+            has = f"has {number} of the {int(total)} files {begin}*-of-{total}{end}"
+            raise PlanError(f"{folder} {has}")
+    return names
+
+
+def _check_zip(path: Path) -> None:
+    if not zipfile.is_zipfile(path):
+        raise PlanError(f"{path} is cut: its end is missing")
+    with zipfile.ZipFile(path) as file:
+        if not any(name.endswith("data.pkl") for name in file.namelist()):
+            raise PlanError(f"{path} is not a file of torch.save: it has no data.pkl")
 
 
 def _table(path: Path) -> dict[str, StoredTensor]:
@@ -200,43 +263,87 @@ def _tensor(path: Path, row: Mapping[str, Any]) -> StoredTensor:
     return StoredTensor(path, str(row["dtype"]), row["shape"], *row["data_offsets"])
 
 
+def _check_types(
+    path: Path, data: Mapping[str, Any], rows: Sequence[tuple[str, Sequence[type], str]]
+) -> None:
+    for names, types, accepted in rows:
+        for name in names.split():
+            # A boolean is an int.
+            if type(data.get(name)) not in (*types, NoneType):
+                raise PlanError(f"{path} has {name}={data[name]!r}; accepted: {accepted}")
+
+
 def _compare(config: Path, tensors: Mapping[str, StoredTensor]) -> None:
-    """Compare shapes with config.json, for the names that decoders of text have."""
+    """Compare config.json with what the engine takes, and with the tensors that it has."""
     written = _read_json(config)
     text = written.get("text_config")
     fields = text if isinstance(text, dict) else written
-    for field in _WHOLE:
-        value = fields.get(field)
-        if isinstance(value, (str, float)) or (isinstance(value, int) and value < 0):
-            raise PlanError(f"{config} has {field}={value!r}; accepted: a whole number")
+    _check_types(config, written, _FIELDS)
+    is_alike = any(each in _ALIKE for each in written.get("architectures") or ())
+    _check_fields(config, written, fields, is_alike=is_alike)
     layers = {int(match[1]) for match in map(_LAYER.match, tensors) if match}
-    expected = fields.get("num_hidden_layers")
-    if layers and isinstance(expected, int) and max(layers) + 1 < expected:
-        problem = f"has the weights of {max(layers) + 1} layers"
+    number, expected = max(layers, default=-1) + 1, fields.get("num_hidden_layers")
+    if not isinstance(expected, int):
+        expected = number
+    # Behind their last layer others have some that guess tokens.
+    if layers and (number < expected or (is_alike and number > expected)):
+        problem = f"has the weights of {number} layers"
         raise PlanError(f"{config.parent} {problem}, and {config} has num_hidden_layers={expected}")
-    heads, width = fields.get("num_attention_heads"), fields.get("hidden_size")
-    if isinstance(heads, int) and isinstance(width, int) and heads:
-        fields = {"head_dim": width // heads, **fields}
-    named = written.get("architectures")
-    is_alike = isinstance(named, list) and any(each in _ALIKE for each in named)
-    for name, tensor in tensors.items():
-        match = _LAYER.match(name)
-        part = match[2] if match and is_alike else name
-        if part in _ROWS and tensor.dtype in _PLAIN and len(tensor.shape) > 1:
-            _compare_shape(config, fields, tensor, name, _ROWS[part])
+    if is_alike and tensors:
+        heads, width = fields["num_attention_heads"], fields["hidden_size"]
+        for field, value in (("head_dim", width // heads), ("num_key_value_heads", heads)):
+            fields = {**fields, field: fields.get(field) or value}
+    has_all = is_alike and tensors and all(each.dtype in _PLAIN for each in tensors.values())
+    has_all = has_all and tensors.keys().isdisjoint(_OTHER_EMBEDDINGS)
+    for name, dimensions in _tensors_of(fields, max(number, 1) if is_alike else 0):
+        if (tensor := tensors.get(name)) and tensor.dtype in _PLAIN:
+            _compare_shape(config, fields, tensor, name, dimensions)
+        elif has_all:
+            raise PlanError(f"{config.parent} has weights, and no {name} among them")
+
+
+def _check_fields(
+    config: Path, written: Mapping[str, Any], fields: Mapping[str, Any], *, is_alike: bool
+) -> None:
+    _check_types(config, fields, _FIELDS)
+    if not written.get("model_type") and "auto_map" not in written:
+        raise PlanError(f"{config} has no model_type")
+    for field in ("dtype", "torch_dtype"):
+        if isinstance(dtype := written.get(field), str) and not _DTYPE.fullmatch(dtype):
+            raise PlanError(f"{config} has {field}={dtype!r}; accepted: such as 'bfloat16'")
+    for field in (*_SIZES, *(_DEFAULTED if is_alike else ())):
+        value = fields.get(field)
+        is_missing = is_alike and field in _SIZES and type(value) is not int
+        if is_missing or (isinstance(value, int) and value < is_alike):
+            given = f"no {field}" if value is None else f"{field}={value!r}"
+            raise PlanError(f"{config} has {given}; accepted: a whole number above 0")
+
+
+def _tensors_of(fields: Mapping[str, Any], layers: int) -> Iterator[tuple[str, _Dimensions]]:
+    """Give the tensors of a decoder; without layers, only what all decoders have alike."""
+    yield "model.embed_tokens.weight", _OF_WORDS
+    for layer in range(layers):
+        for name, dimensions in _LAYER_TENSORS.items():
+            yield f"model.layers.{layer}.{name}.weight", dimensions
+    if layers:
+        yield "model.norm.weight", (_WIDTH,)
+        if not fields.get("tie_word_embeddings"):
+            yield "lm_head.weight", _OF_WORDS
 
 
 def _compare_shape(
-    config: Path, fields: Mapping[str, Any], tensor: StoredTensor, name: str, rows: tuple[str, ...]
+    config: Path,
+    fields: Mapping[str, Any],
+    tensor: StoredTensor,
+    name: str,
+    dimensions: _Dimensions,
 ) -> None:
-    for names, number in zip((rows, ("hidden_size",)), tensor.shape, strict=False):
-        values = [fields.get(each) for each in names]
-        expected = math.prod(each for each in values if isinstance(each, int))
-        if expected != number and all(isinstance(each, int) for each in values):
-            given = ", ".join(
-                f"{field}={value}" for field, value in zip(names, values, strict=True)
-            )
-            raise PlanError(f"{tensor.path}: {name} has {number}, and {config} has {given}")
+    values: dict[str, Any] = {field: fields.get(field) for each in dimensions for field in each}
+    if not all(isinstance(value, int) for value in values.values()):
+        return
+    if tensor.shape != [math.prod(values[field] for field in each) for each in dimensions]:
+        given = ", ".join(f"{field}={value}" for field, value in values.items())
+        raise PlanError(f"{tensor.path}: {name} is {tensor.shape}, and {config} has {given}")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

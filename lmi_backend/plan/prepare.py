@@ -21,7 +21,7 @@ from lmi_backend.options.table import vllm
 from lmi_backend.plan.hardware import Hardware, detect_hardware
 from lmi_backend.plan.memory_options import config_overrides
 from lmi_backend.plan.model_files import check_model_files
-from lmi_backend.plan.model_source import S3, find_sources, missing_adapters
+from lmi_backend.plan.model_source import S3, Sources, find_sources, missing_adapters
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.sizing.config_fields import MissingFieldError
@@ -87,6 +87,7 @@ _QUANTISATION = "hf_quant_config.json"
 """ModelOpt's file; some config.json say nothing of its content."""
 
 _LOAD_FORMATS = ("auto", "hf", "safetensors", "pt")
+_OTHER_CONFIG = {"hf_config_path", "hf_overrides"}
 _OTHER_TOKENIZER = {"tokenizer", "skip_tokenizer_init", "tokenizer_mode"}
 """Arguments with which the folder may have no tokenizer, or another kind of one."""
 
@@ -115,8 +116,7 @@ def plan_model(
     sources = find_sources(options, environment)
     if reach == "model" and sources.model.startswith(S3):
         sources = replace(sources, model=str(fetch_s3(sources.model, environment, say=say)))
-    if not options.for_another_machine:
-        _check_files(options, sources.model, must_be_whole=reach == "model")
+    _check_files(options, sources, must_be_whole=reach == "model")
     overrides = config_overrides(options) or {}
     find = _FactsFinder(options, sources.python, environment, reach, say, overrides)
     read = find(sources.model, options[opt.REVISION]) if sources.model else _ReadFacts(None)
@@ -141,13 +141,18 @@ def plan_model(
     return _fetch_draft(plan, environment, say) if reach == "model" else plan
 
 
-def _check_files(options: LmiOptions, model: str, *, must_be_whole: bool) -> None:
+def _check_files(options: LmiOptions, sources: Sources, *, must_be_whole: bool) -> None:
     is_usual = options[vllm.LOAD_FORMAT] in _LOAD_FORMATS
-    is_usual &= "hf_config_path" not in options.passthrough
+    is_usual &= options.passthrough.keys().isdisjoint(_OTHER_CONFIG)
     reads_files = options.choice.spec.implementation.reads_checkpoints
-    if is_usual and reads_files and os.path.isdir(model):
+    if is_usual and reads_files and os.path.isdir(sources.model):
         has_tokenizer = not options.passthrough.keys() & _OTHER_TOKENIZER
-        check_model_files(Path(model), has_tokenizer=has_tokenizer, must_be_whole=must_be_whole)
+        check_model_files(
+            Path(sources.model),
+            sources.python,
+            has_tokenizer=has_tokenizer,
+            must_be_whole=must_be_whole,
+        )
 
 
 class _ReadFacts(NamedTuple):

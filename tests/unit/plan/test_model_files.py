@@ -1,6 +1,7 @@
 """Models that no engine could load are refused by their files, before one is started."""
 
 import json
+import math
 import os
 import re
 import struct
@@ -23,10 +24,16 @@ CONFIG = {
     "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
     "intermediate_size": 16, "vocab_size": 32, "max_position_embeddings": 64,
 }  # fmt: skip
-SHAPES = {"model.embed_tokens.weight": [32, 8]} | {
-    f"model.layers.{number}.{part}.weight": rows
-    for number in range(2)
-    for part, rows in (("mlp.up_proj", [16, 8]), ("self_attn.k_proj", [8, 8]))
+PARTS = {f"self_attn.{part}_proj": [8, 8] for part in "qkvo"} | {
+    "mlp.gate_proj": [16, 8], "mlp.up_proj": [16, 8], "mlp.down_proj": [8, 16],
+    "input_layernorm": [8], "post_attention_layernorm": [8],
+}  # fmt: skip
+SHAPES = {f"{name}.weight": [32, 8] for name in ("model.embed_tokens", "lm_head")} | {
+    f"model.{name}.weight": shape
+    for name, shape in (
+        ("norm", [8]),
+        *((f"layers.{layer}.{part}", shape) for layer in range(2) for part, shape in PARTS.items()),
+    )
 }
 SHARD = "model-00002-of-00002.safetensors"
 
@@ -34,9 +41,9 @@ SHARD = "model-00002-of-00002.safetensors"
 def tensors(shapes: dict[str, list[int]]) -> bytes:
     """A safetensors file of zeros."""
     table, end = {}, 0
-    for name, (rows, columns) in shapes.items():
-        begin, end = end, end + 4 * rows * columns
-        table[name] = {"dtype": "F32", "shape": [rows, columns], "data_offsets": [begin, end]}
+    for name, shape in shapes.items():
+        begin, end = end, end + 4 * math.prod(shape)
+        table[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
     head = json.dumps(table).encode()
     return struct.pack("<Q", len(head)) + head + bytes(end)
 
@@ -71,6 +78,27 @@ def index(folder: Path) -> None:
     names = dict.fromkeys(SHAPES, SHARD)
     text = json.dumps({"metadata": {}, "weight_map": names})
     (folder / "model.safetensors.index.json").write_text(text, "utf-8")
+
+
+def shaped(**changes: list[int] | None) -> Callable[[Path], None]:
+    """Other tensors, each named by a part of its name; None for one that is not there."""
+    shapes = {
+        name: shape
+        for name, old in SHAPES.items()
+        if (shape := next((new for part, new in changes.items() if part in name), old))
+    }
+    return rewritten("model.safetensors", lambda _: tensors(shapes))
+
+
+def one_shard(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / SHARD)
+
+
+def other_shard(folder: Path) -> None:
+    """An index that leaves out the file that the model needs."""
+    one = {"model.norm.weight": SHAPES["model.norm.weight"]}
+    (folder / SHARD).write_bytes(tensors(one))
+    index(folder)
 
 
 def unreadable(folder: Path) -> None:
@@ -147,23 +175,41 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a pipe": (pipe, "model.safetensors cannot be read: it is not a file"),
     "a circle of links": (linked("model.safetensors"), "cannot be read: Too many levels"),
     "bin cut": (as_bin(b"PK\x03\x04" + bytes(99)), "pytorch_model.bin is cut"),
+    "bin of other data": (as_bin(b"PK\x05\x06" + bytes(18)), "pytorch_model.bin is not a file of"),
     "bin is a page": (as_bin(b"<html>"), "pytorch_model.bin is not a file of torch.save"),
     "a shard missing": (index, f"index.json names {SHARD}: not in the folder"),
     "index broken": (written("model.safetensors.index.json", "{"), "index.json is not JSON"),
     "no config": (without("config.json"), "has no config.json"),
-    "wrong width": (configured(hidden_size=16), r"embed_tokens.weight has 8, and .*hidden_size=16"),
-    "wrong heads": (configured(num_key_value_heads=1), r"k_proj.weight has 8, and .*head_dim=4"),
-    "wrong middle": (configured(intermediate_size=24), r"up_proj.weight has 16, and .*_size=24"),
+    "wrong width": (
+        configured(hidden_size=16),
+        r"embed_tokens.weight is \[32, 8\], and .*hidden_size=16",
+    ),
+    "wrong heads": (
+        configured(num_key_value_heads=1),
+        r"k_proj.weight is \[8, 8\], and .*head_dim=4",
+    ),
+    "wrong middle": (
+        configured(intermediate_size=24),
+        r"gate_proj.weight is \[16, 8\], .*_size=24",
+    ),
     "width is a text": (configured(hidden_size="8"), "config.json has hidden_size='8'"),
-    "wrong vocabulary": (configured(vocab_size=64), r"weight has 32, and .*vocab_size=64"),
+    "wrong vocabulary": (configured(vocab_size=64), r"weight is \[32, 8\], and .*vocab_size=64"),
+    "wrong norm": (shaped(norm=[2, 4]), r"norm.weight is \[2, 4\], and .*hidden_size=8"),
+    "output turned": (shaped(down_proj=[16, 8]), r"down_proj.weight is \[16, 8\], and .*_size=16"),
+    "no head": (shaped(lm_head=None), "no lm_head.weight among them"),
+    "a tensor missing": (shaped(o_proj=None), r"no model.layers.0.self_attn.o_proj.weight among"),
+    "a shard and no index": (one_shard, r"has 1 of the 2 files model-\*-of-00002.safetensors"),
+    "an index of other files": (other_shard, r"no model.embed_tokens.weight among them"),
+    "no width": (configured(hidden_size=None), "config.json has no hidden_size"),
+    "no heads": (configured(num_attention_heads=0), "config.json has num_attention_heads=0"),
+    "an unknown type": (configured(dtype="float33"), "config.json has dtype='float33'"),
+    "classes are a text": (configured(architectures="L"), "config.json has architectures='L'"),
+    "no kind of model": (configured(model_type=None), "config.json has no model_type"),
+    "layers too many": (configured(num_hidden_layers=1), "of 2 layers, and .*num_hidden_layers=1"),
     "layers missing": (configured(num_hidden_layers=4), "of 2 layers, and .*num_hidden_layers=4"),
     "no tokenizer": (without("tokenizer.json"), "has no tokenizer"),
     "tokenizer cut": (tokenizer(lambda data: data[:5]), "tokenizer.json is not JSON"),
     "no vocabulary": (tokenizer(lambda _: b'{"model": {}}'), 'has no "model" with a "vocab"'),
-    "tokenizer of another kind": (
-        tokenizer(lambda _: b'{"model": {"type": "X", "vocab": {}}}'),
-        "tokenizer.json: model type 'X'",
-    ),
     "tokenizer with a mark": (tokenizer(lambda data: b"\xef\xbb\xbf" + data), "is not JSON"),
     "tokenizer's config cut": (written("tokenizer_config.json", '{"a'), "config.json is not JSON"),
     "sampling is a text": (
@@ -203,6 +249,20 @@ def test_what_an_option_has_in_place_of_a_file_may_be_missing(model: Path) -> No
     plan(model, "option.tokenizer=organisation/other")
     (model / "model.safetensors").unlink()
     plan(model, "option.load_format=dummy", reach="model")
+
+
+def test_heads_may_be_shared_with_the_embedding(model: Path) -> None:
+    shaped(lm_head=None)(model)
+    configured(tie_word_embeddings=True)(model)
+    plan(model)
+
+
+def test_the_engines_library_judges_the_tokenizer(model: Path, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'Exception: no such merge' >&2\nexit 1\n", "utf-8")
+    python.chmod(0o755)
+    with pytest.raises(PlanError, match=r"tokenizer.json.*no such merge"):
+        plan(model, f"option.pythonExecutable={python}")
 
 
 def test_an_adapter_may_have_the_tokenizer_of_its_model() -> None:

@@ -18,6 +18,7 @@ from tests.unit.sizing.test_model_facts import LLAMA_3_8B
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
     "hidden_size": 64,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
