@@ -28,7 +28,6 @@ from lmi_backend.options.table import common as opt
 from lmi_backend.plan.hardware import MASK
 from lmi_backend.plan.model_source import S3
 from lmi_backend.printable import say
-from lmi_backend.repository.writer import check_model_name
 
 if TYPE_CHECKING:
     import argparse
@@ -217,14 +216,11 @@ def _place(model: LmiFolder, options: LmiOptions, target: str) -> tuple[str, str
     """Return a model's name, its folder where it will run, and what `serve` is given."""
     if target == "systemd":
         folder = str(model.folder.resolve())
-        return check_model_name(model.name), folder, (folder,)
-    title = re.sub(r"[^A-Za-z0-9_.-]+", "_", model.name).lstrip("_.-") or "model"
-    if title != model.name:
-        say(f"{model.name}: is not a valid name of a Triton model; it is served as {title}")
+        return model.name, folder, (folder,)
     if os.path.normpath(options[opt.MODEL_ID] or ".") == STORE:
         # As LMI has it: the properties and the weights are in one folder, which they name.
-        return title, STORE, ()
-    return title, f"{STORE}/{title}", (f"{STORE}/{title}",)
+        return model.name, STORE, ()
+    return model.name, f"{STORE}/{model.name}", (f"{STORE}/{model.name}",)
 
 
 def _variables(

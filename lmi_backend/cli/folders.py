@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -169,11 +170,20 @@ def find_models(
         raise ConfigurationError(
             f"no PATH, and no model in {LOAD_MODELS}, {MODEL_STORE}, /opt/ml/model, {MODEL_ID}"
         )
+    models = [replace(model, name=_valid(model.name)) for model in models]
     name, count = Counter(model.name for model in models).most_common(1)[0]
     if count > 1:
         message = f"{count} models are named {name}; accepted: folders with different names"
         raise ConfigurationError(message)
     return models
+
+
+def _valid(name: str) -> str:
+    valid = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).lstrip("_.-") or "model"
+    if valid != name:
+        problem = "is not a valid name of a Triton model"
+        say(f"{printable(name)}: {problem}; it is served as {valid}", "WARNING")
+    return valid
 
 
 def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -> LmiFolder:

@@ -184,7 +184,9 @@ def test_a_folder_that_names_the_place_of_its_weights_is_mounted_there(
     machine = ["--gpus=1", "--gpu-memory=80GiB"]
     for word in ("check", "plan"):
         assert main.main([word, str(folder), *machine]) == 0
-        assert "not known: /opt/ml/model is not here" in capsys.readouterr().out
+        shown = capsys.readouterr()
+        assert "not known: /opt/ml/model is not here" in shown.out
+        assert "it is served as Llama_3" in shown.err
     words = ["deploy", str(folder), "--to=kubernetes", f"--output={output}", "--model-claim=c"]
     assert main.main([*words, *machine]) == 0
     assert "it is served as Llama_3" in capsys.readouterr().err
