@@ -205,16 +205,16 @@ class FrontEnd:
 
     def _find(self, scope: dict[str, Any]) -> tuple[Responder, dict[str, Any]]:
         service, matched, allowed = self.routes.find(scope)
-        if service is not None:
+        # Clients add their path to the end of a base URL, be it a query.
+        query = scope["query_string"].decode("latin-1").partition("/")
+        is_in_query = query[1] and scope["path"] == "/" and scope["method"] == "POST"
+        if service is not None and not is_in_query:
             return service, matched
-        near = (
-            None if allowed or scope["path"] in UNSERVED_PATHS else self.routes.near(scope["path"])
-        )
-        client = near.client if near else self.routes.client_of(scope["path"])
-        client = client or client_near(scope["path"])
+        path: str = scope["path"].rstrip("/") + query[1] + query[2]
+        near = None if allowed or path in UNSERVED_PATHS else self.routes.near(path)
+        client = near.client if near else self.routes.client_of(path) or client_near(path)
         # Browsers ask this before they send a key, and show a page no 404 that they did not send.
-        names = (name for name, _ in scope["headers"])
-        is_preflight = b"access-control-request-method" in names
+        is_preflight = any(name == b"access-control-request-method" for name, _ in scope["headers"])
         if scope["method"] == "OPTIONS" and (allowed or is_preflight):
             return Responder(_methods(allowed), client, ANYBODY), {}
         return Responder(_refusal(allowed, near), client), {}

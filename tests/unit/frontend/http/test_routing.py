@@ -81,10 +81,13 @@ async def test_who_has_a_wrong_base_url_is_told_the_right_path(
     assert text in answer.body.decode()
 
 
-async def test_a_query_in_a_base_url_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["/v1/", "/v1", "/"])
+async def test_a_query_in_a_base_url_is_named(tmp_path: Path, path: str) -> None:
     front_end = FrontEnd(Settings(base=tmp_path))
-    answer = await ask(front_end, "/v1/?x=1/completions", method="POST")
-    assert b"'/v1/' is not served; remove '?'" in answer.body
+    answer = await ask(front_end, f"{path}?x=1/completions", method="POST")
+    assert answer.status == 404
+    text = f"'{path}' is not served; remove '?' and what follows from the client's base URL"
+    assert json.loads(answer.body)["error"]["message"] == text
 
 
 @pytest.mark.parametrize("path", ["/none", "/none/", "/v1", "/v1/none", "/", "/a/b/c/d/e/f/g/h/i"])
