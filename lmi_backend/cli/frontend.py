@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import re
 import tempfile
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.front_end_settings import SettingField
 
+_LIBRARIES: Final = ("uvicorn", "uvloop", "httptools", "aiohttp", "backports.zstd")
 _DRAIN_SECONDS: Final = 35.0
 """Time that running requests have when several processes are stopped; each gives them 30 s."""
 
@@ -112,15 +114,9 @@ _FIELDS: Final[dict[str, Callable[[str], Any]]] = {
 
 
 def _frontend(arguments: argparse.Namespace) -> int:
-    try:
-        from lmi_backend.frontend.main import serve  # noqa: PLC0415  an extra of the package
-    except ImportError as error:
-        message = f"the front end needs {pip_command('frontend')}: {error}"
-        raise ConfigurationError(message) from error
-    check_free("--port", "--host", arguments.host, arguments.port)
-    check_files(arguments)
-    if warning := exposure(arguments):
-        say(warning)
+    check(arguments)
+    from lmi_backend.frontend.main import serve  # noqa: PLC0415  an extra of the package
+
     scheme = "https" if arguments.tls_certificate else "http"
     say(f"the front end listens on {url_of(arguments.host, arguments.port, scheme)}")
     key_file = arguments.control_key
@@ -133,17 +129,32 @@ def _frontend(arguments: argparse.Namespace) -> int:
     return _serve_many(settings) if settings.processes > 1 else serve(settings)
 
 
-def check_files(arguments: argparse.Namespace) -> None:
-    """Read the files that a front end reads at its start: `serve` would start it again and again.
+def check(arguments: argparse.Namespace, instead: str = "") -> None:
+    """Look for all that a front end needs at its start: `serve` would start it again and again.
 
     Raises:
-        ConfigurationError: one of them cannot be used.
+        ConfigurationError: something is missing, or cannot be used.
     """
+    if missing := [name for name in _LIBRARIES if not _is_there(name)]:
+        raise ConfigurationError(
+            f"--port {arguments.port}: the front end needs {', '.join(missing)}; accepted: "
+            f"the extra `frontend`, as by {pip_command('frontend')}{instead}"
+        )
+    check_free("--port", "--host", arguments.host, arguments.port)
     from lmi_backend.frontend.http.api_keys import ApiKeys  # noqa: PLC0415  another process's
     from lmi_backend.frontend.http.certificate import certificate_of  # noqa: PLC0415  the same
 
     certificate_of(arguments.tls_certificate, arguments.tls_key)
     ApiKeys(arguments.api_keys)
+    if warning := exposure(arguments):
+        say(warning, "WARNING")
+
+
+def _is_there(library: str) -> bool:
+    try:
+        return importlib.util.find_spec(library) is not None
+    except ModuleNotFoundError:  # Of a package whose parent is missing.
+        return False
 
 
 def _serve_many(settings: Settings) -> int:

@@ -13,15 +13,14 @@ from lmi_backend.cli.arguments import MOST_SECONDS, add_ports, comma_list, numbe
 from lmi_backend.cli.folders import LmiFolder, add_save, find_models, with_flags
 from lmi_backend.cli.frontend import (
     add_front_end_arguments,
-    check_files,
-    exposure,
+    check,
     settings_of,
     triton_exposure,
 )
 from lmi_backend.cli.greeting import Greeter
 from lmi_backend.cli.planning import served_plans
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.machine import check_limits, pip_command
+from lmi_backend.machine import check_limits
 from lmi_backend.printable import listed, say, speaking
 from lmi_backend.repository.files import command_line_properties
 from lmi_backend.repository.restricted_apis import (
@@ -32,7 +31,7 @@ from lmi_backend.repository.restricted_apis import (
 )
 from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
-from lmi_backend.supervisor.front_end import FrontEnds, front_ends, missing_libraries
+from lmi_backend.supervisor.front_end import FrontEnds, front_ends
 from lmi_backend.supervisor.installation import usable_server
 from lmi_backend.supervisor.log_relay import (
     FORMATS,
@@ -42,7 +41,6 @@ from lmi_backend.supervisor.log_relay import (
     LogFormat,
     relaying,
 )
-from lmi_backend.supervisor.ports import check_free
 from lmi_backend.supervisor.processes import Traces, guarded
 from lmi_backend.supervisor.run_folder import RunFolder
 from lmi_backend.supervisor.server import ServerSetup
@@ -201,15 +199,7 @@ def _check(arguments: argparse.Namespace) -> None:
         say(warning, "WARNING")
     ports_of(arguments).check({} if arguments.no_frontend else {"--port": arguments.port})
     if not arguments.no_frontend:
-        if missing := missing_libraries():
-            raise ConfigurationError(
-                f"--port {arguments.port}: the front end needs {', '.join(missing)}; accepted: "
-                f"the extra `frontend`, as by {pip_command('frontend')}, or --no-frontend"
-            )
-        check_free("--port", "--host", arguments.host, arguments.port)
-        check_files(arguments)
-        if warning := exposure(arguments):
-            say(warning, "WARNING")
+        check(arguments, instead=", or --no-frontend")
 
 
 def _prepare(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import socket
@@ -95,24 +94,12 @@ def _start(settings: Settings, log: int, pipe: int, listener: int) -> subprocess
     )
 
 
-LIBRARIES: Final = ("uvicorn", "uvloop", "httptools", "aiohttp", "backports.zstd")
 DRAIN: Final = signal.SIGUSR1
 """Tells a front end that the server stops: requests that have not begun are refused."""
 _LOOK_SECONDS: Final = 0.2
 _STOP_SECONDS: Final = 10.0
 _LONGEST_WAIT_SECONDS: Final = 4.0
 """Pause up to which clients wait for the next front end; in a longer one they are refused."""
-
-
-def missing_libraries() -> list[str]:
-    return [name for name in LIBRARIES if not _is_there(name)]
-
-
-def _is_there(library: str) -> bool:
-    try:
-        return importlib.util.find_spec(library) is not None
-    except ModuleNotFoundError:  # Of a package whose parent is missing.
-        return False
 
 
 class FrontEnds:

@@ -76,7 +76,7 @@ class ModelReloads:
             if is_over.wait(pause):
                 return
             self._client.unload(name)
-            while self._client.is_ready(name):
+            while self._client.is_well(f"/v2/models/{name}/ready"):
                 if is_over.wait(_POLL_SECONDS):
                     return
             if self._client.load(name):

@@ -68,11 +68,6 @@ class TritonHttp:
     def is_well(self, path: str) -> bool:
         return self._status("GET", path) == HTTPStatus.OK
 
-    def is_ready(self, model: str) -> bool | None:
-        """Tell whether a model is ready; None if nobody answers."""
-        status = self._status("GET", f"/v2/models/{model}/ready")
-        return None if status is None else status == HTTPStatus.OK
-
     def load(self, model: str) -> bool:
         """Load a model, which may take long; return whether it is ready."""
         return self._status("POST", f"/v2/repository/models/{model}/load") == HTTPStatus.OK
