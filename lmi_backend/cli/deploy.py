@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.cli.arguments import comma_list, matching, number, path_of
 from lmi_backend.cli.folders import LmiFolder, add_path, model_at
 from lmi_backend.cli.planning import (
+    UNREAD,
     add_machine,
     machine_of,
     options_of,
-    plan_one_node,
     say_notes,
-    status_of,
 )
 from lmi_backend.deploy.files import TARGETS
 from lmi_backend.deploy.filling import STORE
@@ -25,6 +24,7 @@ from lmi_backend.deploy.variables import interpreter_of, variables_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.model_store import LOAD_MODELS
 from lmi_backend.options.table import common as opt
+from lmi_backend.plan import plan_model
 from lmi_backend.plan.hardware import MASK
 from lmi_backend.plan.model_source import S3
 from lmi_backend.printable import say
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from lmi_backend.plan import EnginePlan
 
 _PRIVATE: Final = ("/tmp/", "/var/tmp/")  # noqa: S108  no file is made there
+_ONE_NODE: Final = (
+    "deploy writes servers of one node. Start from deploy/kubernetes/overlays/multi-node, or plan "
+    "for larger ones"
+)
 _MOST_STEPS: Final = 2
 """Folders up, for a path that stays right when all is copied to another machine."""
 _MOST_NAME: Final = 40
@@ -123,7 +127,11 @@ def _deploy(arguments: argparse.Namespace) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     sys.stdout.write("".join(f"{arguments.output / name}\n" for name in files))
-    return status_of(plan, model.name)
+    if not plan.is_unread:
+        return 0
+    without = "devices, memory and times are not checked against it"
+    say(f"{model.name}: written without the model's size: {without}; exit status {UNREAD}")
+    return UNREAD
 
 
 def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan, Served]:
@@ -135,7 +143,10 @@ def _served(model: LmiFolder, arguments: argparse.Namespace) -> tuple[EnginePlan
     if needs_gpus and not (hardware.devices or machine.for_another_machine):
         accepted = "--gpus N or --gpu NAME of the machine that will run it; --gpus 0 for a CPU"
         raise ConfigurationError(f"--gpus is missing: this machine has none; accepted: {accepted}")
-    plan = plan_one_node(options, hardware, model.name)
+    plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
+    if plan.parallel.nodes > 1:
+        message = f"{model.name}: its plan spans {plan.parallel.nodes} nodes; {_ONE_NODE}"
+        raise ConfigurationError(message)
     say(f"{model.name}: planned for {hardware.title}")
     say_notes(model.name, plan)
     _say_what_to_mount(model, plan, arguments)

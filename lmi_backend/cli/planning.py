@@ -27,10 +27,6 @@ _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 _MOST = 4096
 _LEAST_PARTS = 2
 """Numbers of a release: 0.26 is one, and 26 may be a slip."""
-_ONE_NODE = (
-    "deploy writes servers of one node. Start from deploy/kubernetes/overlays/multi-node, or plan "
-    "for larger ones"
-)
 UNREAD = 3
 """Exit status: a plan was made without the size of a model."""
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([kmgt])(?:i?b)?", re.IGNORECASE | re.ASCII)
@@ -42,14 +38,6 @@ def options_of(
     """Return the options of a model; another machine may have folders that are not here."""
     options = load_options(model.folder, os.environ, given=model.given)
     return machine.supposed(options, for_another_machine=for_another_machine)
-
-
-def status_of(plan: EnginePlan, name: str) -> int:
-    if not plan.is_unread:
-        return 0
-    without = "devices, memory and times are not checked against it"
-    say(f"{name}: written without the model's size: {without}; exit status {UNREAD}")
-    return UNREAD
 
 
 def all_planned(
@@ -189,14 +177,6 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
     return Machine(
         **{each.name: given[each.name] for each in fields(Machine) if each.name in given}
     )
-
-
-def plan_one_node(options: LmiOptions, hardware: Hardware, name: str) -> EnginePlan:
-    made = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
-    if made.parallel.nodes > 1:
-        message = f"{name}: its plan spans {made.parallel.nodes} nodes; {_ONE_NODE}"
-        raise ConfigurationError(message)
-    return made
 
 
 def parse_size(text: str) -> int:
