@@ -44,17 +44,26 @@ class WorkerStats:
     """Whether another stub has started it, which has died."""
 
 
-class RankGroup:
-    """The connections of a worker that is ready; rank 0 gets requests and gives answers.
+class Worker:
+    """A worker that is ready: rank 0 gets requests and gives answers.
 
     Args:
         shares_all: whether every rank gets every request, and only the answers of rank 0 count.
     """
 
     def __init__(
-        self, connections: Sequence[Connection], launcher: int, *, shares_all: bool = False
+        self,
+        name: str,
+        process: WorkerSession,
+        connections: Sequence[Connection],
+        ready: msg.Ready,
+        *,
+        shares_all: bool = False,
     ) -> None:
-        self._connections = connections
+        self.name, self._process, self._connections = name, process, connections
+        self.capabilities = ready.capabilities
+        self.identity = Identity(adapters=ready.adapters)
+        """What its answers depend on."""
         self.leader = connections[0]
         self._shares_all = shares_all
         self._order = threading.Lock()
@@ -66,7 +75,7 @@ class RankGroup:
         self.poll, self._followers = select.poll(), select.poll()
         self._launcher = -1
         if len(connections) > 1:
-            self._launcher = os.pidfd_open(launcher)
+            self._launcher = os.pidfd_open(process.pid)
             for file in (*self._by_file, self._launcher):
                 self.poll.register(file, select.POLLIN)
             for follower in connections[1:]:
@@ -109,6 +118,9 @@ class RankGroup:
         Raises:
             WorkerError: a rank is gone, silent, or cannot be understood.
         """
+        return [self._redacted(each) if _may_quote(each) else each for each in self._read()]
+
+    def _read(self) -> list[msg.FromWorker]:
         if len(self._connections) == 1:
             return self.leader.read()
         while True:
@@ -154,26 +166,6 @@ class RankGroup:
             raise WorkerError(f"{_names(silent)} sent nothing for {SILENCE_SECONDS} s")
         return received
 
-
-class Worker(RankGroup):
-    """A worker that is ready. `StartingWorker.ready` makes one."""
-
-    def __init__(
-        self,
-        name: str,
-        process: WorkerSession,
-        connections: Sequence[Connection],
-        ready: msg.Ready,
-        *,
-        shares_all: bool = False,
-    ) -> None:
-        super().__init__(connections, process.pid, shares_all=shares_all)
-        self.name = name
-        self.capabilities = ready.capabilities
-        self._process = process
-        self.identity = Identity(adapters=ready.adapters)
-        """What its answers depend on."""
-
     def note_adapter(self, name: str, digest: str) -> None:
         """Note which files it has of an adapter now; no digest: it has forgotten the adapter."""
         adapters = {**self.identity.adapters, name: digest}
@@ -199,14 +191,6 @@ class Worker(RankGroup):
             ConnectionLostError: the worker is gone.
         """
         self.send_frame((encode(messages),))
-
-    def read(self) -> list[msg.FromWorker]:
-        """Block for the next messages.
-
-        Raises:
-            WorkerError: the worker is gone, silent, or cannot be understood.
-        """
-        return [self._redacted(each) if _may_quote(each) else each for each in super().read()]
 
     def request_stop(self) -> None:
         with contextlib.suppress(ConnectionLostError):

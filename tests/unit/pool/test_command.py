@@ -129,7 +129,7 @@ def test_workers_on_the_cpu_have_cores_of_their_own(monkeypatch: pytest.MonkeyPa
     assert environment(index=0, **two)[CORES_VARIABLE] == "0,1,2,3"
     assert environment(index=1, **two)[CORES_VARIABLE] == "4,5,6,7"
     assert environment(index=1, tensor_parallel_degree=2, **two)[CORES_VARIABLE] == "4,5|6,7"
-    # RankGroup of one worker fight for cores too.
+    # Ranks of one worker fight for cores too.
     assert environment(tensor_parallel_degree=2)[CORES_VARIABLE] == "0,1,2,3|4,5,6,7"
     # What the user says stands; a single rank, or one on a device, has all cores.
     assert environment({CORES_VARIABLE: "0"}, **two)[CORES_VARIABLE] == "0"

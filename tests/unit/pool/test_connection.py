@@ -43,15 +43,12 @@ def test_afterwards_silence_is_a_fault(pair: Pair, monkeypatch: pytest.MonkeyPat
         connection.read()
 
 
-def test_a_worker_that_is_gone_is_said_by_reading_and_by_sending(pair: Pair) -> None:
+def test_a_worker_that_is_gone_is_said_by_reading(pair: Pair) -> None:
     connection, worker = pair
     worker.close()
     with pytest.raises(ConnectionLostError):
         connection.read()
     assert not connection.is_broken
-    with pytest.raises(NotSentError, match="the worker cannot be reached"):
-        connection.send(encode([msg.Stop()]))
-    assert connection.is_broken
 
 
 def test_a_worker_that_does_not_read_is_cut_off(pair: Pair) -> None:

@@ -1,18 +1,20 @@
-"""RankGroup as the stub hears them, over real sockets."""
+"""Ranks as the stub hears them, over real sockets."""
 
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lmi_backend.errors import WorkerError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.frames import encode
 from lmi_backend.pool.connection import Connection
-from lmi_backend.pool.rank_group import RankGroup
+from lmi_backend.pool.rank_group import Worker
 
 BEAT = encode([msg.Heartbeat(EngineStats())])
 TOKEN = encode([msg.Failure(1, "engine", "said by rank 0")])
@@ -26,7 +28,9 @@ class Group:
         pairs = [socket.socketpair() for _ in range(3)]
         self.ends = [stack.enter_context(end) for _, end in pairs]
         connections = [Connection(stub, 1 << 20) for stub, _ in pairs]
-        self.ranks = RankGroup(connections, os.getpid(), shares_all=shares_all)
+        process: Any = SimpleNamespace(pid=os.getpid(), redact=str)
+        ready = msg.Ready(Capabilities("echo", "1", 0))
+        self.ranks = Worker("m/0", process, connections, ready, shares_all=shares_all)
         stack.callback(self.ranks.close)
 
 
