@@ -36,6 +36,8 @@ class Backlog:
 
     def __init__(self) -> None:
         self.messages: list[msg.ToClient] = []
+        self.is_counted = False
+        """Whether what is added has to be counted."""
         self._count_nothing()
 
     def _count_nothing(self) -> None:
@@ -62,6 +64,7 @@ class Backlog:
             owner_of: returns on whose behalf a request is.
             is_still: whether the client has taken nothing for a while.
         """
+        self.is_counted = True
         answers: set[int] = set()
         for message in messages:
             for request_id, size in _sizes(message):
@@ -83,15 +86,20 @@ class Backlog:
     def next_frame(self) -> list[msg.ToClient]:
         """Take the first messages, which leave together.
 
-        They are so few that what is encoded of a long backlog, and decoded of it, is never all.
+        Of what is counted they are so few that what is encoded of a long backlog, and decoded of
+        it, is never all.
         """
         frame: list[msg.ToClient] = []
+        if not self.is_counted:
+            frame, self.messages = self.messages, frame
+            return frame
         while self.messages and not frame:
             first = self.messages[: _frame_length(self.messages)]
             del self.messages[: len(first)]
             self._forget(first)
             frame = _without(first, self._dropped)
         if not self.messages:
+            self.is_counted = False
             self._count_nothing()
         return frame
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import select
 import socket
@@ -11,10 +10,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.backlog import STILL_SECONDS, UNREAD, UNREAD_BYTES_IN_ALL, Backlog
-from lmi_backend.errors import EngineError, LmiError, WorkerError
+from lmi_backend.errors import EngineError, LmiError, NotSentError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
-from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
+from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, Outbox, encode, receive
 from lmi_backend.serving.request_state import DirectSink
 from lmi_backend.threads import guarded_thread
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.01
-_PIECE: Final = 1 << 18
-"""Bytes after which it is noted that the other end reads."""
 
 
 class ClientConnection:
@@ -55,17 +52,10 @@ class ClientConnection:
         self._sinks: dict[int, ClientSink] = {}
         self.backlog = Backlog()
         """What is not encoded yet; it is counted while the other end is behind."""
-        # A condition's own `with` is Python's, and for each chunk that is much.
         self._lock = threading.RLock()
-        self.has_work = threading.Condition(self._lock)
         self._turn = threading.Lock()
-        """Held by the thread that writes; who does not get it leaves its messages to that one."""
-        self._rest = b""
-        """What the socket did not take at once; the writing thread's, until it is gone."""
-        self._taken_at = 0.0
-        """When the other end took something last, while there is such a rest."""
-        self._has_writer = False
-        """Whether that thread was started: few clients are ever behind, and each costs two."""
+        """Held by the thread that sends; who does not get it leaves its messages to that one."""
+        self._outbox = Outbox(connection, "the client", 0.0, self.flush)
         self.is_gone = self.keeps_ids = False
 
     def start(self) -> None:
@@ -83,12 +73,12 @@ class ClientConnection:
         """Keep messages until `flush`; end the requests that too much waits of."""
         with self._lock:
             self.backlog.messages += messages
-            if self._rest:
+            if self.backlog.is_counted:
                 self._end_unread(messages)
 
     def _end_unread(self, messages: Sequence[msg.ToClient]) -> None:
         """Count messages, end the requests that too much waits of, and forget what does."""
-        is_still = time.monotonic() - self._taken_at > STILL_SECONDS
+        is_still = time.monotonic() - self._outbox.taken_at > STILL_SECONDS
         ended = self.backlog.count(messages, self._share(), self._owner_of, is_still=is_still)
         if not ended:
             return
@@ -102,42 +92,32 @@ class ClientConnection:
 
     def flush(self) -> None:
         """Let what was kept leave; never waits for the other end."""
-        while self.backlog.messages and not self._rest and self._turn.acquire(blocking=False):
+        while self.backlog.messages and not self._outbox.unsent_bytes:
+            if not self._turn.acquire(blocking=False):
+                return
             try:
                 self._send()
             finally:
                 self._turn.release()
 
     def _send(self) -> None:
-        with self._lock:
-            # Since the caller looked, another may have written, or not all of it.
-            if self._rest or not self.backlog.messages:
-                return
-            messages, self.backlog.messages = self.backlog.messages, []
-        frame = self._packed(messages)
-        sent = 0
-        try:
-            sent = self._socket.send(frame, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            pass
-        except OSError:
-            self.close()
+        # Since the caller looked, another may have sent, or not all of it.
+        if self._outbox.unsent_bytes:
             return
-        if sent < len(frame):
-            with self.has_work:
-                self._rest, self._taken_at = frame[sent:], time.monotonic()
-                self._end_unread(self.backlog.messages)
-                self.has_work.notify()
-                is_first, self._has_writer = not self._has_writer, True
-            if is_first:
-                self._start_writer()
-
-    def _start_writer(self) -> None:
+        with self._lock:
+            messages = self.backlog.next_frame()
         try:
-            guarded_thread("lmi-client", self._write).start()
+            if messages:
+                self._outbox.send(self._packed(messages))
+        except NotSentError:
+            self.close()
         except RuntimeError:
             _log.exception("a client is behind, and no thread can be had to write to it")
             self.close()
+        if self._outbox.unsent_bytes:
+            with self._lock:
+                if not self.backlog.is_counted:
+                    self._end_unread(self.backlog.messages)
 
     def _packed(self, messages: Sequence[msg.ToClient]) -> bytes:
         """Return the frame of messages; a part that cannot be packed fails its request only."""
@@ -159,7 +139,7 @@ class ClientConnection:
 
     def finish(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while self.backlog.messages or self._rest or self._turn.locked():
+        while self.backlog.messages or self._outbox.unsent_bytes or self._turn.locked():
             if self.is_gone or time.monotonic() > end:
                 return
             time.sleep(_POLL_SECONDS)
@@ -184,13 +164,10 @@ class ClientConnection:
 
     def close(self) -> None:
         """End the connection and all requests that came through it."""
-        with self.has_work:
-            self.is_gone = True
-            self.has_work.notify_all()
+        self.is_gone = True
+        self._outbox.close()
         self._buffer(self)
         self.abort(list(self._sinks))
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
 
     def _read(self) -> None:
         decoder: FrameDecoder[msg.FromClient] = FrameDecoder(msg.FromClient, limit=LARGEST_FRAME)
@@ -213,31 +190,6 @@ class ClientConnection:
     def _hear(self, messages: Iterable[msg.FromClient]) -> None:
         for message in messages:
             self._handle(message, self)
-
-    def _write(self) -> None:
-        while True:
-            with self.has_work:
-                self.has_work.wait_for(lambda: self._rest or self.is_gone)
-            if self.is_gone:
-                return
-            try:
-                self._send_rest()
-            except BaseException as error:
-                # How much was sent is not known.
-                self.close()
-                if isinstance(error, OSError):
-                    return
-                raise
-            with self._lock:
-                messages = self.backlog.next_frame()
-                # Empty, it lets the others write again.
-                self._rest = self._packed(messages) if messages else b""
-
-    def _send_rest(self) -> None:
-        rest = memoryview(self._rest)
-        while rest:
-            rest = rest[self._socket.send(rest[:_PIECE]) :]
-            self._taken_at = time.monotonic()
 
 
 class ClientSink(DirectSink):

@@ -14,8 +14,9 @@ import io
 import socket
 import struct
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -216,6 +217,8 @@ def receive(sock: socket.socket, decoder: FrameDecoder[T]) -> list[T]:
     return decoder.feed(sock.recv(_RECEIVE_BYTES))
 
 
+_PIECE: Final = 1 << 18
+"""Bytes after which it is noted that the other end reads."""
 _AT_ONCE: Final = 64
 """Pieces; the kernel takes 1,024 in one call."""
 
@@ -240,18 +243,27 @@ class Outbox:
     Args:
         sock: blocking; it is shut down when something cannot be sent.
         what: the other end's name in errors.
-        seconds: for which the other end may take nothing of what waits.
+        seconds: for which the other end may take nothing of what waits; 0: for ever.
+        on_empty: called by the thread when it has sent all that waited.
     """
 
-    def __init__(self, sock: socket.socket, what: str, seconds: float) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        what: str,
+        seconds: float,
+        on_empty: Callable[[], object] = lambda: None,
+    ) -> None:
         set_timeout(sock, socket.SO_SNDTIMEO, seconds)
-        self.socket, self._what = sock, what
+        self.socket, self._what, self._on_empty = sock, what, on_empty
         self._lock = threading.Lock()
         self._has_work = threading.Condition(self._lock)
         self._unsent: deque[memoryview] = deque()
         self.writer: threading.Thread | None = None
         self.unsent_bytes = 0
         """What the other end has not taken yet."""
+        self.taken_at = 0.0
+        """When it took something last of what waited."""
         self.is_broken = False
         """Whether something could not be sent; nothing can be any more."""
 
@@ -289,6 +301,8 @@ class Outbox:
             raise NotSentError(f"{self._what} cannot be reached: {error}") from error
 
     def _keep(self, rest: memoryview) -> None:
+        if not self._unsent:
+            self.taken_at = time.monotonic()
         self._unsent.append(rest)
         self.unsent_bytes += len(rest)
         if self.writer is None:
@@ -308,7 +322,9 @@ class Outbox:
     def _write(self) -> None:
         while (frame := self._next()) is not None:
             try:
-                self.socket.sendall(frame)
+                for start in range(0, len(frame), _PIECE):
+                    self.socket.sendall(frame[start : start + _PIECE])
+                    self.taken_at = time.monotonic()
             except BaseException as error:
                 # How much was sent is not known; whoever reads the socket sees its end.
                 self.close()
@@ -319,6 +335,8 @@ class Outbox:
                 if not self.is_broken:
                     self._unsent.popleft()
                     self.unsent_bytes -= len(frame)
+            if not self._unsent:
+                self._on_empty()
 
     def _next(self) -> memoryview | None:
         """Wait for what is to be sent; return None when nothing will be."""

@@ -7,7 +7,7 @@ more must say so here; benchmarks/README.md says what such counts mean in micros
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -229,9 +229,11 @@ class Transport:
     def is_closing(self) -> bool:
         return False
 
-    def send(self, data: bytes, _: int) -> int:
-        self.written.append(data)
-        return len(data)
+    def setsockopt(self, *_: object) -> None: ...
+
+    def sendmsg(self, frames: Sequence[bytes], *_: object) -> int:
+        self.written += frames
+        return sum(map(len, frames))
 
 
 BODY = HttpRequest("/v1/chat/completions", b'{"stream": true}')

@@ -47,9 +47,7 @@ def _say(client: ClientConnection, thread: int) -> None:
         client.flush()
 
 
-def test_nobody_waits_for_a_client_that_does_not_read(
-    pair: Pair,
-) -> None:
+def test_nobody_waits_for_a_client_that_does_not_read(pair: Pair) -> None:
     client, theirs = pair
     threads = [threading.Thread(target=_say, args=(client, each)) for each in range(THREADS)]
     for each in threads:
@@ -69,15 +67,13 @@ def test_nobody_waits_for_a_client_that_does_not_read(
     assert [message.chunk.data for message in receive(theirs, decoder)] == [b"last"]
 
 
-def test_a_client_that_reads_costs_no_other_thread(
-    pair: Pair,
-) -> None:
+def test_a_client_that_reads_costs_no_other_thread(pair: Pair) -> None:
     client, theirs = pair
     decoder: FrameDecoder[Any] = FrameDecoder(msg.Output, limit=1 << 30)
-    with client.has_work:
-        # The writing thread could not do it.
-        client.put(msg.Output(0, HttpChunk(b"at once")))
-        (message,) = receive(theirs, decoder)
+    threads = threading.enumerate()
+    client.put(msg.Output(0, HttpChunk(b"at once")))
+    (message,) = receive(theirs, decoder)
+    assert threading.enumerate() == threads
     assert message.chunk.data == b"at once"
 
 

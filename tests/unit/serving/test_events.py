@@ -57,9 +57,11 @@ class Client:
         for sink in self.sinks:
             self.bench.service.submit(work, sink)
 
-    def send(self, frame: bytes, _: int) -> int:
-        self._messages += self._decoder.feed(frame)
-        return len(frame)
+    def setsockopt(self, *_: object) -> None: ...
+
+    def sendmsg(self, frames: Sequence[bytes], *_: object) -> int:
+        self._messages += self._decoder.feed(frames[0])
+        return len(frames[0])
 
     def hear(self, messages: Sequence[Any], *, in_columns: bool) -> None:
         """Let the service have messages as they are, or each event of them by itself."""
