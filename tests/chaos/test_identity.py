@@ -1,23 +1,20 @@
 """A worker dies after files or an adapter have changed that its answers depend on."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.generation import GenerateRequest, Sampling
-from lmi_backend.options import resolve_options
-from lmi_backend.options.properties import Property
-from lmi_backend.plan import plan_model
-from lmi_backend.pool.pool import Pool
 from lmi_backend.serving.identity import identify
-from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
-from lmi_backend.serving.service import Service, renew_worker
-from tests.support.servers.harness import RecordingSink
+from lmi_backend.serving.service import renew_worker
+from tests.support.servers.harness import Harness, RecordingSink, started
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -46,47 +43,38 @@ def other_adapter(folder: Path, manage: Callable[..., None]) -> None:
     manage(requestType="REGISTER_ADAPTER", name="a", src=folder_of(folder / "b", "2"))
 
 
-class Echo:
-    """A model of one worker with adapters, served in this process."""
+OPTIONS = {
+    "engine": "Python",
+    "option.rolling_batch": "echo",
+    "option.enable_lora": "true",
+    "option.token_seconds": "0.02",
+}
 
-    def __init__(self, folder: Path, model: str = "") -> None:
-        options = {
-            "engine": "Python",
-            "option.rolling_batch": "echo",
-            "option.enable_lora": "true",
-            "option.token_seconds": "0.02",
-        }
-        lines = [Property(key, value, 0) for key, value in options.items()]
-        plan = plan_model(resolve_options(lines, {}, folder=folder), {})
+
+@contextlib.contextmanager
+def serving(folder: Path, model: str = "") -> Iterator[tuple[Harness, Callable[..., None]]]:
+    """Give a model of one worker with adapters, and what manages these."""
+    with started(OPTIONS, folder) as echo:
+        pool: Any = echo.pool
+        adapters = LoraManager(pool.adapters, (str(folder),), is_enabled=True)
+        adapters.on_set = pool.note_adapter
         # The engine reads no model; whoever resumes an answer looks at its files.
-        plan = replace(plan, config=replace(plan.config, model=model))
-        self.pool = pool = Pool(plan, "model", lambda _worker, _line: None)
-        self._adapters = LoraManager(pool.adapters, (str(folder),), is_enabled=True)
-        self._adapters.on_set = pool.note_adapter
-        pool.on_start = partial(
-            identify, adapters=pool.adapters, config=plan.config, environment={}
-        )
-        self.service = Service(pool, Limits.of(plan))
+        config = replace(echo.plan.config, model=model)
+        pool.on_start = partial(identify, adapters=pool.adapters, config=config, environment={})
+        assert renew_worker(echo.service, pool, 60, 0, 30).problem == ""
 
-    def __enter__(self) -> "Echo":
-        self.service.start()
-        return self
+        def manage(**body: object) -> None:
+            answer = RecordingSink()
+            adapters.handle(body, echo.service, answer)
+            assert answer.wait().error is None
 
-    def __exit__(self, *_: object) -> None:
-        self.service.close()
+        yield echo, manage
 
-    def manage(self, **body: object) -> None:
-        answer = RecordingSink()
-        self._adapters.handle(body, self.service, answer)
-        assert answer.wait().error is None
 
-    def stream(self, adapter: str = "") -> RecordingSink:
-        sink = RecordingSink()
-        sampling = Sampling(max_tokens=60, ignore_eos=True)
-        work = GenerateRequest("x y z", sampling, stream=True, adapter=adapter)
-        self.service.submit((work,), sink)
-        sink.wait_first()
-        return sink
+def stream(echo: Harness, adapter: str = "") -> RecordingSink:
+    sampling = Sampling(max_tokens=60, ignore_eos=True)
+    request = GenerateRequest("x y z", sampling, stream=True, adapter=adapter)
+    return echo.submit([request]).wait_first()
 
 
 @pytest.mark.parametrize(
@@ -96,15 +84,13 @@ def test_a_stream_resumes_only_with_the_adapter_that_it_began_with(
     tmp_path: Path, change: Change, ends: bool
 ) -> None:
     src = folder_of(tmp_path / "a", "1")
-    with Echo(tmp_path) as echo:
-        echo.manage(requestType="REGISTER_ADAPTER", name="a", src=src)
-        stream, base = echo.stream("a"), echo.stream()
-        change(tmp_path, echo.manage)
-        worker = echo.pool.slots[0].worker
-        assert worker is not None
-        worker.kill()
+    with serving(tmp_path) as (echo, manage):
+        manage(requestType="REGISTER_ADAPTER", name="a", src=src)
+        adapted, base = stream(echo, "a"), stream(echo)
+        change(tmp_path, manage)
+        echo.workers[0].kill()
         assert (base.wait().error, len(base.deltas) > 0) == (None, True)
-        error = stream.wait().error
+        error = adapted.wait().error
         assert isinstance(error, EngineDeadError) == ends
         assert ("adapter a has changed" in str(error)) == ends
 
@@ -116,12 +102,11 @@ def test_a_worker_that_is_started_anew_with_new_weights_ends_streams_of_the_old_
     model = tmp_path / "model"
     model.mkdir()
     (model / "model.safetensors").write_text("1")
-    with Echo(tmp_path, str(model)) as echo:
-        stream = echo.stream()
+    with serving(tmp_path, str(model)) as (echo, _):
+        begun = stream(echo)
         (model / "model.safetensors").write_text(weights)
-        renewal = renew_worker(echo.service, echo.pool, 60, 0, 30)
-        assert renewal.problem == ""
-        error = stream.wait().error
+        assert renew_worker(echo.service, echo.pool, 60, 0, 30).problem == ""  # type: ignore[arg-type]
+        error = begun.wait().error
         assert isinstance(error, EngineDeadError) == ends
         assert ("its files, its tokenizer or an option" in str(error)) == ends
-        assert echo.stream().wait().error is None
+        assert stream(echo).wait().error is None
