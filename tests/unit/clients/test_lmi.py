@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.clients.lmi import INVOCATIONS, LegacyChatForm, form_of, read_lmi, streamed
+from lmi_backend.clients.lmi import INVOCATIONS, LegacyChatForm, form_of, read_lmi
 from lmi_backend.clients.request import read_http_body
 from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.errors import EngineError, RequestError
@@ -24,17 +24,6 @@ def written(data: list[bytes], content_type: str, status: int = 200) -> bytes:
         form.write([HttpChunk(part, is_last=place == last, status=status, headers=headers)])
         for place, part in enumerate(data)
     )
-
-
-@pytest.mark.parametrize("dialect", ["legacy", "async"])
-def test_a_chat_of_the_older_handlers_has_their_words(dialect: Any) -> None:
-    context = Context(ClientSettings(dialect=dialect))
-    parsed = read_http_body(CHAT, INVOCATIONS, {}, context)
-    assert isinstance(parsed.work, HttpRequest)
-    form = form_of(parsed.work, parsed.reply)
-    headers = {"content-type": "text/event-stream"}
-    data = form.write([HttpChunk(EVENTS + END, is_last=True, headers=headers)])
-    assert (b'"eos_token"' in data) == (dialect == "legacy")
 
 
 @pytest.mark.parametrize("dialect", ["legacy", "async"])
@@ -61,19 +50,6 @@ def test_streams_of_lmis_path_may_be_lines(dialect: Any, path: str) -> None:
     assert (json.loads(ending.data)["error"]["code"], ending.is_end) == (500, True)
 
 
-def test_whole_answers_and_errors_are_no_lines() -> None:
-    context = Context(ClientSettings(openai_lines=True))
-    for status, body in ((200, b'{"choices":[]}'), (400, b'{"error":{}}')):
-        parsed = read_http_body(CHAT, INVOCATIONS, {}, context)
-        assert isinstance(parsed.work, HttpRequest)
-        form = form_of(parsed.work, parsed.reply)
-        headers = {"content-type": "application/json"}
-        chunk = HttpChunk(body, is_last=True, status=status, headers=headers)
-        assert form.write([chunk]) == body
-        assert (form.status, form.headers) == (status, headers)
-        assert form.failure(EngineError("gone")).data == b""
-
-
 def test_a_stream_that_comes_in_any_pieces_is_the_same() -> None:
     data = EVENTS + END
     expected = data.replace(b'"stop"', b'"eos_token"')
@@ -89,59 +65,8 @@ def test_an_answer_that_comes_in_pieces_is_translated_too() -> None:
     assert answer["choices"][0]["finish_reason"] == "stop_sequence"
 
 
-@pytest.mark.parametrize(
-    ("formatter", "streams"), [("json", False), ("jsonlines", True), ("sse", True)]
-)
-def test_a_form_with_a_line_for_each_token_streams(formatter: str, *, streams: bool) -> None:
-    """Whether the body wants a stream or not, as LMI's handlers do it."""
-    body = json.dumps({"inputs": "a", "parameters": {"output_formatter": formatter}})
-    parsed = read_http_body(body, INVOCATIONS, {}, Context())
-    assert isinstance(parsed.work, tuple)
-    (request,) = streamed(parsed.work, parsed.reply)
-    assert request.stream == streams
-    assert (request.logprobs is not None) == streams
-
-
-def choice(finish: str | None, stop: Any = None) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "finish_reason": finish, "stop_reason": stop}]}
-
-
 def event(body: dict[str, Any]) -> str:
     return f"data: {json.dumps(body, separators=(',', ':'))}\n\n"
-
-
-@pytest.mark.parametrize(
-    ("finish", "stop", "word"),
-    [
-        ("stop", None, "eos_token"),
-        ("stop", "###", "stop_sequence"),
-        ("stop", 0, "stop_sequence"),
-        ("length", None, "length"),
-        ("tool_calls", None, "tool_calls"),
-    ],
-)
-def test_an_end_has_lmis_word(finish: str, stop: Any, word: str) -> None:
-    (data,) = event(choice(finish, stop)).splitlines()[:1]
-    whole = written([data.removeprefix("data: ").encode()], "application/json")
-    assert json.loads(whole)["choices"][0]["finish_reason"] == word
-    stream = written([event(choice(finish, stop)).encode()], "text/event-stream")
-    assert json.loads(stream.removeprefix(b"data: "))["choices"][0]["finish_reason"] == word
-
-
-def test_events_that_share_a_response_stay_events() -> None:
-    end = "data: [DONE]\n\n"
-    data = event(choice(None)) + event(choice("stop")) + end
-    text = written([data.encode()], "text/event-stream").decode()
-    first, last, done, rest = text.split("\n\n")
-    assert json.loads(first.removeprefix("data: ")) == choice(None)
-    assert json.loads(last.removeprefix("data: ")) == choice("eos_token")
-    assert (done, rest) == ("data: [DONE]", "")
-
-
-def test_what_does_not_end_anything_is_handed_on_as_it_is() -> None:
-    events = [event(choice(None)).encode(), b"data: [DONE]\n\n"]
-    assert written(events, "text/event-stream") == b"".join(events)
-    assert written([b'{"object": "list"}'], "application/json") == b'{"object": "list"}'
 
 
 def requested(named: dict[str, Any], dialect: Any = "async", *, is_body: bool = True) -> Any:

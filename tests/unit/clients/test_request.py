@@ -471,38 +471,6 @@ def test_refusals_name_field_value_and_what_is_accepted(
     assert str(refusal.value).startswith(message)
 
 
-LORAS = Context(adapters=("doll", "sheep"), has_lora=True)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "context", "message"),
-    [
-        (
-            {"stream": [True], "exclude_input_in_output": [False]},
-            Context(),
-            "Error generating stream: When streaming, `exclude_input_in_output` = False is not "
-            "allowed.",
-        ),
-        (
-            {"sampling_parameters": ['{"lora_name": "bavarian"}']},
-            LORAS,
-            "LoRA bavarian is not supported, we currently support ['doll', 'sheep']",
-        ),
-        (
-            {"sampling_parameters": ['{"lora_name": "doll"}']},
-            Context(),
-            "LoRA feature is not enabled.",
-        ),
-    ],
-)
-def test_texts_that_clients_of_the_vllm_backend_compare(
-    inputs: dict[str, list[Any]], context: Context, message: str
-) -> None:
-    with pytest.raises(QuotedError) as refusal:
-        read_request([{"text_input": ["p"], **inputs}], {}, context)
-    assert (str(refusal.value), refusal.value.code) == (message, "INVALID_ARG")
-
-
 def test_a_list_of_thousands_of_adapters_is_cut() -> None:
     context = Context(adapters=[f"a{n}" for n in range(10_000)], has_lora=True)
     with pytest.raises(QuotedError) as refusal:

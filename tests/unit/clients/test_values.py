@@ -19,32 +19,6 @@ from lmi_backend.errors import RequestError
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "value"),
-    [
-        (integer(), -3, -3),
-        (integer(1), 1, 1),
-        (number(0), 1, 1.0),
-        (number(0), 0, 0.0),
-        (number(0, 1, above=True), 1, 1.0),
-        (BOOLEAN, False, False),
-        (STRING, "", ""),
-        (STRINGS, "a", ("a",)),
-        (STRINGS, ["a", "", "b"], ("a", "b")),
-        (STRINGS, "", ()),
-        (INTEGERS, 7, (7,)),
-        (INTEGERS, [], ()),
-        (SEED, "12", 12),
-        (SEED, 12, 12),
-        (TOKEN_WEIGHTS, {"5": 1, "6": -0.5}, {5: 1.0, 6: -0.5}),
-    ],
-)
-def test_what_is_read(kind: Value, given: Any, value: object) -> None:
-    read = read_value(kind, "field", given)
-    assert read == value
-    assert type(read) is type(value)
-
-
-@pytest.mark.parametrize(
     ("kind", "given", "problem"),
     [
         (integer(), True, "is not a whole number"),
