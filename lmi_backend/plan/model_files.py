@@ -201,8 +201,11 @@ def _tensors(folder: Path, names: list[str]) -> dict[str, StoredTensor]:
 
 def _parts(folder: Path, names: list[str]) -> list[str]:
     """Return what an engine reads of a folder's files, and look that none is missing."""
-    shards = Counter(match.groups() for match in map(_SHARD.fullmatch, names) if match)
-    for index in filter(names.__contains__, _INDICES):
+    # Whoever fetches safetensors files alone has the index of the others beside them.
+    safe = [name for name in names if name.endswith(_SAFE)]
+    shards = Counter(match.groups() for match in map(_SHARD.fullmatch, safe or names) if match)
+    indices = _INDICES[:1] if safe else _INDICES
+    for index in filter(names.__contains__, indices):
         files = _read_json(folder / index).get("weight_map")
         if not isinstance(files, dict) or not files:
             raise PlanError(f'{folder / index} has no "weight_map"')

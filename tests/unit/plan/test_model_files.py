@@ -251,6 +251,13 @@ def test_what_an_option_has_in_place_of_a_file_may_be_missing(model: Path) -> No
     plan(model, "option.load_format=dummy", reach="model")
 
 
+def test_safetensors_alone_may_be_fetched(model: Path) -> None:
+    whole = {"weight_map": {"model.norm.weight": "pytorch_model-00001-of-00002.bin"}}
+    (model / "pytorch_model.bin.index.json").write_text(json.dumps(whole), "utf-8")
+    (model / "pytorch_model-00002-of-00002.bin").write_bytes(b"")
+    plan(model)
+
+
 def test_heads_may_be_shared_with_the_embedding(model: Path) -> None:
     shaped(lm_head=None)(model)
     configured(tie_word_embeddings=True)(model)
