@@ -173,14 +173,13 @@ def _vllm_in(image: str) -> str:
 
 def _read_environment(path: Path, container: Mapping[str, Any], source: PresentServer) -> None:
     environment = container.get("Environment") or {}
-    if not isinstance(environment, dict) or not all(map(_is_variable, environment.items())):
-        raise ConfigurationError(f"{path}: Environment: accepted: an object of names and texts")
+    accepted = "accepted: names of letters, digits and _, each with a text"
+    if not isinstance(environment, dict):
+        raise ConfigurationError(f"{path}: Environment: {accepted}")
+    for name, value in environment.items():
+        if not isinstance(value, str) or not NAME.fullmatch(name) or "\0" in value:
+            raise ConfigurationError(f"{path}: Environment: {printable(name)}: {accepted}")
     source.environment |= environment
-
-
-def _is_variable(pair: tuple[Any, Any]) -> bool:
-    name, value = pair
-    return isinstance(value, str) and NAME.fullmatch(name) is not None and "\0" not in value
 
 
 def _read_data(container: Mapping[str, Any], source: PresentServer) -> None:

@@ -66,7 +66,7 @@ def spelt_out(key: str, setting: WrittenSetting, release: Signature) -> str:
     """
     name = key.removeprefix(PREFIX)
     first, dot, path = name.partition(".")
-    if dot and (first in release.arguments or PREFIX + first in KEYS):
+    if dot and (first in {**release.arguments, **release.server} or PREFIX + first in KEYS):
         written = setting.name[: -len(path) - 1]
         accepted = f"one JSON text, as {written}={_as_object(path, setting.value)}"
         raise setting.error("is a part of an object", accepted)
@@ -276,16 +276,16 @@ class _Collector:
         if key not in KEYS and key.startswith(PREFIX) and (release := self._find_release()):
             key = spelt_out(key, setting, release)
         option = find_option(key, self._engine)
-        name = option.name if option else key
+        name, text = option.name if option else key, setting.value
         if name in self._sealed:
             winner = self._sealed[name]
-            word = "says the same" if winner.value == setting.value else "wins"
+            word = "says the same" if winner.value == text else "wins"
             self._classify(setting, Status("ignored", f"{winner.name} ({winner.origin}) {word}"))
         elif option is None:
             self._add_unknown(key, setting)
-        elif option.kind.name == "text" and not setting.value.strip():
+        elif option.kind.name == "text" and not text.strip():
             self._classify(setting, Status("ignored", _NOTHING))
-        elif option.else_ignored and not option.can_read(setting.value):
+        elif option.else_ignored and not (option.can_read(text) or remark_in(text)):
             self._classify(setting, Status("ignored", option.else_ignored))
         elif option.status == "mapped":
             self._add_mapped(option, setting)

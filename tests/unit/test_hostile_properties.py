@@ -141,6 +141,7 @@ def test_devices_are_looked_at_before_they_are_divided(
         ("option.quantize=awq   # as published", True),
         ("option.max_model_len=4096 #tokens", True),
         ("option.seed=16 # for tests", True),
+        ("option.task=embed # vectors", True),
         ("option.chat_template={% if a %} # {{ b }}", False),
         ("option.chat_template={{ a }} # b", False),
         ("option.quantize=a#b", False),

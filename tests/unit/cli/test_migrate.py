@@ -198,7 +198,11 @@ def test_a_refused_model_is_explained(tmp_path: Path, capsys: pytest.CaptureFixt
         ("a.json", "{", "is not JSON"),
         ("a.json", "[" * 100_000, "is not JSON"),
         ("a.json", {"a": 1}, "accepted: what `aws sagemaker describe-model`"),
-        ("a.json", {"PrimaryContainer": {"Environment": {"A": 1}}}, "Environment: accepted"),
+        (
+            "a.json",
+            {"PrimaryContainer": {"Environment": {"A": 1}}},
+            "Environment: A: accepted: names of letters",
+        ),
         ("a.env", f"A=1\n{SECRET}\n", "a.env:2: is not a variable; accepted: NAME=VALUE"),
         ("a.tar.gz", "no archive", "cannot be unpacked"),
         ("none.env", None, "cannot be read: No such file"),

@@ -218,6 +218,7 @@ def test_it_sets_the_option_or_the_argument() -> None:
         ("option.reasoning_pars=x", "could match --reasoning-parser, --reasoning-parser-plugin"),
         ("option.speculative_config.method=mtp", 'as option.speculative_config={"method": "mtp"}'),
         ("option.kernel_config.a.b=1", 'one JSON text, as option.kernel_config={"a": {"b": 1}}'),
+        ("option.default_chat_template_kwargs.a=1", 'as option.default_chat_template_kwargs={"a"'),
         ("option.enable_prompt_emb=1\noption.enable_prompt_embe=0", "contradicts option.enable_pr"),
     ],
 )
