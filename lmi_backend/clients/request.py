@@ -398,9 +398,10 @@ _adapter_requests: Final = msgspec.json.Decoder(_AdapterRequest)
 def changes_adapters(data: bytes) -> bool:
     """Return whether a body for users' code is one about adapters; it may be of any type."""
     try:
-        return _ADAPTERS in data and _ADAPTERS in bytes(_adapter_requests.decode(data).requestType)
-    except (*UNREADABLE, TypeError):
+        kind = _adapter_requests.decode(data if _ADAPTERS in data else b"{}").requestType
+    except UNREADABLE:
         return False
+    return isinstance(kind, msgspec.Raw) and _ADAPTERS in bytes(kind)
 
 
 def manages_adapters(text: str) -> bool:
