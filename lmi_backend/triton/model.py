@@ -28,6 +28,7 @@ from lmi_backend.triton.metrics import MetricsPublisher
 from lmi_backend.triton.orphan_guard import start_guard
 from lmi_backend.triton.server_process import (
     close_shared_memory,
+    server_process,
     shared_memory,
     warn_of_exposures,
 )
@@ -51,7 +52,7 @@ class TritonPythonModel:
         """Start the workers. Raising fails the load with the error's text."""
         logs.attach()
         close_shared_memory()
-        start_guard(args["model_name"], shared_memory())
+        start_guard(args["model_name"], server_process(), shared_memory())
         self._dropped = DroppedParameters()
         try:
             self._variant = variant_of(json.loads(args["model_config"]))

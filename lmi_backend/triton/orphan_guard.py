@@ -25,13 +25,14 @@ _log = logging.getLogger(__name__)
 _LAST_SECONDS: Final = 10.0
 
 
-def start_guard(model: str, files: Iterable[Path]) -> None:
+def start_guard(model: str, server: int, files: Iterable[Path]) -> None:
     """Start the process that kills this stub when the server dies.
 
     `lmi-backend serve` does that too, but it may have been killed with its server.
 
     Args:
         model: what it is called in the log.
+        server: its process, of which this one was a child when it began.
         files: what the server would remove after the stub's end.
     """
     # The stub's interpreter is embedded: it may know of no program.
@@ -39,7 +40,13 @@ def start_guard(model: str, files: Iterable[Path]) -> None:
     if not python:
         _log.warning("%s: no python3 on PATH: if tritonserver dies, its stub may stay", model)
         return
-    descriptors = os.pidfd_open(os.getppid()), os.pidfd_open(os.getpid())
+    try:
+        descriptors = os.pidfd_open(server), os.pidfd_open(os.getpid())
+    except ProcessLookupError:
+        # It died while this process began, and nobody asks for the model any more.
+        _remove(map(str, files))
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise
     try:
         subprocess.Popen(  # noqa: S603  our own program
             [python, "-I", "-S", __file__, *map(str, descriptors), model, *map(str, files)],
@@ -75,7 +82,11 @@ def main(arguments: list[str]) -> None:
         # Whoever reads the log may have ended as well.
         with contextlib.suppress(OSError, AttributeError):
             os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))
-    for path in arguments[3:]:
+    _remove(arguments[3:])
+
+
+def _remove(paths: Iterable[str]) -> None:
+    for path in paths:
         # A `serve` that lives removes them too.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -12,6 +12,8 @@ from lmi_backend.repository.restricted_apis import exposures
 
 _log = logging.getLogger(__name__)
 
+_SERVER: Final = 5
+"""Place of its server's process among a stub's arguments."""
 _ADVICE: Final = "deploy/README.md says what clients may do there, and how to close it"
 
 
@@ -30,10 +32,16 @@ def shared_memory() -> list[Path]:
     return [region for name in names if (region := SHARED_MEMORY / name).is_file()]
 
 
+def server_process() -> int:
+    """Return the process that started this stub, and may be its parent no longer."""
+    named = _argv(Path("/proc/self"))[_SERVER:][:1]
+    return int(named[0]) if named and named[0].isdecimal() else os.getppid()
+
+
 def warn_of_exposures(model: str) -> None:
     """Log in one line what the server leaves open to clients that is not for them."""
     try:
-        argv = _argv(Path(f"/proc/{os.getppid()}"))
+        argv = _argv(Path(f"/proc/{server_process()}"))
     except OSError as error:
         _log.warning("%s: what tritonserver leaves open cannot be told: %s", model, error)
         return

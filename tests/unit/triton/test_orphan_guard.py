@@ -15,9 +15,9 @@ from lmi_backend.triton import orphan_guard
 from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 STUB = """
-import pathlib, time
+import pathlib, sys, time
 from lmi_backend.triton.orphan_guard import start_guard
-start_guard("echo", [pathlib.Path("/dev/shm/none")])
+start_guard("echo", int(sys.argv[1]), [pathlib.Path(sys.argv[2])])
 print("started", flush=True)
 time.sleep(600)
 """
@@ -83,8 +83,18 @@ def test_what_a_stub_leaves_is_removed_although_nobody_reads_the_log(trio: Trio)
     assert not trio.region.exists()
 
 
+def test_a_stub_whose_server_died_before_is_ended_at_once(tmp_path: Path) -> None:
+    server, region = subprocess.Popen(["true"]), tmp_path / "region"
+    region.touch()
+    server.wait()
+    stub = [sys.executable, "-c", STUB, str(server.pid), str(region)]
+    assert subprocess.run(stub, check=False, timeout=HANG_SECONDS).returncode == -9
+    assert not region.exists()
+
+
 def test_it_is_out_of_reach_of_what_ends_its_server_and_ends_with_the_stub() -> None:
-    with subprocess.Popen([sys.executable, "-c", STUB], stdout=subprocess.PIPE, text=True) as stub:
+    command = [sys.executable, "-c", STUB, str(os.getpid()), "/dev/shm/none"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stub:
         assert stub.stdout is not None
         assert stub.stdout.readline() == "started\n"
         (guard,) = psutil.Process(stub.pid).children()
