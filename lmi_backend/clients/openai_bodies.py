@@ -25,7 +25,7 @@ from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import Delta, Sampling, Token
 from lmi_backend.names import check_name
 
-_DROPPED: Final = DroppedParameters()
+DROPPED: Final = DroppedParameters()
 """Of this worker's one model."""
 _COMPLETION_TOKENS: Final = 16
 """OpenAI's default of /v1/completions."""
@@ -125,7 +125,7 @@ def _read(body: Mapping[str, object], logprobs: int | None) -> Body:
     dropped: list[str] = []
     named = {name: value for name, value in given.items() if name not in _OURS}
     requested: Requested = read_parameters(named, dropped=dropped, refuses_unserved=True)
-    _DROPPED.note(dropped)
+    DROPPED.note(dropped)
     most, wanted = requested.get("best_of", 1), requested.get("n", 1)
     if most not in (1, wanted):
         # OpenAI's returns the best n of them.

@@ -16,7 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from lmi_backend.clients.openai import TOKENS
+from lmi_backend.clients.openai_bodies import DROPPED
 from lmi_backend.clients.registry import UPLOADS
+from lmi_backend.clients.unserved import HARMLESS, HINTS
 from lmi_backend.engines import body_members
 from lmi_backend.engines.body_members import RESPONSES, check_nested, is_mendable, mended
 from lmi_backend.errors import RequestError
@@ -176,6 +178,7 @@ _ALL: Final = frozenset(
         *(*body_members.NAMES, body_members.ENCODING),
     }
 )
+_IGNORED: Final = _ALL | HARMLESS.keys() | {*HINTS}
 _DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _value: Final = msgspec.json.decode
 
@@ -245,7 +248,7 @@ def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> bytes:
         return body
     try:
         check_values(body, bounds.values)
-        fields = _fields(body)
+        fields = _fields(body, read := bounds.reads.get(path, ()))
     except TooManyValuesError as error:
         raise RequestError(str(error), field="the body") from None
     except RecursionError:
@@ -256,7 +259,7 @@ def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> bytes:
     if path == RESPONSES and len(body) > MOST_REPEATED:
         _check_repeated(body)
     check_nested(fields, path, runs_tools=bounds.runs_tools)
-    changed = body_members.changes(fields, path, bounds.reads.get(path, ()))
+    changed = body_members.changes(fields, path, read)
     is_changed = is_mendable(fields, path)
     if not changed and not is_changed:
         return body
@@ -338,7 +341,7 @@ def check_sampling(sampling: Sampling, bounds: StructureBounds) -> None:
     check_lists({**sampling.extra, **lists}, bounds)
 
 
-def _fields(body: bytes) -> dict[str, Any]:
+def _fields(body: bytes, read: Collection[str]) -> dict[str, Any]:
     """Return the members of a body that are looked at.
 
     Raises:
@@ -350,9 +353,11 @@ def _fields(body: bytes) -> dict[str, Any]:
     except UNREADABLE:
         try:
             # As vLLM's server reads it: with NaN and huge numbers, and in other encodings.
-            read = json.loads(body)
+            whole = json.loads(body)
         except ValueError:
             return {}
-        fields = members = read if isinstance(read, dict) else {}
+        fields = members = whole if isinstance(whole, dict) else {}
     body_members.check_spelling(members)
+    if read:
+        DROPPED.note([name for name in members if name not in read and name not in _IGNORED])
     return fields

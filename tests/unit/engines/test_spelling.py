@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from lmi_backend.clients.parameters import DroppedParameters
+from lmi_backend.engines import bodies
 from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.errors import RequestError
 
@@ -41,3 +43,12 @@ def test_another_spelling_is_refused(name: str, accepted: str, more: str) -> Non
 def test_other_names_stay(name: str) -> None:
     body = json.dumps({name: 1}).encode()
     assert check_body(body, BodyBounds(), CHATS) == body
+
+
+def test_names_that_nothing_reads_are_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(bodies, "DROPPED", DroppedParameters())
+    body = dict.fromkeys(("temprature", "top_kk", "user", "metadata"), "a")
+    check_body(json.dumps(body).encode(), BodyBounds(reads={CHATS: {"user"}}), CHATS)
+    assert [name for name in body if name in caplog.text] == ["temprature", "top_kk"]
