@@ -190,13 +190,19 @@ def check_depth(field: str, value: Any, bounds: StructureBounds) -> None:
     Raises:
         RequestError: as `check_structures`.
     """
+    refuse_depth(field, value, bounds.depth, " (option.max_structure_depth)")
+
+
+def refuse_depth(field: str, value: Any, most: int, option: str = "") -> None:
+    """Raise RequestError for objects and lists within each other on more levels than `most`."""
     level = [value]
-    for _ in range(bounds.depth):
+    for _ in range(most):
         inner = [each.values() if isinstance(each, dict) else each for each in level]
         level = [child for each in inner for child in each if isinstance(child, _NESTING)]
-    if level:
-        accepted = f"at most {bounds.depth} levels (option.max_structure_depth)"
-        raise RequestError("is nested too deeply", field=field, accepted=accepted)
+        if not level:
+            return
+    accepted = f"at most {most} levels{option}"
+    raise RequestError("is nested too deeply", field=field, accepted=accepted)
 
 
 class _Check:

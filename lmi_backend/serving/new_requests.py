@@ -7,29 +7,28 @@ batcher looks at the next request only every 0.5 s (dynamic_batch_scheduler.cc, 
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
 
 from lmi_backend.clients.registry import WORK, is_at_once
 from lmi_backend.clients.request import wanted
-from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.serving.admission import tenant_key
 from lmi_backend.serving.prefixes import Prompt, prompt_of
 from lmi_backend.serving.request_state import RequestState
+from lmi_backend.structures import refuse_depth
 from lmi_backend.tokenization import TOKEN_PATHS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from lmi_backend.engine_config import RequestLimits
     from lmi_backend.serving.request_state import Sink
 
 _DEEPEST: Final = 512
-"""Levels of a request; what a grammar may have is less (option.max_structure_depth)."""
+"""Levels of a request. A frame could carry more, and its reader, with another stack, not read them.
+What a grammar may have is less (option.max_structure_depth)."""
 Command = msg.SetAdapter | msg.Manage | msg.SubmitHttp
 """What a worker is told to do that is no request for an answer."""
 
@@ -71,7 +70,7 @@ def new_request(
             state.prompt = prompt_of(pieces, len(work.body), sender.session or session)
         return state, msg.SubmitHttp(request_id, work, tenant, None, name, *sender[1:])
     for request in work:
-        _check_depth(request.sampling.extra, "the request")
+        refuse_depth("the request", request.sampling.extra, _DEEPEST)
     n, tenant = work[0].n, tenant_key(tenant)
     state = RequestState(request_id, sink, width=len(work) * n, n=n, deadline=deadline)
     state.tenant, state.priority = tenant, work[0].priority
@@ -105,26 +104,10 @@ def new_command(
         RequestError: it is nested too deeply.
     """
     if isinstance(command, msg.Manage):
-        _check_depth(command.body, "the body")
+        refuse_depth("the body", command.body, _DEEPEST)
     state = RequestState(request_id, sink, width=1, n=1, deadline=deadline)
     state.only = only
     return state, msgspec.structs.replace(command, id=request_id)
-
-
-def _check_depth(value: object, field: str) -> None:
-    """Refuse what a frame could carry, and its reader, whose stack is another, not read."""
-    level = [value]
-    for _ in range(_DEEPEST):
-        level = [
-            child for each in level if isinstance(each, dict | list | tuple) for child in _in(each)
-        ]
-        if not level:
-            return
-    raise RequestError("is nested too deeply", field=field, accepted=f"at most {_DEEPEST} levels")
-
-
-def _in(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
 
 
 def may_wait(message: object) -> bool:
