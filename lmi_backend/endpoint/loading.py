@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lmi_backend.endpoint.address import endpoint_address, endpoint_folder
 from lmi_backend.fetch.weights import duration
-from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from lmi_backend.fetch.weights import Download
@@ -22,9 +21,6 @@ _SHARDS: Final = re.compile(r"checkpoint shards:\s+(\d{1,3})% Completed")
 """vLLM's progress; for an engine that reports none the seconds are shown."""
 _ALL: Final = 100
 _SUFFIX: Final = ".loading"
-_WRITE_SECONDS: Final = 1.0
-# Of a process that has died, or hangs.
-_STALE_SECONDS: Final = 30.0
 _LARGEST: Final = 1 << 16
 _RETRY_SECONDS: Final = 5
 
@@ -70,57 +66,45 @@ class LoadingFile:
 
     def __init__(self, model: str) -> None:
         self._model, self._path = model, endpoint_address(model).with_suffix(_SUFFIX)
-        self._download: Download | None = None
-        self._doing = ""
-        self._loaded = -1
-        self._began = time.monotonic()
-        self._ended = threading.Event()
-        self._thread = guarded_thread("lmi-loading", self._run)
-        self._thread.start()
+        self._lock, self._is_closed = threading.Lock(), False
+        self.note(None)
 
     def note(self, download: Download | None) -> None:
         """Take how far the download is; None when it is over, and the engine loads."""
-        if (download is None) != (self._download is None):
+        if (now := download) is None:
             self._began = time.monotonic()
-        self._download = download
+            self._write(Loading(self._model, "loading the engine"), self._began)
+        else:
+            figures = now.done, now.total, now.rate, now.seconds_left
+            self._write(Loading(self._model, str(now), *figures))
 
     def say(self, text: str) -> None:
         """Take what is done before the engine starts; nothing when that is over."""
-        self._doing = text
+        self._write(Loading(self._model, text)) if text else self.note(None)
 
     def hear(self, line: str) -> None:
         if match := _SHARDS.search(line):
-            self._loaded = min(100, int(match[1]))
+            loaded = min(100, int(match[1]))
+            text = f"loading: {loaded} % of the weights"
+            if loaded == _ALL:
+                loaded, text = -1, "loading the engine"
+            self._write(Loading(self._model, text, loaded=loaded), self._began)
 
     def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._path.unlink(missing_ok=True)
+        with self._lock:
+            # A worker that starts again later tells how far it is, too.
+            self._is_closed = True
+            self._path.unlink(missing_ok=True)
 
-    def _run(self) -> None:
-        while True:
-            # What cannot be written is not told; the load matters more.
-            with contextlib.suppress(OSError):
-                self._write()
-            if self._ended.wait(_WRITE_SECONDS):
-                return
-
-    def _write(self) -> None:
+    def _write(self, now: Loading, began: float = 0.0) -> None:
         draft = self._path.with_suffix(".draft")
-        draft.write_text(json.dumps({**self._now()._asdict(), "at": time.time()}), "utf-8")
-        draft.replace(self._path)
-
-    def _now(self) -> Loading:
-        if self._doing:
-            return Loading(self._model, self._doing)
-        if (now := self._download) is None:
-            seconds = time.monotonic() - self._began
-            text = "loading the engine"
-            if not 0 <= self._loaded < _ALL:
-                return Loading(self._model, text, seconds=seconds)
-            text = f"loading: {self._loaded} % of the weights"
-            return Loading(self._model, text, loaded=self._loaded, seconds=seconds)
-        return Loading(self._model, str(now), now.done, now.total, now.rate, now.seconds_left)
+        # What cannot be written is not told; the load matters more.
+        with self._lock, contextlib.suppress(OSError):
+            if self._is_closed:
+                return
+            values = {**now._asdict(), "began": began, "pid": os.getpid()}
+            draft.write_text(json.dumps(values), "utf-8")
+            draft.replace(self._path)
 
 
 def read_loading(base: Path) -> dict[str, Loading]:
@@ -137,4 +121,8 @@ def _read(path: Path) -> Loading | None:
     if status.st_uid != os.getuid() or status.st_size > _LARGEST:
         return None
     values: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return Loading(**values) if time.time() - values.pop("at") < _STALE_SECONDS else None
+    is_alive = Path("/proc", str(values.pop("pid"))).exists()
+    if began := values.pop("began"):
+        # All processes share the clock.
+        values["seconds"] = time.monotonic() - began
+    return Loading(**values) if is_alive else None

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-import time
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -278,7 +278,7 @@ async def test_while_models_are_loaded_no_answer_is_final(folder: Path) -> None:
 async def test_a_model_that_is_downloaded_is_told_with_its_share(folder: Path) -> None:
     loading = Loading("late", "downloading: 62 %", 62, 100, 0.2, 190.0)
     endpoints = private_folder(endpoint_folder(folder))
-    text = json.dumps({**loading._asdict(), "at": time.time()})
+    text = json.dumps({**loading._asdict(), "began": 0, "pid": os.getpid()})
     (endpoints / "1-late.loading").write_text(text, "utf-8")
     models = Models(folder, Starting(["late"]))
     assert await HealthChecks(models).problems() == ["loading late: 62 %, about 3 min"]
