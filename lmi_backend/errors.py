@@ -158,12 +158,7 @@ class HttpError(LmiError):
 
 
 class UnknownModelError(HttpError):
-    """No model has the name that a request says; the text begins as that of vLLM's server.
-
-    Args:
-        name: which the request says.
-        known: names that it could say.
-    """
+    """No model has the name that a request says; the text begins as that of vLLM's server."""
 
     field = "model"
 

@@ -225,10 +225,8 @@ def options() -> Iterator[SettingField]:
 
 
 def encode(settings: Settings) -> str:
-    """Return settings as a text for `VARIABLE`."""
     return msgspec.json.encode(settings, enc_hook=str).decode()
 
 
 def decode(text: str) -> Settings:
-    """Return the settings in a text that `encode` made."""
     return msgspec.json.decode(text, type=Settings, dec_hook=lambda kind, value: kind(value))

@@ -63,12 +63,7 @@ def read_text(text: str, most: int = MOST_VALUES) -> Any:
 
 
 def problem_of(error: Exception, data: bytes) -> str:
-    """Return the end of the sentence "the body …" for one of `UNREADABLE`.
-
-    Args:
-        error: what the reader of an object raised.
-        data: what it read.
-    """
+    """Return the end of the sentence "the body …" for one of `UNREADABLE`, raised for an object."""
     if isinstance(error, RecursionError):
         return "is nested too deeply"
     if isinstance(error, UnicodeError):

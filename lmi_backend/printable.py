@@ -81,11 +81,7 @@ def say(text: str, level: str = "INFO") -> None:
 
 @contextlib.contextmanager
 def speaking(line: Callable[[str, str], str]) -> Iterator[None]:
-    """Have `say` write its lines so until the end of the block.
-
-    Args:
-        line: returns a line, from its level and its text.
-    """
+    """Have `say` write its lines, from level and text, so until the end of the block."""
     global _line  # noqa: PLW0603  one process has one log
     previous, _line = _line, line
     try:

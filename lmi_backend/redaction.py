@@ -96,7 +96,6 @@ def without_secrets(address: str) -> str:
 
 
 def header_without_secrets(name: str, value: str) -> str:
-    """Return the value of a header without secrets."""
     if is_secret(name):
         return HIDDEN
     if "host" in name or "forwarded" in name:
@@ -178,7 +177,6 @@ class Redactor:
         self._pattern = re.compile("|".join(map(re.escape, short))) if short else None
 
     def __call__(self, text: str) -> str:
-        """Return a text without them."""
         for form in self._long:
             text = text.replace(form, HIDDEN)
         if self._pattern is not None:

@@ -176,20 +176,12 @@ def check_structures(structures: Mapping[str, Any], bounds: StructureBounds) -> 
 
 
 def check_structure(field: str, value: Any, bounds: StructureBounds) -> None:
-    """Check a grammar, a schema, a list of choices, or an object with any of them inside.
-
-    Raises:
-        RequestError: as `check_structures`.
-    """
+    """Check a grammar, a schema, a list of choices, or an object with any; raises the same."""
     _Check(field, bounds).check(value)
 
 
 def check_depth(field: str, value: Any, bounds: StructureBounds) -> None:
-    """Check only how deep a value is nested: of one that is written out and not compiled.
-
-    Raises:
-        RequestError: as `check_structures`.
-    """
+    """Check only how deep a value is nested: of one that is written out and not compiled."""
     refuse_depth(field, value, bounds.depth, " (option.max_structure_depth)")
 
 

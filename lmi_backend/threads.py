@@ -77,11 +77,7 @@ def _returns(name: str, work: Callable[[], object]) -> bool:
 
 
 class QueueThreads(Generic[_Item]):
-    """Threads that take the items of one queue; one that fails does not keep the next.
-
-    Args:
-        take: called with each item, by one of the threads.
-    """
+    """Threads that take the items of one queue; one that fails does not keep the next."""
 
     def __init__(self, take: Callable[[_Item], object], *names: str) -> None:
         self._take = take

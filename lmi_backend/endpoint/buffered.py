@@ -59,11 +59,7 @@ class _Created(msgspec.Struct):
 
 
 class BufferedSink(ClientSink):
-    """Sends the chunks of one request to a client as `ClientSink` does, and logs them.
-
-    Args:
-        where: where the model resumes it, if it does.
-    """
+    """Sends the chunks of one request to a client as `ClientSink` does, and logs them."""
 
     def __init__(
         self,

@@ -74,7 +74,6 @@ class Draining:
     """Drains models. From the start on they take no more requests.
 
     Args:
-        endpoints: theirs.
         seconds: time that running requests have to end.
     """
 

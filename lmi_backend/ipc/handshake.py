@@ -35,12 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def difference(peer: str, hello: Hello) -> str:
-    """Return why a peer of another protocol is refused, for the logs of both sides.
-
-    Args:
-        peer: of a stub, as `process 12`.
-        hello: its first message.
-    """
+    """Return why a peer, such as `process 12` of a stub, is refused, for the logs of both sides."""
     release = printable(hello.release, 20) or "of another release"
     return (
         f"{peer} is lmi-backend {release} (protocol {hello.protocol}), the model's stub is "

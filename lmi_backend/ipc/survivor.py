@@ -79,11 +79,7 @@ class SurvivorRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Place:
-    """Where the worker of a slot is written down, and where it comes back to.
-
-    Args:
-        text: the path of both, without a suffix.
-    """
+    """Where a slot's worker is written down, and where it comes back to: `text` and a suffix."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -108,11 +104,7 @@ class Place:
         return None
 
     def write(self, record: SurvivorRecord) -> None:
-        """Write a record in place of what is here.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write a record in place of what is here."""
         # Made with mode 0600.
         descriptor, draft = tempfile.mkstemp(dir=self.folder)
         with os.fdopen(descriptor, "wb") as file:

@@ -229,11 +229,7 @@ class Capacity:
         return replace(self.facts, cache=cache)
 
     def _share_of_host(self, layout: KvLayout, weights: int, ranks: int) -> int:
-        """Return the bytes of one rank's cache, of as many ranks on this host.
-
-        Raises:
-            PlanError: not even a block is left.
-        """
+        """Return the bytes of the cache of one of so many ranks here, or refuse the model."""
         host = self.hardware.host_memory
         block = layout.block_bytes
         length = min(self.longest, _CPU_TOKENS)

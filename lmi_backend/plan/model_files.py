@@ -230,11 +230,7 @@ def _check_zip(path: Path) -> None:
 
 
 def _table(path: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of a file, by its head.
-
-    Raises:
-        PlanError: the file is cut, or is not a safetensors file.
-    """
+    """Return the tensors of a file, by its head, or refuse it."""
     _begin(path, _LENGTH)
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -350,11 +346,7 @@ def _compare_shape(
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return an object of a file.
-
-    Raises:
-        PlanError: the file cannot be read, or is none.
-    """
+    """Return an object of a file, or refuse the file."""
     _begin(path, 1)
     try:
         # Engines read UTF-8 without a byte order mark; `json` reads more from bytes.
@@ -369,11 +361,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _begin(path: Path, least: int) -> bytes:
-    """Return the first bytes of a file.
-
-    Raises:
-        PlanError: it cannot be read, is too short, or is what Git LFS has in its place.
-    """
+    """Return the first bytes of a file, or refuse it: what Git LFS has in its place, too."""
     if path.exists() and not path.is_file():
         # A pipe is not waited for.
         raise PlanError(f"{path} cannot be read: it is not a file")

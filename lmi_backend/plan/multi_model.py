@@ -123,6 +123,9 @@ class Reservation:
 class Reservations:
     """The reservations on this machine, as one server sees them.
 
+    Raises:
+        ConfigurationError: somebody else has made their folder.
+
     Args:
         server: tells this server from others.
     """
@@ -132,11 +135,7 @@ class Reservations:
         self._folder = (base or Path(tempfile.gettempdir())) / f"lmi-devices-{os.getuid()}"
 
     def held(self, model: str = "") -> tuple[Allocation, ...]:
-        """Return what is held, except by a model of this server: a new load takes its place.
-
-        Raises:
-            ConfigurationError: somebody else has made the folder.
-        """
+        """Return what is held, except by a model of this server: a new load takes its place."""
         if not self._folder.is_dir():
             return ()
         with self._guarded():
@@ -154,9 +153,6 @@ class Reservations:
 
         Returns:
             None if others have taken or given back something since.
-
-        Raises:
-            ConfigurationError: somebody else has made the folder.
         """
         with self._guarded():
             if self._others(allocation.model) != planned_with:
@@ -164,11 +160,7 @@ class Reservations:
             return self._replace(allocation, is_planned=False)
 
     def expect(self, allocation: Allocation) -> Reservation:
-        """Reserve what a model is to get that will be loaded; its load takes it over.
-
-        Raises:
-            ConfigurationError: somebody else has made the folder.
-        """
+        """Reserve what a model is to get that will be loaded; its load takes it over."""
         with self._guarded():
             return self._replace(allocation, is_planned=True)
 

@@ -143,11 +143,7 @@ def _refuse_options(options: LmiOptions) -> None:
 
 
 def refuse_old_engine(options: LmiOptions, python: str) -> None:
-    """Refuse a library that is too old.
-
-    Raises:
-        PlanError: the one in that interpreter is.
-    """
+    """Refuse a library that is too old."""
     implementation = options.choice.spec.implementation
     version = options.supposed_release
     if implementation.oldest[0] and not version:

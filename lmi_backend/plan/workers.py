@@ -166,11 +166,7 @@ def _scaled(options: LmiOptions, always: int, workers: int, report: Explanation)
 def load_in_parallel(
     options: LmiOptions, hardware: Hardware, groups: DeviceGroups, weights: int, report: Explanation
 ) -> bool:
-    """Return whether the workers load at once: if the user wants it, or the host's memory suffices.
-
-    Args:
-        weights: bytes of the model's weights; 0 if unknown.
-    """
+    """Return whether the workers load at once: the user wants it, or the host has the memory."""
     if options.is_set(opt.PARALLEL_LOADING):
         return options[opt.PARALLEL_LOADING]
     needed = weights * len(groups)

@@ -118,12 +118,7 @@ class StartingWorker:
         self._end = math.inf
 
     def ready(self) -> Worker:
-        """Have it load the engine, and wait until that is ready.
-
-        Raises:
-            ConfigurationError: the engine refuses an option.
-            WorkerStartError: it exited or was not ready in time; quotes its last lines.
-        """
+        """Have it load the engine, and wait until that is ready; raises as `prepare` does."""
         try:
             self._end = time.monotonic() + self._seconds
             self._send(self._proceed or self._start)

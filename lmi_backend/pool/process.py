@@ -122,7 +122,6 @@ def kill_session(leader: int, shared: Collection[Path] = ()) -> None:
     trackers would remove most of the memory, when they get the time before they are killed.
 
     Args:
-        leader: the session's process id.
         shared: files that were seen to be the session's before some of it had gone.
     """
     left = set(shared)

@@ -138,21 +138,13 @@ class Slot:
         self.problem = f"it failed {self.failures} times and is not restarted (retry_threshold)"
 
     def quiet_seconds(self, now: float) -> float:
-        """Return for how long its worker has had no request; 0 where it has one, or is not ready.
-
-        Args:
-            now: of the monotonic clock, as all times here.
-        """
+        """Return how long its worker has had no request; 0 where it has one, or is not ready."""
         if not self.is_open or self.outstanding:
             return 0.0
         return now - max(self.last_used, self.ready_since)
 
     def note(self, message: FromWorker, lock: threading.Lock) -> str:
-        """Take what a message says about the worker itself; return how its engine died, if so.
-
-        Args:
-            lock: of the pool.
-        """
+        """Take what a message says about the worker itself; return how its engine died, if so."""
         if isinstance(message, Heartbeat):
             self.stats = message.stats
         elif isinstance(message, Failure) and message.kind == "dead":

@@ -113,7 +113,6 @@ class Spares:
         return spare.launch
 
     def close(self) -> None:
-        """End all of them, and make no more."""
         self._closing.set()
         with self._lock:
             left, self.spares = list(self.spares.values()), {}
@@ -181,10 +180,6 @@ class Spares:
         slot.has_spare = False
 
     def _watch(self, slot: Slot, spare: _Spare) -> None:
-        """Wait until a spare is used.
-
-        Raises:
-            WorkerStartError: its process has exited.
-        """
+        """Wait until a spare is used; raise WorkerStartError where its process has exited."""
         while not self._closing.wait(_WATCH_SECONDS) and self.spares.get(slot.index) is spare:
             spare.launch.check()

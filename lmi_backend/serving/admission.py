@@ -160,12 +160,7 @@ class Admission:
         return [state for *_, state in sorted(order)]
 
     def has_less(self, state: RequestState, other: RequestState) -> bool:
-        """Tell whether a tenant has less waiting, with a request more, than another with one less.
-
-        Args:
-            state: the one more.
-            other: of the other tenant; the one less.
-        """
+        """Tell whether a tenant with a request more has less waiting than another with one less."""
         own = self._tenants.get(state.tenant) or self._new_tenant(state.tenant)
         most = self._tenants[other.tenant]
         less = (most.waiting - other.width) / most.weight

@@ -89,11 +89,7 @@ class Choice:
         return ready[number]
 
     def begun(self, state: RequestState, chunk: Chunk | None = None) -> None:
-        """Note that a worker has read a prompt, or lost it.
-
-        Args:
-            chunk: the first of the answer; None if there is none.
-        """
+        """Note that a worker has read a prompt, by its first chunk, or has lost it."""
         expectation, state.expectation = state.expectation, None
         if expectation is None:
             return

@@ -33,11 +33,7 @@ def refuse(error: Exception, sink: Sink, count: Callable[[LmiError], None], what
 
 
 def fault_of(state: RequestState, what: str) -> EngineError:
-    """Log, with its trace, the exception that is being handled; return the request's error.
-
-    Args:
-        what: what could not be done.
-    """
+    """Log, with its trace, the exception that is being handled; return the request's error."""
     name = _name(state)
     _log.exception("request %s: %s", name, what)
     return EngineError(f"{what}: send it again; the server's log has the trace of request {name}")

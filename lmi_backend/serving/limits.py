@@ -36,11 +36,7 @@ class Limits:
         return cls(plan.max_requests, plan.limits)
 
     def check_size(self, size: int, others: Shares[int], tenant: str) -> None:
-        """Refuse a request that is too large.
-
-        Args:
-            others: the bytes that count of all that run or wait.
-            tenant: on whose behalf the request is.
+        """Refuse a request that is too large next to all that run or wait.
 
         Raises:
             RequestError: it always would be.

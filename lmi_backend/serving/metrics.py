@@ -246,12 +246,7 @@ def _of_histogram(name: str, own: Labels, histogram: Histogram) -> Series:
 
 
 def as_vllm(series: Series, version: str) -> Series:
-    """Return what vLLM has too, by its names and labels.
-
-    Args:
-        series: of one model.
-        version: Triton's, of the model.
-    """
+    """Return what vLLM has too of a model, by its names and labels."""
     return {
         (theirs, renamed): value
         for (name, labels), value in series.items()

@@ -42,12 +42,9 @@ class Prompt(NamedTuple):
 
 
 def prompt_of(pieces: Iterable[bytes | Raw], size: int, session: str = "", salt: int = 0) -> Prompt:
-    """Return a prompt.
+    """Return a prompt that is made of some pieces; its size is in bytes.
 
     Args:
-        pieces: what it is made of, in its order.
-        size: bytes of it all.
-        session: that its client names.
         salt: differs between prompts that engines keep apart although they read alike.
     """
     keys: list[int] = []
@@ -97,11 +94,9 @@ class PrefixTable:
         return bisect_left(keys, 1, key=lambda key: used.get(key, 0) <= floor)
 
     def add(self, prompt: Prompt, known: int, most: int) -> int:
-        """Note that a prompt is read.
+        """Note that a prompt is read; so many of its beginnings are known.
 
         Args:
-            prompt: the prompt.
-            known: how many of its beginnings are known.
             most: beginnings that the engine keeps; 0 if it does not say.
 
         Returns:

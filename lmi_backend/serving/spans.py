@@ -36,12 +36,7 @@ _OPERATIONS: Final = {
 
 
 class RequestTracer:
-    """Makes one model's spans, and sends them from a thread of the library.
-
-    Args:
-        model: its name.
-        exporter: sends spans to a collector.
-    """
+    """Makes one model's spans, and sends them from a thread of the library."""
 
     def __init__(self, model: str, exporter: SpanExporter) -> None:
         named = Resource.create({"service.name": "lmi-backend"})
@@ -54,9 +49,7 @@ class RequestTracer:
     def begin(self, work: msg.Work, request_id: str) -> tuple[msg.Work, RequestSpan]:
         """Begin a request's span; return the request, as the parent of the engine's spans has it.
 
-        Args:
-            work: the request; a trace that it names is the span's parent.
-            request_id: the client's own; may be empty.
+        A trace that the request names is the span's own parent.
         """
         operation = "text_completion"
         if isinstance(work, HttpRequest):
@@ -93,24 +86,13 @@ class RequestSpan:
         self._span.add_event(name, attributes)
 
     def answered(self, first_seconds: float, num_prompt_tokens: int, num_tokens: int) -> None:
-        """Note what its answers were, once they are all sent.
-
-        Args:
-            first_seconds: from the request's arrival to its first token.
-            num_prompt_tokens: of all its prompts.
-            num_tokens: of all its answers.
-        """
+        """Note what its answers were, once they are all sent."""
         self._span.set_attribute("gen_ai.usage.input_tokens", num_prompt_tokens)
         self._span.set_attribute("gen_ai.usage.output_tokens", num_tokens)
         self._span.set_attribute("gen_ai.server.time_to_first_token", first_seconds)
 
     def end(self, outcome: str, error: LmiError | None = None) -> None:
-        """End with the last response, or with an error; a request that is refused has one too.
-
-        Args:
-            outcome: a finish reason, or the error's code in lower case.
-            error: why the request failed; None if it did not.
-        """
+        """End with the last response, or with an error; a request that is refused has one too."""
         self._span.set_attribute("gen_ai.response.finish_reasons", [outcome])
         if error is not None:
             self._span.set_attribute("error.type", outcome)

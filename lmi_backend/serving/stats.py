@@ -93,11 +93,7 @@ class RequestStats:
         self._counts = StatsSnapshot()
 
     def sent(self, state: RequestState, chunks: Sequence[Chunk], now: float | None = None) -> None:
-        """Note a response.
-
-        Args:
-            now: time of the monotonic clock, if the caller has read it.
-        """
+        """Note a response, at a time of the monotonic clock."""
         now = now or time.monotonic()
         self._counts.responses += 1
         num_tokens = 0

@@ -90,7 +90,6 @@ class LogFormat:
     """Rewrites what programs log.
 
     Args:
-        style: one of `FORMATS`.
         shows_all: whether no line is left out.
     """
 
@@ -231,7 +230,6 @@ def relaying(
     Lines that remain then have a moment to be read.
 
     Args:
-        target: a descriptor, or a file.
         most: bytes of lines that may wait.
         change: returns what is to be written of some lines.
     """
