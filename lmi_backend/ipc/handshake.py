@@ -8,14 +8,12 @@ conversation nor a process that listens in the stub's place gets anything of use
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import logging
 import os
 import secrets
-import selectors
 import socket
-import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
@@ -56,8 +54,7 @@ MOST_PEERS: Final = 64
 BACKLOG: Final = 128
 
 _NONCE_BYTES = 16
-# In one turn, so that a flood of connections does not keep anybody from the clock.
-_ACCEPTS = 32
+_ACCEPT_PAUSE_SECONDS = 0.05
 _TRIES = 20
 _PAUSE_SECONDS = 0.5
 # A stub answers at once; its machine may stand still for a while.
@@ -78,19 +75,26 @@ class Handshakes:
         listener.setblocking(False)
         self._listener, self._key = listener, token.encode()
         self._ranks, self._missing = ranks, set(range(ranks))
-        self._peers: list[_Peer] = []
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(listener, selectors.EVENT_READ)
-        self._refused = 0
-        self._last = ""
+        self._loop = asyncio.new_event_loop()
+        self._peers: dict[asyncio.Task[None], None] = {}
+        """Those that have proved nothing yet, the oldest first."""
+        self._arrived: list[tuple[int, socket.socket]] = []
+        self._has_arrived = asyncio.Event()
+        self._refused, self._last = 0, ""
+        self._accepting = self._loop.create_task(self._accept())
 
     def __enter__(self) -> Handshakes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for peer in self._peers:
-            peer.socket.close()
-        self._selector.close()
+        refused, last = self._refused, self._last
+        tasks = (self._accepting, *self._peers)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.close()
+        # Of those that were cut off now nothing is to be told.
+        self._refused, self._last = refused, last
 
     @property
     def refusals(self) -> str:
@@ -99,55 +103,76 @@ class Handshakes:
         return f"{self._refused} {many} refused, the last {self._last}" if self._refused else ""
 
     def turn(self, seconds: float) -> list[tuple[int, socket.socket]]:
-        """Wait at most some seconds for something to happen; return the ranks that were let in."""
-        arrived: list[tuple[int, socket.socket]] = []
-        for key, _ in self._selector.select(seconds):
-            peer: _Peer | None = key.data
-            if peer is None:
-                self._accept()
-            # It may just have been ended to make room.
-            elif peer in self._peers and (hello := self._read_hello(peer)):
-                arrived.append((hello.rank, peer.socket))
-        # After the reading: when this process stood still, what was sent meanwhile counts.
-        now = time.monotonic()
-        for peer in [each for each in self._peers if each.end <= now]:
-            self._refuse(peer, f"it proved nothing within {HANDSHAKE_SECONDS:g} s")
+        """Wait at most some seconds for ranks; return those that were let in."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            self._loop.run_until_complete(asyncio.wait_for(self._has_arrived.wait(), seconds))
+        self._has_arrived.clear()
+        arrived, self._arrived = self._arrived, []
         return arrived
 
-    def _accept(self) -> None:
-        for _ in range(_ACCEPTS):
+    async def _accept(self) -> None:
+        while True:
+            # The others have their turn, whatever comes.
+            await asyncio.sleep(0)
             try:
-                sock, address = self._listener.accept()
+                sock, address = await self._loop.sock_accept(self._listener)
             except OSError:
-                # Nobody is left, or who came has gone again.
-                return
+                # Who came has gone again, or there is no descriptor.
+                await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
+                continue
             if len(self._peers) >= MOST_PEERS + self._ranks:
-                self._refuse(self._peers[0], "it had to make room for others")
-            sock.setblocking(False)
-            where = f"from {address[0]}" if address else ""
-            peer = _Peer(sock, where, time.monotonic() + HANDSHAKE_SECONDS)
-            self._peers.append(peer)
-            self._selector.register(sock, selectors.EVENT_READ, peer)
-            try:
-                peer.send(msg.Challenge(peer.nonce))
-            except (OSError, WorkerError) as error:
-                self._refuse(peer, str(error))
+                oldest = next(iter(self._peers))
+                del self._peers[oldest]
+                oldest.cancel()
+            task = self._loop.create_task(
+                self._admit(sock, f"from {address[0]}: " if address else "")
+            )
+            self._peers[task] = None
+            task.add_done_callback(lambda task: self._peers.pop(task, None))
 
-    def _read_hello(self, peer: _Peer) -> msg.Hello | None:
-        """Read what there is; let the peer in if that is all and proves it."""
+    async def _admit(self, sock: socket.socket, where: str) -> None:
         try:
-            if (hello := peer.read()) is not None:
-                self._check(hello, peer.nonce)
-                peer.send(msg.Accepted(proof_of(self._key, "stub", peer.nonce, hello)))
-        except BlockingIOError:
-            return None
+            rank = await asyncio.wait_for(self._introduced(sock), HANDSHAKE_SECONDS)
+        except asyncio.TimeoutError:
+            reason = f"it proved nothing within {HANDSHAKE_SECONDS:g} s"
+        except asyncio.CancelledError:
+            reason = "it had to make room for others"
         except (OSError, WorkerError) as error:
-            self._refuse(peer, str(error))
-            return None
-        if hello is not None:
-            self._remove(peer)
-            self._missing.remove(hello.rank)
-        return hello
+            reason = str(error)
+        else:
+            self._arrived.append((rank, sock))
+            self._has_arrived.set()
+            return
+        sock.close()
+        self._refused, self._last = self._refused + 1, f"{where}{reason}"
+
+    async def _introduced(self, sock: socket.socket) -> int:
+        """Return the rank of a peer, which is let in."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        await self._loop.sock_sendall(sock, encode([msg.Challenge(nonce)]))
+        hello = await self._hello_of(sock)
+        self._check(hello, nonce)
+        accepted = msg.Accepted(proof_of(self._key, "stub", nonce, hello))
+        await self._loop.sock_sendall(sock, encode([accepted]))
+        self._missing.remove(hello.rank)
+        return hello.rank
+
+    async def _hello_of(self, sock: socket.socket) -> msg.Hello:
+        decoder: FrameDecoder[msg.Hello] = FrameDecoder(msg.Hello, limit=FIRST_FRAME_BYTES)
+        messages: list[msg.Hello] = []
+        has_rest = True
+        while has_rest and not messages:
+            try:
+                messages = decoder.feed(await self._loop.sock_recv(sock, FIRST_FRAME_BYTES))
+            except ConnectionLostError as error:
+                raise WorkerError("it closed the connection") from error
+            except WorkerError as error:
+                # What it sent stays out of the log.
+                raise WorkerError("what it sent is no Hello") from error
+            has_rest = bool(decoder.rest)
+        if len(messages) != 1 or has_rest:
+            raise WorkerError("it sent something other than one Hello")
+        return messages[0]
 
     def _check(self, hello: msg.Hello, nonce: bytes) -> None:
         """Raise WorkerError unless it comes from a rank that is awaited."""
@@ -163,56 +188,6 @@ class Handshakes:
         else:
             return
         raise WorkerError(problem)
-
-    def _refuse(self, peer: _Peer, reason: str) -> None:
-        self._remove(peer)
-        peer.socket.close()
-        self._refused += 1
-        self._last = f"{peer.where}: {reason}".removeprefix(": ")
-
-    def _remove(self, peer: _Peer) -> None:
-        self._peers.remove(peer)
-        self._selector.unregister(peer.socket)
-
-
-@dataclass(frozen=True, eq=False)
-class _Peer:
-    """A connection that has proved nothing yet."""
-
-    socket: socket.socket
-    where: str
-    end: float
-    """By which time it must have."""
-    nonce: bytes = field(default_factory=lambda: secrets.token_bytes(_NONCE_BYTES))
-    _decoder: FrameDecoder[msg.Hello] = field(
-        default_factory=lambda: FrameDecoder(msg.Hello, limit=FIRST_FRAME_BYTES)
-    )
-
-    def send(self, message: msg.Challenge | msg.Accepted) -> None:
-        """Send without waiting: the buffer of a new socket has room for it."""
-        frame = encode([message])
-        if self.socket.send(frame) != len(frame):
-            raise WorkerError("it does not read")
-
-    def read(self) -> msg.Hello | None:
-        """Return its Hello once all of it is here.
-
-        Raises:
-            WorkerError: it is gone, or sent anything else.
-        """
-        data = self.socket.recv(FIRST_FRAME_BYTES)
-        try:
-            messages = self._decoder.feed(data)
-        except ConnectionLostError as error:
-            raise WorkerError("it closed the connection") from error
-        except WorkerError as error:
-            # What it sent stays out of the log.
-            raise WorkerError("what it sent is no Hello") from error
-        if not messages and self._decoder.rest:
-            return None
-        if len(messages) != 1 or self._decoder.rest:
-            raise WorkerError("it sent something other than one Hello")
-        return messages[0]
 
 
 async def join(
