@@ -14,36 +14,27 @@ from tests.support.run.waiting import HANG_SECONDS, wait_for
 from tests.support.servers.serving import Served
 
 TOKENS = 20
-ROUNDS = 3
-"""What runs when the newcomer asks, what waits in the engine's own queue, and its own."""
-EACH = 30
-"""Requests of each newcomer. Each is ahead of the flood by what that has running when they come."""
 
 
 class Client:
     """Asks over one gRPC stream, and notes whose answers come in the order in which they do."""
 
-    def __init__(self, served: Served, ended: list[str], name: str, tenant: str = "") -> None:
+    def __init__(self, served: Served, ended: list[str], name: str) -> None:
         self._client = triton.InferenceServerClient(served.grpc)
-        self._ended, self._name, self._tenant = ended, name, tenant
+        self._ended, self._name = ended, name
         self.errors: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.num_answered = 0
         self._client.start_stream(self._hear)
 
     def ask(self, times: int = 1) -> None:
         text = tensors(triton, {"text_input": strings("a")})
-        parameters: dict[str, Any] = {"max_tokens": TOKENS}
-        if self._tenant:
-            parameters["tenant"] = self._tenant
         for _ in range(times):
-            self._client.async_stream_infer("echo", text, parameters=parameters)
+            self._client.async_stream_infer("echo", text, parameters={"max_tokens": TOKENS})
 
     def _hear(self, result: Any, error: Any) -> None:
         if error is not None:
             self.errors.put(str(error))
             return
         self._ended.append(self._name)
-        self.num_answered += 1
 
     def close(self) -> None:
         self._client.stop_stream(cancel_requests=True)
@@ -98,23 +89,3 @@ def test_a_newcomer_through_an_alias_model_waits_for_what_runs_and_not_for_the_q
     # are answered too: tests/unit/serving/test_dispatch.py has the exact order.
     assert ended.index("newcomer") <= WAITING // 4
     asking.join(HANG_SECONDS)
-
-
-def test_many_who_come_later_share_and_nobody_is_forgotten(
-    served: Served, ended: list[str], flood: Client
-) -> None:
-    others = [Client(served, ended, f"newcomer{n}", tenant=f"t{n}") for n in range(5)]
-    for other in others:
-        other.ask(EACH)
-    wait_for(lambda: all(other.num_answered == EACH for other in others))
-    # Each of the six had its turns, the flood too; what it had before all were there, or after the
-    # last of them, is its own.
-    first = max(ended.index(f"newcomer{n}") for n in range(5))
-    last = max(place for place, who in enumerate(ended) if who.startswith("newcomer"))
-    assert EACH / 2 <= ended[first:last].count("flood") <= EACH + ROUNDS * RUNNING
-    assert all(other.errors.empty() for other in others)
-    flood.close()
-    wait_for(lambda: served.metric("lmi_requests_open", "echo") == 0)
-    wait_for(lambda: served.metric("lmi_engine_requests_waiting", "echo") == 0)
-    for other in others:
-        other.close()

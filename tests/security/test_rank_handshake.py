@@ -219,7 +219,9 @@ def test_a_load_still_runs_out_of_time(load: Callable[..., Load]) -> None:
     loading = load(model_loading_timeout=2)
     with (
         _attacked(loading),
-        pytest.raises(WorkerStartError, match="not ready within 2 s") as failure,
+        pytest.raises(
+            WorkerStartError, match=r"not ready within 2 s \(option.model_loading"
+        ) as failure,
     ):
         loading.result.result(HANG_SECONDS)
     assert "refused, the last from 127.0.0.1" in str(failure.value)
