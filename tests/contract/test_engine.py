@@ -16,7 +16,6 @@ from lmi_backend.errors import (
     CancelledError,
     EngineDeadError,
     LmiError,
-    OptionError,
     RequestError,
     StoppingError,
     WorkerStartError,
@@ -374,25 +373,6 @@ def test_an_answer_that_is_too_large_ends_alone(start_echo: Any) -> None:
         assert echo.service.snapshot().workers[0].deaths == 0
 
 
-def _die(echo: Any) -> None:
-    """Let the worker die, whenever it is there."""
-    wait_for(lambda: echo.service.health().is_ready)
-    assert isinstance(echo.ask("die").error, EngineDeadError)
-
-
-MORTAL = {"option.die_on": "die", "option.migration_timeout": 0, "retry_threshold": 1}
-
-
-def test_health_says_what_is_wrong_until_nobody_mends_it(start_echo: Any) -> None:
-    with start_echo(MORTAL | {"retry_threshold": 0}) as echo:
-        assert echo.service.health() == msg.Health(is_ready=True)
-        _die(echo)
-        wait_for(lambda: echo.service.health().is_given_up)
-        health = echo.service.health()
-        assert not health.is_ready
-        assert health.problem.startswith("worker model/0: it failed 1 times and is not restarted")
-
-
 def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
     start_echo: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -441,28 +421,3 @@ def test_a_worker_that_does_not_start_is_quoted(
     options = {"pythonExecutable": python, "env": "HF_TOKEN=not-to-be-seen"}
     with pytest.raises(WorkerStartError, match=words), start_echo(**options):
         pass
-
-
-def test_a_worker_that_is_not_ready_in_time_fails_the_start(start_echo: Any) -> None:
-    starting = start_echo(start_seconds=60, model_loading_timeout=1)
-    with pytest.raises(WorkerStartError, match="model_loading_timeout"), starting:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "words"),
-    [
-        ("option.no_such_option", "1", "nor an argument of vllm 0."),
-        ("option.max_modl_len", "128", "did you mean option.max_model_len"),
-        ("option.seed", "many", "is not what the engine takes; accepted: a whole number"),
-        ("option.kv_events_config", '{"publisher": 5}', "is not what vLLM"),
-        ("option.enable_prefix_caching", "perhaps", "true or false"),
-    ],
-)
-def test_vllm_itself_judges_arguments_that_are_not_in_the_table(
-    start: Any, tiny_properties: dict[str, Any], option: str, value: str, words: str
-) -> None:
-    with pytest.raises(OptionError) as refusal, start(tiny_properties | {option: value}):
-        pass
-    assert refusal.value.option == option
-    assert words in str(refusal.value)

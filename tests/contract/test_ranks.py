@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from lmi_backend.errors import EngineDeadError, OptionError
+from lmi_backend.errors import EngineDeadError
 from lmi_backend.generation import HttpRequest
 from tests.support.run.waiting import wait_for
 from tests.support.servers.harness import Harness
@@ -129,15 +129,6 @@ def test_ranks_end_when_the_stub_is_killed(tmp_path: Path) -> None:
         stub.kill()
         stub.wait()
         wait_for(lambda: all(map(_is_gone, members)))
-
-
-def test_an_option_the_engine_refuses_is_named(start: Any) -> None:
-    with (
-        pytest.raises(OptionError, match="refused by the echo engine") as refusal,
-        start(ECHO | {"option.fail_start": "true"}),
-    ):
-        pass
-    assert refusal.value.option == "option.fail_start"
 
 
 _HANDLER = """
