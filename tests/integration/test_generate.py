@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.run.waiting import wait_for
 from tests.support.servers.serving import Served
 
 
@@ -14,23 +13,6 @@ def test_an_lmi_body_gets_the_right_answer(served: Served, questions: dict[str, 
         body = {"inputs": prompt, "parameters": {"max_new_tokens": 20}}
         status, reply = served.generate("tiny", body)
         assert (status, reply["generated_text"]) == (200, answer)
-
-
-def test_sampling_parameters_may_come_as_json_text(served: Served) -> None:
-    parameters = json.dumps({"max_tokens": "20", "temperature": "0", "stop": ["is"]})
-    body = {
-        "text_input": "The capital of France is",
-        "sampling_parameters": parameters,
-        "exclude_input_in_output": True,
-        "return_finish_reason": True,
-        "return_num_input_tokens": True,
-        "return_num_output_tokens": True,
-    }
-    _, answer = served.generate("tiny", body)
-    assert answer["text_output"] == " Par"
-    assert answer["finish_reason"] == "stop"
-    assert answer["num_input_tokens"] > 3
-    assert answer["num_output_tokens"] >= 1
 
 
 def test_a_joined_stream_equals_one_shot(served: Served, long_questions: dict[str, str]) -> None:
@@ -42,19 +24,6 @@ def test_a_joined_stream_equals_one_shot(served: Served, long_questions: dict[st
         assert whole["generated_text"] == answer
         assert "".join(chunk["text_output"] for chunk in chunks) == answer
         assert chunks[-1]["generated_text"] == answer
-
-
-def test_at_low_load_tokens_travel_alone(served: Served) -> None:
-    body = {"inputs": "a", "parameters": {"max_new_tokens": 50}, "stream": True}
-
-    def num_chunks() -> int:
-        with served.events("echo", body) as events:
-            chunks = [event["text_output"] for event in events]
-        assert "".join(chunks) == "a" * 50
-        return len(chunks)
-
-    # A busy machine may merge some, and is not busy each time.
-    wait_for(lambda: num_chunks() > 25)
 
 
 def test_each_token_of_a_whole_answer_says_what_it_says(
