@@ -46,13 +46,3 @@ def test_a_store_is_its_folders_or_one_model(tmp_path: Path) -> None:
 def test_a_model_id_alone_is_a_model(model_id: str, name: str, tmp_path: Path) -> None:
     environment = {"SERVING_MODEL_STORE": str(tmp_path / "none"), "HF_MODEL_ID": model_id}
     assert [entry.model_name for entry in models_of(environment)] == [name]
-
-
-def test_aws_image_names_the_model_before_lmis(tmp_path: Path) -> None:
-    environment = {
-        "SERVING_MODEL_STORE": str(tmp_path),
-        "SM_VLLM_MODEL": "org/a",
-        "HF_MODEL_ID": "org/b",
-    }
-    (only,) = models_of(environment)
-    assert (only.url, only.model_name) == ("org/a", "org_a")

@@ -43,20 +43,6 @@ def test_unknown_options_are_left_to_the_engine_with_their_place() -> None:
     assert str(located) == "serving.properties:1: option.watermark=16 is bad"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("option.model_loading_timeout=", "serving.properties:1: option.model_loading_timeout is"),
-        ("engin=Python", "serving.properties:1: engin=Python is not an option of LMI; did you"),
-        ("option.rope_theta=1", "option.rope_theta=1 is not supported: use option.hf_overrides"),
-    ],
-)
-def test_refusals_say_what_where_and_what_instead(text: str, message: str) -> None:
-    with pytest.raises(OptionError) as refusal:
-        resolve(text)
-    assert message in str(refusal.value)
-
-
 def test_a_fault_in_the_environment_names_the_variable() -> None:
     with pytest.raises(OptionError, match=r"^environment: SERVING_JOB_QUEUE_SIZE=many is not"):
         resolve("", {"SERVING_JOB_QUEUE_SIZE": "many"})

@@ -22,16 +22,6 @@ def arguments(text: str) -> dict[str, Any]:
     return {name: value for name, value in made.items() if name not in sizes}
 
 
-def test_a_dot_goes_into_an_object_and_a_value_is_translated() -> None:
-    text = "option.rolling_batch=trtllm\noption.enable_block_reuse=false\noption.dtype=bf16\n"
-    made = arguments(text + "option.enable_trt_overlap=true\noption.use_cuda_graph=false")
-    assert made["kv_cache_config"]["enable_block_reuse"] is False
-    assert made["dtype"] == "bfloat16"
-    assert made["disable_overlap_scheduler"] is False
-    assert made["cuda_graph_config"] is None
-    assert made["max_batch_size"] == 8
-
-
 def test_lmis_defaults_count_where_the_guide_has_them() -> None:
     assert arguments("option.rolling_batch=lmi-dist")["gpu_memory_utilization"] == 0.9
     assert "gpu_memory_utilization" not in arguments("option.rolling_batch=vllm")

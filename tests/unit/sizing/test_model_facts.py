@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.sizing.memory import CacheKind, cache_layout
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
-from lmi_backend.sizing.step import Step
 from tests.support.records import facts as known
 
 
@@ -93,31 +91,6 @@ def test_parameters_are_counted_as_published(
     plain = {name: each for name, each in config.items() if name != "quantization_config"}
     facts = facts_of(tmp_path, plain | {"torch_dtype": "float16"})
     assert facts.weights.total / 2 == pytest.approx(parameters, rel=percent / 100)
-
-
-@pytest.mark.parametrize(
-    ("config", "per_token"),
-    [
-        pytest.param(LLAMA_2_7B, 524_288, id="llama-2-7b"),
-        pytest.param(FALCON_7B, 2 * 64 * 32 * 2, id="falcon-7b"),
-        # Half of its layers see a window, and have blocks of their own.
-        pytest.param(GEMMA_2_9B, 2 * 8 * 256 * 21 * 2, id="gemma-2-9b"),
-        pytest.param(MPT_7B, 2 * 8 * 128 * 32 * 2, id="mpt-7b"),
-        pytest.param(CHATGLM_3, 2 * 2 * 128 * 28 * 2, id="chatglm3-6b"),
-        pytest.param(FLAN_T5_XL, 2 * 32 * 64 * 24 * 2, id="flan-t5-xl"),
-    ],
-)
-def test_the_cache_of_a_token_is_as_published(
-    config: dict[str, Any], per_token: int, tmp_path: Path
-) -> None:
-    cache = CacheKind(dtype_bytes=2, block_size=16)
-    layout = cache_layout(
-        facts_of(tmp_path, config),
-        degrees=(1, 1),
-        cache=cache,
-        step=Step(tokens=8192, sequences=256),
-    )
-    assert layout.block_bytes == 16 * per_token
 
 
 def test_every_fact_of_a_dense_model(tmp_path: Path) -> None:
