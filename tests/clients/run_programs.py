@@ -38,61 +38,52 @@ class Raised:
         return f"Raised({self.name!r}, {self.words!r})"
 
 
+def _each(cases: str, value: object) -> dict[str, Any]:
+    """The same value for each of these cases."""
+    return dict.fromkeys(cases.split(), value)
+
+
 ROME = "The capital of Italy is Rome."
 CITY = {"city": "Rome"}
 ANSWER = ["The file says Rome."]
 REPLY, SUNNY = "It is Rome.", "It is sunny."
 EXPECTED: dict[str, dict[str, Any]] = {
     "pydantic_ai": {
-        "chat": ROME,
-        "streamed": ROME,
+        **_each("chat streamed responses", ROME),
         "tool": ["travel"],
         "structured": CITY,
-        "responses": ROME,
         "unknown_model": ["ModelNotFoundError", 404],
         "wrong_key": ["ModelAuthenticationError", 401],
     },
     "openai_agents": {
-        "chat": ROME,
-        "streamed": ROME,
-        "responses": ROME,
+        **_each("chat streamed responses", ROME),
         "structured": CITY,
         "tool": ["travel"],
         "unknown_model": ["NotFoundError", 404],
         "wrong_key": ["AuthenticationError", 401],
     },
     "instructor": {
-        "json_schema": CITY,
+        **_each("json_schema partial", CITY),
         "tool": ["City"],
-        "partial": CITY,
         "unknown_model": Raised("InstructorRetryException", "404"),
     },
     "dspy": {
-        "text": [ROME],
-        "messages": [ROME],
+        **_each("text messages", [ROME]),
         "completion": True,
         "responses": ROME,
         "wrong_key": Raised("LMAuthError"),
     },
     "litellm_before": {
         "chat": [ROME, True],
-        "chat_streamed": ROME,
+        **_each("chat_streamed hosted_vllm anthropic sagemaker_chat sagemaker_chat_streamed", ROME),
         "text_completion": " Rome.",
-        "hosted_vllm": ROME,
-        "anthropic": ROME,
-        "sagemaker": True,
-        "sagemaker_streamed": True,
-        "sagemaker_chat": ROME,
-        "sagemaker_chat_streamed": ROME,
+        **_each("sagemaker sagemaker_streamed", True),
         "unknown_model": Raised("NotFoundError"),
         "bad_value": Raised("BadRequestError"),
         "wrong_key": Raised("AuthenticationError"),
     },
     "litellm_proxy": {
-        "chat": ROME,
-        "streamed": ROME,
-        "messages": ROME,
-        "responses": ROME,
+        **_each("chat streamed messages responses", ROME),
         "bad_value": Raised("BadRequestError"),
     },
     "text_generation": {
@@ -103,36 +94,21 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "unknown_model": Raised("ValidationError", "The model `none` does not exist"),
     },
     "outlines": {
-        "text": ROME,
-        "streamed": ROME,
-        "choice": True,
-        "regex": True,
-        "structured": CITY,
-        "openai_structured": CITY,
-        "tgi_regex": True,
-        "tgi_structured": CITY,
+        **_each("text streamed", ROME),
+        **_each("choice regex tgi_regex", True),
+        **_each("structured openai_structured tgi_structured", CITY),
     },
     "openai_cli": {
-        "chat": ROME,
-        "streamed": ROME,
+        **_each("chat streamed", ROME),
         "completion": "Rome.",
         "models": True,
-        "unknown_model": [1, True],
-        "wrong_key": [1, True],
+        **_each("unknown_model wrong_key", [1, True]),
     },
-    "lm_eval": {"loglikelihood": 1.0, "generate_until": 1.0, "chat": 1.0},
-    "inference_perf": {
-        "completions": [6, 0],
-        "completions_streamed": [6, 0],
-        "chats_streamed": [6, 0],
-        "messages": [6, 0],
-    },
-    "guidellm": {
-        "completions": [6, 0, [8]],
-        "completions_streamed": [6, 0, [8]],
-        "chats_streamed": [6, 0, [8]],
-        "responses_streamed": [6, 0, [8]],
-    },
+    "lm_eval": _each("loglikelihood generate_until chat", 1.0),
+    "inference_perf": _each("completions completions_streamed chats_streamed messages", [6, 0]),
+    "guidellm": _each(
+        "completions completions_streamed chats_streamed responses_streamed", [6, 0, [8]]
+    ),
     "codex": {
         "answer": ANSWER,
         "tool": [[[0, "Rome\n"]], "Rome\n"],
@@ -151,75 +127,46 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "messages": [ANSWER, "Rome\n", [["/v1/messages", 200, True]] * 2],
         "responses": [ANSWER, "Rome\n", [["/v1/responses", 200, True]] * 2],
     },
-    "aider": {
-        "whole": [0, "Rome\n"],
-        "difference": [0, "Rome\n"],
-        "not_streamed": [0, "Rome\n"],
-        "messages": [0, "Rome\n"],
-    },
+    "aider": _each("whole difference not_streamed messages", [0, "Rome\n"]),
     "llama_index": {
-        "completion": "It is Rome.",
-        "chat": "It is Rome.",
-        "streamed": "It is Rome.",
+        **_each("completion chat streamed", "It is Rome."),
         "structured": CITY,
-        "agent": "It is sunny.",
-        "agent_streamed": "It is sunny.",
+        **_each("agent agent_streamed", "It is sunny."),
         "unknown_model": Raised("NotFoundError", "404"),
     },
     "llm": {
-        "streamed": [0, REPLY],
-        "whole": [0, REPLY],
-        "completion": [0, REPLY],
+        **_each("streamed whole completion", [0, REPLY]),
         "structured": [0, '{"city": "Rome"}'],
-        "tool": [0, SUNNY],
-        "tool_whole": [0, SUNNY],
+        **_each("tool tool_whole", [0, SUNNY]),
     },
     "haystack": {
         "chat": REPLY,
         "structured": '{"city": "Rome"}',
-        "agent": [SUNNY, True],
-        "agent_streamed": [SUNNY, True],
-        "responses": [SUNNY, True],
-        "responses_streamed": [SUNNY, True],
-        "messages": [SUNNY, True],
-        "messages_streamed": [SUNNY, True],
+        **_each(
+            "agent agent_streamed responses responses_streamed messages messages_streamed",
+            [SUNNY, True],
+        ),
     },
     "agno": {
         "chat": REPLY,
-        "agent": SUNNY,
-        "agent_streamed": SUNNY,
-        "structured": CITY,
-        "responses": SUNNY,
-        "responses_streamed": SUNNY,
-        "messages": SUNNY,
-        "messages_streamed": SUNNY,
-        "messages_structured": CITY,
+        **_each(
+            "agent agent_streamed responses responses_streamed messages messages_streamed", SUNNY
+        ),
+        **_each("structured messages_structured", CITY),
     },
     "mirascope": {
         "chat": REPLY,
         "structured": CITY,
-        "tool": SUNNY,
-        "tool_streamed": SUNNY,
-        "responses": SUNNY,
-        "responses_streamed": SUNNY,
-        "messages": SUNNY,
-        "messages_streamed": SUNNY,
+        **_each(
+            "tool tool_streamed responses responses_streamed messages messages_streamed", SUNNY
+        ),
     },
     "semantic_kernel": {
         "chat": REPLY,
         "structured": '{"city": "Rome"}',
-        "tool": SUNNY,
-        "tool_streamed": SUNNY,
+        **_each("tool tool_streamed", SUNNY),
     },
-    "inspect": {
-        "chat": 1.0,
-        "vllm": 1.0,
-        "tool": 1.0,
-        "tool_streamed": 1.0,
-        "tool_vllm": 1.0,
-        "responses": 1.0,
-        "messages": 1.0,
-    },
+    "inspect": _each("chat vllm tool tool_streamed tool_vllm responses messages", 1.0),
 }
 CHOSEN = [name for name in os.environ.get(run_clients.CHOSEN, "").split(",") if name]
 Ran = Callable[[str], Any]
