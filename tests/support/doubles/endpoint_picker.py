@@ -79,9 +79,6 @@ class Seen:
     waiting: int
     running: int
     kv_usage: float
-    block_size: int = 0
-    num_blocks: int = 0
-    max_adapters: int = 0
     running_adapters: frozenset[str] = frozenset()
     waiting_adapters: frozenset[str] = frozenset()
 
@@ -94,15 +91,11 @@ class Seen:
             KeyError: one of the three that must be there is not.
         """
         families = parse(text)
-        cache = _newest(families.get("vllm:cache_config_info"))
-        lora = _newest(families.get("vllm:lora_requests_info"), by_value=True)
+        lora = _newest(families.get("vllm:lora_requests_info"))
         return cls(
             waiting=int(_value(families, "vllm:num_requests_waiting")),
             running=int(_value(families, "vllm:num_requests_running")),
             kv_usage=_value(families, "vllm:kv_cache_usage_perc"),
-            block_size=int(cache.get("block_size") or 0),
-            num_blocks=int(cache.get("num_gpu_blocks") or 0),
-            max_adapters=int(lora.get("max_lora") or 0),
             running_adapters=_names(lora.get("running_lora_adapters", "")),
             waiting_adapters=_names(lora.get("waiting_lora_adapters", "")),
         )
@@ -117,11 +110,11 @@ def _value(families: dict[str, Family], name: str) -> float:
     return value if family.kind in _READ else 0.0
 
 
-def _newest(family: Family | None, *, by_value: bool = False) -> dict[str, str]:
-    """Return the labels that count; of adapters those whose value, a time, is the newest."""
+def _newest(family: Family | None) -> dict[str, str]:
+    """Return the labels whose value, a time, is the newest."""
     if family is None or not family.series:
         return {}
-    return max(family.series, key=lambda each: each[1 if by_value else 2])[0]
+    return max(family.series, key=lambda each: each[1])[0]
 
 
 def _names(text: str) -> frozenset[str]:
