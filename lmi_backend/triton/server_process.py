@@ -12,6 +12,7 @@ from lmi_backend.repository.restricted_apis import exposures
 
 _log = logging.getLogger(__name__)
 
+_STUB: Final = "triton_python_backend_stub"
 _SERVER: Final = 5
 """Place of its server's process among a stub's arguments."""
 _ADVICE: Final = "deploy/README.md says what clients may do there, and how to close it"
@@ -34,7 +35,8 @@ def shared_memory() -> list[Path]:
 
 def server_process() -> int:
     """Return the process that started this stub, and may be its parent no longer."""
-    named = _argv(Path("/proc/self"))[_SERVER:][:1]
+    program, *arguments = _argv(Path("/proc/self"))
+    named = arguments[_SERVER - 1 :][:1] if Path(program).name == _STUB else []
     return int(named[0]) if named and named[0].isdecimal() else os.getppid()
 
 
