@@ -32,7 +32,7 @@ def start_guard(model: str, server: int, files: Iterable[Path]) -> None:
 
     Args:
         model: what it is called in the log.
-        server: its process, of which this one was a child when it began.
+        server: the process that started this one.
         files: what the server would remove after the stub's end.
     """
     # The stub's interpreter is embedded: it may know of no program.
