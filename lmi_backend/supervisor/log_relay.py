@@ -159,7 +159,8 @@ _ATOMIC_BYTES: Final = select.PIPE_BUF
 _END_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 1.0
 """After which a file is looked for that nothing was written to."""
-_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+# To open a named pipe, or to write to it, would wait for its reader.
 _MODE: Final = 0o666
 
 

@@ -100,6 +100,12 @@ def test_a_full_disk_stops_nobody() -> None:
         write_lines(descriptor, 20_000)
 
 
+def test_a_pipe_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="No such device or address"):
+        LogFile(tmp_path / "pipe")
+
+
 def test_it_ends_soon_where_nobody_reads(reader: Reader) -> None:
     with relaying(reader.target) as descriptor:
         write_lines(descriptor, 20_000)
