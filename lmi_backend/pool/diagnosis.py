@@ -82,6 +82,12 @@ CAUSES: Final = (
         "again",
     ),
     (
+        r"Unknown (?P<field>(?:RoPE scaling type|quantization method):? [\w-]+)"
+        r"|Unsupported (?P<word>activation: \w+)|Validation error for field '(?P<name>\w+)'",
+        "the engine does not take a value of config.json: correct \\g<field>\\g<word>\\g<name>, or "
+        "use a newer release of the engine",
+    ),
+    (
         r"401 Unauthorized|Invalid user token|Invalid username or password",
         "the Hub does not know the token: check HF_TOKEN",
     ),

@@ -38,6 +38,13 @@ TOKENIZER = '  File "/p/transformers/tokenization_utils_base.py", line 1908, in 
         ("OSError: Can't load tokenizer for '/m'. If you were trying", "has no tokenizer"),
         (f"{TOKENIZER}json.decoder.JSONDecodeError: Expecting value", "is damaged"),
         (f"{TOKENIZER}KeyError: 'added_tokens'", "is damaged"),
+        ("ValueError: Unknown RoPE scaling type spiral", "correct RoPE scaling type spiral"),
+        ("Unsupported activation: sillu. Only silu is", "config.json: correct activation: sillu"),
+        (
+            "  Value error, Unknown quantization method: x. Must be",
+            "correct quantization method: x",
+        ),
+        ("FieldValidationError: Validation error for field 'hidden_act':", "correct hidden_act"),
         ("PermissionError: [Errno 13] Permission denied: '/m/config.json'", "'/m/config.json'"),
         ("OSError: [Errno 30] Read-only file system: '/root/.cache'", "'/root/.cache'"),
         ("Error: I/O error Permission denied (os error 13)", "may not use a file or folder:"),
