@@ -104,14 +104,14 @@ def _is_one_version(value: dict[str, Any], _: Variant) -> bool:
     return "all" not in value and latest <= 1 >= len(value.get("specific", {}).get("versions", []))
 
 
-def _is_warm(samples: list[dict[str, Any]], _: Variant) -> bool:
-    """Tell whether Triton can make what it is to send: of texts only those in a file."""
+def _is_warm(samples: list[dict[str, Any]], variant: Variant) -> bool:
+    """Tell whether samples have a prompt, and all from files: Triton may crash when one fails."""
+    names = {each.name for each in variant.inputs}
     return all(
         sample.get("batch_size")
-        and not any(
-            value.get("data_type") == "TYPE_STRING" and not value.get("input_data_file")
-            for value in sample.get("inputs", {}).values()
-        )
+        and names.issuperset(inputs := sample.get("inputs", {}))
+        and all(value.get("input_data_file") for value in inputs.values())
+        and any(value.get("data_type") == "TYPE_STRING" for value in inputs.values())
         for sample in samples
     )
 
@@ -189,7 +189,8 @@ _RULES: Final = (
     _Rule(
         "model_warmup",
         _is_warm,
-        "a batch_size of 1, and texts in an input_data_file; Triton crashes when it makes texts up",
+        "a batch_size of 1, and inputs in an input_data_file, one of them a text; Triton may crash "
+        "when a sample fails",
     ),
     *(
         _Rule(field, _never, "none; the Python backend does not read it")

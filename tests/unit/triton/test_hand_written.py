@@ -14,6 +14,8 @@ from lmi_backend.triton.hand_written import checked_variant
 from tests.support.run.places import ROOT
 
 PAGE = (ROOT / "docs" / "triton-fleet.md").read_text("utf-8")
+WARM = "inputs { key: '%s' value { data_type: TYPE_STRING dims: [1] input_data_file: 'p' } } %s"
+NUMBER = "inputs { key: 'stream' value { data_type: TYPE_BOOL dims: [1] zero_data: true } }"
 ROWS = re.findall(r"^\| `([^`]+)` \| (serves|refused)\b", PAGE, re.MULTILINE)
 
 
@@ -88,6 +90,9 @@ def test_what_convert_writes_is_served(variant: Any) -> None:
         ("version_policy { specific { versions: [1, 2] } }", "version_policy: "),
         ("instance_group { kind: KIND_GPU, gpus: [0, 1] }", "would start this model 2 times"),
         ("model_warmup { name: 'w' }", "model_warmup: "),
+        ("model_warmup { name: 'w' batch_size: 1 }", "model_warmup: "),
+        (f"model_warmup {{ name: 'w' batch_size: 1 {WARM % ('none', '')} }}", "model_warmup: "),
+        (f"model_warmup {{ name: 'w' batch_size: 1 {WARM % ('inputs', NUMBER)} }}", "model_warmup"),
         ("optimization { priority: PRIORITY_MAX }", "optimization: "),
         (
             "parameters { key: 'clients', value { string_value: 'x' } }",
