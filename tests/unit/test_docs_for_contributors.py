@@ -61,3 +61,8 @@ def test_what_a_page_names_is_there(page: str) -> None:
 def test_each_folder_that_tests_share_is_in_the_index() -> None:
     folders = {path.parent.name for path in (ROOT / "tests" / "support").glob("*/[!_]*.py")}
     assert folders == set(re.findall(r"^- (\w+):", support.__doc__ or "", re.MULTILINE))
+
+
+def test_each_change_is_a_line_of_twenty_words() -> None:
+    changes = re.findall(r"^- (.+(?:\n  .+)*)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    assert [each for each in changes if "\n" in each or len(each.split()) > 20] == []
