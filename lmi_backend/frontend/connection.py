@@ -47,10 +47,6 @@ if TYPE_CHECKING:
 Later: TypeAlias = Callable[[Callable[[], None]], object]
 
 
-def call_now(function: Callable[[], None]) -> None:
-    function()
-
-
 class BatchedTransport:
     """Keeps what one turn of the event loop writes, and writes it together.
 
@@ -170,7 +166,7 @@ class ModelConnection(asyncio.Protocol):
         on_welcome: Callable[[msg.Welcome], None],
         on_lost: Callable[[list[Answer]], None],
         unread: Unread | None = None,
-        later: Later = call_now,
+        later: Later = lambda function: function(),
     ) -> None:
         self._on_welcome, self._on_lost, self._later = on_welcome, on_lost, later
         self.unread = unread or Unread()

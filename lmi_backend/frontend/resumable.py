@@ -132,7 +132,9 @@ class ResumableForm:
         *events, self._rest = (self._rest + data).split(_END)
         lines = []
         for event in events:
-            if (text := event.lstrip(b"\n")) and not _is_comment(text):
+            text = event.lstrip(b"\n")
+            is_comment = all(line[:1] == b":" for line in text.split(b"\n"))
+            if text and not is_comment:
                 self._count += 1
                 if self._count > self._skipped:
                     lines.append(b"id: %b.%d\n%b\n\n" % (self._name, self._count, text))
@@ -261,10 +263,6 @@ def _is_resumable(exchange: Exchange, model: ModelInfo, read: Read) -> bool:
     # Users' code may have ids of its own. Some formats know later that they are no events.
     may_be_events = read.form.headers.get("content-type", EVENTS).startswith(EVENTS)
     return may_be_events and not isinstance(read.form, HandlerForm)
-
-
-def _is_comment(event: bytes) -> bool:
-    return event.startswith(b":") and all(line[:1] == b":" for line in event.split(b"\n"))
 
 
 async def _owner_of(exchange: Exchange, data: bytes) -> str:

@@ -28,7 +28,7 @@ from lmi_backend.clients.triton import (
     write_generate_body,
     write_inference,
 )
-from lmi_backend.errors import EngineError, HttpError, UnavailableError
+from lmi_backend.errors import HTTP_ERROR, HTTP_STATUS, EngineError, HttpError, UnavailableError
 from lmi_backend.frontend.http.bodies import aside, refuse_many_values
 from lmi_backend.frontend.lora_routes import check_bodies
 from lmi_backend.printable import printable
@@ -48,6 +48,8 @@ _CACHE_SECONDS: Final = 1.0
 _SILENT: Final = "Triton's HTTP port does not answer"
 _ENDED: Final = "tritonserver exited before the answer was complete"
 _ERROR_EVENT: Final = b'data: {"error":'
+_CODED: Final = re.compile(rf'(?s)(?:data: )?{{"error":"({"|".join(HTTP_STATUS)}): (.*)"}}\s*')
+"""An error of a model. Triton's /generate answers each with 400."""
 _PART: Final = 1 << 18
 """Bytes of a body that are written at once."""
 _TOKEN_BYTES: Final = 4
@@ -168,10 +170,14 @@ class TritonProxy:
 
 async def _pass_back(exchange: Exchange, sent: _Sent, response: aiohttp.ClientResponse) -> None:
     headers = {name: response.headers[name] for name in _PASSED_BACK if name in response.headers}
-    counts = bool(sent.pieces) and response.status < HTTPStatus.BAD_REQUEST
+    data = await response.read() if response.status >= HTTP_ERROR else b""
+    if coded := _CODED.fullmatch(data.decode("utf-8", "replace")):
+        raise HttpError(HTTP_STATUS[coded[1]], msgspec.json.decode(f'"{coded[2]}"'))
+    counts = bool(sent.pieces) and not data
     await exchange.start(response.status, headers)
     exchange.num_prompt_tokens = _tokens(sent.size) if counts else 0
     num_bytes = 0
+    await exchange.write(data)
     async for data in response.content.iter_any():
         num_bytes += len(data)
         if exchange.is_event_stream and _ERROR_EVENT in data:

@@ -113,8 +113,10 @@ def _leading(tensor: Tensor, *, is_batched: bool) -> tuple[int, ...]:
 
 
 def error_response(error: LmiError) -> Any:
+    """Return a response. In /generate and gRPC's streams Triton drops its code, not its text."""
     code = getattr(pb_utils.TritonError, error.code)
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), code))
+    text = str(error) if error.code == RequestError.code else f"{error.code}: {error}"
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, code))
 
 
 def _text(name: str, value: bytes | str) -> str:

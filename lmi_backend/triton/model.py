@@ -100,10 +100,11 @@ class TritonPythonModel:
             self._start(request, sender, parsed, trace, _seconds(request, parameters))
         except LmiError as error:
             self.loaded.service.refused(error)
-            _refuse(sender, error)
+            sender.send(error_response(error), flags=FINAL)
         except Exception:  # noqa: BLE001  without a final response its client would hang for ever
             _log.exception("a request could not be read")
-            _refuse(sender, UnavailableError("the request could not be read; the log says why"))
+            error = UnavailableError("the request could not be read; the log says why")
+            sender.send(error_response(error), flags=FINAL)
 
     def _start(
         self,
@@ -183,7 +184,3 @@ def _seconds(request: Any, parameters: dict[str, Any]) -> float:
     """
     microseconds = request.timeout() or parameters.get("timeout")
     return microseconds / 1e6 if type(microseconds) is int and microseconds > 0 else math.inf
-
-
-def _refuse(sender: Any, error: LmiError) -> None:
-    sender.send(error_response(error), flags=FINAL)

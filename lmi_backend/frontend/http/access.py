@@ -132,9 +132,12 @@ class Access:
         if origin is None:
             pass
         elif origin in self._origins or "*" in self._origins:
+            # Libraries have headers of their own.
+            wanted = exchange.headers.get("access-control-request-headers", "")
+            allowed = wanted if _NAMES.fullmatch(wanted) else _HEADERS
             exchange.extra_headers += (
                 (b"access-control-allow-origin", origin.encode("latin-1")),
-                (b"access-control-allow-headers", _allowed_headers(exchange)),
+                (b"access-control-allow-headers", allowed.encode()),
                 *_CORS,
             )
         # It is compared, and not read: what is no origin is another's.
@@ -177,12 +180,6 @@ class Access:
 
     def is_operator(self, key: ApiKey | None) -> bool:
         return self._is_local if key is None else key.is_operator
-
-
-def _allowed_headers(exchange: Exchange) -> bytes:
-    """Return the headers that an allowed page may send: all it names. Libraries have their own."""
-    wanted: str = exchange.headers.get("access-control-request-headers", "")
-    return (wanted if _NAMES.fullmatch(wanted) else _HEADERS).encode()
 
 
 def _foreign(host: str | None) -> HttpError:

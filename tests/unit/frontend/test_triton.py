@@ -265,6 +265,15 @@ async def test_an_error_event_of_triton_is_an_error_of_the_log(
     assert exchange.error == "EngineError"
 
 
+async def test_an_error_has_its_own_status(proxy: TritonProxy, triton: Triton) -> None:
+    triton.status = 400
+    for start in ("", "data: "):
+        triton.text = start + '{"error":"UNAVAILABLE: a \\"queue\\" is full"}\n'
+        with pytest.raises(HttpError, match=r'^a "queue" is full$') as raised:
+            await sent(proxy, "/v2/models/m/generate", b"{}")
+        assert raised.value.status == 503
+
+
 async def test_a_triton_that_is_not_there_is_said() -> None:
     proxy = TritonProxy("http://127.0.0.1:9", 1 << 20, 10)
     for headers in ({}, {LENGTH: "0"}):
