@@ -60,7 +60,9 @@ def take_trace(parameters: dict[str, object]) -> dict[str, str]:
 
     A broken one is dropped, as the standard wants: tracing must not fail a request.
     """
-    given = {name: parameters.pop(name) for name in HEADERS if name in parameters}
+    # Triton passes headers on as they were spelt.
+    spelt = [name for name in parameters if name.lower() in HEADERS]
+    given = {name.lower(): parameters.pop(name) for name in spelt}
     parent = given.get(PARENT)
     if not isinstance(parent, str) or not _may_travel(parent) or not _PARENT.fullmatch(parent):
         return {}

@@ -33,7 +33,7 @@ from lmi_backend.json_text import UNREADABLE, problem_of
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from lmi_backend.errors import LmiError
 
@@ -114,8 +114,9 @@ def read_members(data: bytes) -> Body:
     return body
 
 
-def write_generate_body(body: Body, tenant: str) -> bytes:
-    """Return a body for Triton; a known tenant replaces the one in the body."""
+def write_generate_body(body: Body, tenant: str, trace: Mapping[str, str]) -> bytes:
+    """Return a body for Triton; a known tenant and a trace replace those in the body."""
+    body |= trace
     if tenant:
         nested = body.get("parameters")
         if isinstance(nested, dict):

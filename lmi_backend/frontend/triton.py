@@ -95,7 +95,9 @@ class TritonProxy:
         refuse_many_values(data)
         body = read_members(data)
         await _check_texts(exchange, texts_of(body))
-        written = await aside(len(data), write_generate_body, body, exchange.tenant)
+        # For /generate Triton passes no headers on.
+        trace = take_trace(dict(exchange.headers))
+        written = await aside(len(data), write_generate_body, body, exchange.tenant, trace)
         return _Sent(path, _headers(exchange, "json"), (written,))
 
     async def _inference(self, exchange: Exchange, path: TritonPath) -> _Sent:

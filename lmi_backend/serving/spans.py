@@ -26,13 +26,17 @@ if TYPE_CHECKING:
     from lmi_backend.ipc import messages as msg
 
 _LAST_SECONDS: Final = 1.0
+_COMPLETION: Final = "text_completion"
 _OPERATIONS: Final = {
     "/v1/chat/completions": "chat",
     "/v1/messages": "chat",
     "/v1/responses": "chat",
     "/v1/embeddings": "embeddings",
+    "/v2/embed": "embeddings",
+    "/v1/completions": _COMPLETION,
+    "/inference/v1/generate": _COMPLETION,
 }
-"""Of a path; all others complete a text."""
+"""Of a path; any other has the name of its last part."""
 
 
 class RequestTracer:
@@ -51,11 +55,11 @@ class RequestTracer:
 
         A trace that the request names is the span's own parent.
         """
-        operation = "text_completion"
         if isinstance(work, HttpRequest):
-            operation, headers = _OPERATIONS.get(work.path, operation), work.headers
+            operation = _OPERATIONS.get(work.path) or work.path.rpartition("/")[2]
+            headers = work.headers
         else:
-            headers = work[0].trace_headers
+            operation, headers = _COMPLETION, work[0].trace_headers
         parent = self._propagator.extract({n: headers[n] for n in HEADERS if n in headers})
         attributes = {
             "gen_ai.operation.name": operation,
@@ -93,8 +97,9 @@ class RequestSpan:
 
     def end(self, outcome: str, error: LmiError | None = None) -> None:
         """End with the last response, or with an error; a request that is refused has one too."""
-        self._span.set_attribute("gen_ai.response.finish_reasons", [outcome])
-        if error is not None:
+        if error is None:
+            self._span.set_attribute("gen_ai.response.finish_reasons", [outcome])
+        else:
             self._span.set_attribute("error.type", outcome)
             # The text of a refusal may quote what a client wrote.
             quotes = isinstance(error, RequestError | QuotedError | HttpError)

@@ -108,6 +108,8 @@ class ServerSetup:
             "--allow-vertex-ai=false",
             "--allow-http=true",
             "--allow-grpc=true",
+            "--http-header-forward-pattern=(?i)^trace(parent|state)$",
+            "--grpc-header-forward-pattern=(?i)^trace(parent|state)$",
             *restriction.arguments(),
             *self._newer_arguments(restriction),
             f"--exit-timeout-secs={EXIT_SECONDS}",

@@ -32,8 +32,8 @@ def tracer_of(model: str, environment: Mapping[str, str]) -> RequestTracer | Non
         ).strip()
 
     is_off = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    is_other = environment.get("OTEL_TRACES_EXPORTER", "").strip() not in {"", "otlp"}
-    if is_off or is_other or not (endpoint := setting("ENDPOINT")):
+    exporters = (environment.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp").split(",")
+    if is_off or "otlp" not in map(str.strip, exporters) or not (endpoint := setting("ENDPOINT")):
         return None
     protocol = setting("PROTOCOL") or "http/protobuf"
     if protocol not in _EXPORTERS:
@@ -46,6 +46,9 @@ def tracer_of(model: str, environment: Mapping[str, str]) -> RequestTracer | Non
         made: RequestTracer = module.RequestTracer(
             model, importlib.import_module(package).OTLPSpanExporter()
         )
+    except ValueError as error:
+        _log.warning("no spans go to %s: %s", endpoint, error)
+        return None
     except ImportError as error:
         _log.warning("no spans go to %s: %s; %s", endpoint, error, pip_command("tracing"))
         return None

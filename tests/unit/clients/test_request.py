@@ -28,7 +28,7 @@ TRACE = {"traceparent": PARENT, "tracestate": "vendor=value"}
 @pytest.mark.parametrize("parent", [PARENT, "", "00-short", PARENT.upper(), 7, None])
 def test_a_trace_is_taken_out_of_the_parameters_and_dropped_if_it_is_broken(parent: Any) -> None:
     trace = TRACE | {"traceparent": parent}
-    parameters = {"max_tokens": 3} | trace
+    parameters = {"max_tokens": 3} | {name.title(): text for name, text in trace.items()}
     assert take_trace(parameters) == (trace if parent == PARENT else {})
     assert parameters == {"max_tokens": 3}
 

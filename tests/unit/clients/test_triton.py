@@ -88,7 +88,7 @@ def test_a_body_of_generate_is_passed_on_as_it_is() -> None:
         "parameters": {"n": 2**64 - 1, "stop": []},
     }  # fmt: skip
     read = _read(json.dumps(body).encode())
-    assert json.loads(write_generate_body(read, "")) == body
+    assert json.loads(write_generate_body(read, "", {})) == body
     # But lists in lists become flat.
     nested = b'{"stop": [["a", "b"], "c"], "parameters": {"ids": [[1], [2]]}}'
     assert _read(nested) == {"stop": ["a", "b", "c"], "parameters": {"ids": [1, 2]}}
@@ -258,6 +258,6 @@ def test_what_is_counted_is_in_the_answer(prompt: str, outputs: list[str], is_ta
 def test_a_tenant_that_is_known_counts() -> None:
     body = {"text_input": "a", "tenant": "another", "parameters": {"tenant": "another"}}
     read = _read(json.dumps(body).encode())
-    assert json.loads(write_generate_body(read, "")) == body
+    assert json.loads(write_generate_body(read, "", {})) == body
     mine = {"text_input": "a", "tenant": "mine", "parameters": {}}
-    assert json.loads(write_generate_body(read, "mine")) == mine
+    assert json.loads(write_generate_body(read, "mine", {})) == mine

@@ -56,14 +56,14 @@ def test_an_answer_is_a_span_whose_parent_is_the_clients(exporter: InMemorySpanE
 
 def test_a_call_names_its_operation(exporter: InMemorySpanExporter) -> None:
     bench = Bench(tracer=RequestTracer("m", exporter))
-    for path in ("/v1/chat/completions", "/v1/embeddings", "/v1/completions"):
+    for path in ("/v1/chat/completions", "/v1/rerank", "/v1/completions"):
         bench.service.submit(HttpRequest(path, b"{}", {"accept": "*/*"}), Sink())
     sent = [message.request.headers for message in bench.workers.sent.values()]
     assert all(each.keys() == {"accept", "traceparent"} for each in sent)
     bench.settle()
     bench.answer(*bench.open())
     names = [span.name for span in spans_in(bench, exporter)]
-    assert names == ["chat m", "embeddings m", "text_completion m"]
+    assert names == ["chat m", "rerank m", "text_completion m"]
 
 
 def test_a_pause_is_an_event(exporter: InMemorySpanExporter) -> None:
@@ -135,9 +135,14 @@ def test_a_span_has_nothing_that_a_client_wrote(exporter: InMemorySpanExporter) 
         ENDPOINT | {"OTEL_SDK_DISABLED": "true"},
         ENDPOINT | {"OTEL_TRACES_EXPORTER": "none"},
         ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
+        ENDPOINT | {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "99999"},
     ],
 )
-def test_no_spans_are_made_where_none_are_wanted(environment: dict[str, str]) -> None:
+def test_no_spans_are_made_where_none_are_wanted(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     assert tracer_of("m", environment) is None
 
 
