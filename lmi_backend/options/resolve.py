@@ -236,10 +236,12 @@ class _Collector:
                 if variable.startswith(name.rstrip("*")) and (value := environment.get(variable)):
                     self._add_variable(WrittenSetting(variable, value, sources.ORIGIN), status)
         for variable in self._values.get(common.ENV.name, ()):
-            refusal = VARIABLES.get(variable)
-            if refusal is not None and refusal.word == "refused":
-                problem = f"has {variable}, which is not supported: {refusal.detail}"
-                self.errors.append(self._settings[common.ENV.name].error(problem))
+            env, outcome = self._settings[common.ENV.name], VARIABLES.get(variable)
+            if outcome is not None and outcome.word == "refused":
+                problem = f"has {variable}, which is not supported: {outcome.detail}"
+                self.errors.append(env.error(problem))
+            elif outcome is not None and outcome.word == "ignored":
+                self._classify(WrittenSetting(variable, "***", env.origin), outcome)
         for setting, reason in sources.left_out(environment):
             self._classify(setting, Status("ignored", reason))
         read = {each.setting.name for each in self._classifications}

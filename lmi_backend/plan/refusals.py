@@ -140,6 +140,9 @@ def _refuse_options(options: LmiOptions) -> None:
     if is_staged and options.choice.mode not in implementation.pipeline_modes:
         problem = f"is not served by {implementation.name}, which splits layers only"
         raise options.error(opt.PIPELINE_PARALLEL_DEGREE, problem)
+    for name in ("max_num_queued_reqs", "max_num_queued_tokens"):
+        if (bound := options.passthrough.get(name)) and bound.value.strip() == "0":
+            raise bound.error("would have vLLM refuse each request", accepted="1 or more")
 
 
 def refuse_old_engine(options: LmiOptions, python: str) -> None:

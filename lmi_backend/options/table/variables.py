@@ -44,7 +44,11 @@ _FLAGS: Final[dict[str, Status]] = {
     "profiler_config": _doorless("/start_profile", "/stop_profile"),
     "enable_fault_tolerance fault_tolerance_config": _doorless("/fault_tolerance/apply"),
     "weight_transfer_config": _doorless("/init_weight_transfer_engine", "/update_weights"),
+    "enable_elastic_ep elastic_ep_max_dp_size": _doorless("/scale_elastic_ep"),
     "cohere_is_reasoning_model cohere_format": _doorless("/cohere/v2/chat"),
+    "kv_cache_metrics kv_cache_metrics_sample show_hidden_metrics_for_version": Status(
+        "ignored", "no effect: vLLM's own page of metrics is not served"
+    ),
 }
 SERVER_FLAGS: Final = {name: status for names, status in _FLAGS.items() for name in names.split()}
 """Flag of vLLM's own server, as it is written as an option, to what becomes of it.
@@ -107,6 +111,8 @@ _VARIABLES: Final[dict[str, Status]] = {
     ),
     **_image(),
     "VLLM_SERVER_DEV_MODE": _doorless("/sleep", "/collective_rpc", "/update_weights"),
+    "VLLM_USE_RUST_FRONTEND VLLM_RUST_FRONTEND_PATH VLLM_HTTP_TIMEOUT_KEEP_ALIVE"
+    " VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": _LISTENER,
     "VLLM_ENABLE_COHERE_API": _doorless("/cohere/v2/chat"),
     "SM_SGLANG_*": Status("refused", "SGLang is not served here; vLLM takes most of its models"),
     "SM_TELEMETRY_LOG_REV_2022_12": Status("ignored", "nothing is reported to SageMaker"),
