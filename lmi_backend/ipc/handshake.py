@@ -14,6 +14,7 @@ import logging
 import os
 import secrets
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
@@ -54,7 +55,6 @@ MOST_PEERS: Final = 64
 BACKLOG: Final = 128
 
 _NONCE_BYTES = 16
-_ACCEPT_PAUSE_SECONDS = 0.05
 _TRIES = 20
 _PAUSE_SECONDS = 0.5
 # A stub answers at once; its machine may stand still for a while.
@@ -76,25 +76,23 @@ class Handshakes:
         self._listener, self._key = listener, token.encode()
         self._ranks, self._missing = ranks, set(range(ranks))
         self._loop = asyncio.new_event_loop()
-        self._peers: dict[asyncio.Task[None], None] = {}
-        """Those that have proved nothing yet, the oldest first."""
+        self._peers: dict[asyncio.Task[None], str] = {}
+        """Those that have proved nothing yet, the oldest first, and why they are cut off."""
         self._arrived: list[tuple[int, socket.socket]] = []
         self._has_arrived = asyncio.Event()
         self._refused, self._last = 0, ""
-        self._accepting = self._loop.create_task(self._accept())
+        self._loop.add_reader(listener, self._accept)
 
     def __enter__(self) -> Handshakes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        refused, last = self._refused, self._last
-        tasks = (self._accepting, *self._peers)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.remove_reader(self._listener)
+        while self._peers:
+            for peer in self._peers:
+                peer.cancel()
+            self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
-        # Of those that were cut off now nothing is to be told.
-        self._refused, self._last = refused, last
 
     @property
     def refusals(self) -> str:
@@ -110,44 +108,38 @@ class Handshakes:
         arrived, self._arrived = self._arrived, []
         return arrived
 
-    async def _accept(self) -> None:
-        while True:
-            # The others have their turn, whatever comes.
-            await asyncio.sleep(0)
-            try:
-                sock, address = await self._loop.sock_accept(self._listener)
-            except OSError:
-                # Who came has gone again, or there is no descriptor.
-                await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
-                continue
-            if len(self._peers) >= MOST_PEERS + self._ranks:
-                oldest = next(iter(self._peers))
-                del self._peers[oldest]
-                oldest.cancel()
-            task = self._loop.create_task(
-                self._admit(sock, f"from {address[0]}: " if address else "")
-            )
-            self._peers[task] = None
-            task.add_done_callback(lambda task: self._peers.pop(task, None))
-
-    async def _admit(self, sock: socket.socket, where: str) -> None:
+    def _accept(self) -> None:
         try:
-            rank = await asyncio.wait_for(self._introduced(sock), HANDSHAKE_SECONDS)
-        except asyncio.TimeoutError:
-            reason = f"it proved nothing within {HANDSHAKE_SECONDS:g} s"
-        except asyncio.CancelledError:
-            reason = "it had to make room for others"
-        except (OSError, WorkerError) as error:
-            reason = str(error)
-        else:
-            self._arrived.append((rank, sock))
-            self._has_arrived.set()
+            sock, address = self._listener.accept()
+        except OSError:
+            # Nobody is left, or who came has gone again.
             return
-        sock.close()
-        self._refused, self._last = self._refused + 1, f"{where}{reason}"
+        sock.setblocking(False)
+        left = [peer for peer, reason in self._peers.items() if not reason]
+        if len(left) >= MOST_PEERS + self._ranks:
+            self._cut(left[0], "it had to make room for others")
+        peer = self._loop.create_task(self._admit(sock))
+        self._peers[peer] = ""
+        where = f"from {address[0]}: " if address else ""
+        peer.add_done_callback(partial(self._end, sock, where))
+        late = f"it proved nothing within {HANDSHAKE_SECONDS:g} s"
+        self._loop.call_later(HANDSHAKE_SECONDS, self._cut, peer, late)
 
-    async def _introduced(self, sock: socket.socket) -> int:
-        """Return the rank of a peer, which is let in."""
+    def _cut(self, peer: asyncio.Task[None], reason: str) -> None:
+        if peer.cancel():
+            self._peers[peer] = reason
+
+    def _end(self, sock: socket.socket, where: str, peer: asyncio.Task[None]) -> None:
+        reason = self._peers.pop(peer)
+        if not peer.cancelled():
+            if (error := peer.exception()) is None:
+                return
+            reason = str(error)
+        sock.close()
+        if reason:
+            self._refused, self._last = self._refused + 1, f"{where}{reason}"
+
+    async def _admit(self, sock: socket.socket) -> None:
         nonce = secrets.token_bytes(_NONCE_BYTES)
         await self._loop.sock_sendall(sock, encode([msg.Challenge(nonce)]))
         hello = await self._hello_of(sock)
@@ -155,7 +147,8 @@ class Handshakes:
         accepted = msg.Accepted(proof_of(self._key, "stub", nonce, hello))
         await self._loop.sock_sendall(sock, encode([accepted]))
         self._missing.remove(hello.rank)
-        return hello.rank
+        self._arrived.append((hello.rank, sock))
+        self._has_arrived.set()
 
     async def _hello_of(self, sock: socket.socket) -> msg.Hello:
         decoder: FrameDecoder[msg.Hello] = FrameDecoder(msg.Hello, limit=FIRST_FRAME_BYTES)
