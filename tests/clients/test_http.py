@@ -45,13 +45,6 @@ def test_streams_are_json_lines(served: Served, path: str) -> None:
     assert lines[-1]["generated_text"] == " Rome."
 
 
-def test_errors_are_lmis(served: Served) -> None:
-    status, _, data = served.ask("/invocations", {"inputs": 7}, TINY)
-    assert (status, json.loads(data)["code"]) == (424, 424)
-    status, _, data = served.ask("/predictions/none", BODY, KEYED)
-    assert (status, json.loads(data)["code"]) == (404, 404)
-
-
 def test_adapters_are_managed(served: Served) -> None:
     status, _, data = served.ask("/models/tiny/adapters", None, KEYED)
     assert status == 200

@@ -56,14 +56,6 @@ def test_openais_clients_read_the_type_of_every_refusal(
     assert (got, answer["error"]["type"], answer["error"]["code"]) == (status, kind, status)
 
 
-@pytest.mark.parametrize("model", ["tiny", "small"])
-def test_what_text_generation_inference_serves_is_not_dropped(served: Served, model: str) -> None:
-    asked = {"inputs": TEXT, "parameters": {"typical_p": 0.5}}
-    status, answer = _ask(served, "/generate", asked, model)
-    assert (status, answer["error_type"]) == (422, "validation")
-    assert "typical_p" in answer["error"]
-
-
 def test_all_of_an_earlier_answer_reaches_the_model(served: Served) -> None:
     def count(*texts: str) -> tuple[int, int]:
         parts = [{"type": "output_text", "text": text} for text in texts]
