@@ -200,8 +200,9 @@ async def test_a_page_that_may_ask_may_send_what_its_library_sends(
     assert (answer.status, "access-control-allow-origin" in answer.headers) == (404, True)
 
 
-async def test_head_is_answered_as_get_is(tmp_path: Path) -> None:
+async def test_head_is_answered_as_get_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server leaves the body out."""
+    monkeypatch.setattr("lmi_backend.frontend.resumable._WAIT_SECONDS", 0.0)
     front_end = local(tmp_path)
     for method, path in paths(front_end):
         if method != "HEAD":
