@@ -25,7 +25,7 @@ from lmi_backend.serving.identity import adapter_digest
 from lmi_backend.threads import QueueThreads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from lmi_backend.serving.request_state import Sink
     from lmi_backend.serving.service import Service
@@ -70,6 +70,8 @@ class LoraManager:
         self.adapters = adapters
         self.roots = tuple(Path(root).resolve() for root in roots)
         self._is_enabled, self._runs_code = is_enabled, runs_code
+        self.model_names: Collection[str] = ()
+        """Those of the model itself, by which its clients would get an adapter."""
         self.on_set: Callable[[str, str], None] = lambda _name, _digest: None
         """Called with an adapter's name and digest before requests may use it; empty: it is gone.
         """
@@ -185,6 +187,8 @@ class LoraManager:
     def _added(self, name: str, body: Mapping[str, object]) -> Adapter:
         if "src" not in body:
             raise HttpError(400, "src is missing; accepted: the adapter's folder")
+        if name in self.model_names:
+            raise HttpError(400, f"name {name}: is the model's own; accepted: another")
         before = self.adapters.get(name)
         added = Adapter.of(
             name,

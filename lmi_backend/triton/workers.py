@@ -193,6 +193,7 @@ def _start(
     config, roots = plan.config, plan.limits.adapter_roots
     adapters = pool.adapters
     lora_manager = LoraManager(adapters, roots, is_enabled=bool(roots), runs_code=config.runs_code)
+    lora_manager.model_names = (name, *config.served_names)
     max_rank = config.arguments.get("max_lora_rank", sys.maxsize)
     for each in adapters.values():
         if os.path.isdir(each.src) and (problem := problem_of(each.src, max_rank)):

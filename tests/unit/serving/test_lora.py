@@ -110,6 +110,7 @@ def test_a_list_comes_in_pages(lora_manager: LoraManager) -> None:
         ("REGISTER_ADAPTER", {"name": "one", "src": "two"}, 409, "registered already"),
         ("REGISTER_ADAPTER", {"src": "two"}, 400, "name is missing"),
         ("REGISTER_ADAPTER", {"name": "b"}, 400, "src is missing"),
+        ("REGISTER_ADAPTER", {"name": "m", "src": "two"}, 400, "name m: is the model's own"),
         ("REGISTER_ADAPTER", {"name": "b", "src": "/etc"}, 400, "option.adapter_roots"),
         ("REGISTER_ADAPTER", {"name": "b", "src": "../.."}, 400, "option.adapter_roots"),
         ("REGISTER_ADAPTER", {"name": "b", "src": "s3://x/y"}, 400, "a folder of this machine"),
@@ -137,6 +138,7 @@ def test_a_list_comes_in_pages(lora_manager: LoraManager) -> None:
 def test_what_is_wrong_has_lmis_status(
     lora_manager: LoraManager, root: Path, kind: str, body: dict[str, Any], status: int, words: str
 ) -> None:
+    lora_manager.model_names = ("m",)
     (root / "loop").symlink_to(root / "loop")
     with pytest.raises(HttpError) as refusal:
         ask(lora_manager, kind, **body)
