@@ -117,8 +117,10 @@ def _frontend(arguments: argparse.Namespace) -> int:
     check(arguments)
     from lmi_backend.frontend.main import serve  # noqa: PLC0415  an extra of the package
 
-    scheme = "https" if arguments.tls_certificate else "http"
-    say(f"the front end listens on {url_of(arguments.host, arguments.port, scheme)}")
+    own = url_of(arguments.host, arguments.port, "https" if arguments.tls_certificate else "http")
+    if arguments.triton_url.replace("localhost", "127.0.0.1").rstrip("/") == own:
+        raise ConfigurationError(f"--triton-url {own}: is this front end's; accepted: Triton's")
+    say(f"the front end listens on {own}")
     key_file = arguments.control_key
     settings = settings_of(
         arguments,

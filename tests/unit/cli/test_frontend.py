@@ -1,4 +1,5 @@
 import argparse
+import socket
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,16 @@ def test_a_value_that_cannot_work_is_refused(
     with pytest.raises(SystemExit):
         parser().parse_args(["frontend", option, value])
     assert f"argument {option}: {value}; accepted: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_front_end_passes_nothing_to_itself(
+    host: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert main(["frontend", f"--port={port}", f"--triton-url=http://{host}:{port}/"]) == 2
+    assert f"--triton-url http://127.0.0.1:{port}: is this front end's" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--running", "--requests-per-minute", "--tokens-per-minute"])
