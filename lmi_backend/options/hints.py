@@ -48,6 +48,7 @@ _WORDS: Final[dict[str, str]] = {
     "option.kv_cache_dtype": "cache_type_k cache_type_v kv_cache_type kv_dtype kv_cache_data_type",
     "option.dtype": "torch_dtype precision weight_dtype model_dtype",
     "option.trust_remote_code": "remote_code allow_remote_code hf_trust_remote_code",
+    "option.entryPoint": "entry_point",
     "option.revision": "model_revision hf_revision branch commit",
     "option.block_size": "page_size kv_block_size tokens_per_block",
     "option.seed": "random_seed rng_seed",

@@ -40,8 +40,12 @@ _SERVING: Final = frozenset(
 )
 _RESERVED: Final = ("serving_", "sagemaker_", "option_", "option.", "options_", "options.")
 """Beginnings of variables that are for LMI or its server, or are meant to be, in small letters."""
-_TGI: Final = ("sharded", "speculate")
-"""Variables of TGI's launcher without an underscore that are no option's name here."""
+_TGI: Final = (
+    "sharded", "speculate", "max_batch_total_tokens", "max_waiting_tokens", "max_best_of",
+    "waiting_served_ratio", "max_client_batch_size", "max_stop_sequences", "max_top_n_tokens",
+    "validation_workers", "messages_api_enabled", "payload_limit", "rope_scaling", "rope_factor",
+)  # fmt: skip
+"""Variables of TGI's launcher, in small letters, that are no option's name here."""
 _OPPOSITE = {"true": "false", "1": "false", "false": "true", "0": "true"}
 
 
@@ -102,8 +106,9 @@ def _why_unread(variable: str, engine: str) -> str:
     # Short names mean anything in a shell.
     if "_" not in word and not (variable.isupper() and (word in _TGI or PREFIX + word in KEYS)):
         return ""
-    name = _name_of(word, engine)
-    return f"LMI reads {name}" if name else ""
+    if name := _name_of(word, engine):
+        return f"LMI reads {name}"
+    return "nothing reads this variable of Text Generation Inference" if word in _TGI else ""
 
 
 def _name_of(word: str, engine: str) -> str:

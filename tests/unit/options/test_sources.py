@@ -85,6 +85,8 @@ def test_the_first_bare_variable_counts_and_an_empty_one_does_not() -> None:
         ("KV_CACHE_MEMORY_BYTES", "LMI reads OPTION_KV_CACHE_MEMORY_BYTES"),
         ("MAX_LENGTH", "LMI reads OPTION_MAX_MODEL_LEN"),
         ("NUM_SHARD", "LMI reads OPTION_TENSOR_PARALLEL_DEGREE"),
+        ("ENTRY_POINT", "LMI reads OPTION_ENTRYPOINT"),
+        ("MAX_BEST_OF", "nothing reads this variable of Text Generation Inference"),
         ("NEURON_SEQUENCE_PARALLEL", "it is not a variable of vllm, on which this model runs"),
         ("option_dtype", "LMI has no such variable; did you mean option.dtype?"),
         ("SAGEMAKER_NO_SUCH", "LMI has no such variable"),
