@@ -17,7 +17,7 @@ from lmi_backend.cli.planning import (
     options_of,
     say_notes,
 )
-from lmi_backend.deploy.files import TARGETS
+from lmi_backend.deploy.files import TARGETS, prometheus
 from lmi_backend.deploy.filling import STORE
 from lmi_backend.deploy.served import EXTRAS, Needs, Served
 from lmi_backend.deploy.variables import interpreter_of, variables_of
@@ -122,7 +122,7 @@ def _deploy(arguments: argparse.Namespace) -> int:
         advice = f"`lmi-backend check {arguments.path} --save FOLDER` writes one"
         raise ConfigurationError(f"{arguments.path}: accepted: a folder; {advice}")
     plan, served = _served(model, arguments)
-    files = TARGETS[arguments.to](served)
+    files = TARGETS[arguments.to](served) | prometheus(has_pods=arguments.to in OF_PODS)
     for path, text in _unwritten(files, arguments.output, is_forced=arguments.force).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -104,6 +104,14 @@ def systemd(served: Served) -> dict[str, str]:
     return {f"{served.full_name}.service": fill("systemd.service", values)}
 
 
+def prometheus(*, has_pods: bool) -> dict[str, str]:
+    """Return a job that scrapes the server, and the alerts."""
+    names = {"prometheus.yml": "pods.yml" if has_pods else "host.yml"}
+    names["prometheus-alerts.yml"] = "alerts.yml"
+    texts = texts_below("prometheus")
+    return {name: texts[source] for name, source in names.items()}
+
+
 TARGETS: Final = {"kubernetes": kubernetes, "helm": helm, "compose": compose, "systemd": systemd}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from debian_package import PackageError, unpacked
 
+from lmi_backend.cli.main import main
 from lmi_backend.frontend.operators.metrics import FAMILIES as FRONT_END
 from lmi_backend.serving.metrics import FAMILIES, series_names
 
@@ -36,6 +37,22 @@ def test_prometheus_reads_the_alerts_and_they_fire(promtool: str, words: list[st
         [promtool, *words], cwd=DEPLOY, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("target", ["compose", "kubernetes"])
+def test_prometheus_reads_what_deploy_writes(promtool: str, tmp_path: Path, target: str) -> None:
+    echo, output = tmp_path / "echo", tmp_path / "output"
+    echo.mkdir()
+    (echo / "serving.properties").write_text("option.rolling_batch=echo\n", "utf-8")
+    assert main(["deploy", str(echo), f"--to={target}", "--gpus=0", f"--output={output}"]) == 0
+    jobs = output / "prometheus.yml"
+    # Debian's is built without Kubernetes.
+    text = jobs.read_text("utf-8").replace(
+        "kubernetes_sd_configs:\n      - role: pod", "scheme: http"
+    )
+    jobs.write_text(text, "utf-8")
+    done = subprocess.run([promtool, "check", "config", jobs], check=False)
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def _deployed(folder: Path, to: str, gpus: int) -> Path:
     output = folder.parent / "out"
     words = ["deploy", str(folder), "--to", to, "--output", str(output), "--gpus", str(gpus)]
     assert main.main(words) == 0
-    (path,) = output.iterdir()
+    (path,) = {*output.iterdir()} - {*output.glob("prometheus*")}
     return path
 
 
