@@ -34,8 +34,8 @@ FORMATS: Final = (TEXT, JSON)
 _HEAD: Final = re.compile(
     # I1126 12:01:50.430551 25647 model_lifecycle.cc:472] "loading: echo:1"
     r"(?P<letter>[IWEF])\d{4} [\d:.]{15} +\d+ (?P<file>[\w.-]+):\d+\] ?"
-    # 2026-11-26 12:01:50,722 INFO GET /ping status=503
-    r"|[\d-]{10} [\d:]{8},\d{3} (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) "
+    # 2026-11-26 12:01:50.722 INFO    frontend: GET /ping status=503
+    r"|[\d-]{10} [\d:]{8}\.\d{3} (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) *frontend: "
     r"|lmi-backend: "
 )
 """The beginning of a line of Triton, of the front end and of `lmi-backend`."""

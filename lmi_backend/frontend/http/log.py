@@ -40,6 +40,8 @@ class LineFormatter(logging.Formatter):
     Lines of a trace begin with blanks: an exception's text may have lines of its own.
     """
 
+    default_msec_format = "%s.%03d"
+
     def format(self, record: logging.LogRecord) -> str:
         # Another handler's may be kept there.
         record.exc_text = None
@@ -112,7 +114,7 @@ def log_to_stderr(*, is_verbose: bool = False) -> None:
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = BatchingHandler(sys.stderr)
-    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)-7s frontend: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     if is_verbose:
         logging.getLogger(_FRONT_END).setLevel(logging.DEBUG)

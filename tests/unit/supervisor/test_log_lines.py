@@ -24,7 +24,7 @@ LINES = {
     ),
     # Nobody serves a model of this name.
     f'I{HEAD} logs.py:101] "other: words"': ("INFO", "model", "", "other: words"),
-    f"2026-11-25 15:07:04,720 INFO {ACCESS}": ("INFO", "frontend", "tiny", ACCESS),
+    f"2026-11-25 15:07:04.720 INFO    frontend: {ACCESS}": ("INFO", "frontend", "tiny", ACCESS),
     "lmi-backend: keys come unencrypted": ("INFO", "frontend", "", "keys come unencrypted"),
     "worker tiny/0 was stopped": ("INFO", "model", "tiny", "worker tiny/0 was stopped"),
 }
