@@ -103,8 +103,8 @@ class TritonPythonModel:
             sender.send(error_response(error), flags=FINAL)
         except Exception:  # noqa: BLE001  without a final response its client would hang for ever
             _log.exception("a request could not be read")
-            error = UnavailableError("the request could not be read; the log says why")
-            sender.send(error_response(error), flags=FINAL)
+            unread = UnavailableError("the request could not be read; the log says why")
+            sender.send(error_response(unread), flags=FINAL)
 
     def _start(
         self,
