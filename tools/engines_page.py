@@ -24,10 +24,10 @@ def engines() -> Iterator[str]:
         for row in read["rows"]
     ]
     yield from table(("engine", "mode", "chosen by", *columns.values()), rows)
-    yield "\n**Tests:**\n"
-    yield from (f"{number}. `tests/{test}`" for number, test in enumerate(tests, start=1))
     yield "\n**Why not:**\n"
     yield from (f"- {_letter(number)}: {reason}" for number, reason in enumerate(reasons))
+    yield "\n<details markdown><summary>The tests, by number</summary>\n"
+    yield from [*(f"{n}. `tests/{test}`" for n, test in enumerate(tests, start=1)), "\n</details>"]
 
 
 def _cell(text: str, tests: list[str], reasons: list[str]) -> str:
