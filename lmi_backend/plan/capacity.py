@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.options.spec import Implementation
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.kv_layout import KvLayout
     from lmi_backend.sizing.model_facts import ModelFacts
@@ -66,41 +65,37 @@ _BLOCKS = "num_gpu_blocks_override"
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 
 
-@dataclass(frozen=True)
 class Capacity:
-    """The question, with everything but the degrees."""
+    """The question, with everything but the degrees; the release is that of vLLM."""
 
-    options: LmiOptions
-    hardware: Hardware
-    facts: ModelFacts
-    environment: Mapping[str, str]
-    max_running: int
-    release: Release = NEWEST
-    """Of vLLM, which the plan is made for."""
-
-    @property
-    def budget(self) -> int:
+    def __init__(
+        self,
+        options: LmiOptions,
+        hardware: Hardware,
+        facts: ModelFacts,
+        environment: Mapping[str, str],
+        max_running: int,
+        release: Release = NEWEST,
+    ) -> None:
+        self.options, self.hardware, self.facts = options, hardware, facts
+        self.environment, self.max_running, self.release = environment, max_running, release
+        self._implementation = options.choice.spec.implementation
+        self.counts_as_vllm = self._implementation.counts_memory_as_vllm
+        self.utilization = utilization(options, release)
+        share = int(hardware.device_memory * self.utilization)
+        reserved = options[srv.GPU_RESERVED_MEMORY] * MIB
+        self.budget = min(share, hardware.device_memory - reserved)
         """Bytes of one device that the engine may use."""
-        share = int(self.hardware.device_memory * self.utilization)
-        reserved = self.options[srv.GPU_RESERVED_MEMORY] * MIB
-        return min(share, self.hardware.device_memory - reserved)
-
-    @property
-    def utilization(self) -> float:
-        return utilization(self.options, self.release)
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest sequence that must fit; 1 where the engine chooses it."""
-        length = given_number(self.options, self.options.choice.spec.length_option)
-        if length and not self.chooses_length:
-            return max(1, int(length))
-        return self.facts.shape.max_position_embeddings or 1
-
-    @property
-    def chooses_length(self) -> bool:
+        length = given_number(options, options.choice.spec.length_option) or 0
+        self.chooses_length = length < 0
         """Whether the engine serves as long a sequence as fits."""
-        return (given_number(self.options, self.options.choice.spec.length_option) or 0) < 0
+        most = facts.shape.max_position_embeddings or 1
+        self.longest = max(1, int(length)) if length > 0 else most
+        """Tokens of the longest sequence that must fit; 1 where the engine chooses it."""
+        space = environment.get(_CPU_SPACE, "")
+        is_given = _GIBS.fullmatch(space)
+        self.space_on_cpu = int(space) * GIB if is_given else options[vllm.KV_CACHE_MEMORY]
+        """Bytes of the cache on the CPU as the user says; 0 if nobody says."""
 
     def estimate(self, tensor: int, pipeline: int) -> MemoryEstimate:
         memory = self._estimate(tensor, pipeline, self.budget)
@@ -162,10 +157,6 @@ class Capacity:
             prefix_caching=self.options[vllm.ENABLE_PREFIX_CACHING] if has_option else None,
         )
 
-    @property
-    def counts_as_vllm(self) -> bool:
-        return self.options.choice.spec.implementation.counts_memory_as_vllm
-
     def estimate_on_cpu(self, tensor: int, pipeline: int) -> MemoryEstimate | None:
         """Return what an engine makes of the space for its cache, of one rank on the host.
 
@@ -208,16 +199,6 @@ class Capacity:
             length=cache.length,
             release=self.release,
         )
-
-    @property
-    def space_on_cpu(self) -> int:
-        """Bytes of the cache on the CPU as the user says; 0 if nobody says."""
-        text = self.environment.get(_CPU_SPACE, "")
-        return int(text) * GIB if _GIBS.fullmatch(text) else self.options[vllm.KV_CACHE_MEMORY]
-
-    @property
-    def _implementation(self) -> Implementation:
-        return self.options.choice.spec.implementation
 
     @property
     def _plain_facts(self) -> ModelFacts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
@@ -16,20 +15,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.options.spec import EngineSpec
     from lmi_backend.plan.capacity import Capacity
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.memory import MemoryEstimate
-    from lmi_backend.sizing.model_facts import ModelFacts
 
 
-@dataclass
 class Strategy:
-    options: LmiOptions
-    hardware: Hardware
-    capacity: Capacity | None
-    """None where the model is not known."""
-    report: Explanation
+    """Chooses the degrees; there is no capacity where the model is not known."""
+
+    def __init__(
+        self,
+        options: LmiOptions,
+        hardware: Hardware,
+        capacity: Capacity | None,
+        report: Explanation,
+    ) -> None:
+        self.options, self.hardware = options, hardware
+        self.capacity, self.report = capacity, report
+        self._spec = options.choice.spec
+        self._facts = capacity.facts if capacity else None
+        self._measured = capacity if hardware.device_memory else None
+        """The capacity, if the memory of the devices is known too."""
+        self._total = len(hardware.devices) * hardware.nodes
+        self._pipeline = options[opt.PIPELINE_PARALLEL_DEGREE]
+        self._is_pipeline_free = not options.is_set(opt.PIPELINE_PARALLEL_DEGREE)
 
     def choose(self) -> Degrees:
         """Return the degrees.
@@ -57,31 +66,6 @@ class Strategy:
         if not is_set and self._measured and not self._spec.why_all_devices:
             return self._smallest(self._measured)
         return self._check(self._all(is_set))
-
-    @property
-    def _spec(self) -> EngineSpec:
-        return self.options.choice.spec
-
-    @property
-    def _facts(self) -> ModelFacts | None:
-        return self.capacity.facts if self.capacity else None
-
-    @property
-    def _measured(self) -> Capacity | None:
-        """The capacity, if the memory of the devices is known too."""
-        return self.capacity if self.hardware.device_memory else None
-
-    @property
-    def _total(self) -> int:
-        return len(self.hardware.devices) * self.hardware.nodes
-
-    @property
-    def _pipeline(self) -> int:
-        return self.options[opt.PIPELINE_PARALLEL_DEGREE]
-
-    @property
-    def _is_pipeline_free(self) -> bool:
-        return not self.options.is_set(opt.PIPELINE_PARALLEL_DEGREE)
 
     def _on_cpu(self) -> Degrees:
         degree = self.options[opt.TENSOR_PARALLEL_DEGREE]

@@ -39,9 +39,7 @@ def test_an_unknown_engine_is_refused_with_those_that_are_known() -> None:
         create_engine("tnx", CONFIG)
 
 
-def test_an_engine_that_is_not_installed_names_the_way_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_engine_that_is_not_installed_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = replace(
         SPECS["echo"].implementation, name="absent", engine="no_such_library.engine:Engine"
     )

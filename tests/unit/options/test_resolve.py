@@ -126,9 +126,7 @@ def test_an_engine_that_is_not_served_is_one_refusal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("environment", [{"HF_TASK": "image-text-to-text"}, {"OPTION_TASK": "x"}])
-def test_a_task_that_lmi_does_not_know_is_left_to_the_model(
-    environment: Mapping[str, str],
-) -> None:
+def test_a_task_that_lmi_does_not_know_is_left_to_the_model(environment: Mapping[str, str]) -> None:
     options = resolve("", environment)
     assert options[common.TASK] == "auto"
     (found,) = options.classifications

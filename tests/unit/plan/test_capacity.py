@@ -33,6 +33,11 @@ def capacity(
     return Capacity(options, Hardware(devices=("0",), **machine), LLAMA_3_8B, {}, 256, release)
 
 
+def changed(made: Capacity, **fields: Any) -> Capacity:
+    names = ("options", "hardware", "facts", "environment", "max_running", "release")
+    return Capacity(**{name: getattr(made, name) for name in names} | fields)
+
+
 @pytest.mark.parametrize(
     ("properties", "release", "share"),
     [
@@ -108,7 +113,7 @@ def test_a_model_of_windows_alone_fits_for_any_length(tmp_path: Path) -> None:
 
     long = "option.max_model_len=1000000\n"
     full = capacity(tmp_path, long, device_memory=24 * GIB)
-    windows = replace(full, facts=with_fields(LLAMA_3_8B, local=LocalAttention(32, 4096)))
+    windows = changed(full, facts=with_fields(LLAMA_3_8B, local=LocalAttention(32, 4096)))
     assert not full.fits(full.estimate(1, 1))
     assert windows.fits(windows.estimate(1, 1))
 
@@ -164,7 +169,7 @@ def test_every_layer_of_transformers_has_a_block_of_its_own() -> None:
 
 def test_blocks_that_are_given_are_those_of_a_cpu_too(tmp_path: Path) -> None:
     given = capacity(tmp_path, "option.num_gpu_blocks_override=704\n")
-    found = replace(given, environment={"VLLM_CPU_KVCACHE_SPACE": "1"}).estimate_on_cpu(1, 1)
+    found = changed(given, environment={"VLLM_CPU_KVCACHE_SPACE": "1"}).estimate_on_cpu(1, 1)
     assert found
     assert found.num_tokens == 704 * 128
 
@@ -205,9 +210,9 @@ def test_a_cache_of_fewer_bits_holds_more(word: str, share: float, tmp_path: Pat
 def test_sparse_attention_packs_its_cache_of_8_bits(tmp_path: Path) -> None:
     asked = capacity(tmp_path, "option.kv_cache_dtype=fp8\n")
     sparse = with_fields(LLAMA_3_8B, is_mla=True, values=576, index_bytes=132)
-    dense = replace(asked, facts=with_fields(sparse, index_bytes=0)).estimate(1, 1)
+    dense = changed(asked, facts=with_fields(sparse, index_bytes=0)).estimate(1, 1)
     assert dense.block_bytes == 576 * 16 * 32
-    assert replace(asked, facts=sparse).estimate(1, 1).block_bytes == (656 + 132) * 16 * 32
+    assert changed(asked, facts=sparse).estimate(1, 1).block_bytes == (656 + 132) * 16 * 32
 
 
 def test_copies_have_the_experts_together(tmp_path: Path) -> None:
@@ -223,7 +228,7 @@ def test_copies_have_the_experts_together(tmp_path: Path) -> None:
 
 def test_a_plan_names_what_it_does_not_count_and_a_range(tmp_path: Path) -> None:
     found = capacity(tmp_path)
-    odd = replace(found, facts=replace(LLAMA_3_8B, unread=("memory_slots",)))
+    odd = changed(found, facts=replace(LLAMA_3_8B, unread=("memory_slots",)))
     description = describe(odd, odd.estimate(1, 1))
     assert any("not counted" in line and "memory_slots" in line for line in description)
     assert any("between" in line for line in description)
@@ -272,7 +277,7 @@ def test_encoders_that_are_left_out_take_nothing(
 ) -> None:
     """As in three logs of a GB10, whose weights are smaller by those of the encoder."""
     facts = with_fields(LLAMA_3_8B, vision_parameters=GIB // 2)
-    found = replace(capacity(tmp_path, properties), facts=facts).estimate(1, 1)
+    found = changed(capacity(tmp_path, properties), facts=facts).estimate(1, 1)
     without = capacity(tmp_path, properties).estimate(1, 1)
     assert found.weights - without.weights == pytest.approx(0 if has_encoder else -GIB, abs=1)
     assert (found.less > without.less) == has_encoder
@@ -291,7 +296,7 @@ def test_an_encoder_is_left_out_where_nothing_is_for_it(
 ) -> None:
     """Three parts of four are of images, and one is of sounds."""
     facts = with_fields(LLAMA_3_8B, vision_parameters=4 * GIB, sound_parameters=GIB)
-    asked = replace(capacity(tmp_path, f"option.limit_mm_per_prompt={limits}\n"), facts=facts)
+    asked = changed(capacity(tmp_path, f"option.limit_mm_per_prompt={limits}\n"), facts=facts)
     without = capacity(tmp_path).estimate(1, 1)
     assert without.weights - asked.estimate(1, 1).weights == pytest.approx(
         (4 - left) * 2 * GIB, abs=1
@@ -309,7 +314,7 @@ def test_graphs_of_the_sizes_that_are_captured(tmp_path: Path) -> None:
 def test_stages_may_have_other_numbers_of_layers(tmp_path: Path) -> None:
     asked = capacity(tmp_path)
     even, uneven, other = (
-        replace(asked, environment={"VLLM_PP_LAYER_PARTITION": text}).estimate(1, 2)
+        changed(asked, environment={"VLLM_PP_LAYER_PARTITION": text}).estimate(1, 2)
         for text in ("", "24,8", "3,4")
     )
     assert uneven.weights > 1.3 * even.weights

@@ -61,9 +61,7 @@ def test_what_makes_no_parser_is_refused_by_its_name(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("is_built", [False, True])
-async def test_an_application_answers_though_nothing_can_count_its_requests(
-    is_built: bool,
-) -> None:
+async def test_an_application_answers_though_nothing_can_count_its_requests(is_built: bool) -> None:
     """Of FastAPI 0.138 a route may have no path, which prometheus-fastapi-instrumentator reads."""
 
     class PrometheusInstrumentatorMiddleware:
