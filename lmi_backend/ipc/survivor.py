@@ -82,21 +82,13 @@ class Place:
     """Where a slot's worker is written down, and where it comes back to: `text` and a suffix."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.text, self.index = text, int(text.rpartition("-")[2])
         self.socket = Path(f"{text}.sock")
         self._record = Path(f"{text}{_SUFFIX}")
 
     @classmethod
     def of(cls, run: Path, model: str, index: int) -> Place:
         return cls(f"{_stem(run, model)}{index}")
-
-    @property
-    def folder(self) -> Path:
-        return self._record.parent
-
-    @property
-    def index(self) -> int:
-        return int(self.text.rpartition("-")[2])
 
     def read(self) -> SurvivorRecord | None:
         with contextlib.suppress(OSError, msgspec.MsgspecError), self._record.open("rb") as file:
@@ -106,7 +98,7 @@ class Place:
     def write(self, record: SurvivorRecord) -> None:
         """Write a record in place of what is here."""
         # Made with mode 0600.
-        descriptor, draft = tempfile.mkstemp(dir=self.folder)
+        descriptor, draft = tempfile.mkstemp(dir=self._record.parent)
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgspec.msgpack.encode(record))
         Path(draft).replace(self._record)

@@ -67,6 +67,7 @@ class StartingWorker:
     ) -> None:
         self._plan, self._name, self._process = plan, name, process
         self._start, self._is_cancelled = start, is_cancelled
+        self.may_return = bool(start.return_to)
         self._seconds = plan.launch.load_timeout if seconds is None else seconds
         self._end = time.monotonic() + self._seconds
         self._memory_kills = memory_kills()
@@ -86,10 +87,6 @@ class StartingWorker:
     def shared(self) -> list[str]:
         """Files in shared memory that its engine uses, once it is ready."""
         return sorted(map(str, self._process.shared))
-
-    @property
-    def may_return(self) -> bool:
-        return bool(self._start.return_to)
 
     def _send(self, message: msg.ToWorker) -> None:
         frame = encode([message])

@@ -61,6 +61,8 @@ class Worker:
         shares_all: bool = False,
     ) -> None:
         self.name, self._process, self._connections = name, process, connections
+        self.pid = process.pid
+        """Process id, mpirun's for a group of ranks; its session has the same."""
         self.capabilities = ready.capabilities
         self.identity = Identity(adapters=ready.adapters)
         """What its answers depend on."""
@@ -75,7 +77,7 @@ class Worker:
         self.poll, self._followers = select.poll(), select.poll()
         self._launcher = -1
         if len(connections) > 1:
-            self._launcher = os.pidfd_open(process.pid)
+            self._launcher = os.pidfd_open(self.pid)
             for file in (*self._by_file, self._launcher):
                 self.poll.register(file, select.POLLIN)
             for follower in connections[1:]:
@@ -173,11 +175,6 @@ class Worker:
             del adapters[name]
         # Requests keep the one that they began with.
         self.identity = replace(self.identity, adapters=adapters)
-
-    @property
-    def pid(self) -> int:
-        """Process id, mpirun's for a group of ranks; its session has the same."""
-        return self._process.pid
 
     @property
     def takes_requests(self) -> bool:

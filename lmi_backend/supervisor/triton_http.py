@@ -32,16 +32,9 @@ class TritonHttp:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigurationError(f"{url}: accepted: http://HOST:PORT")
-        self.url, self._parts, self._timeout = url, parts, timeout
+        self.url, self._timeout, self._is_https = url, timeout, parts.scheme == "https"
+        self.host, self.port = parts.hostname, parts.port or (443 if self._is_https else 80)
         self._headers, self._context = dict(headers or {}), context
-
-    @property
-    def host(self) -> str:
-        return self._parts.hostname or ""
-
-    @property
-    def port(self) -> int:
-        return self._parts.port or (443 if self._parts.scheme == "https" else 80)
 
     def index(self) -> list[dict[str, Any]]:
         """Return the models of the server, each with `name`, `version`, `state` and `reason`."""
@@ -90,7 +83,7 @@ class TritonHttp:
             return response.status, response.read()
 
     def _connect(self) -> HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
-        if self._parts.scheme == "https":
-            return HTTPSConnection(host, port, timeout=self._timeout, context=self._context)
-        return HTTPConnection(host, port, timeout=self._timeout)
+        where = self.host, self.port
+        if self._is_https:
+            return HTTPSConnection(*where, timeout=self._timeout, context=self._context)
+        return HTTPConnection(*where, timeout=self._timeout)

@@ -161,7 +161,7 @@ class Survival:
             return "its output is no pipe"
         if not _is_written(place):
             return "this worker is not written down"
-        return "" if is_served(place.folder) else "its `serve` is gone"
+        return "" if is_served(place.socket.parent) else "its `serve` is gone"
 
 
 def _is_written(place: Place) -> bool:

@@ -72,7 +72,7 @@ async def _waits(loaded: StartedEngine) -> str:
 
 
 def test_what_is_written_down_is_for_this_user_alone(place: Place) -> None:
-    (path,) = place.folder.glob("*.worker")
+    (path,) = place.socket.parent.glob("*.worker")
     assert path.stat().st_mode & 0o777 == 0o600
     assert [each.text for each in places(place.folder, "model")] == [place.text]
     assert not [*places(place.folder, "another")]
