@@ -155,18 +155,6 @@ def test_one_that_makes_all_it_can_gets_no_more_while_another_can() -> None:
     assert [bench.send(long).worker for _ in range(6)] == [0, 0, 1, 1, 0, 1]
 
 
-def test_a_worker_that_was_replaced_knows_nothing() -> None:
-    bench = Bench(2)
-    prompt = "a long text that all begin with" * 20
-    assert bench.answer(bench.send(prompt)) == 0
-    assert bench.answer(bench.send(prompt)) == 0
-    bench.workers[0].worker = object()
-    assert bench.answer(bench.send(prompt)) == 1
-    bench.choice.forget()
-    assert bench.answer(bench.send(prompt)) == 1
-    assert bench.counts == (1, 0, 0)
-
-
 def test_what_an_engine_has_dropped_is_forgotten_with_what_is_older() -> None:
     bench = Bench(2)
     older, prompt = "an older text" * 20, "a long text that all begin with" * 20
