@@ -108,11 +108,6 @@ def test_the_end_stops_one_that_leaves_too(made: list[Process]) -> None:
     assert [each.is_running for each in made] == [False, False]
 
 
-def test_when_it_is_urgent_nobody_is_waited_for(made: list[Process]) -> None:
-    _keep(int)
-    assert not made[0].is_running
-
-
 def test_its_socket_outlives_it_but_not_a_long_pause(made: list[Process]) -> None:
     (port,) = free_ports(1)
     listened = []
