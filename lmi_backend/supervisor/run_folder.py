@@ -86,7 +86,8 @@ def shell_problem(path: Path) -> str:
 def _make() -> Path:
     """Make the folder where temporary files are, or in /tmp where that one is of no use."""
     try:
-        wanted = tempfile.gettempdir()
+        # The working folder is the one that Python leaves relative.
+        wanted = os.path.abspath(tempfile.gettempdir())
     except OSError as error:
         raise ConfigurationError(f"no folder for temporary files: {error}; set TMPDIR") from error
     name = printable(wanted, 300)

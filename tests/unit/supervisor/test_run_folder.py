@@ -113,6 +113,14 @@ def test_a_folder_of_no_use_is_said_and_another_is_used(
         RunFolder()
 
 
+def test_the_working_folder_is_named_from_the_root(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(base)
+    monkeypatch.setattr(tempfile, "tempdir", os.curdir)
+    assert RunFolder().path.parent == base
+
+
 def test_the_longest_folder_that_is_used_has_room_for_each_socket(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
