@@ -125,14 +125,14 @@ def check_model_files(
     Raises:
         PlanError: a file is missing, is cut, cannot be read or contradicts config.json.
     """
-    names = sorted(os.listdir(folder))
+    names = _names(folder)
     has_weights = any(name.endswith(_WEIGHTS) for name in names)
     is_tokenized = any(_TOKENIZERS.fullmatch(name) for name in names)
     if not (has_weights or is_tokenized or must_be_whole):
         return
     if not any(name in _CONFIGS or name.endswith(_GGUF) for name in names):
         raise PlanError(f"{folder} has no {_CONFIG}")
-    tensors = _tensors(folder, names)
+    tensors = stored_tensors(folder)
     if not has_weights:
         raise PlanError(f"{folder} has no weights, such as model.safetensors")
     for name in filter(names.__contains__, _READ):
@@ -143,11 +143,24 @@ def check_model_files(
         _compare(folder / _CONFIG, tensors)
     # The model that an adapter names may have its tokenizer.
     if has_tokenizer and (is_tokenized or _ADAPTER not in names):
-        _check_tokenizer(folder, names, python, is_there=is_tokenized)
+        check_tokenizer(folder, python)
 
 
-def _check_tokenizer(folder: Path, names: list[str], python: str, *, is_there: bool) -> None:
-    if not is_there:
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise PlanError(f"{folder} cannot be read: {error.strerror}") from error
+
+
+def check_tokenizer(folder: Path, python: str) -> None:
+    """Refuse a folder without a tokenizer that the engine in an interpreter could load.
+
+    Raises:
+        PlanError: it has none, or the file cannot be read.
+    """
+    names = _names(folder)
+    if not any(map(_TOKENIZERS.fullmatch, names)):
         accepted = "tokenizer.json, tokenizer.model, vocab.json or tekken.json"
         problem = f"{folder} has no tokenizer; accepted: {accepted}, or option.tokenizer"
         raise PlanError(problem)
@@ -174,9 +187,13 @@ def _why_not_read(tokenizer: Path, python: str) -> str:
     return problem if done.returncode and kind == "Exception" else ""
 
 
-def _tensors(folder: Path, names: list[str]) -> dict[str, StoredTensor]:
-    """Return the tensors of all safetensors files; look that each weights file is whole."""
-    names = _parts(folder, names)
+def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of a folder's safetensors files.
+
+    Raises:
+        PlanError: a file of weights is missing, is cut, or is none.
+    """
+    names = _parts(folder, _names(folder))
     tensors: dict[str, StoredTensor] = {}
     problem = ""
     for name in names:

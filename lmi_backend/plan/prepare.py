@@ -20,7 +20,7 @@ from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
 from lmi_backend.plan.hardware import Hardware, detect_hardware
 from lmi_backend.plan.memory_options import config_overrides
-from lmi_backend.plan.model_files import check_model_files
+from lmi_backend.plan.model_files import check_model_files, check_tokenizer, stored_tensors
 from lmi_backend.plan.model_source import S3, Sources, find_sources, missing_adapters
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.refusals import refuse_unserved
@@ -153,6 +153,9 @@ def _check_files(options: LmiOptions, sources: Sources, *, must_be_whole: bool) 
             has_tokenizer=has_tokenizer,
             must_be_whole=must_be_whole,
         )
+    tokenizer = options.passthrough.get("tokenizer")
+    if reads_files and tokenizer and os.path.isabs(tokenizer.value):
+        check_tokenizer(Path(tokenizer.value), sources.python)
 
 
 class _ReadFacts(NamedTuple):
@@ -198,6 +201,8 @@ class _FactsFinder:
             if self.reach == "model" and self.must_have and not is_form:
                 raise
             return _ReadFacts(None, str(error), is_unread=True)
+        if not self.must_have:
+            stored_tensors(folder)
         return _read(folder, self.overrides)
 
 

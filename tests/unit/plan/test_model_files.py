@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -270,6 +271,22 @@ def test_the_engines_library_judges_the_tokenizer(model: Path, tmp_path: Path) -
     python.chmod(0o755)
     with pytest.raises(PlanError, match=r"tokenizer.json.*no such merge"):
         plan(model, f"option.pythonExecutable={python}")
+
+
+def test_a_tokenizer_elsewhere_is_read(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="other cannot be read: No such file"):
+        plan(model, f"option.tokenizer={tmp_path}/other")
+    shutil.copytree(model, tmp_path / "other")
+    plan(model, f"option.tokenizer={tmp_path}/other")
+
+
+def test_the_weights_of_a_draft_model_are_read(model: Path, tmp_path: Path) -> None:
+    draft = json.dumps({"model": f"{tmp_path}/draft", "num_speculative_tokens": 2})
+    shutil.copytree(model, tmp_path / "draft")
+    plan(model, f"option.speculative_config={draft}")
+    os.truncate(tmp_path / "draft" / "model.safetensors", 999)
+    with pytest.raises(PlanError, match=r"draft/model.safetensors is cut"):
+        plan(model, f"option.speculative_config={draft}")
 
 
 def test_an_adapter_may_have_the_tokenizer_of_its_model() -> None:
