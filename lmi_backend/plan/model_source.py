@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import PlanError
 from lmi_backend.fetch.hub import HUB_ID
-from lmi_backend.files import read_bounded
+from lmi_backend.files import problem_of, read_bounded
 from lmi_backend.options.engine_choice import find_interpreter, own_file
 from lmi_backend.options.model_store import MODEL_FILES, has_model
 from lmi_backend.options.spec import PREFIX
@@ -24,6 +25,7 @@ from lmi_backend.printable import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.options import LmiOptions
 
 
@@ -233,6 +235,16 @@ def missing_adapters(adapters: Mapping[str, str]) -> list[str]:
         f"{vllm.LORA_MODULES.name} names {name}, whose folder is not here (looked at {place})"
         for name, place in adapters.items()
         if os.path.isabs(place) and not os.path.isdir(place)
+    ]
+
+
+def broken_adapters(config: EngineConfig) -> list[str]:
+    """Return a note for each adapter that no engine could load; the others serve."""
+    max_rank = config.arguments.get("max_lora_rank", sys.maxsize)
+    return [
+        f"requests for adapter {name} will fail: {problem}"
+        for name, place in config.adapters.items()
+        if os.path.isdir(place) and (problem := problem_of(place, max_rank))
     ]
 
 

@@ -21,7 +21,13 @@ from lmi_backend.options.table import vllm
 from lmi_backend.plan.hardware import Hardware, detect_hardware
 from lmi_backend.plan.memory_options import config_overrides
 from lmi_backend.plan.model_files import check_model_files, check_tokenizer, stored_tensors
-from lmi_backend.plan.model_source import S3, Sources, find_sources, missing_adapters
+from lmi_backend.plan.model_source import (
+    S3,
+    Sources,
+    broken_adapters,
+    find_sources,
+    missing_adapters,
+)
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.sizing.config_fields import MissingFieldError
@@ -135,6 +141,7 @@ def plan_model(
         if reach == "model":
             raise PlanError(missing[0])
         notes += missing
+    notes += broken_adapters(plan.config)
     if read.reason:
         notes.append(f"the size of the model is not known: {read.reason}")
     plan = replace(plan, notes=(*plan.notes, *notes), is_unread=read.is_unread)
@@ -145,17 +152,13 @@ def _check_files(options: LmiOptions, sources: Sources, *, must_be_whole: bool) 
     is_usual = options[vllm.LOAD_FORMAT] in _LOAD_FORMATS
     is_usual &= options.passthrough.keys().isdisjoint(_OTHER_CONFIG)
     reads_files = options.choice.spec.implementation.reads_checkpoints
+    model, python = Path(sources.model), sources.python
     if is_usual and reads_files and os.path.isdir(sources.model):
         has_tokenizer = not options.passthrough.keys() & _OTHER_TOKENIZER
-        check_model_files(
-            Path(sources.model),
-            sources.python,
-            has_tokenizer=has_tokenizer,
-            must_be_whole=must_be_whole,
-        )
+        check_model_files(model, python, has_tokenizer=has_tokenizer, must_be_whole=must_be_whole)
     tokenizer = options.passthrough.get("tokenizer")
     if reads_files and tokenizer and os.path.isabs(tokenizer.value):
-        check_tokenizer(Path(tokenizer.value), sources.python)
+        check_tokenizer(Path(tokenizer.value), python)
 
 
 class _ReadFacts(NamedTuple):

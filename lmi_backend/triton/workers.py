@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,6 @@ from lmi_backend.endpoint.state import RECENT, StateView
 from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import OptionError
 from lmi_backend.fetch.weights import fetch_weights
-from lmi_backend.files import problem_of
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.options import load_options
 from lmi_backend.options.spec import CUSTOM
@@ -194,10 +192,6 @@ def _start(
     adapters = pool.adapters
     lora_manager = LoraManager(adapters, roots, is_enabled=bool(roots), runs_code=config.runs_code)
     lora_manager.model_names = (name, *config.served_names)
-    max_rank = config.arguments.get("max_lora_rank", sys.maxsize)
-    for each in adapters.values():
-        if os.path.isdir(each.src) and (problem := problem_of(each.src, max_rank)):
-            _log.warning("%s: requests for adapter %s will fail: %s", name, each.name, problem)
     lora_manager.on_set, lora_manager.on_unequal = pool.note_adapter, pool.end_worker
     environment = {**os.environ, **plan.launch.environment}
     pool.on_start = partial(identify, adapters=adapters, config=config, environment=environment)

@@ -15,6 +15,7 @@ import pytest
 from lmi_backend.errors import PlanError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
+from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.prepare import plan_model
 from lmi_backend.printable import GIB
@@ -60,10 +61,10 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def plan(folder: Path, *lines: str, reach: Any = "local", **around: str) -> None:
+def plan(folder: Path, *lines: str, reach: Any = "local", **around: str) -> EnginePlan:
     written = "\n".join((f"option.model_id={folder}", "option.rolling_batch=vllm", *lines))
     options = resolve_options(parse_properties(written), {}, folder=folder.parent)
-    plan_model(options, around, hardware=Hardware(host_memory=8 * GIB), reach=reach)
+    return plan_model(options, around, hardware=Hardware(host_memory=8 * GIB), reach=reach)
 
 
 def rewritten(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -287,6 +288,13 @@ def test_the_weights_of_a_draft_model_are_read(model: Path, tmp_path: Path) -> N
     os.truncate(tmp_path / "draft" / "model.safetensors", 999)
     with pytest.raises(PlanError, match=r"draft/model.safetensors is cut"):
         plan(model, f"option.speculative_config={draft}")
+
+
+def test_an_adapter_that_is_cut_is_noted(model: Path, tmp_path: Path) -> None:
+    shutil.copytree(LORA, tmp_path / "adapters" / "cut")
+    os.truncate(tmp_path / "adapters" / "cut" / "adapter_model.safetensors", 999)
+    notes = plan(model, "option.enable_lora=true").notes
+    assert [note for note in notes if "adapter cut will fail: adapter_model.safetensors" in note]
 
 
 def test_an_adapter_may_have_the_tokenizer_of_its_model() -> None:
