@@ -20,7 +20,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUDGETS: Final = {
     "lmi_backend": 2_625,
-    "lmi_backend/cli": 3_575,
+    "lmi_backend/cli": 3_600,
     "lmi_backend/clients": 5_250,
     "lmi_backend/deploy": 650,
     "lmi_backend/endpoint": 1_700,
@@ -40,7 +40,7 @@ BUDGETS: Final = {
     "lmi_backend/supervisor": 2_800,
     "lmi_backend/triton": 1_425,
     "lmi_backend/worker": 3_000,
-    "tests": 70_200,
+    "tests": 69_900,
     "tools": 7_025,
 }
 """Lines of Python of each folder; of what is in none of the deeper ones."""

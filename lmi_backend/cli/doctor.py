@@ -37,6 +37,7 @@ from lmi_backend.supervisor.installation import (
     is_vulnerable,
     usable_server,
 )
+from lmi_backend.supervisor.ports import Ports, check_free
 from lmi_backend.supervisor.run_folder import check_folder
 
 _MARKS: Final = {"ok": "ok", "warning": "!!", "error": "XX"}
@@ -56,7 +57,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser(
         "doctor",
         help="look at this machine, and say what to do",
-        description="Look whether this machine can serve: tritonserver and its Python, the "
+        description="Look whether this machine can serve: tritonserver and its Python, ports, the "
         "engines, GPUs and their driver, shared memory, disk; and each PATH's model.",
         examples=("lmi-backend doctor", "lmi-backend doctor llama --json"),
         statuses={0: "nothing would fail", 1: "something would fail"},
@@ -99,6 +100,7 @@ def _show(result: CheckResult) -> None:
 def _checks(arguments: argparse.Namespace) -> Iterator[CheckResult]:
     yield _result("tritonserver", _server)
     yield _result("limits", _limits)
+    yield _result("ports", _ports)
     hardware = detect_hardware(os.environ)
     yield _result("GPUs", lambda: gpus(hardware))
     yield _result("shared memory", shared_memory)
@@ -138,6 +140,15 @@ def _limits() -> tuple[str, str]:
     check_limits()
     check_folder()
     return "enough threads and open files, and a folder for temporary ones", ""
+
+
+def _ports() -> tuple[str, str]:
+    try:
+        Ports("127.0.0.1", 8000, 8001, 8002).check({})
+        check_free("--port", "--host", "127.0.0.1", 8080)
+    except ConfigurationError as error:
+        return "one of serve's is in use", str(error)
+    return "8080 and 8000 to 8002 are free", ""
 
 
 def gpus(hardware: Hardware) -> tuple[str, str]:
@@ -194,11 +205,8 @@ def _models(paths: Sequence[str], hardware: Hardware) -> Iterator[CheckResult]:
 def _plan(plan: EnginePlan) -> tuple[str, str]:
     text = f"{plan.what}, {plan.num_workers} worker(s) on {devices_of(plan)}"
     folder = Path(plan.config.model)
-    inside = folder.glob("*") if folder.is_absolute() else ()
-    closed = [path for path in inside if not os.access(path, os.R_OK)]
-    if closed or (folder.is_absolute() and not folder.is_dir()):
-        names = ", ".join(map(str, closed[:3])) or folder
-        raise ConfigurationError(f"{names} cannot be read", "as the server's user: chmod")
+    if folder.is_absolute() and not folder.is_dir():
+        raise ConfigurationError(f"{folder} cannot be read", "as the server's user: chmod")
     return text, "; ".join(plan.notes)
 
 

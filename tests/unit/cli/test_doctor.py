@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.releases import newest_run
 from lmi_backend.plan.hardware import detect_hardware
+from lmi_backend.supervisor.ports import Ports
 from tests.support.packages.installed_engine import interpreter
 from tests.support.run.ports import ANY_PORTS
 
@@ -75,10 +77,16 @@ def test_an_interpreter_without_the_engine_is_an_error(
     assert found["model"]["status"] == "ok"
     assert "cannot import vllm" in found["model: engine"]["found"]
     assert "option.pythonExecutable" in found["model: engine"]["advice"]
-    monkeypatch.setattr("os.access", lambda path, _: Path(path).name != "config.json")
-    _, found = _doctor(capsys, str(folder))
-    assert found["model"]["status"] == "error"
-    assert "config.json cannot be read" in found["model"]["found"]
+
+
+def test_a_port_in_use_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setattr(doctor, "Ports", lambda *given: Ports(given[0], port, *given[2:]))
+        _, found = _doctor(capsys)
+    assert f"--http-port {port} on 127.0.0.1: Address already in use" in found["ports"]["advice"]
 
 
 @pytest.mark.parametrize(
