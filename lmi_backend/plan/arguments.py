@@ -142,6 +142,10 @@ _GPUS_ALONE: Final = {
     "enable_cumem_allocator": _ON,
     "enable_eplb": _ON,
     "enable_mamba_cache_stochastic_rounding": _ON,
+    # These need its second model runner, which needs OpenAI's Triton.
+    **dict.fromkeys(("enable_batch_sharded_sampling", "enable_return_routed_experts"), _ON),
+    **dict.fromkeys(("enable_trace_replay", "return_sampling_mask"), _ON),
+    "prefill_context_parallel_size": ("2", "4", "8"),
     "kda_prefill_backend": ("flashkda", "fused"),
 }
 """Argument of vLLM to the texts at which it does not start on a CPU."""

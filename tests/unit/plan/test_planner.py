@@ -28,7 +28,13 @@ def plan(
 
 
 @pytest.mark.parametrize(
-    "line", ["enable_eplb=true", "enable_cumem_allocator=True", "kda_prefill_backend=fused"]
+    "line",
+    [
+        "enable_eplb=true",
+        "enable_cumem_allocator=True",
+        "return_sampling_mask=true",
+        "kda_prefill_backend=fused",
+    ],
 )
 def test_what_vllm_takes_on_gpus_alone_is_refused_on_a_cpu(line: str) -> None:
     text = f"option.rolling_batch=vllm\noption.{line}"
