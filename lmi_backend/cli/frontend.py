@@ -132,11 +132,7 @@ def _frontend(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace, instead: str = "") -> None:
-    """Look for all that a front end needs at its start: `serve` would start it again and again.
-
-    Raises:
-        ConfigurationError: something is missing, or cannot be used.
-    """
+    """Look for all that a front end needs at its start: `serve` would start it again and again."""
     if missing := [name for name in _LIBRARIES if not _is_there(name)]:
         raise ConfigurationError(
             f"--port {arguments.port}: the front end needs {', '.join(missing)}; accepted: "

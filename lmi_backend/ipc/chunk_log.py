@@ -60,7 +60,6 @@ class ChunkLog:
             self._latest = bytearray()
 
     def blocks(self) -> list[bytes]:
-        """Return all of it, for `parts_in`."""
         self.compress()
         return list(self._blocks)
 

@@ -47,11 +47,7 @@ def detach(message: Any) -> tuple[Any, list[bytes]]:
 
 
 def attach(message: Any, parts: Sequence[bytes]) -> Any:
-    """Return the message that `detach` took the bytes from.
-
-    Raises:
-        WorkerError: the message has no place for so many.
-    """
+    """Return the message that `detach` took the bytes from; it must have a place for each."""
     request, requests = getattr(message, "request", None), getattr(message, "requests", ())
     if isinstance(request, HttpRequest) and len(parts) == 1:
         return replace(message, request=replace(request, body=parts[0]))

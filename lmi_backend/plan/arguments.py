@@ -37,11 +37,7 @@ def engine_arguments(
     max_running: int,
     report: Explanation,
 ) -> dict[str, Any]:
-    """Return the typed arguments under the engine's own names.
-
-    Raises:
-        OptionError: two options say different things of one argument.
-    """
+    """Return the typed arguments under the engine's own names; two options must not contradict."""
     engine, implementation = options.choice.engine, options.choice.spec.implementation
     arguments = _Arguments(options, implementation)
     for name in options.values:
@@ -116,11 +112,7 @@ TRANSFERS: Final = ("kv_transfer_config", "ec_transfer_config")
 
 
 def explain_ports(passthrough: Mapping[str, str], workers: int, report: Explanation) -> None:
-    """Say which ports several workers share out, and refuse one that they cannot.
-
-    Raises:
-        PlanError: they would publish their events at it.
-    """
+    """Say which ports several workers share out, and refuse one that they cannot."""
     if workers == 1:
         return
     for option in (name for name in TRANSFERS if name in passthrough):

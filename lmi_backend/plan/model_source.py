@@ -135,11 +135,7 @@ class Sources:
 
 
 def find_sources(options: LmiOptions, environment: Mapping[str, str]) -> Sources:
-    """Find the user's code, the model and the interpreter.
-
-    Raises:
-        ConfigurationError: one of them is not there, or cannot be used.
-    """
+    """Find the user's code, the model and the interpreter."""
     custom = find_custom(options)
     return Sources(custom, find_model(options, custom), find_interpreter(options, environment))
 

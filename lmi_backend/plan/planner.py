@@ -58,14 +58,10 @@ def make_plan(
     facts: ModelFacts | None,
     sources: Sources | None = None,
 ) -> EnginePlan:
-    """Plan one model, with what others leave of the devices.
+    """Plan one model, with what others leave of the devices, or refuse it.
 
     Args:
         facts: None where its config.json cannot be read.
-        sources: what `find_sources` found; looked for where it is not given.
-
-    Raises:
-        ConfigurationError: the options cannot be run, or not on this hardware.
     """
     sources = sources or find_sources(options, environment)
     share = _device_share(options, hardware, sources)

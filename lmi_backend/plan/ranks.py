@@ -68,11 +68,7 @@ def make_parallel(
     size: int,
     report: Explanation,
 ) -> Parallel:
-    """Return what a worker of `size` devices spans; which devices these are is not chosen yet.
-
-    Raises:
-        ConfigurationError: the ranks cannot be spread over the machines.
-    """
+    """Return what a worker of `size` devices spans; which devices these are is not chosen yet."""
     nodes = hardware.nodes_for(size)
     if not hardware.devices and spans_by_itself(options) and size % hardware.nodes == 0:
         # Without devices nothing else says how many machines are wanted.

@@ -174,11 +174,7 @@ def age_problem(implementation: Implementation, version: str) -> str:
 def refuse_dense_copies(
     options: LmiOptions, arguments: Mapping[str, Any], facts: ModelFacts | None
 ) -> None:
-    """Refuse copies of a model without experts over machines that the engine itself spans.
-
-    Raises:
-        OptionError: they have nothing to share, and their machines do not notice the others' end.
-    """
+    """Refuse copies of a model without experts over machines that the engine itself spans."""
     is_dense = facts is not None and not facts.shape.num_experts
     if "nnodes" in arguments and options[DATA_PARALLEL_SIZE] > 1 and is_dense:
         problem = "over several machines is for models with experts; use a server on each machine"
@@ -186,11 +182,7 @@ def refuse_dense_copies(
 
 
 def refuse_unserved(plan: EnginePlan) -> None:
-    """Refuse a plan that cannot be carried out here.
-
-    Raises:
-        ConfigurationError: there is no implementation, or no launcher, for what it names.
-    """
+    """Refuse a plan that cannot be carried out here: no implementation, or no launcher."""
     engines = implementations()
     if plan.engine not in (*engines, CUSTOM):
         problem = f"engine {plan.engine}: this release cannot start it; it starts"

@@ -41,12 +41,7 @@ class Strategy:
         self._is_pipeline_free = not options.is_set(opt.PIPELINE_PARALLEL_DEGREE)
 
     def choose(self) -> Degrees:
-        """Return the degrees.
-
-        Raises:
-            OptionError: a degree cannot be used with this model, or on these devices.
-            PlanError: the model does not fit.
-        """
+        """Return the degrees, or refuse a model that does not fit."""
         degrees = self._choose()
         if self.capacity and degrees.memory:
             self.report.reasons.extend(describe(self.capacity, degrees.memory))

@@ -246,11 +246,7 @@ def _groups(
 
 
 def check_memory(options: LmiOptions, hardware: Hardware) -> None:
-    """Check LMI's own bounds of memory.
-
-    Raises:
-        PlanError: less is available than required_memory_mb and reserved_memory_mb together.
-    """
+    """Check LMI's own bounds of memory."""
     for what, required, reserved, available in (
         ("host memory", srv.REQUIRED_MEMORY, srv.RESERVED_MEMORY, hardware.host_memory),
         ("a GPU's", srv.GPU_REQUIRED_MEMORY, srv.GPU_RESERVED_MEMORY, hardware.device_memory),

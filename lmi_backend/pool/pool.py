@@ -93,16 +93,7 @@ class Pool:
     def claim(
         self, width: int, choose: Callable[[Sequence[Slot]], Slot | None]
     ) -> tuple[int, Worker]:
-        """Have a worker chosen, and give it `width` more answers.
-
-        Returns its index and itself; the caller sends it the request, and calls `done` at the end.
-
-        Args:
-            choose: returns one of some slots, whose workers take requests; None if none will do.
-
-        Raises:
-            UnavailableError: no worker is ready.
-        """
+        """As `Workers.claim`: the caller sends the request, and calls `done` at the end."""
         with self._lock:
             slot = choose([slot for slot in self.slots if slot.takes_requests])
             if slot is None or slot.worker is None:
@@ -129,15 +120,10 @@ class Pool:
         return self._plan.worker_requests * sum(not slot.is_wanted for slot in self.slots)
 
     def note_queue(self, waiting: int, refused: str = "") -> None:
-        """Learn how many answers wait, or why a request was refused, and start a worker if need be.
-
-        Never blocks.
-        """
         if self._scaler is not None:
             self._scaler.note_queue(waiting, refused)
 
     def ready_in(self) -> float:
-        """Return the seconds in which a worker is expected to be ready: 0 where one is."""
         if any(slot.takes_requests for slot in self.slots):
             return 0.0
         wanted = [slot for slot in self.slots if slot.is_wanted]

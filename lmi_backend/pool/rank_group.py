@@ -182,11 +182,6 @@ class Worker:
         return not self.is_broken and self.unsent_bytes < UNSENT_BYTES
 
     def send(self, *messages: msg.ToWorker) -> None:
-        """Send from any thread; never blocks.
-
-        Raises:
-            ConnectionLostError: the worker is gone.
-        """
         self.send_frame((encode(messages),))
 
     def request_stop(self) -> None:

@@ -78,7 +78,6 @@ class Scaler:
             self._thread.join(2 * _STOP_SECONDS)
 
     def note_queue(self, waiting: int, refused: str = "") -> None:
-        """Learn how many answers wait, or why a request was refused; never blocks."""
         if refused:
             self._why = f"a request was refused: {refused}"
         elif waiting > self._scaling.most_waiting:

@@ -96,11 +96,7 @@ class Resumption(Generic[_Request]):
         return EngineDeadError(f"{error}{times if progress.times else ''}")
 
     def wait_until(self, ready_in: Callable[[], float]) -> float:
-        """Return until when a request may wait, on the monotonic clock; 0 if it may not.
-
-        Args:
-            ready_in: returns the seconds in which a process is expected to be ready.
-        """
+        """Return until when a request may wait, on the monotonic clock; 0 if it may not."""
         expected = math.inf if self.timeout == 0 else ready_in()
         if math.isinf(expected):
             return 0.0
@@ -108,11 +104,7 @@ class Resumption(Generic[_Request]):
         return time.monotonic() + longest if expected <= longest else 0.0
 
     def expire(self, lost: EngineDeadError | None) -> EngineDeadError:
-        """Return the error of a request that has waited for too long.
-
-        Args:
-            lost: how its process died; None if it had none yet.
-        """
+        """Return the error of a request that waited too long, for a first process or another."""
         self.num_expired += 1
         waited = "no worker was ready in time (option.migration_timeout)"
         return EngineDeadError(f"{lost}; {waited}" if lost else waited)

@@ -42,8 +42,6 @@ class Dispatch:
     exception fails the request that it concerns, and no other.
 
     Args:
-        lock: the service's.
-        stats: the service's.
         fail: fails a request with an error; called with the lock held.
         renew: gives a request another id and packs it again, so that late messages of its old
             worker do not find it; called with the lock held.

@@ -53,7 +53,6 @@ class LoraManager:
     One thread calls it, one change after the other.
 
     Args:
-        adapters: the model's.
         roots: folders in which an adapter may lie; empty where adapters are not served.
         is_enabled: whether `option.enable_lora` is set.
         runs_code: whether the model runs users' code at all; a client must not begin it.

@@ -135,8 +135,6 @@ class Promises:
     """Refuses requests that cannot be in time.
 
     Args:
-        admission: which requests wait and run.
-        stats: of the same model.
         is_used: whether every request has a promise.
         clock: tells the time, as `RequestState.began` does.
     """

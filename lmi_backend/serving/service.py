@@ -454,7 +454,6 @@ def renew_worker(
     """Let the requests of a worker resume elsewhere, and restart the worker; blocks.
 
     Args:
-        service: of the pool.
         load_seconds: time that a worker may take to be ready.
         seconds: time to finish for requests that cannot resume.
     """

@@ -27,7 +27,7 @@ class Workers(Protocol):
     ) -> tuple[int, SendsFrames]:
         """Have a worker chosen for `width` more answers, until `done`.
 
-        Returns its index and itself.
+        Returns its index and itself. Raises UnavailableError: no worker is ready.
         """
 
     def capacity(self) -> int:

@@ -109,7 +109,6 @@ def with_children(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def argv_of(process: psutil.Process) -> list[str]:
-    """Return a process's command line; nothing if it has exited."""
     try:
         argv: list[str] = process.cmdline()
     except psutil.Error:

@@ -29,11 +29,7 @@ class SharedNames:
 
     @classmethod
     def claim(cls) -> SharedNames:
-        """Return a prefix that no shared memory has yet.
-
-        Raises:
-            ConfigurationError: shared memory cannot be used.
-        """
+        """Return a prefix that no shared memory has yet; shared memory must be there."""
         while True:
             prefix = f"lmi_{secrets.token_hex(8)}_"
             path = SHARED_MEMORY / f"{prefix}{_OWNER}"
