@@ -177,11 +177,7 @@ class UnavailableError(LmiError):
 
 
 class LaterError(UnavailableError):
-    """It is known when the server can take it.
-
-    Args:
-        seconds: after which a client may try again.
-    """
+    """It is known when the server can take it: after so many seconds."""
 
     def __init__(self, message: str, seconds: int) -> None:
         self.seconds = seconds

@@ -187,11 +187,7 @@ def _claim(part: Path, name: str) -> None:
 
 
 def secure_caches(environment: Mapping[str, str]) -> None:
-    """Do as `secure_cache` for every cache that the variables of a worker name.
-
-    Raises:
-        ConfigurationError: one is somebody else's.
-    """
+    """Do as `secure_cache` for every cache that the variables of a worker name."""
     for name, path in _caches(environment):
         if path.name == kernel_cache().name:
             private_folder(path)
@@ -215,11 +211,7 @@ def _caches(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def check_owner(path: Path) -> None:
-    """Refuse what is not this user's or root's, is a link, or can be written by everybody.
-
-    Raises:
-        ConfigurationError: it is so.
-    """
+    """Refuse what is not this user's or root's, is a link, or can be written by everybody."""
     if path.is_symlink():
         raise ConfigurationError(_refused(path, "is a link"))
     _refuse_other_owner(path)

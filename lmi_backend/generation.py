@@ -235,11 +235,7 @@ Chunk = Delta | HttpChunk
 
 
 def joined(chunks: Sequence[Chunk]) -> Chunk:
-    """Return the chunks of one answer as one; what `merge` says of two, without copying each twice.
-
-    Args:
-        chunks: at least one, all of one kind, in their order.
-    """
+    """Return chunks of one answer and kind as one: as `merge`, without copying each twice."""
     first, last = chunks[0], chunks[-1]
     if first is last:
         return first

@@ -30,11 +30,7 @@ class Shares(Generic[Item]):
         return len(self._owners)
 
     def add(self, item: Item, size: int, owner: str = "") -> None:
-        """Count so many bytes more for an item, or fewer if negative.
-
-        Args:
-            owner: of the item; it counts for the first one that is named.
-        """
+        """Count so many bytes more, or fewer, for an item, and for its first named owner."""
         owner = self._owners.setdefault(item, owner)
         items = self._items[owner]
         items[item] = items.get(item, 0) + size

@@ -27,10 +27,8 @@ class Parser(argparse.ArgumentParser):
     """Adds examples and exit statuses to its help.
 
     Args:
-        examples: command lines.
         takes_flags: whether options of a model are flags of it too.
         takes_words: whether what is no option of it is one of its `words`.
-        statuses: meanings of exit statuses, where they differ from the usual ones.
     """
 
     def __init__(

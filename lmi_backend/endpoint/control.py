@@ -71,11 +71,7 @@ def renew_worker(endpoint: Path, index: int, seconds: float, load_seconds: float
 
 
 class Draining:
-    """Drains models. From the start on they take no more requests.
-
-    Args:
-        seconds: time that running requests have to end.
-    """
+    """Drains models, within some seconds. From the start on they take no more requests."""
 
     def __init__(self, endpoints: Iterable[Path], seconds: float) -> None:
         self._seconds = seconds

@@ -28,11 +28,7 @@ _OBJECT_BYTES: Final = 100
 
 
 class ChunkLog:
-    """The parts of an answer, in the order in which they came.
-
-    Args:
-        first: a block that stands for what came before from another process; empty for none.
-    """
+    """The parts of an answer in their order, after a block for what another process has sent."""
 
     def __init__(self, first: bytes = b"") -> None:
         self._blocks = [first] if first else []

@@ -220,11 +220,7 @@ _AT_ONCE: Final = 64
 
 
 def set_timeout(sock: socket.socket, which: int, seconds: float) -> None:
-    """Set a kernel's timeout; Python's own would make the socket non-blocking for both sides.
-
-    Args:
-        which: SO_SNDTIMEO or SO_RCVTIMEO.
-    """
+    """Set a kernel's timeout; Python's own would make the socket non-blocking for both sides."""
     whole = int(seconds)
     timeval = struct.pack("@ll", whole, int((seconds - whole) * 1e6))
     sock.setsockopt(socket.SOL_SOCKET, which, timeval)

@@ -185,14 +185,7 @@ def engine_config(
     *,
     served: Mapping[str, Any] = MappingProxyType({}),
 ) -> EngineConfig:
-    """Return what the engine is built from.
-
-    Args:
-        served: arguments of its own HTTP server that the table does not have.
-
-    Raises:
-        OptionError: an option of the engine's own HTTP server cannot be used.
-    """
+    """Return what the engine is built from; `served` are its HTTP server's other arguments."""
     custom, adapters = sources.custom, find_adapters(options)
     coded = [name for name, folder in adapters.items() if (Path(folder) / CODE_FILE).is_file()]
     if coded and custom is None:

@@ -42,10 +42,7 @@ def plan_together(
     """Plan models that are served side by side; a refused model leaves its devices to the others.
 
     First come those that name their devices, then those with a bound of workers. The others share
-    what is left evenly, in their order.
-
-    Args:
-        hardware: with what still others use.
+    what is left evenly, in their order. Still others may hold devices already.
     """
     order = sorted(models, key=lambda name: _claim(models[name]))
     sharers = sum(_claim(options) == _OPEN for options in models.values())
@@ -125,9 +122,6 @@ class Reservations:
 
     Raises:
         ConfigurationError: somebody else has made their folder.
-
-    Args:
-        server: tells this server from others.
     """
 
     def __init__(self, server: str, base: Path | None = None) -> None:
@@ -169,11 +163,7 @@ class Reservations:
     ) -> tuple[EnginePlan, Reservation]:
         """Plan a model with what others leave, and reserve what it gets.
 
-        Args:
-            plan: called again if others have taken or given back something meanwhile.
-
-        Raises:
-            ConfigurationError: it cannot be run.
+        It is planned again if others have taken or given back something meanwhile.
         """
         while True:
             held = self.held(model) if hardware.devices else ()

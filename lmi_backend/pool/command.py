@@ -191,11 +191,7 @@ def _open_mpi(
 def _own_ports(
     plan: EnginePlan, index: int, given: Mapping[str, str], *, is_default: bool = True
 ) -> dict[str, str]:
-    """Return the variables for the ports of one of several workers, where any may be used.
-
-    Args:
-        is_default: whether the engine's own defaults count where they are not given.
-    """
+    """Return the variables for the ports of one of several workers, where any may be used."""
     implementation = implementations().get(plan.engine)
     if not index or implementation is None:
         return {}

@@ -164,12 +164,7 @@ def with_root_cause(text: str, lines: str) -> str:
 
 
 def likely_cause(lines: str, *, memory_kills: int = 0) -> str:
-    """Return what most likely went wrong and what to do, or an empty text.
-
-    Args:
-        lines: what the worker last said.
-        memory_kills: processes that the kernel has killed meanwhile for want of memory.
-    """
+    """Return what most likely went wrong and what to do, or an empty text."""
     for pattern, advice in CAUSES:
         if match := re.search(pattern, lines):
             return match.expand(advice)

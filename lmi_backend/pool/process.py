@@ -49,11 +49,7 @@ _POLL_SECONDS = 0.02
 
 
 class WorkerSession:
-    """A worker's process, which leads a session, and all that it has started.
-
-    Args:
-        command: by which it was started; it says what must not be shown.
-    """
+    """A worker's process, which leads a session, and all that it has started."""
 
     def __init__(
         self, pid: int, output: IO[bytes], command: WorkerCommand, on_line: Callable[[str], None]

@@ -45,11 +45,7 @@ class WorkerStats:
 
 
 class Worker:
-    """A worker that is ready: rank 0 gets requests and gives answers.
-
-    Args:
-        shares_all: whether every rank gets every request, and only the answers of rank 0 count.
-    """
+    """A worker that is ready: rank 0 answers, and gets requests alone, or as all ranks do."""
 
     def __init__(
         self,

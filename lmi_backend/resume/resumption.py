@@ -38,11 +38,7 @@ _Request = TypeVar("_Request", bound=Resumable)
 
 
 def longest_wait(timeout: float | None, start_seconds: float) -> float:
-    """Return how long a request may wait for a process that takes some seconds to start.
-
-    Args:
-        timeout: what the user has set; None to derive it from what a start takes.
-    """
+    """Return how long a request may wait for a process; without a timeout, some of its starts."""
     return _STARTS * start_seconds + _MARGIN_SECONDS if timeout is None else timeout
 
 

@@ -131,11 +131,7 @@ class Admission:
         return displaced
 
     def is_free(self, capacity: int) -> bool:
-        """Tell whether a request starts at once; without a ready worker it does, and is refused.
-
-        Args:
-            capacity: answers that all workers that are ready generate at once.
-        """
+        """Tell whether a request starts at once; without a ready worker it does, and is refused."""
         return not capacity or (not self.waiting and self.running < self._most(capacity))
 
     def enqueue(self, state: RequestState) -> None:

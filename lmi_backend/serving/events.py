@@ -60,11 +60,7 @@ class Incoming:
     def pass_events(
         self, messages: Iterable[msg.FromWorker], clients: set[DirectClient]
     ) -> Iterator[FromEngine]:
-        """Hand on the events that can be, and yield what else is for a request, in its order.
-
-        Args:
-            clients: gets those that have something to flush.
-        """
+        """Hand on the events that can be, note whom to flush, and yield the rest in its order."""
         for message in messages:
             if isinstance(message, msg.Events):
                 yield from self._pass(message, clients)

@@ -19,12 +19,7 @@ FAULT: Final = "an unexpected error: send the request again; the server's log ha
 
 
 def refuse(error: Exception, sink: Sink, count: Callable[[LmiError], None], what: str) -> None:
-    """Fail a request that could not be started, in the except block of its error.
-
-    Args:
-        count: `Service.refused`.
-        what: logged, with the trace, for an error that nobody expected.
-    """
+    """Fail a request that could not start, and log a defect, in the except block of its error."""
     if not isinstance(error, LmiError):
         _log.exception("%s", what)
         error = EngineError(FAULT)

@@ -98,11 +98,7 @@ def _prompt(work: tuple[GenerateRequest, ...], session: str) -> Prompt:
 def new_command(
     request_id: int, command: Command, sink: Sink, deadline: float, only: int | None
 ) -> tuple[RequestState, Command]:
-    """Return the state of a command to `only` one worker, or any, and the command under its id.
-
-    Raises:
-        RequestError: it is nested too deeply.
-    """
+    """Return the state of a command to `only` one worker, or any, and the command under its id."""
     if isinstance(command, msg.Manage):
         refuse_depth("the body", command.body, _DEEPEST)
     state = RequestState(request_id, sink, width=1, n=1, deadline=deadline)

@@ -132,12 +132,7 @@ class _Sent:
 
 
 class Promises:
-    """Refuses requests that cannot be in time.
-
-    Args:
-        is_used: whether every request has a promise.
-        clock: tells the time, as `RequestState.began` does.
-    """
+    """Refuses requests that cannot be in time; every one, or each that has a promise."""
 
     def __init__(
         self,

@@ -186,11 +186,7 @@ class Service:
     def _command_all(
         self, command: Command, end: _AllEnd, only: Collection[int] | None = None
     ) -> None:
-        """Send some workers a command, and call `end` when all have answered.
-
-        Args:
-            only: their numbers; None for all that are ready, or else any worker that accepts it.
-        """
+        """Send a command to some workers, to all that are ready, or to any; then call `end`."""
         ready = [index for index, each in enumerate(self.workers.stats()) if each.is_ready]
         left: list[int | None] = [*(ready if only is None else only)] or [None]
         errors: list[LmiError] = []

@@ -80,13 +80,7 @@ class StatsSnapshot:
 
 
 class RequestStats:
-    """Counts one model's requests, and logs their outcomes.
-
-    Args:
-        model: its name in the log.
-        says_all: whether each request gets a line; otherwise only a request whose engine failed
-            does.
-    """
+    """Counts one model's requests, and logs the outcomes of all, or where the engine failed."""
 
     def __init__(self, model: str = "", *, says_all: bool = False) -> None:
         self._model, self._says_all = model, says_all

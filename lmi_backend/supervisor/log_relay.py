@@ -87,11 +87,7 @@ class Line(NamedTuple):
 
 
 class LogFormat:
-    """Rewrites what programs log.
-
-    Args:
-        shows_all: whether no line is left out.
-    """
+    """Rewrites what programs log: all of it, or what is for screens."""
 
     def __init__(self, style: str = TEXT, *, shows_all: bool = True) -> None:
         self._style, self._shows_all = style, shows_all
@@ -183,11 +179,7 @@ def log_options(descriptor: int) -> dict[str, Any]:
 class LogFile:
     """A file for lines, found by its name: rotation moves it, and others may delete it.
 
-    Args:
-        path: where it is; it is made if it is not there.
-
-    Raises:
-        OSError: it cannot be opened.
+    It is made if it is not there.
     """
 
     def __init__(self, path: Path) -> None:

@@ -120,9 +120,7 @@ def argv_of(process: psutil.Process) -> list[str]:
 class Traces:
     """Processes, shared memory and files of one `lmi-backend serve`.
 
-    Args:
-        run: its private folder, which its workers have in their command lines.
-        names: of its shared memory; server and stubs have their prefix in their command lines.
+    Its workers have the run folder in their command lines, server and stubs the names' prefix.
     """
 
     run: Path
