@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import traceback
@@ -26,7 +27,6 @@ from lmi_backend.cli import (
     serve,
 )
 from lmi_backend.cli.arguments import Parser
-from lmi_backend.cli.standard_streams import abandon_unread, open_missing
 from lmi_backend.errors import ConfigurationError, LmiError
 from lmi_backend.machine import machine_problem
 from lmi_backend.printable import log, say
@@ -78,6 +78,39 @@ def parser() -> argparse.ArgumentParser:
     ):
         module.add_commands(commands)
     return whole
+
+
+def open_missing() -> None:
+    """Open the streams that the command was started without on /dev/null.
+
+    Otherwise the next file or socket gets such a number, and a child writes its log there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)
+            if opened != number:
+                os.close(opened)
+            # Children get it as well.
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
+def abandon_unread() -> None:
+    """Send what is left of output that nobody reads to /dev/null.
+
+    Python would write what is buffered at its end, fail, and change the exit status.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as null:
+                os.dup2(null.fileno(), stream.fileno())
 
 
 if __name__ == "__main__":

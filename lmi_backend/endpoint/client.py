@@ -24,7 +24,7 @@ from lmi_backend.errors import (
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.frames import LARGEST_FRAME, Frame, FrameDecoder, Outbox, encode, receive
-from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.admission import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.serving.workers import Workers
 from lmi_backend.threads import guarded_thread

@@ -29,11 +29,10 @@ from lmi_backend.ipc.handshake import BACKLOG, Handshakes
 from lmi_backend.options.spec import CUSTOM
 from lmi_backend.plan.hardware import memory_kills
 from lmi_backend.pool.command import LaunchContext, worker_command
-from lmi_backend.pool.connection import POLL_SECONDS, Connection
 from lmi_backend.pool.diagnosis import likely_cause, with_root_cause
 from lmi_backend.pool.load_failure import LAST_LINES, LIKELY, saved
 from lmi_backend.pool.process import WorkerProcess, WorkerSession, describe_exit
-from lmi_backend.pool.rank_group import Worker
+from lmi_backend.pool.rank_group import POLL_SECONDS, Connection, Worker
 from lmi_backend.printable import with_options
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -18,12 +19,61 @@ from lmi_backend.errors import HTTP_ERROR, ConnectionLostError, NotSentError, Wo
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
-from lmi_backend.ipc.frames import Frame, encode
-from lmi_backend.pool.connection import POLL_SECONDS, SILENCE_SECONDS, UNSENT_BYTES, Connection
+from lmi_backend.ipc.frames import Frame, FrameDecoder, Outbox, encode, receive, set_timeout
 from lmi_backend.pool.process import WorkerSession, describe_exit
 
+POLL_SECONDS: Final = 0.2
+SILENCE_SECONDS: Final = 30
+"""A worker beats every second; an event loop silent for this long does not come back."""
+UNSENT_BYTES: Final = 256 << 20
+"""That a worker has not taken; with more it gets no further requests."""
+
+_BEAT_SECONDS = 1
 # Rank 0 may miss a killed rank before its socket is seen to close.
 _CAUSE_SECONDS: Final = 0.3
+
+
+class Connection(Outbox):
+    """A blocking socket that one thread reads, and to which any thread sends without waiting."""
+
+    def __init__(self, sock: socket.socket, limit: int) -> None:
+        super().__init__(sock, "the worker", SILENCE_SECONDS)
+        sock.setblocking(True)
+        if sock.family != socket.AF_UNIX:
+            # Tokens are small and must not wait for more.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._decoder: FrameDecoder[msg.FromWorker] = FrameDecoder(msg.FromWorker, limit=limit)
+        self._is_ready = False
+        set_timeout(sock, socket.SO_RCVTIMEO, POLL_SECONDS)
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def expect_beats(self) -> None:
+        """Treat silence as a fault from now on."""
+        self._is_ready = True
+        set_timeout(self.socket, socket.SO_RCVTIMEO, _BEAT_SECONDS)
+
+    def read(self) -> list[msg.FromWorker]:
+        """Block for the next messages; before `expect_beats`, return none after a while.
+
+        Raises:
+            WorkerError: the worker is gone, silent, or cannot be understood.
+        """
+        # Second by second: when the whole machine stood still, that is one second to both.
+        for _ in range(SILENCE_SECONDS):
+            try:
+                return receive(self.socket, self._decoder)
+            except BlockingIOError:
+                if not self._is_ready:
+                    return []
+            except OSError as error:
+                raise ConnectionLostError(f"the worker's socket failed: {error}") from error
+        raise WorkerError(f"the worker sent nothing for {SILENCE_SECONDS} s")
+
+    def close(self) -> None:
+        super().close()
+        self.socket.close()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import WorkerStartError
 from lmi_backend.plan.hardware import host_memory
-from lmi_backend.pool.model_files import files_of
+from lmi_backend.pool.survivors import files_of
 from lmi_backend.printable import GIB
 from lmi_backend.threads import guarded_thread
 

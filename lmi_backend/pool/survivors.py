@@ -6,28 +6,30 @@ that does not fit is killed before another is launched: it holds the device's me
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import lmi_backend
 from lmi_backend.errors import LmiError
+from lmi_backend.fetch.hub import folder_of
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.ipc.survivor import OneProcess, Place, SurvivorRecord, places
 from lmi_backend.options.spec import CUSTOM
 from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.launch import StartingWorker, listen, start_message
 from lmi_backend.pool.load_failure import LAST_LINES
-from lmi_backend.pool.model_files import files_of
 from lmi_backend.pool.process import AdoptedProcess, kill_session, members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.ipc.survivor import Files
     from lmi_backend.plan import EnginePlan
     from lmi_backend.pool.rank_group import Worker
@@ -210,6 +212,30 @@ class Survivors:
             _libraries(Path(plan.launch.python)),
         )
         return hashlib.sha256(repr(what).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def files_of(config: EngineConfig, environment: Mapping[str, str]) -> Files:
+    """Return the files that a model is loaded from, as they are now."""
+    settings: dict[str, Any] = {**config.front_end, **config.passthrough, **config.arguments}
+    revision = str(settings.get("revision") or "")
+    of_tokenizer = str(settings.get("tokenizer_revision") or revision)
+    paths: list[Path] = []
+    for name, its_revision in (
+        (config.model, revision),
+        (str(settings.get("tokenizer") or ""), of_tokenizer),
+    ):
+        if folder := folder_of(name, its_revision, environment):
+            with contextlib.suppress(OSError):
+                paths += sorted(folder.iterdir())
+    paths.append(Path(str(settings.get("chat_template") or "")))
+    files: list[tuple[str, int, int]] = []
+    for each in paths:
+        # A template may be no file.
+        with contextlib.suppress(OSError, ValueError):
+            if each.is_file():
+                stat = each.stat()
+                files.append((str(each), stat.st_mtime_ns, stat.st_size))
+    return tuple(files)
 
 
 def left_behind(model: str) -> Iterator[tuple[Place, SurvivorRecord]]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.generation import Chunk
     from lmi_backend.resume.progress import Progress
-    from lmi_backend.serving.limits import Limits
+    from lmi_backend.serving.admission import Limits
     from lmi_backend.serving.request_state import RequestState
     from lmi_backend.serving.stats import RequestStats
     from lmi_backend.serving.workers import SendsFrames, Workers

@@ -33,11 +33,11 @@ from lmi_backend.generation import Chunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.frames import encode_request
+from lmi_backend.serving.admission import Limits
 from lmi_backend.serving.cancellation import LEFT, CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch
 from lmi_backend.serving.events import Incoming
 from lmi_backend.serving.faults import fault_of
-from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.new_requests import (
     NOBODY,
     Command,

@@ -28,8 +28,8 @@ from lmi_backend.pool.survivors import end_left_behind, memory_left_behind
 from lmi_backend.redaction import Redactor
 from lmi_backend.repository.files import Record
 from lmi_backend.resume.resumption import longest_wait
+from lmi_backend.serving.admission import Limits
 from lmi_backend.serving.identity import identify, model_digest
-from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service, renew_worker
 from lmi_backend.serving.stats import RequestStats

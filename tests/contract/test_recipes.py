@@ -54,7 +54,7 @@ from pathlib import Path
 import msgspec
 from lmi_backend.options import load_options
 from lmi_backend.plan import plan_model
-from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.admission import Limits
 
 plan = plan_model(load_options(Path(sys.argv[1]), {}), {})
 print(Limits.of(plan).requests.most_chats)

@@ -14,8 +14,8 @@ from lmi_backend.frontend.answer import ALL_UNREAD_BYTES
 from lmi_backend.frontend.http.bodies import ALL_BODIES, WINDOW_BYTES
 from lmi_backend.frontend.http.protocol import HEAD_BYTES, MOST_HEADERS, UNREAD_BYTES, WAITING_BYTES
 from lmi_backend.json_text import MOST_VALUES
-from lmi_backend.pool.connection import UNSENT_BYTES as UNSENT_TO_WORKER
-from lmi_backend.serving.limits import OPEN_BYTES
+from lmi_backend.pool.rank_group import UNSENT_BYTES as UNSENT_TO_WORKER
+from lmi_backend.serving.admission import OPEN_BYTES
 from lmi_backend.shares import FREE_BYTES
 from lmi_backend.supervisor.log_relay import BUFFER_BYTES as KEPT_LINES
 from lmi_backend.worker.conversation import PAUSE_BYTES

@@ -5,7 +5,7 @@ from typing import Any
 from lmi_backend.engine_config import RequestLimits
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import Chunk, Delta, GenerateRequest
-from lmi_backend.serving.limits import OPEN_BYTES, Limits
+from lmi_backend.serving.admission import OPEN_BYTES, Limits
 from lmi_backend.serving.new_requests import Sender
 from lmi_backend.serving.service import Service
 from lmi_backend.serving.spans import RequestTracer

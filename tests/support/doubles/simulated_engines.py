@@ -18,9 +18,8 @@ from lmi_backend.engine_config import RequestLimits
 from lmi_backend.errors import LateError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc.engine import EngineStats
-from lmi_backend.serving.admission import Admission
+from lmi_backend.serving.admission import Admission, Limits
 from lmi_backend.serving.choice import Choice
-from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.prefixes import prompt_of
 from lmi_backend.serving.promises import Promises
 from lmi_backend.serving.request_state import RequestState

@@ -18,7 +18,7 @@ from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.pool.pool import Pool
-from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.admission import Limits
 from lmi_backend.serving.service import Service
 from tests.support.harm.doors import OF_GROUPS, doors
 from tests.support.run import spending

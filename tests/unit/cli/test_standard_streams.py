@@ -9,7 +9,7 @@ import pytest
 
 CLOSED = """
 import os, subprocess, sys
-from lmi_backend.cli.standard_streams import open_missing
+from lmi_backend.cli.main import open_missing
 open_missing()
 sys.stdout.write("lost")
 sys.stderr.write("lost")
@@ -20,7 +20,7 @@ os.write(opened, f"{opened} {sys.stdin.read()!r}".encode())
 """
 READERS_LEFT = """
 import contextlib, sys
-from lmi_backend.cli.standard_streams import abandon_unread
+from lmi_backend.cli.main import abandon_unread
 from lmi_backend.printable import say
 sys.stdin.read()
 for _ in range(3):

@@ -9,8 +9,8 @@ from lmi_backend.errors import ConnectionLostError, NotSentError, WorkerError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode, set_timeout
-from lmi_backend.pool import connection as module
-from lmi_backend.pool.connection import Connection
+from lmi_backend.pool import rank_group as module
+from lmi_backend.pool.rank_group import Connection
 from tests.support.run.waiting import wait_for
 
 OUTPUT = msg.Output(1, Delta("a", 1))

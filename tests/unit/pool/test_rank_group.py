@@ -13,8 +13,7 @@ from lmi_backend.errors import WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.frames import encode
-from lmi_backend.pool.connection import Connection
-from lmi_backend.pool.rank_group import Worker
+from lmi_backend.pool.rank_group import Connection, Worker
 
 BEAT = encode([msg.Heartbeat(EngineStats())])
 TOKEN = encode([msg.Failure(1, "engine", "said by rank 0")])
