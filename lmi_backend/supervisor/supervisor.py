@@ -90,11 +90,13 @@ class Supervisor:
         problem: Problem | None = None
         try:
             problem = self._wait_until_ready(server)
-            if problem is None and not self._stop.is_requested:
-                problem = self._watch(server)
+            if problem is None:
+                # Models that are ready have clients while others are still loaded.
+                if has_all := not self._stop.is_requested:
+                    problem = self._watch(server)
                 if problem is None:
                     self._on_stop()
-                self._drain(server, problem)
+                self._drain(server, problem, unloads=has_all and problem is None)
         finally:
             status = server.stop(self._is_urgent, gently=problem is None)
         return problem, status
@@ -110,13 +112,13 @@ class Supervisor:
         finally:
             self._well_seconds = time.monotonic() - began
 
-    def _drain(self, server: RunningServer, problem: Problem | None) -> None:
+    def _drain(self, server: RunningServer, problem: Problem | None, *, unloads: bool) -> None:
         if problem is None:
             say("stopping: waiting for running requests; Ctrl-C again to stop at once")
         else:
             say(f"{problem.text}: waiting for running requests", "ERROR")
         is_over = self._is_urgent if problem is None else self._is_requested
-        if cut := server.drain(self._drain_seconds, is_over, unloads=problem is None):
+        if cut := server.drain(self._drain_seconds, is_over, unloads=unloads):
             say(f"{cut} requests took longer than --drain-timeout and got an error", "WARNING")
 
     def _wait_until_ready(self, server: RunningServer) -> Problem | None:

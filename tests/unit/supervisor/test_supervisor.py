@@ -98,6 +98,14 @@ def raising(error: Exception) -> Callable[[], Any]:
     return live
 
 
+def test_what_runs_may_end_although_another_model_is_still_loaded(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.server, "client", SimpleNamespace(states=bench.stop))
+    assert bench.run(bench.stop) == 0
+    assert bench.drained == [False]
+
+
 def test_a_fault_of_our_own_is_logged_and_costs_a_restart(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
