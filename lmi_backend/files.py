@@ -44,6 +44,10 @@ WEIGHTS: Final = "adapter_model.safetensors"
 _OLDER_WEIGHTS: Final = "adapter_model.bin"
 _LENGTH: Final = 8
 """Bytes of a safetensors file that say how long its table is."""
+_UNREADABLE: Final = (
+    AttributeError, LookupError, OSError, OverflowError, RecursionError, TypeError, ValueError
+)  # fmt: skip
+"""What comes of files that are no adapter's."""
 
 Seen = frozenset[tuple[str, int, int, int, int]]
 """Name, inode, size and times of each file of a folder."""
@@ -77,14 +81,15 @@ def problem_of(folder: str, max_rank: int) -> str:
         if rank > max_rank:
             return f"{CONFIG} has r={rank}; accepted: at most option.max_lora_rank={max_rank}"
         return _problem_of_weights(Path(folder))
-    except (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError) as error:
+    except _UNREADABLE as error:
         words = without_folder(error, folder)
         return f"its files cannot be read: {type(error).__name__}: {words}"
 
 
 def _problem_of_weights(folder: Path) -> str:
     path = folder / WEIGHTS
-    if not path.exists():
+    # A pipe would be waited for.
+    if not path.is_file():
         return "" if (folder / _OLDER_WEIGHTS).exists() else f"has no {WEIGHTS}"
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size

@@ -74,6 +74,16 @@ def _more(folder: Path) -> None:
         file.write(b"\0")
 
 
+def _pipe(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    os.mkfifo(folder / WEIGHTS)
+
+
+def _endless(folder: Path) -> None:
+    table = b'{"a": {"data_offsets": [0, 1e400]}}'
+    (folder / WEIGHTS).write_bytes(len(table).to_bytes(8, "little") + table)
+
+
 def _config(folder: Path, text: str) -> None:
     (folder / CONFIG).write_text(text)
 
@@ -88,7 +98,10 @@ def _config(folder: Path, text: str) -> None:
         (_more, "is broken"),
         (lambda folder: (folder / WEIGHTS).write_bytes(b"\xff" * 100), "is broken: 100 bytes"),
         (lambda folder: (folder / WEIGHTS).unlink(), f"has no {WEIGHTS}"),
+        (_pipe, f"has no {WEIGHTS}"),
+        (_endless, "cannot be read"),
         (lambda folder: _config(folder, "{"), "cannot be read"),
+        (lambda folder: _config(folder, "[" * 100_000), "cannot be read"),
         (lambda folder: _config(folder, "[]"), "cannot be read"),
         (lambda folder: _config(folder, "{}"), "cannot be read"),
         (lambda folder: _config(folder, '{"r": "8"}'), "cannot be read"),
