@@ -7,14 +7,17 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from lmi_backend.cli.flags import split
+from lmi_backend.options.hints import closest
 from lmi_backend.printable import printable
 from lmi_backend.supervisor.ports import Ports, free_port
 
 _PORTS: Final = {"http": 8000, "grpc": 8001, "metrics": 8002}
 DEFAULT_URL: Final = f"http://127.0.0.1:{_PORTS['http']}"
+_CHOICE: Final = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
+_MEASURED: Final = "; NVIDIA's AIPerf measures a server, as the end of --help shows"
 MOST_SECONDS: Final = 86_400
 _USUAL: Final = {
     0: "it was done",
@@ -47,6 +50,13 @@ class Parser(argparse.ArgumentParser):
             lines = ["examples:", *(f"  {each}" for each in examples), "", "exit status:"]
             lines += [f"  {status}  {meaning}" for status, meaning in self.statuses.items()]
             self.epilog = "\n".join(lines)
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2, and name the choice that was probably meant."""
+        if match := _CHOICE.search(message):
+            word, words = match[1], re.findall(r"[\w-]+", match[2])
+            message += _MEASURED if word in ("bench", "benchmark") else closest(word, words)
+        super().error(message)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse a command line; `flags` of its result has the options of a model."""

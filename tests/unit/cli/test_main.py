@@ -90,6 +90,22 @@ def test_check_shows_the_fate_of_everything(
 
 
 @pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["serv"], "did you mean serve?"),
+        (["bench"], "AIPerf"),
+        (["deploy", "x", "--output=y", "--to=kubernets"], "did you mean kubernetes?"),
+    ],
+)
+def test_a_word_that_is_nearly_one_of_ours_is_named(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("text", "line"),
     [
         ("load_on_devices=9", "load_on_devices=9         refused  names a device twice or"),
