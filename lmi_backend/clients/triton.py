@@ -356,8 +356,8 @@ def _values(given: _Input, raw: bytes) -> list[Any]:
     for _ in range(levels - 1):
         values = list(chain.from_iterable(values))
     most = _MOST.get(given.datatype)
-    if most is not None and max(values, default=0) > most:
-        raise refusal(f"input {given.name!r} has a number that is no {given.datatype}")
+    if most is not None and (highest := max(values, default=0)) > most:
+        raise refusal(f"input {given.name!r}: {highest}; accepted: at most {most}")
     return values
 
 

@@ -38,7 +38,7 @@ COSTS: Final = FASTER | {
 
 OPTION: Final = f"{OPTION_PREFIX}vllm_fast_paths"
 CHOSEN: Final = f"{OPTION} turns it off"
-_COMPARED: Final = "the self-test takes the public way"
+_COMPARED: Final = "the self-test uses the public API"
 _off: dict[str, str] = {}
 """Part to the reason why it is off, in this process."""
 

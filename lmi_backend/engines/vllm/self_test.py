@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NAME: Final = "own_streams"
-_EXPECTED: Final = "the same answers as by vLLM's public way"
+_EXPECTED: Final = "the same answers as by vLLM's public API"
 _TEXT: Final = "Once there was a small robot who lived by the sea, and it was happy there."
 _TOKENS: Final = 9
 _AGAIN: Final = "self-test-again"

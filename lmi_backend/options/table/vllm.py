@@ -301,7 +301,7 @@ FAST_PATHS: Final = Option(
     default=True,
     scope="vllm",
     plan_field="fast_paths",
-    help="Make answers cheaper than vLLM's public ways do; they are the same (docs/engines.md).",
+    help="Make the same answers as vLLM's public API, with less CPU (docs/engines.md).",
 )
 
 
