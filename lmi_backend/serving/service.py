@@ -455,7 +455,8 @@ def renew_worker(
     """
     count = len(pool.slots)
     if not 0 <= index < count:
-        return msg.Done(problem=f"there is no worker {index}; accepted: 0 to {count - 1}")
+        accepted = f"0 to {count - 1}" if count > 1 else "0"
+        return msg.Done(problem=f"there is no worker {index}; accepted: {accepted}")
     slot = pool.slots[index]
     if (worker := slot.retire()) is None:
         return msg.Done(problem=slot.problem or "another has requested it")
