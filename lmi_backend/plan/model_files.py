@@ -184,7 +184,7 @@ def _why_not_read(tokenizer: Path, python: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     kind, _, problem = done.stderr.strip().rpartition("\n")[2].partition(": ")
-    return problem if done.returncode and kind == "Exception" else ""
+    return problem if done.returncode and kind.endswith("Exception") else ""
 
 
 def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
