@@ -38,7 +38,7 @@ def _drained(served: Served, model: str) -> str:
     # To be tried elsewhere, and no 404, as long as requests run.
     while not short.endings:
         status, answer = served.generate(model, {"inputs": "a"})
-        assert (status, answer["error"]) == (400, "the server is stopping")
+        assert (status, answer["error"]) == (400, "UNAVAILABLE: the server is stopping")
         time.sleep(0.05)
     _, output = draining.communicate(timeout=HANG_SECONDS)
     assert draining.returncode == 0, output
@@ -75,7 +75,7 @@ def test_a_server_that_others_start_has_a_front_end_and_refuses_requests_if_drai
                         output = _drained(served, "echo")
                         assert "models stay ready, but refuse requests" in output
                         status, answer = served.generate("echo", {"inputs": "a"})
-                        assert (status, answer["error"]) == (400, "the server is stopping")
+                        assert (status, answer["error"]) == (400, "UNAVAILABLE: the server is stopping")
                 wait_for(lambda: front.ask("/ping")[0] == 503)
 
 
