@@ -149,7 +149,7 @@ def test_an_alias_model_waits_for_its_model(aliases: Served) -> None:
     wait_for(lambda: not aliases.is_ready("slow"))
     wait_for(lambda: aliases.generate("slow_trtllm", body)[0] == 400)
     _, answer = aliases.generate("slow_trtllm", body)
-    assert answer["error"].startswith("model slow, whose workers this one shares: it was unloaded")
+    assert answer["error"].startswith("UNAVAILABLE: model slow, whose workers this one shares: it")
     aliases.control("slow/load")
     wait_for(lambda: aliases.generate("slow_trtllm", body)[0] == 200)
 
