@@ -32,7 +32,7 @@ from lmi_backend.ipc.buffered import (
     Rejoined,
 )
 from lmi_backend.ipc.chunk_log import ChunkLog
-from lmi_backend.ipc.failures import failure_of
+from lmi_backend.ipc.messages import failure_of
 from lmi_backend.json_text import UNREADABLE
 from lmi_backend.shares import Shares
 from lmi_backend.threads import guarded_thread

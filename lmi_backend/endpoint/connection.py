@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.endpoint.backlog import STILL_SECONDS, UNREAD, UNREAD_BYTES_IN_ALL, Backlog
 from lmi_backend.errors import EngineError, LmiError, NotSentError, WorkerError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, Outbox, encode, receive
+from lmi_backend.ipc.messages import failure_of
 from lmi_backend.serving.request_state import DirectSink
 from lmi_backend.threads import guarded_thread
 

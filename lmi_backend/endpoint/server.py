@@ -21,9 +21,9 @@ from lmi_backend.errors import WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import Find, Found, Left, Rejoin
 from lmi_backend.ipc.handshake import difference
-from lmi_backend.serving.faults import FAULT, refuse
 from lmi_backend.serving.lora import AdapterManagement
 from lmi_backend.serving.new_requests import Sender
+from lmi_backend.serving.request_state import FAULT, refuse
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from lmi_backend.errors import CancelledError, EngineError, LmiError, MovedError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.chunk_log import parts_in
 from lmi_backend.ipc.events import chunk_of, delta_of
-from lmi_backend.ipc.failures import error_of
+from lmi_backend.ipc.messages import error_of
 from lmi_backend.shares import Shares
 from lmi_backend.tokenization import ID_BYTES
 

@@ -29,7 +29,7 @@ from lmi_backend.frontend.http.bodies import ClientGoneError, aside, read_object
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.buffered import NOT_BUFFERED, Buffering, Find
 from lmi_backend.ipc.chunk_log import block_of, parts_in
-from lmi_backend.ipc.failures import error_of
+from lmi_backend.ipc.messages import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

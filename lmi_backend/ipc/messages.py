@@ -16,6 +16,19 @@ from typing import Any, Final, Literal
 import msgspec
 
 from lmi_backend.engine_config import Context, EngineConfig, ModelInfo
+from lmi_backend.errors import (
+    CancelledError,
+    DeadlineError,
+    EngineDeadError,
+    EngineError,
+    HttpError,
+    LateError,
+    LmiError,
+    MovedError,
+    RequestError,
+    StoppingError,
+    UnavailableError,
+)
 from lmi_backend.generation import Chunk, GenerateRequest, HttpRequest
 from lmi_backend.ipc.buffered import Buffering, ForBuffered, OfBuffered
 from lmi_backend.ipc.engine import Capabilities, EngineStats
@@ -291,3 +304,37 @@ _OfAnswers = Output | Events | Deltas | Failure
 FromWorker = Hello | Prepared | Ready | StartFailed | _OfAnswers | Heartbeat
 ToClient = Welcome | Refused | OfBuffered | _OfAnswers | Done | Health | State
 Work = tuple[GenerateRequest, ...] | HttpRequest
+
+_KINDS: Final[dict[type[LmiError], FailureKind]] = {
+    EngineDeadError: "dead",
+    StoppingError: "stopping",
+    UnavailableError: "unavailable",
+    CancelledError: "cancelled",
+    MovedError: "moved",
+    DeadlineError: "deadline",
+}
+_ERRORS: Final[dict[str, type[LmiError]]] = {kind: error for error, kind in _KINDS.items()}
+
+
+def failure_of(request_id: int, error: LmiError) -> Failure:
+    """Return the message of a request's error."""
+    if isinstance(error, RequestError):
+        return Failure(request_id, "request", error.detail, error.field)
+    if isinstance(error, HttpError):
+        return Failure(request_id, "http", str(error), status=error.status)
+    if isinstance(error, LateError):
+        return Failure(request_id, "late", str(error), status=error.seconds)
+    return Failure(request_id, _KINDS.get(type(error), "engine"), str(error))
+
+
+def error_of(failure: Failure) -> LmiError:
+    """Return the error of such a message."""
+    if failure.kind == "request":
+        return RequestError(failure.message, field=failure.field)
+    if failure.kind == "http":
+        error = HttpError(failure.status, failure.message)
+        error.is_models = True
+        return error
+    if failure.kind == "late":
+        return LateError(failure.message, failure.status)
+    return _ERRORS.get(failure.kind, EngineError)(failure.message)

@@ -14,7 +14,7 @@ import msgspec
 
 from lmi_backend.errors import LmiError, RequestError, WorkerStartError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.failures import error_of
+from lmi_backend.ipc.messages import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

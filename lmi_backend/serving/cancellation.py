@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import CancelledError, DeadlineError, LmiError
-from lmi_backend.serving.faults import fault_of
+from lmi_backend.serving.request_state import fault_of
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from lmi_backend.errors import (
 from lmi_backend.resume.resumption import Resumption
 from lmi_backend.serving.admission import Admission
 from lmi_backend.serving.choice import Choice
-from lmi_backend.serving.faults import fault_of
 from lmi_backend.serving.promises import Promises
+from lmi_backend.serving.request_state import fault_of
 from lmi_backend.threads import QueueThreads
 
 if TYPE_CHECKING:

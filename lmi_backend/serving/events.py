@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import chunk_of
-from lmi_backend.ipc.failures import error_of
+from lmi_backend.ipc.messages import error_of
 from lmi_backend.serving.request_state import outcome_of
 from lmi_backend.tokenization import ID_BYTES
 

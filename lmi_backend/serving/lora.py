@@ -20,8 +20,8 @@ from lmi_backend.generation import HttpChunk
 from lmi_backend.names import PATH_BYTES, check_name
 from lmi_backend.pool.adapters import Adapter, AdapterSet, is_file, order_of
 from lmi_backend.printable import listed, printable
-from lmi_backend.serving.faults import refuse
 from lmi_backend.serving.identity import adapter_digest
+from lmi_backend.serving.request_state import refuse
 from lmi_backend.threads import QueueThreads
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from abc import ABC, abstractmethod
@@ -9,14 +10,15 @@ from dataclasses import KW_ONLY, dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
 
-from lmi_backend.errors import HTTP_ERROR, UnavailableError
+from lmi_backend.errors import HTTP_ERROR, EngineError, LmiError, UnavailableError
 from lmi_backend.generation import Delta, is_cut_short, joined, reports_error
+from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lmi_backend.engine_config import RequestLimits
-    from lmi_backend.errors import EngineDeadError, LmiError
+    from lmi_backend.errors import EngineDeadError
     from lmi_backend.generation import Chunk
     from lmi_backend.ipc import messages as msg
     from lmi_backend.ipc.frames import Frame
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from lmi_backend.serving.spans import RequestSpan
 
 
+_log = logging.getLogger(__name__)
+
+FAULT: Final = "an unexpected error: send the request again; the server's log has its trace"
 _START_SECONDS: Final = 60.0
 """Seconds in which a request is to start to which nothing is promised."""
 _KEPT_APART: Final = 256
@@ -253,3 +258,26 @@ def outcome_of(last: Chunk) -> str:
     if last.status >= HTTP_ERROR or reports_error(last.data):
         return "error"
     return "length" if is_cut_short(last.data) else "stop"
+
+
+def refuse(error: Exception, sink: Sink, count: Callable[[LmiError], None], what: str) -> None:
+    """Fail a request that could not start, and log a defect, in the except block of its error."""
+    if not isinstance(error, LmiError):
+        _log.exception("%s", what)
+        error = EngineError(FAULT)
+    count(error)
+    sink.fail(error)
+
+
+def fault_of(state: RequestState, what: str) -> EngineError:
+    """Log, with its trace, the exception that is being handled; return the request's error."""
+    name = _name(state)
+    _log.exception("request %s: %s", name, what)
+    return EngineError(f"{what}: send it again; the server's log has the trace of request {name}")
+
+
+def _name(state: RequestState) -> str:
+    try:
+        return repr(printable(state.sink.request_id))
+    except Exception:  # noqa: BLE001  a sink may be what has failed
+        return "without a name"

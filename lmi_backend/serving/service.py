@@ -37,7 +37,6 @@ from lmi_backend.serving.admission import Limits
 from lmi_backend.serving.cancellation import LEFT, CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch
 from lmi_backend.serving.events import Incoming
-from lmi_backend.serving.faults import fault_of
 from lmi_backend.serving.new_requests import (
     NOBODY,
     Command,
@@ -46,7 +45,14 @@ from lmi_backend.serving.new_requests import (
     new_command,
     new_request,
 )
-from lmi_backend.serving.request_state import DirectClient, DirectSink, RequestState, Sink, send
+from lmi_backend.serving.request_state import (
+    DirectClient,
+    DirectSink,
+    RequestState,
+    Sink,
+    fault_of,
+    send,
+)
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 from lmi_backend.serving.workers import Workers
 from lmi_backend.shares import FREE_BYTES, Shares

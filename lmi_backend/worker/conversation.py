@@ -22,8 +22,8 @@ from lmi_backend.errors import (
 )
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder
+from lmi_backend.ipc.messages import failure_of
 from lmi_backend.options.spec import CUSTOM
 from lmi_backend.threads import spare_collections
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer

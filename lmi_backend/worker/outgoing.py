@@ -12,8 +12,8 @@ from lmi_backend.generation import Chunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.events import append_event, is_event, outputs_of
-from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, CheckedEncoder, encode
+from lmi_backend.ipc.messages import failure_of
 from lmi_backend.printable import printable
 
 _log = logging.getLogger(__name__)

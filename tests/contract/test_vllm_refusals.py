@@ -12,8 +12,7 @@ import pytest
 from lmi_backend.clients.registry import CLIENTS, path_at
 from lmi_backend.errors import HttpError
 from lmi_backend.generation import HttpChunk
-from lmi_backend.ipc.failures import error_of
-from lmi_backend.ipc.messages import Failure
+from lmi_backend.ipc.messages import Failure, error_of
 from tests.contract.test_vllm_arguments import CPU, plan_of
 from tests.support.run.places import SCRIPTS, TINY
 

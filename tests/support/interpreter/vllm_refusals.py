@@ -27,7 +27,7 @@ from lmi_backend.engines.vllm.lora import LoraAdapters
 from lmi_backend.engines.vllm.requests import translated
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import HttpChunk, HttpRequest
-from lmi_backend.ipc.failures import failure_of
+from lmi_backend.ipc.messages import failure_of
 
 TEXT = [{"role": "user", "content": "a"}]
 BODIES: dict[str, dict[str, Any]] = {

@@ -15,8 +15,8 @@ from lmi_backend.errors import (
     UnavailableError,
 )
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.failures import error_of, failure_of
 from lmi_backend.ipc.frames import FrameDecoder, encode
+from lmi_backend.ipc.messages import error_of, failure_of
 
 PLAIN = (
     EngineError, EngineDeadError, StoppingError, UnavailableError, CancelledError, DeadlineError,

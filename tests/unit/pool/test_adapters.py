@@ -17,8 +17,8 @@ from lmi_backend.errors import RequestError, WorkerError
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
-from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import Frame, FrameDecoder
+from lmi_backend.ipc.messages import failure_of
 from lmi_backend.pool import pool as module
 from lmi_backend.pool.adapters import AdapterSet
 from lmi_backend.pool.pool import Pool

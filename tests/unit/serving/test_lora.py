@@ -9,8 +9,8 @@ import pytest
 from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError, UnavailableError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.pool.adapters import AdapterSet
-from lmi_backend.serving.faults import FAULT
 from lmi_backend.serving.lora import AdapterManagement, LoraManager
+from lmi_backend.serving.request_state import FAULT
 from tests.support.servers.harness import RecordingSink
 
 

@@ -13,7 +13,7 @@ import pytest
 from lmi_backend.errors import LateError
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.failures import error_of, failure_of
+from lmi_backend.ipc.messages import error_of, failure_of
 from lmi_backend.serving.admission import Admission
 from lmi_backend.serving.new_requests import Sender
 from lmi_backend.serving.promises import Promises, Trend

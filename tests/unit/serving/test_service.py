@@ -11,7 +11,7 @@ from lmi_backend.clients.openai import RESETS
 from lmi_backend.errors import EngineDeadError, LmiError, RequestError
 from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.failures import failure_of
+from lmi_backend.ipc.messages import failure_of
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.service import Service
 from tests.support.doubles.idle_workers import IdleWorkers
