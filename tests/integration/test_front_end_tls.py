@@ -20,7 +20,9 @@ from tests.support.run.ports import listens
 from tests.support.run.waiting import HANG_SECONDS, wait_for
 from tests.support.servers.serving import Served, front_end, serve, write_properties
 
-LONG = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 1000}}
+LONG = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 90_000}}
+"""Half an hour: a busy machine takes minutes to read a certificate."""
+MODEL = ECHO | {"option.max_model_len": 100_000}
 PROCESSES = 2
 
 
@@ -59,7 +61,7 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Secret:
 def served(tmp_path_factory: pytest.TempPathFactory, secret: Secret) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("tls")
     options = (*secret.options, f"--frontend-processes={PROCESSES}")
-    with serve([write_properties(folder / "echo", ECHO)], folder, *options) as server:
+    with serve([write_properties(folder / "echo", MODEL)], folder, *options) as server:
         server.tls = trust(secret.folder / "..first" / "tls.crt")
         wait_for(lambda: listens(server.port) and server.ask("/ping")[0] == 200)
         yield server
@@ -90,7 +92,7 @@ def get_certificates(server: Served, context: ssl.SSLContext, count: int) -> set
 
 @contextlib.contextmanager
 def streaming(server: Served) -> Iterator[ssl.SSLSocket]:
-    """Begin an answer of 1,000 tokens."""
+    """Begin a long answer."""
     assert server.tls is not None
     with connected(server, server.tls) as connection:
         connection.sendall(request_of("/invocations", json.dumps(LONG).encode()))
