@@ -87,7 +87,7 @@ def _in_compose(output: Path, _: Path) -> Seen:
 
 
 def _in_systemd(output: Path, _: Path) -> Seen:
-    (unit,) = output.iterdir()
+    (unit,) = output.glob("*.service")
     text = unit.read_text("utf-8").replace("%%", "%")
     (command,) = re.findall("^ExecStart=(.*)$", text, re.MULTILINE)
     quoted = re.findall('^Environment=(".*)$', text, re.MULTILINE)
@@ -208,7 +208,7 @@ def test_a_secret_variable_is_named_and_not_written(
     words = ["deploy", str(folder), "--to=systemd", f"--output={tmp_path / 'out'}", "--gpus=0"]
     assert main.main(words) == 0
     assert "OPTION_ENV may be secret and is not written" in capsys.readouterr().err
-    (unit,) = (tmp_path / "out").iterdir()
+    (unit,) = (tmp_path / "out").glob("*.service")
     assert "swordfish" not in unit.read_text("utf-8")
 
 

@@ -74,8 +74,8 @@ async def _waits(loaded: StartedEngine) -> str:
 def test_what_is_written_down_is_for_this_user_alone(place: Place) -> None:
     (path,) = place.socket.parent.glob("*.worker")
     assert path.stat().st_mode & 0o777 == 0o600
-    assert [each.text for each in places(place.folder, "model")] == [place.text]
-    assert not [*places(place.folder, "another")]
+    assert [each.text for each in places(path.parent, "model")] == [place.text]
+    assert not [*places(path.parent, "another")]
     assert place.index == 0
     path.write_bytes(b"of another release")
     assert place.read() is None
