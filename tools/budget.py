@@ -25,7 +25,7 @@ BUDGETS: Final = {
     "lmi_backend/deploy": 650,
     "lmi_backend/endpoint": 1_700,
     "lmi_backend/engines": 3_775,
-    "lmi_backend/engines/vllm": 6_775,
+    "lmi_backend/engines/vllm": 6_800,
     "lmi_backend/fetch": 525,
     "lmi_backend/frontend": 6_075,
     "lmi_backend/ipc": 1_650,

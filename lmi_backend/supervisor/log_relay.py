@@ -73,7 +73,9 @@ class Line(NamedTuple):
     @property
     def is_for_screens(self) -> bool:
         """Whether the line is shown without `--verbose`."""
-        if self.part == FRONT_END or (self.part == MODEL and _ALWAYS.match(self.text)):
+        if self.part == FRONT_END or self.text.endswith("(logged once)"):
+            return True
+        if self.part == MODEL and _ALWAYS.match(self.text):
             return True
         is_hidden = self.part == ENGINE or (self.part == TRITON and _NEVER.search(self.text))
         return not is_hidden and self.level != "INFO"

@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -123,7 +124,9 @@ def _sanitized(sanitize: Callable[..., str], *given: Any, **named: Any) -> str:
 
 
 def _cut(value: Any) -> Any:
-    return with_options(cut(value)) if isinstance(value, str) else value
+    # The server would leave `<path>` of the model's folder.
+    named = partial(re.sub, r"\A\S+(?= is not a multimodal model)", "The model")
+    return with_options(cut(named(value))) if isinstance(value, str) else value
 
 
 def certain_logprobs(ids: Sequence[int]) -> Any:

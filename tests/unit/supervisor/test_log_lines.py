@@ -55,6 +55,11 @@ def test_a_screen_shows_warnings_errors_and_requests() -> None:
     assert all(any(head.startswith(shown) for shown in SHOWN) for head in heads if head)
 
 
+def test_a_screen_shows_what_an_engine_logs_once_of_requests() -> None:
+    text = "[tiny/0] parameter 'x' of a body changes nothing (logged once)"
+    assert formatted(TEXT, f'W{HEAD} logs.py:9] "{text}"', shows_all=False)
+
+
 def test_a_screen_shows_what_became_of_a_worker_whose_stub_has_died() -> None:
     for text in ("adopted: its stub has died", "not adopted: it is gone"):
         (line,) = formatted(TEXT, f'I{HEAD} logs.py:9] "worker tiny/0 is {text}"', shows_all=False)
