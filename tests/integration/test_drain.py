@@ -75,7 +75,10 @@ def test_a_server_that_others_start_has_a_front_end_and_refuses_requests_if_drai
                         output = _drained(served, "echo")
                         assert "models stay ready, but refuse requests" in output
                         status, answer = served.generate("echo", {"inputs": "a"})
-                        assert (status, answer["error"]) == (400, "UNAVAILABLE: the server is stopping")
+                        assert (status, answer["error"]) == (
+                            400,
+                            "UNAVAILABLE: the server is stopping",
+                        )
                 wait_for(lambda: front.ask("/ping")[0] == 503)
 
 
