@@ -114,8 +114,10 @@ def _leading(tensor: Tensor, *, is_batched: bool) -> tuple[int, ...]:
 
 def error_response(error: LmiError) -> Any:
     """Return a response. In /generate and gRPC's streams Triton drops its code, not its text."""
-    code = getattr(pb_utils.TritonError, error.code)
-    text = str(error) if error.code == RequestError.code else f"{error.code}: {error}"
+    code, text = getattr(pb_utils.TritonError, error.code), str(error)
+    # A body has its code inside.
+    if error.code != RequestError.code and not text.startswith("{"):
+        text = f"{error.code}: {text}"
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, code))
 
 

@@ -172,6 +172,7 @@ def test_an_adapter_whose_weights_are_broken_fails_its_own_request(
 
 @one_process
 def test_a_batch_works_on_all_at_once(engine: Any) -> None:
-    together = [engine.start(LONG, max_tokens=100).wait_first() for _ in range(8)]
-    assert not any(stream.deltas[-1].is_last for stream in together)
+    together = [engine.start(LONG, max_tokens=100) for _ in range(8)]
+    begun = [stream.wait_first() for stream in together]
+    assert not any(stream.deltas[-1].is_last for stream in begun)
     assert all(stream.wait().error is None for stream in together)
