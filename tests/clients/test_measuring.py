@@ -93,14 +93,14 @@ def test_perf_analyzer(
     command += ["--request-count", str(REQUESTS), "--stability-percentage", "999"]
     run(analyzer, [*command, "--profile-export-file", str(tmp_path / "profile.json")], tmp_path)
     requests = answers(read(tmp_path, "profile.json"))
-    # On a busy machine tokens may share a response.
     if model == "tensorrt_llm":
         counts = [sum(each["sequence_length"] for each in responses) for responses in requests]
         assert counts == [TOKENS] * REQUESTS
     else:
         texts = ["".join(each["text_output"] for each in responses) for responses in requests]
         assert texts == ["a b" * (TOKENS // 2)] * REQUESTS
-    assert all(TOKENS // 2 <= len(responses) <= TOKENS for responses in requests)
+    # On a busy machine tokens share a response.
+    assert all(1 < len(responses) <= TOKENS for responses in requests)
 
 
 def test_genai_perf(analyzer: Analyzer, ensemble_server: Served, tmp_path: Path) -> None:
