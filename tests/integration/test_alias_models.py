@@ -111,10 +111,15 @@ def test_who_leaves_a_whole_answer_frees_its_place(
     aliases.settled(ENDED, "slow")
     outcome = outcome.partition(" ")[0]
     before = {name: aliases.metric(ENDED, "slow", outcome=name) for name in ENDINGS}
+
+    def has_ended() -> bool:
+        return aliases.metric(ENDED, "slow", outcome=outcome) > before[outcome]
+
     with roads[road]():
-        wait_for(lambda: aliases.metric(RUNNING, "slow") == 1)
+        # One that its timeout ends may run for less than a busy machine takes to count it.
+        wait_for(lambda: aliases.metric(RUNNING, "slow") == 1 or has_ended())
     wait_for(lambda: aliases.metric(RUNNING, "slow") == 0)
-    wait_for(lambda: aliases.metric(ENDED, "slow", outcome=outcome) > before[outcome])
+    wait_for(has_ended)
     ended = {name: aliases.metric(ENDED, "slow", outcome=name) - before[name] for name in ENDINGS}
     assert ended == dict.fromkeys(ENDINGS, 0) | {outcome: 1}
 
