@@ -16,7 +16,6 @@ from lmi_backend.supervisor.ports import Ports, free_port
 
 _PORTS: Final = {"http": 8000, "grpc": 8001, "metrics": 8002}
 DEFAULT_URL: Final = f"http://127.0.0.1:{_PORTS['http']}"
-_CHOICE: Final = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 _MEASURED: Final = "; NVIDIA's AIPerf measures a server, as the end of --help shows"
 MOST_SECONDS: Final = 86_400
 _USUAL: Final = {
@@ -53,8 +52,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2, and name the choice that was probably meant."""
-        if match := _CHOICE.search(message):
-            word, words = match[1], re.findall(r"[\w-]+", match[2])
+        given, is_choice, accepted = message.partition("' (choose from ")
+        if is_choice:
+            word, words = given.rpartition("'")[2], re.findall(r"[\w-]+", accepted)
             message += _MEASURED if word in ("bench", "benchmark") else closest(word, words)
         super().error(message)
 
