@@ -9,6 +9,7 @@ import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from lmi_backend.cli.arguments import MOST_SECONDS, matching, number, path_of, port
 from lmi_backend.errors import ConfigurationError
@@ -115,11 +116,14 @@ _FIELDS: Final[dict[str, Callable[[str], Any]]] = {
 
 def _frontend(arguments: argparse.Namespace) -> int:
     check(arguments)
-    from lmi_backend.frontend.main import serve  # noqa: PLC0415  an extra of the package
+    from lmi_backend.frontend.http.access import is_loopback  # noqa: PLC0415  an extra of the package
+    from lmi_backend.frontend.main import serve  # noqa: PLC0415  the same
 
     own = url_of(arguments.host, arguments.port, "https" if arguments.tls_certificate else "http")
-    if arguments.triton_url.replace("localhost", "127.0.0.1").rstrip("/") == own:
-        raise ConfigurationError(f"--triton-url {own}: is this front end's; accepted: Triton's")
+    triton = urlsplit(given := arguments.triton_url)
+    is_here = is_loopback(triton.hostname or "") or triton.hostname == arguments.host.lower()
+    if is_here and triton.port == arguments.port:
+        raise ConfigurationError(f"--triton-url {given}: is this front end's; accepted: Triton's")
     say(f"the front end listens on {own}")
     key_file = arguments.control_key
     settings = settings_of(

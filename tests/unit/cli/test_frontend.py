@@ -63,14 +63,16 @@ def test_a_value_that_cannot_work_is_refused(
     assert f"argument {option}: {value}; accepted: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("own", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "LOCALHOST", "[::1]"])
 def test_a_front_end_passes_nothing_to_itself(
-    host: str, capsys: pytest.CaptureFixture[str]
+    own: str, host: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    assert main(["frontend", f"--port={port}", f"--triton-url=http://{host}:{port}/"]) == 2
-    assert f"--triton-url http://127.0.0.1:{port}: is this front end's" in capsys.readouterr().err
+    url = f"http://{host}:{port}/"
+    assert main(["frontend", f"--host={own}", f"--port={port}", f"--triton-url={url}"]) == 2
+    assert f"--triton-url {url}: is this front end's" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--running", "--requests-per-minute", "--tokens-per-minute"])
