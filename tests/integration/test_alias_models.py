@@ -178,6 +178,9 @@ def test_after_many_loads_and_unloads_under_load_everything_works(aliases: Serve
         for _ in range(LOADS):
             assert aliases.control("slow/unload")[0] == 200
             assert aliases.control("slow/load")[0] == 200
+            # Until its thread has taken a request, Triton dies of an unload: StopBackendThread
+            # asks for the instance that the thread gives back after the load's last answer.
+            wait_for(lambda: aliases.generate("slow", own)[0] == 200)
     finally:
         is_over.set()
         for thread in threads:
