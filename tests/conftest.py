@@ -41,7 +41,10 @@ os.environ |= {
 ORDER = (
     UNITS, "contract", "integration", "clients", "security", "fleet", "chaos", "soak", "gpu",
 )  # fmt: skip
-LONGEST = ("tests served", "tests/clients served", "tests ensemble_server")
+LONGEST = (
+    "tests served", "tests/clients served", "tests ensemble_server", "tests/clients/test_pages.py",
+    "tests/integration/test_nodes.py",
+)  # fmt: skip
 """Groups that begin first where tests run side by side: at the end the others would wait for
 them."""
 WAITING = ("chaos", "soak", "fleet", "security")
