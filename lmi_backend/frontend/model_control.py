@@ -58,9 +58,13 @@ class ModelControl:
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
-        # A load takes as long as it takes.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
-        return aiohttp.ClientSession(timeout=timeout, headers=self._headers)
+        return aiohttp.ClientSession(
+            # A stopping Triton waits 5 s for a connection that stays open.
+            connector=aiohttp.TCPConnector(force_close=True),
+            # A load takes as long as it takes.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            headers=self._headers,
+        )
 
     async def index(self) -> dict[str, RepositoryModel]:
         """Return the models of the repository by name, in its order.
