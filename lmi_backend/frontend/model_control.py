@@ -58,13 +58,10 @@ class ModelControl:
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            # A stopping Triton waits 5 s for a connection that stays open.
-            connector=aiohttp.TCPConnector(force_close=True),
-            # A load takes as long as it takes.
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
-            headers=self._headers,
-        )
+        # A load may take long. A Triton that stops waits 5 s for a connection that stays open.
+        connector = aiohttp.TCPConnector(force_close=True)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+        return aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers)
 
     async def index(self) -> dict[str, RepositoryModel]:
         """Return the models of the repository by name, in its order.

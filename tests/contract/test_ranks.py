@@ -1,6 +1,5 @@
 """A worker that is a group of MPI ranks: what happens when one of its processes dies."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.generation import HttpRequest
+from tests.support.run.processes import child
 from tests.support.run.waiting import wait_for
 from tests.support.servers.harness import Harness
 
@@ -119,9 +119,7 @@ with started({properties!r}, Path({folder!r})) as harness:
 def test_ranks_end_when_the_stub_is_killed(tmp_path: Path) -> None:
     here = str(Path(__file__).parent)
     program = _STUB.format(path=[here], properties=ECHO, folder=str(tmp_path))
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=os.environ
-    ) as stub:
+    with child(sys.executable, "-c", program, stdout=subprocess.PIPE, text=True) as stub:
         assert stub.stdout is not None
         assert stub.stdout.readline() == "ready\n"
         members = psutil.Process(stub.pid).children(recursive=True)

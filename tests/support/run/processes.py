@@ -1,10 +1,24 @@
-"""What processes hold, told by looking at them alone: other tests run beside them."""
+"""Processes that a test starts, and what they hold: other tests run beside them."""
 
+import contextlib
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 PREFIX = "--backend-config=python,shm-region-prefix-name="
+
+
+@contextlib.contextmanager
+def child(*words: str, **more: Any) -> Iterator["subprocess.Popen[Any]"]:
+    """Run a program until the block ends, which kills it: a failed test does not wait for it."""
+    with subprocess.Popen(words, **more) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def memory_of_server(family: list[psutil.Process]) -> list[Path]:

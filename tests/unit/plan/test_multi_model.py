@@ -22,6 +22,7 @@ from lmi_backend.plan.planner import make_plan
 from lmi_backend.printable import GIB
 from lmi_backend.sizing.model_facts import ModelFacts
 from tests.support.records.facts import with_fields
+from tests.support.run.processes import child
 from tests.support.run.waiting import HANG_SECONDS
 from tests.unit.plan.test_strategy import LLAMA_70B, TWELVE_HEADS
 
@@ -245,12 +246,11 @@ def test_the_dead_hold_nothing(tmp_path: Path) -> None:
 def test_what_a_stub_starts_does_not_hold_for_it(tmp_path: Path) -> None:
     reservations = Reservations("1", tmp_path)
     held = reservations.take(A, ())
-    with subprocess.Popen(["sleep", "60"]) as child:
+    with child("sleep", "60"):
         # As if the stub had been killed: only its descriptor is closed.
         assert held
         held.files.close()
         assert reservations.held() == ()
-        child.kill()
 
 
 def test_two_that_share_a_device_load_one_after_the_other(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.run.processes import child
 from tests.support.run.waiting import wait_for
 
 # A shell in the place of a worker, which is found by its command line.
@@ -49,9 +50,7 @@ def test_it_hears_no_signal_that_is_meant_for_what_it_guards(tmp_path: Path) -> 
     run = tmp_path / "run"
     run.mkdir()
     command = [sys.executable, "-c", TEXT, str(run), f"lmi_test_{os.getpid()}_", "wait"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    with child(*command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
         guards: list[psutil.Process] = []
@@ -61,6 +60,7 @@ def test_it_hears_no_signal_that_is_meant_for_what_it_guards(tmp_path: Path) -> 
             guard.send_signal(number)
         assert os.getsid(guard.pid) == guard.pid
         os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
     wait_for(lambda: not run.exists())
 
 

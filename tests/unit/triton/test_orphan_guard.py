@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from lmi_backend.triton import orphan_guard
+from tests.support.run.processes import child
 from tests.support.run.waiting import HANG_SECONDS, wait_for
 
 STUB = """
@@ -94,11 +95,11 @@ def test_a_stub_whose_server_died_before_is_ended_at_once(tmp_path: Path) -> Non
 
 def test_it_is_out_of_reach_of_what_ends_its_server_and_ends_with_the_stub() -> None:
     command = [sys.executable, "-c", STUB, str(os.getpid()), "/dev/shm/none"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stub:
+    with child(*command, stdout=subprocess.PIPE, text=True) as stub:
         assert stub.stdout is not None
         assert stub.stdout.readline() == "started\n"
         (guard,) = psutil.Process(stub.pid).children()
-        assert guard.cmdline()[-2:] == ["echo", "/dev/shm/none"]
+        # Who starts a program goes on a moment before the kernel has its words.
+        wait_for(lambda: guard.cmdline()[-2:] == ["echo", "/dev/shm/none"])
         assert guard.pid == os.getsid(guard.pid)
-        stub.kill()
     wait_for(lambda: not guard.is_running())
