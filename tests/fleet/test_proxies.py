@@ -83,8 +83,7 @@ def test_a_stream_passes_as_it_is_made_until_its_client_leaves(
             assert response.readline()
         assert not outcome(server, name)
         response.close()
-    wait_for(lambda: outcome(server, name))
-    assert outcome(server, name) == "left"
+    assert wait_for(lambda: outcome(server, name)) == "left"
     wait_for(lambda: server.running() == 0)
 
 
@@ -94,8 +93,7 @@ def test_a_client_that_leaves_before_its_answer_ends_its_request(
     name = secrets.token_hex(8)
     with sent(proxied, CHAT, LONG, name):
         wait_for(lambda: server.running() == 1)
-    wait_for(lambda: outcome(server, name))
-    assert outcome(server, name) == "left"
+    assert wait_for(lambda: outcome(server, name)) == "left"
     wait_for(lambda: server.running() == 0)
 
 

@@ -85,17 +85,16 @@ def test_a_stub_that_gets_no_processor_while_it_starts_costs_another_start(tmp_p
     """
     folder = write_properties(tmp_path / "echo", ECHO)
     before = set(_stubs_of("echo_infer"))
-    stopped: list[psutil.Process] = []
 
     def stop_stub() -> None:
-        wait_for(lambda: stopped.extend({*_stubs_of("echo_infer")} - before) or stopped)
+        (stub,) = wait_for(lambda: {*_stubs_of("echo_infer")} - before)
         # Its second thread tells the server that it lives; the model is imported from then on.
-        wait_for(lambda: stopped[0].num_threads() > 1)
-        wait_for(lambda: any("numpy" in each.path for each in stopped[0].memory_maps()))
-        stopped[0].suspend()
+        wait_for(lambda: stub.num_threads() > 1)
+        wait_for(lambda: any("numpy" in each.path for each in stub.memory_maps()))
+        stub.suspend()
         nothing_more(3, "a server from 25.08 on does not take the stub for dead")
         with contextlib.suppress(psutil.NoSuchProcess):
-            stopped[0].resume()
+            stub.resume()
 
     stopping = threading.Thread(target=stop_stub)
     stopping.start()

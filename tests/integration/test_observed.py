@@ -58,8 +58,7 @@ def test_fleets_see_the_cache_and_the_adapters_in_use(served: Served) -> None:
         return dict(re.findall(r'(\w+)="([^"]*)"', found[0])) if found else {}
 
     # The front end has found both models, and their workers have said how they are.
-    wait_for(lambda: seen("cache_config_info"))
-    cache = seen("cache_config_info")
+    cache = wait_for(lambda: seen("cache_config_info"))
     tokens = int(cache["block_size"]) * int(cache["num_gpu_blocks"])
     served.logged(f"KV cache size: {tokens:,} tokens")
     idle = {"max_lora": "4", "running_lora_adapters": "", "waiting_lora_adapters": ""}

@@ -131,7 +131,6 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
     def __init__(self, ports: Sequence[int]) -> None:
         self.seen: dict[int, Seen] = {}
         self.refused: list[str] = []
-        self.scrapes = 0
         self._over = threading.Event()
         self._threads = [threading.Thread(target=self._watch, args=(port,)) for port in ports]
 
@@ -184,7 +183,6 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
             while not self._over.wait(SCRAPE_SECONDS):
                 client.request("GET", "/metrics")
                 text = client.getresponse().read().decode()
-                self.scrapes += 1
                 try:
                     self.seen[port] = Seen.of(text)
                 except (RefusedError, KeyError) as error:

@@ -4,22 +4,25 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 HANG_SECONDS = 240.0
 """Bound of every wait. It only stops a test that hangs: a busy machine must never reach it."""
 
 
-def wait_for(is_true: Callable[[], Any], seconds: float = HANG_SECONDS) -> None:
-    """Poll until something holds. Another bound is of what would hold later without the product."""
+def wait_for(is_true: Callable[[], T], seconds: float = HANG_SECONDS) -> T:
+    """Poll until something holds; return it. Another bound is of what time alone would bring."""
     end, pause = time.monotonic() + seconds, 0.02
-    while not is_true():
+    while not (found := is_true()):
         assert time.monotonic() < end, f"not so after {seconds} s"
         time.sleep(pause)
         # Most ask a server. What takes long is asked for less often, and is sooner so.
         pause = min(1.1 * pause, 0.2)
+    return found
 
 
 async def until(is_true: Callable[[], Any]) -> None:
@@ -44,10 +47,6 @@ def skip_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 
 def nothing_more(seconds: float, why: str) -> None:
-    """Give something that must not happen the time to happen; a slow machine only hides it.
-
-    Args:
-        why: what must not happen.
-    """
+    """Give something that must not happen (`why`) time to happen; a slow machine only hides it."""
     logging.getLogger(__name__).info("for %s s %s", seconds, why)
     time.sleep(seconds)

@@ -92,9 +92,9 @@ class Served:
 
         A line travels through a pipe and the supervisor: it comes after the state that it tells.
         """
-        found: list[re.Match[str]] = []
-        wait_for(lambda: found.extend(re.finditer(pattern, self.log(since))) or found)
-        return found[0]
+        found = wait_for(lambda: re.search(pattern, self.log(since)))
+        assert found is not None
+        return found
 
     def log_end(self) -> str:
         """Return the last of what tritonserver and its models logged, without single requests."""

@@ -53,9 +53,7 @@ def test_it_hears_no_signal_that_is_meant_for_what_it_guards(tmp_path: Path) -> 
     with child(*command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        guards: list[psutil.Process] = []
-        wait_for(lambda: guards.extend(_guards(process.pid)) or guards)
-        guard = guards[0]
+        guard = wait_for(lambda: _guards(process.pid))[0]
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             guard.send_signal(number)
         assert os.getsid(guard.pid) == guard.pid

@@ -17,8 +17,8 @@ def test_a_process_is_found_by_program_and_mark_if_it_is_this_users(
     command = ["/opt/tritonserver", "-c", "read line", mark]
     with subprocess.Popen(command, executable="/bin/sh", stdin=subprocess.PIPE) as process:
         # Who starts a program goes on a moment before the kernel has its words.
-        wait_for(lambda: running(("/tritonserver",), mark))
-        assert [each.pid for each in running(("/tritonserver",), mark)] == [process.pid]
+        (found,) = wait_for(lambda: running(("/tritonserver",), mark))
+        assert found.pid == process.pid
         assert not running(("/other",), mark)
         assert not running(("/tritonserver",), f"{mark}_other")
         monkeypatch.setattr(processes.os, "getuid", lambda: os.geteuid() + 1)
