@@ -118,7 +118,9 @@ def _name_of(word: str, engine: str) -> str:
         if option and option.variable and option.status == "mapped":
             return option.variable
     record = recorded_signature(SPECS[engine].implementation.name)
-    return f"OPTION_{word.upper()}" if record and word in record.arguments else ""
+    # `check` says of OPTION_* what becomes of one that is another engine's, or has ended.
+    is_option = PREFIX + word in KEYS or (record is not None and word in record.arguments)
+    return f"OPTION_{word.upper()}" if is_option else ""
 
 
 def _key(variable: str) -> str | None:

@@ -84,6 +84,7 @@ def test_the_first_bare_variable_counts_and_an_empty_one_does_not() -> None:
         ("JOB_QUEUE_SIZE", "LMI reads SERVING_JOB_QUEUE_SIZE"),
         ("KV_CACHE_MEMORY_BYTES", "LMI reads OPTION_KV_CACHE_MEMORY_BYTES"),
         ("MAX_LENGTH", "LMI reads OPTION_MAX_MODEL_LEN"),
+        ("LOAD_IN_8BIT", "LMI reads OPTION_LOAD_IN_8BIT"),
         ("NUM_SHARD", "LMI reads OPTION_TENSOR_PARALLEL_DEGREE"),
         ("ENTRY_POINT", "LMI reads OPTION_ENTRYPOINT"),
         ("MAX_BEST_OF", "nothing reads this variable of Text Generation Inference"),
