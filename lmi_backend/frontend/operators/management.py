@@ -78,7 +78,8 @@ class Management:
             "status": "Healthy" if health["is_ready"] else "Unhealthy",
         }
         if state:
-            least, most = _bounds(state)
+            most = len(state["workers"])
+            least = state["plan"]["min_workers"] or most
             group = {"minWorkers": least, "maxWorkers": most, "workers": workers}
             described["requestInQueue"] = state["stats"]["waiting"]
             described["workerGroups"] = [group]
@@ -109,7 +110,9 @@ class Management:
         await exchange.respond_json({"status": f'Model "{name}" registered.'})
 
     async def unregister(self, exchange: Exchange) -> None:
-        name, _ = await self._loaded(exchange)
+        name, model = await self._loaded(exchange)
+        if model.state == "READY" and (loading := self._loading.get(name)):
+            await asyncio.wait({loading})
         await self._control.unload(name)
         end = asyncio.get_running_loop().time() + _UNLOAD_SECONDS
         while (left := (await self._control.index()).get(name)) and left.state == "UNLOADING":
@@ -128,9 +131,10 @@ class Management:
             raise
         # An alias model has none, nor has one of another backend.
         for _ in range(_LOOKS_FOR_MODEL):
+            # Also for Triton, which may die of an unload while the load's thread still returns.
+            await asyncio.sleep(_LOOK_SECONDS)
             if self._models.find(name) is not None:
                 return
-            await asyncio.sleep(_LOOK_SECONDS)
 
     def _forget(self, name: str, loading: asyncio.Task[None]) -> None:
         del self._loading[name]
@@ -151,11 +155,6 @@ class Management:
         if model is None or model.name != name:
             return {}
         return await model.connection.requests.state()
-
-
-def _bounds(state: Mapping[str, Any]) -> tuple[int, int]:
-    most = len(state["workers"])
-    return state["plan"]["min_workers"] or most, most
 
 
 def _name_of(parameters: Mapping[str, str]) -> str:
