@@ -1,4 +1,4 @@
-"""Check the first lines of the commits that a branch adds: `area: imperative`.
+"""Check the first lines of the commits that a branch adds, or of the latest: `area: imperative`.
 
 python tools/check_subjects.py [BASE]
 """
@@ -29,9 +29,9 @@ def wrong(subject: str) -> str:
     return ""
 
 
-def added(base: str) -> Iterator[tuple[str, str]]:
-    """Yield the short name and the first line of each commit that this branch adds to another."""
-    command = ("git", "log", "--no-merges", "--format=%h %s", f"{base}..HEAD")
+def commits_of(*revisions: str) -> Iterator[tuple[str, str]]:
+    """Yield the short name and the first line of each commit."""
+    command = ("git", "log", "--no-merges", "--format=%h %s", *revisions)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     for line in done.stdout.splitlines():
         name, _, subject = line.partition(" ")
@@ -51,9 +51,9 @@ def main(arguments: list[str]) -> int:
     if (base := arguments[0] if arguments else _base()) is None:
         sys.stdout.write("subjects: there is no main to compare with\n")
         return 0
-    commits = [*added(base)]
+    commits = [*commits_of(f"{base}..HEAD")] or [*commits_of("-30", "HEAD")]  # on main itself
     lines = [f"{name}: {text!r} {why}\n" for name, text in commits if (why := wrong(text))]
-    sys.stdout.writelines(lines or [f"subjects: {len(commits)} commits since {base} are plain\n"])
+    sys.stdout.writelines(lines or [f"subjects: {len(commits)} commits are plain\n"])
     return 1 if lines else 0
 
 
