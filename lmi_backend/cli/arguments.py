@@ -14,8 +14,8 @@ from lmi_backend.options.hints import closest
 from lmi_backend.printable import printable
 from lmi_backend.supervisor.ports import Ports, free_port
 
-_PORTS: Final = {"http": 8000, "grpc": 8001, "metrics": 8002}
-DEFAULT_URL: Final = f"http://127.0.0.1:{_PORTS['http']}"
+PORTS: Final = {"http": 8000, "grpc": 8001, "metrics": 8002}
+DEFAULT_URL: Final = f"http://127.0.0.1:{PORTS['http']}"
 _MEASURED: Final = "; NVIDIA's AIPerf measures a server, as the end of --help shows"
 MOST_SECONDS: Final = 86_400
 _USUAL: Final = {
@@ -85,7 +85,7 @@ def add_timeout(parser: argparse.ArgumentParser, seconds: float, what: str) -> N
 def add_ports(parser: argparse.ArgumentParser) -> None:
     text = "address on which Triton's own ports listen, IPv4 or IPv6 (%(default)s)"
     parser.add_argument("--triton-host", default="127.0.0.1", metavar="HOST", help=text)
-    for name, usual in _PORTS.items():
+    for name, usual in PORTS.items():
         parser.add_argument(
             f"--{name}-port", type=port, default=usual, help="default %(default)s; 0: a free one"
         )

@@ -15,10 +15,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final, Literal
 
+from lmi_backend.cli.arguments import PORTS
 from lmi_backend.cli.check import examine
 from lmi_backend.cli.folders import find_models
 from lmi_backend.cli.planning import Machine, devices_of, held_devices
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.front_end_settings import PORT
 from lmi_backend.ipc.shared_memory import SHARED_MEMORY
 from lmi_backend.machine import check_limits
 from lmi_backend.options.model_store import DEFAULT_STORE
@@ -144,11 +146,11 @@ def _limits() -> tuple[str, str]:
 
 def _ports() -> tuple[str, str]:
     try:
-        Ports("127.0.0.1", 8000, 8001, 8002).check({})
-        check_free("--port", "--host", "127.0.0.1", 8080)
+        Ports("127.0.0.1", **PORTS).check({})
+        check_free("--port", "--host", "127.0.0.1", PORT)
     except ConfigurationError as error:
         return "one of serve's is in use", str(error)
-    return "8080 and 8000 to 8002 are free", ""
+    return f"{', '.join(map(str, (PORT, *PORTS.values())))} are free", ""
 
 
 def gpus(hardware: Hardware) -> tuple[str, str]:

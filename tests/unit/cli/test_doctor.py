@@ -15,7 +15,6 @@ from lmi_backend.cli.main import main
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.releases import newest_run
 from lmi_backend.plan.hardware import detect_hardware
-from lmi_backend.supervisor.ports import Ports
 from tests.support.packages.installed_engine import interpreter
 from tests.support.run.ports import ANY_PORTS
 
@@ -84,7 +83,7 @@ def test_a_port_in_use_is_named(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        monkeypatch.setattr(doctor, "Ports", lambda *given: Ports(given[0], port, *given[2:]))
+        monkeypatch.setitem(doctor.PORTS, "http", port)
         _, found = _doctor(capsys)
     assert f"--http-port {port} on 127.0.0.1: Address already in use" in found["ports"]["advice"]
 
