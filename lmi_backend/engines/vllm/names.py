@@ -66,7 +66,7 @@ NAMES: Final = {
     "LogprobsProcessor": _of(f"{_V1}.logprobs"),
     "logprobs": _of(f"{_V1}.logprobs:*"),
     "IncrementalDetokenizer": _of(f"{_V1}.detokenizer"),
-    "StatLoggerBase": _of("vllm.v1.metrics.loggers"),
+    "PrometheusStatLogger": _of("vllm.v1.metrics.loggers"),
     "AdapterLogitsProcessor": _of("vllm.v1.sample.logits_processor"),
     # 0.31: its second model runner takes no other.
     "LogitsProcessor": _of("vllm.v1.worker.gpu.sample.logits_processor", instead=None),

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from types import SimpleNamespace
 
-from vllm.v1.metrics.loggers import PerEngineStatLoggerAdapter
+from vllm.v1.metrics.loggers import StatLoggerManager
 from vllm.v1.metrics.stats import SchedulerStats
 
 from lmi_backend.engines.vllm import compat
@@ -20,7 +20,7 @@ REPORTS = ((0, 200, 40, 0.97), (1, 7, 0, 0.02), (1, 3, 0, 0.02))
 
 def main() -> None:
     last = LastStats()
-    logger = PerEngineStatLoggerAdapter(None, [0, 1], last.logger)
+    logger = StatLoggerManager(None, [0, 1], last.loggers(), enable_default_loggers=False)
     alone = []
     for copy, running, waiting, usage in REPORTS:
         stats = SchedulerStats(
@@ -35,7 +35,7 @@ def main() -> None:
     copies = last.copies(compat.requests_of_copies(SimpleNamespace(engine_core=core)))
     one = compat.requests_of_copies(SimpleNamespace(engine_core=SimpleNamespace()))
     seen = [[each.running, each.waiting, each.kv_cache_usage, each.steps] for each in alone]
-    json.dump([seen, copies, one], sys.stdout)
+    json.dump([seen, copies, one, len(logger.stat_loggers)], sys.stdout)
 
 
 if __name__ == "__main__":
