@@ -1,9 +1,10 @@
-"""Groups of torch that listen no longer than their members need to connect.
+"""Groups of torch that cost no port and no thread when their members are connected.
 
 torch opens a TCP port for each group of gloo, which needs no key and keeps a descriptor for each
 connection. vLLM makes a dozen groups in each process, also for one process alone. So any
 local user could end that process: by connections, until it has no descriptor left. The members of a
-group are connected once it has been made, and nobody else has to connect.
+group are connected once it has been made, and nobody else has to connect. Each group's thread wakes
+a hundred times a second, to wait for connections.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import socket
-import stat
-from typing import Any, Final
+from typing import Any
+
+import psutil
 
 _log = logging.getLogger(__name__)
-
-_NETWORKS: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 def install() -> None:
@@ -44,11 +43,17 @@ def _install() -> None:
 
 
 def _closing(gloo: Any) -> Any:
+    device = functools.cache(gloo.create_default_device)
+
     class ClosedGroup(gloo):  # type: ignore[misc]
-        """A group that closes its ports when its members are connected."""
+        """Closes its ports when its members are connected; those of one member share a thread."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             ports = _listening()
+            if args[2:] == (1,) and kwargs.keys() == {"timeout"}:
+                options = gloo._Options()
+                options._devices, options._timeout = [device()], kwargs.pop("timeout")
+                args += (options,)
             super().__init__(*args, **kwargs)
             _close(_listening() - ports)
 
@@ -68,19 +73,13 @@ def _without_server(make: Any, own_store: Any) -> Any:
 
 
 def _listening() -> set[int]:
-    return set(filter(_listens, map(int, os.listdir("/proc/self/fd"))))
-
-
-def _listens(number: int) -> bool:
+    process = psutil.Process()
+    read = getattr(process, "net_connections", None) or process.connections  # before psutil 6
     try:
-        if not stat.S_ISSOCK(os.fstat(number).st_mode):
-            return False
-        with socket.socket(fileno=os.dup(number)) as own:
-            is_listening = own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            return own.family in _NETWORKS and bool(is_listening)
-    except OSError:
-        # Another thread has closed it.
-        return False
+        return {each.fd for each in read("inet") if each.status == psutil.CONN_LISTEN}
+    except (OSError, psutil.Error) as error:
+        _log.warning("ports of this process cannot be listed, so groups keep theirs: %s", error)
+        return set()
 
 
 def _close(numbers: set[int]) -> None:

@@ -69,13 +69,12 @@ def test_a_worker_process_can_be_asked_for(vllm_interpreter: Any, tmp_path: Path
 
 
 _GROUPS = """
-import os, sys, tempfile, time
+import glob, sys
 import psutil, torch
 from lmi_backend.engines import closed_groups
 
 def listening():
-    found = psutil.Process().net_connections("inet")
-    return [each.laddr for each in found if each.status == psutil.CONN_LISTEN]
+    return [each for each in psutil.Process().net_connections("inet") if each.status == "LISTEN"]
 
 import torch.distributed as groups
 closed_groups.install()
@@ -93,6 +92,8 @@ for place in places:
         groups.barrier(group=group)
         assert summed.item() == expected
     assert len(listening()) == (ranks > 1 and rank == 0 and place.startswith("tcp"))
+    names = [open(each).read() for each in glob.glob("/proc/self/task/*/comm")]
+    assert names.count("gloo_tcp_loop\\n") == (1 if ranks == 1 else 3), names
     groups.destroy_process_group()
 """
 
