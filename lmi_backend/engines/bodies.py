@@ -179,7 +179,8 @@ _ALL: Final = frozenset(
     }
 )
 _IGNORED: Final = _ALL | HARMLESS.keys() | {*HINTS}
-_DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+Members = dict[str, msgspec.Raw]
+_DECODER: Final = msgspec.json.Decoder(Members)
 _value: Final = msgspec.json.decode
 
 
@@ -219,13 +220,20 @@ class BodyHead(msgspec.Struct):
             return False
 
 
-_HEAD_DECODER: Final = msgspec.json.Decoder(BodyHead)
-
-
-def head_of(body: bytes) -> BodyHead:
-    """Return the members of a body that matter here; nothing where it cannot be read."""
+def members_of(body: bytes) -> Members | None:
+    """Return the members of a body, whose values are not read yet; None if there are none."""
     try:
-        return _HEAD_DECODER.decode(body)
+        return _DECODER.decode(body)
+    except UNREADABLE:
+        return None
+
+
+def head_of(members: Members | None) -> BodyHead:
+    """Return the members that matter here; nothing where one cannot be read."""
+    members = members or {}
+    names = [name for name in BodyHead.__struct_fields__ if name in members]
+    try:
+        return BodyHead(**{name: _value(members[name]) for name in names})
     except UNREADABLE:
         return BodyHead()
 
@@ -306,13 +314,8 @@ def _check_of_tokens(fields: Mapping[str, Any], bounds: StructureBounds) -> None
 
 def _check_repeated(body: bytes) -> None:
     """Raise RequestError for more than a response may repeat."""
-    try:
-        members = _DECODER.decode(body)
-    except UNREADABLE:
-        size = len(body)
-    else:
-        own = (raw for name, raw in members.items() if name in _NOT_REPEATED)
-        size = len(body) - sum(len(memoryview(raw)) for raw in own)
+    own = (raw for name, raw in (members_of(body) or {}).items() if name in _NOT_REPEATED)
+    size = len(body) - sum(len(memoryview(raw)) for raw in own)
     if size > MOST_REPEATED:
         accepted = f"at most {MOST_REPEATED}: the events of a response repeat them"
         raise RequestError(f"have {size} bytes", field="the members but input", accepted=accepted)

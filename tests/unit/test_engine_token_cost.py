@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.openai import CHATS
+from lmi_backend.engines.bodies import members_of
 from lmi_backend.engines.vllm import answers, names
 from lmi_backend.engines.vllm.answers import Generation
 from lmi_backend.engines.vllm.bodies import BodyAnswer, Kinds, Rendering, SeenRenderer, Template
@@ -134,7 +135,7 @@ async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
         "messages": [{"role": "user", "content": "hello"}],
     }  # fmt: skip
     asked = HttpRequest(CHATS, json.dumps(body).encode(), {"content-type": "application/json"})
-    assert chats.read(asked) is not None
+    assert chats.read(asked, members_of(asked.body)) is not None
     (kind,) = chats._kinds.values()
     rendering = Rendering(("template",), {}, [])
     kind.template = Template(
@@ -143,7 +144,7 @@ async def test_what_a_known_chat_costs_until_it_is_a_prompt() -> None:
     calls = Calls()
 
     async def prompt() -> None:
-        chat = chats.read(asked)
+        chat = chats.read(asked, members_of(asked.body))
         assert chat is not None
         assert chat.kind.template is not None
         found, _ = await chats._prompt(chat, chat.kind.template)

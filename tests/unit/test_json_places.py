@@ -51,7 +51,6 @@ NOT_OF_CLIENTS = {
     "engines/tokens.py": "lists of texts and numbers that a stub has written",
     "engines/transformers/loading.py": "a file",
     "engines/trtllm/engine.py": "an option",
-    "engines/vllm/bodies.py": "members whose values are not read",
     "engines/vllm/chats.py": "members of a body that is small, or checked",
     "engines/vllm/grammar_trial.py": "a structure within its bounds",
     "engines/vllm/http_app.py": "an answer of vLLM's",

@@ -20,7 +20,6 @@ from lmi_backend.engines.vllm.resume import ReplayedAnswer, current_replay, resu
 from lmi_backend.engines.vllm.vllm_server import EchoedPrompt
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import HttpChunk
-from lmi_backend.json_text import UNREADABLE
 from lmi_backend.structures import StructureBounds, check_structures
 from lmi_backend.tokenization import pack
 
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 LIMITS: Final = ("max_completion_tokens", "max_tokens")
 """Members that limit an answer; the first counts."""
 NULL: Final = b"null"
-members_of: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-"""Reads a body as far as its members."""
 _FREE: Final = frozenset({"messages", "prompt", "user"})
 """Members that may differ between bodies of one kind."""
 _MOST_KINDS: Final = 256
@@ -105,13 +102,6 @@ class Kinds(OrderedDict[Any, BodyKind]):
         else:
             self.move_to_end(key)
         return kind
-
-    def of_body(self, path: str, text: bytes) -> BodyKind | None:
-        """Return the kind of any body; None of one that cannot be read."""
-        try:
-            return self.of(path, members_of(text), has_id=False)
-        except UNREADABLE:
-            return None
 
 
 def _key(name: str, raw: bytes) -> Any:

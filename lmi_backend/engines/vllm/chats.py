@@ -30,7 +30,6 @@ from lmi_backend.engines.vllm.bodies import (
     Rendering,
     SeenRenderer,
     Template,
-    members_of,
 )
 from lmi_backend.engines.vllm.requests import status_of
 from lmi_backend.engines.vllm.streams import StreamWriter, write
@@ -40,6 +39,7 @@ from lmi_backend.json_text import UNREADABLE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lmi_backend.engines.bodies import Members
     from lmi_backend.engines.vllm.bodies import BodyAnswer, EngineClient
     from lmi_backend.generation import HttpRequest
 
@@ -190,16 +190,15 @@ class Chats:
             raise TypeError("render_chat_async is no coroutine")
         self._render = renderer.own.render_chat_async
 
-    def read(self, request: HttpRequest) -> Chat | None:
+    def read(self, request: HttpRequest, members: Members | None) -> Chat | None:
         """Return a body if it may be answered past the server, else None."""
         is_large = len(request.body) > _LARGE
-        if self._server is None or request.path != CHATS or is_large:
+        if self._server is None or request.path != CHATS or is_large or members is None:
             return None
         headers = {name.lower(): value for name, value in request.headers.items()}
         if headers.keys() - _HEADERS or not _is_json(headers):
             return None
         try:
-            members = members_of(request.body)
             if members.keys() - _MEMBERS != {"messages"} or bytes(members["stream"]) != _TRUE:
                 return None
             messages, limit = _messages.decode(members["messages"]), _limit(members)

@@ -16,7 +16,7 @@ import msgspec
 from lmi_backend.clients.openai import CHATS, COMPLETIONS, refusal
 from lmi_backend.clients.registry import RESUMED, is_at_once
 from lmi_backend.clients.spec import DESCRIPTION, JSON
-from lmi_backend.engines.bodies import BodyBounds, check_body, head_of
+from lmi_backend.engines.bodies import BodyBounds, check_body, head_of, members_of
 from lmi_backend.engines.streams import respond_stream
 from lmi_backend.engines.vllm import compat, fast_paths, images, names, streams, vllm_server
 from lmi_backend.engines.vllm.bodies import (
@@ -250,7 +250,7 @@ class HttpApp:
             await asyncio.to_thread(self._app.openapi)
         try:
             body = check_body(request.body, self._bounds, request.path)
-            head = head_of(body)
+            head = head_of(members := members_of(body))
             name = str(head.model) if self._adapters.has(head.model) else ""
             adapter = await self._adapters.hold(self._engine, name)
         except RequestError as error:
@@ -259,12 +259,18 @@ class HttpApp:
         if body is not request.body:
             request = msgspec.structs.replace(request, body=body)
         # An adapter may have been given a name under which the model itself has answered.
-        chat = None if self._adapters.has(head.model) else self._chats.read(request)
-        answer = self._answer(request, sink, chat)
+        chat = None if self._adapters.has(head.model) else self._chats.read(request, members)
+
+        def kind() -> BodyKind | None:
+            if chat is not None:
+                return chat.kind
+            return None if members is None else self._kinds.of(request.path, members, has_id=False)
+
+        answer = self._answer(request, sink, kind)
         if chat is not None:
             if await self._respond_past(chat, answer):
                 return answer
-            answer = self._answer(request, sink, chat)
+            answer = self._answer(request, sink, kind)
         answer.shows_prompt = request.path == COMPLETIONS and bool(head.echo)
         answer.shows_prompt_only = answer.shows_prompt and head.shows_prompt_only
         answer.buffers_role = request.path == CHATS
@@ -292,14 +298,8 @@ class HttpApp:
             raise answer.refusal
 
     def _answer(
-        self,
-        request: HttpRequest,
-        sink: ChunkSink,
-        chat: Chat | None,
+        self, request: HttpRequest, sink: ChunkSink, kind: Callable[[], BodyKind | None]
     ) -> BodyAnswer:
-        def kind() -> BodyKind | None:
-            return self._kinds.of_body(request.path, request.body) if chat is None else chat.kind
-
         answer = BodyAnswer(
             sink,
             self._engine,

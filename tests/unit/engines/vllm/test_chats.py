@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.clients.openai import CHATS
+from lmi_backend.engines.bodies import members_of
 from lmi_backend.engines.vllm import fast_paths, names, streams
 from lmi_backend.engines.vllm.bodies import (
     BodyAnswer,
@@ -98,7 +99,7 @@ def server() -> Server:
 
 def read(server: Server, body: Any, headers: dict[str, str] | None = None) -> Any:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return server.chats.read(HttpRequest(CHATS, data, headers or {}))
+    return server.chats.read(HttpRequest(CHATS, data, headers or {}), members_of(data))
 
 
 @pytest.mark.parametrize(
